@@ -20,7 +20,7 @@ from accelerator import (
 
 import keras_transformer as kt
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data.batches import shift_right
+from keras_transformer.data.labels import shift_right
 from keras_transformer.training.jax_step import AXIS, JaxStep
 from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.inference import Inference

@@ -14,7 +14,7 @@ training is a step with its update. Points in --results are not measured again.
 
 shortlist is decoding with the lowest ids as the shortlist of the batch.
 
-bulk is greedy `trainers.translate --input` with one layer and lines of three
+bulk is greedy `trainers.translate_corpus` with one layer and lines of three
 words, measured once: within this process for lines, and for workers as seconds
 of the clock, and the largest peak, of that many commands on one plan of
 1,000,000 lines. Two workers need two idle cores.
@@ -259,7 +259,7 @@ def make_step(point):
     import tensorflow as tf
 
     import keras_transformer as kt
-    from keras_transformer.data.batches import shift_right
+    from keras_transformer.data.labels import shift_right
     from keras_transformer.training.step import TrainStep
 
     model = make_model(point)
@@ -308,7 +308,7 @@ def measure_workers(workers, point, lines=1_000_000):
     """Seconds and peak bytes of several commands that share a plan."""
     with tempfile.TemporaryDirectory() as folder:
         workdir = write_short_model(folder, point)
-        command = [sys.executable, "-m", "trainers.translate"]
+        command = [sys.executable, "-m", "trainers.translate_corpus"]
         command += [f"--workdir={workdir}", f"--output={folder}/shards"]
         command += [f"--input={write_lines(folder, lines)}"]
         command += ["--shard_lines=5000", "--num_threads=1"]

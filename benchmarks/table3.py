@@ -250,7 +250,7 @@ def measure(workdir, configuration):
     """Perplexity and BLEU of the last checkpoint of a trained row."""
     from keras_transformer.metrics import TranslationMetric
     from keras_transformer.translator import Translator
-    from trainers.run.corpora import read_split
+    from trainers.datasets.dataset import read_split
 
     translator = Translator.load(workdir, checkpoint="latest")
     metric = TranslationMetric(configuration.data.target_language)

@@ -4,11 +4,12 @@
 
 Any backend writes and reads them. An array is named GROUP/NAME, such as
 weights/encoder.layer_0.feed_forward.inner.kernel. The header of the file has
-the progress and the SHA-256 of each array. A file is complete or not there: it
-is written under another name and renamed. The path of a checkpoint is given
-without its ending.
+the step, the progress, the SHA-256 of each array with its dtype and shape, and
+a checksum of all these. A file is complete or not there: it is written under
+another name and renamed. The path of a checkpoint is given without its ending.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,25 +18,38 @@ import re
 import typing
 from collections.abc import Iterable
 
-import keras
 import numpy as np
 from absl import logging
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-FORMAT_VERSION = "2"
+from keras_transformer.files import (
+    CHECKSUM,
+    check_checksum,
+    naming,
+    new_file,
+    with_checksum,
+)
+
+FORMAT_VERSION = "3"
+# The header by version, with nothing else: a version 3 whose number has become
+# 2 is refused, too. Version 2, of 0.2.0, had sums of the bytes of arrays only.
+HEADERS = {
+    "2": {"format_version", "progress", "sha256"},
+    "3": {"format_version", "progress", "sha256", "step", CHECKSUM},
+}
 ENDING = ".safetensors"
+READ_BYTES = 1 << 20
 NAME = r"ckpt-(0|[1-9]\d*)"  # ckpt-0006 is none: no step is spelled so
+
+if typing.TYPE_CHECKING:
+    import keras
 
 Groups: typing.TypeAlias = dict[str, dict[str, typing.Any] | list[typing.Any]]
 
 
 class Checkpoints:
-    """The checkpoints in one directory, named by their step.
-
-    Args:
-        directory: The directory; it need not exist.
-    """
+    """The checkpoints in a directory, which need not exist, by their step."""
 
     def __init__(self, directory: str | os.PathLike):
         self.directory = pathlib.Path(directory)
@@ -43,10 +57,12 @@ class Checkpoints:
     def prefixes(self) -> list[str]:
         """Paths without ending, newest first; intact or not."""
         steps = set()
-        for path in self.directory.glob("ckpt-*"):
-            match = re.fullmatch(NAME + re.escape(ENDING), path.name)
-            if match and path.exists():  # and not a link that leads nowhere
-                steps.add(int(match[1]))
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for name in os.listdir(self.directory):
+                match = re.fullmatch(NAME + re.escape(ENDING), name)
+                # And not a link that leads nowhere.
+                if match and is_there(self._prefix(match[1])):
+                    steps.add(int(match[1]))
         return [self._prefix(step) for step in sorted(steps, reverse=True)]
 
     def newer_than(self, prefix: str) -> list[str]:
@@ -64,23 +80,10 @@ class Checkpoints:
 
         Checkpoints of later steps are dropped, too: training goes back to an
         earlier step only if they are corrupt.
-
-        Args:
-            groups: Dictionaries or lists of variables or NumPy arrays, by the
-                name of the group.
-            step: The step of the checkpoint.
-            keep: Number of checkpoints to keep.
-            progress: `Checkpoint.progress`.
-
-        Returns:
-            The path, without ending.
-
-        Raises:
-            OSError: The checkpoint cannot be written.
         """
         prefix = self._prefix(step)
         self.directory.mkdir(parents=True, exist_ok=True)
-        _write(prefix, groups, progress or {})
+        _write(prefix, groups, step, progress or {})
         past = [p for p in self.prefixes() if step_of(p) <= step]
         kept = {os.path.basename(p) for p in past[:keep]}
         for path in self.directory.iterdir():
@@ -90,11 +93,7 @@ class Checkpoints:
         return prefix
 
     def find_intact(self) -> str | None:
-        """The newest intact checkpoint, or None if there is none.
-
-        Raises:
-            ValueError: There are checkpoints, and all are corrupt.
-        """
+        """The newest intact checkpoint, or None; raises as `intact`."""
         found = self.intact(1)
         return found[0] if found else None
 
@@ -105,6 +104,7 @@ class Checkpoints:
 
         Raises:
             ValueError: There are checkpoints, and all are corrupt.
+            OSError: One cannot be read, which says nothing about its contents.
         """
         while True:
             found, corrupt, removed = [], [], []
@@ -134,9 +134,6 @@ class Checkpoints:
 class Checkpoint:
     """A checkpoint on disk.
 
-    Args:
-        prefix: Its path.
-
     Attributes:
         shapes: The shape of each array, by GROUP/NAME.
         progress: Numbers and strings by name; empty if it has weights only.
@@ -150,40 +147,53 @@ class Checkpoint:
         try:
             self._file = safe_open(prefix + ENDING, framework="numpy")
             header = self._file.metadata() or {}
-            version = header.get("format_version")
-            if version != FORMAT_VERSION:
+            self._version = header.get("format_version", "")
+            if header.keys() != HEADERS.get(self._version):
                 raise ValueError(
-                    f"expected format_version {FORMAT_VERSION}. Received:"
-                    f" format_version={version}"
+                    f"expected a header of format_version {FORMAT_VERSION}."
+                    f" Received: format_version={self._version!r} with"
+                    f" {', '.join(sorted(header))}"
                 )
+            if self._version == FORMAT_VERSION:
+                check_checksum(header)
             self.progress: dict[str, typing.Any] = json.loads(
                 header["progress"]
             )
-            self._sums = json.loads(header["sha256"])
-        except (SafetensorError, KeyError) as error:
+            self._sums: dict[str, str] = json.loads(header["sha256"])
+            for values in (self.progress, self._sums):
+                if not isinstance(values, dict) or not all(
+                    isinstance(value, int | float | str)
+                    for value in values.values()
+                ):
+                    raise ValueError("expected numbers and strings by name")
+        except (SafetensorError, RecursionError, ValueError) as error:
             raise ValueError(f"not a checkpoint: {error}") from error
         self.shapes: dict[str, tuple[int, ...]] = {
             name: tuple(self._file.get_slice(name).get_shape())
             for name in self._file.keys()
         }
+        if self.shapes.keys() != self._sums.keys():
+            raise ValueError("expected an array for each checksum")
+        step = header.get("step", self.progress.get("step"))
+        named = re.fullmatch(NAME, os.path.basename(prefix))
+        if named and step is not None and named[1] != str(step):
+            raise ValueError(
+                f"expected the step of its name. Received: step={step}"
+            )
 
     def read(self, name: str) -> np.ndarray:
-        """An array, compared with its checksum.
-
-        Raises:
-            ValueError: The array is missing, or its checksum does not match.
-        """
+        """An array; ValueError if it is missing or has another checksum."""
         try:
             array = self._file.get_tensor(name)
         except SafetensorError as error:
             raise ValueError(str(error)) from error
-        if _sha256(array) != self._sums.get(name):
+        if _sha256(array, self._version) != self._sums[name]:
             raise ValueError(f"checksum mismatch in {name}")
         return array
 
 
-def _write(prefix, groups, progress):
-    """Writes a checkpoint under another name, then renames it."""
+def _write(prefix, groups, step, progress):
+    """Writes a checkpoint."""
     arrays = {}
     for group, members in groups.items():
         if isinstance(members, list):
@@ -192,16 +202,25 @@ def _write(prefix, groups, progress):
             arrays[f"{group}/{name}"] = as_array(member)
     header = {
         "format_version": FORMAT_VERSION,
+        "step": str(step),
         "progress": json.dumps(progress),
         "sha256": json.dumps({n: _sha256(a) for n, a in arrays.items()}),
     }
-    unfinished = f"{prefix}_{os.getpid()}"
-    try:
-        save_file(arrays, unfinished, header)
-        os.replace(unfinished, prefix + ENDING)
-    except (OSError, SafetensorError) as error:
-        pathlib.Path(unfinished).unlink(missing_ok=True)
-        raise OSError(str(error)) from error
+    write_safetensors(prefix + ENDING, arrays, with_checksum(header))
+
+
+def write_safetensors(
+    path: str | os.PathLike,
+    arrays: dict[str, np.ndarray],
+    metadata: dict[str, str],
+) -> None:
+    """A `new_file` by safetensors, whose own files are private."""
+    with new_file(path) as file:
+        try:
+            save_file(arrays, file.name, metadata)  # makes another file
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+        os.chmod(file.name, os.fstat(file.fileno()).st_mode)
 
 
 def as_array(value: typing.Any) -> np.ndarray:
@@ -209,25 +228,35 @@ def as_array(value: typing.Any) -> np.ndarray:
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
-def _sha256(array):
-    """The checksum of an array, in hexadecimal digits."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return hashlib.sha256(flat.view(np.uint8)).hexdigest()
+def _sha256(array, version=FORMAT_VERSION):
+    """The checksum of an array in a version, in hexadecimal digits."""
+    kind = f"{array.dtype.name} {array.shape} " if version != "2" else ""
+    digest = hashlib.sha256(kind.encode())
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return digest.hexdigest()
 
 
 def corruption(prefix: str) -> str | None:
     """Why a checkpoint cannot be used, in one line; None if it is intact.
 
     Reads every array and compares its checksum; weights must be finite.
+
+    Raises:
+        OSError: It cannot be read, as of another user or a failing disk.
     """
     try:
+        with naming(prefix + ENDING), open(prefix + ENDING, "rb") as file:
+            # safetensors maps the file into memory, where an error of the disk
+            # is a signal that ends the process.
+            while file.read(READ_BYTES):
+                pass
         checkpoint = Checkpoint(prefix)
         for name in checkpoint.shapes:
             array = checkpoint.read(name)
             group, _, weight = name.partition("/")
             if group == "weights" and not is_finite(array):
                 return f"{weight} is not finite"
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         return " ".join(str(error).split()) or type(error).__name__
     return None
 
@@ -245,7 +274,11 @@ def is_finite(array: np.ndarray) -> bool:
 
 def is_there(prefix: str) -> bool:
     """Whether there is a checkpoint at a path, intact or not."""
-    return os.path.exists(prefix + ENDING)
+    try:
+        os.stat(prefix + ENDING)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def step_of(prefix: str) -> int:
@@ -256,12 +289,12 @@ def step_of(prefix: str) -> int:
 # Weights of a model
 
 
-def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
+def named_weights(model: "keras.Model") -> dict[str, "keras.Variable"]:
     """The weights of a Keras model by their names, as a checkpoint has them."""
     return {weight_name(weight): weight for weight in model.weights}
 
 
-def weight_name(weight: keras.Variable) -> str:
+def weight_name(weight: "keras.Variable") -> str:
     """The name of a weight of a model, as a checkpoint has it."""
     return ".".join(weight.path.split("/")[1:])
 
@@ -278,22 +311,14 @@ def assign(checkpoint: Checkpoint, group: str, variables: dict | list) -> None:
 
 
 def check_weights(
-    weights: dict[str, keras.Variable],
+    weights: dict[str, "keras.Variable"],
     prefix: str,
     config_path: str | os.PathLike,
 ) -> Checkpoint:
-    """Compares names and shapes of weights with those in a checkpoint.
-
-    Args:
-        weights: The result of `named_weights`.
-        prefix: Path of the checkpoint, without ending.
-        config_path: File that the model was made from, for the error.
-
-    Returns:
-        The checkpoint.
+    """The checkpoint, if names and shapes of its weights are those of a model.
 
     Raises:
-        ValueError: They are not the same, or it cannot be read.
+        ValueError: They are not, or it cannot be read.
     """
     checkpoint = Checkpoint(prefix)
     found = {

@@ -315,11 +315,7 @@ def aligns_when_read(model: TransformerConfig, search: "SearchConfig") -> bool:
 
 
 def check_position_limit(config: TransformerConfig, **lengths: int) -> None:
-    """Raises ValueError if a length exceeds the learned positions.
-
-    Args:
-        config: The `TransformerConfig`.
-        **lengths: Lengths in tokens, by name.
+    """Raises ValueError if a length, in tokens, exceeds the learned positions.
 
     >>> config = TransformerConfig(positions="learned", max_positions=64)
     >>> check_position_limit(config, max_length=100)

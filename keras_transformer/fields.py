@@ -101,22 +101,14 @@ def hp(
 
 
 def required(kind: str, help: str) -> typing.Any:
-    """The field of a flag that must be given and is text.
-
-    Args:
-        kind: What the text is, such as "DIR".
-        help: As in `hp`.
-    """
+    """The field of a flag that must be given: text of a kind, such as "DIR"."""
     return hp("", f"{help} Required.", required=kind)
 
 
 def same_field(section: type, name: str, *default: typing.Any) -> typing.Any:
     """A copy of another dataclass' field, the home of its default.
 
-    Args:
-        section: The other dataclass.
-        name: The field's name.
-        *default: Another default, if the task has its own.
+    `default` is another one, if the task has its own.
     """
     field = next(f for f in dataclasses.fields(section) if f.name == name)
     (default,) = default or (field.default,)
@@ -181,14 +173,6 @@ def kinds_of(section: typing.Any) -> dict[str, tuple[type, bool]]:
 def check_values(section: typing.Any, **values: typing.Any) -> None:
     """Checks single values against the fields of a dataclass made of `hp`.
 
-    Args:
-        section: The dataclass.
-        **values: Values by field name.
-
-    Raises:
-        ValueError: A value has another type than its field, or is outside its
-            range or choices.
-
     >>> from keras_transformer.config import DecodingConfig
     >>> check_values(DecodingConfig, beam_size=0)
     Traceback (most recent call last):
@@ -227,9 +211,6 @@ def check_options(*sections: typing.Any) -> None:
     """Checks what the fields of dataclasses need and exclude among them.
 
     Fields that none of them has are not checked.
-
-    Raises:
-        ValueError: A field lacks what it needs, or has what it excludes.
 
     >>> from keras_transformer.config import TransformerConfig
     >>> TransformerConfig(max_positions=64)
@@ -312,13 +293,7 @@ def is_of_kind(value: typing.Any, kind: type) -> bool:
 def read_amounts(name: str, text: str) -> dict[str, fractions.Fraction]:
     """Numbers by name, of a field of text such as `"a 0.5, b 2"`.
 
-    Args:
-        name: The field's name, for the error.
-        text: Its value, or a part of it.
-
-    Raises:
-        ValueError: The text is not of this form, a number is 0, or a name
-            occurs twice.
+    They must not be 0. `text` may be a part of the field's value.
 
     >>> read_amounts("modifiers", "UpperCase 0.5, Merge 0.25")
     {'UpperCase': Fraction(1, 2), 'Merge': Fraction(1, 4)}
@@ -351,7 +326,9 @@ class Fields:
 
     def __init_subclass__(cls, changeable: bool = False) -> None:
         super().__init_subclass__()
-        fields = dict(getattr(cls, "__dataclass_fields__", {}))  # inherited
+        fields: dict[str, dataclasses.Field] = {}
+        for base in reversed(cls.__mro__[1:]):
+            fields |= getattr(base, "__dataclass_fields__", {})
         own = {n: vars(cls)[n] for n in inspect.get_annotations(cls)}
         for field in own.values():
             if field.metadata["changeable"] is None:
@@ -388,12 +365,7 @@ class Fields:
 def from_values(section: type, values: dict[str, typing.Any]) -> typing.Any:
     """A dataclass made of `hp` from values by name, as JSON and YAML have them.
 
-    Args:
-        section: The dataclass.
-        values: Values by field name; where a tuple is expected, also a list.
-
-    Raises:
-        ValueError: A name or a value is not of the dataclass.
+    Where a tuple is expected, a list is right, too.
 
     >>> from keras_transformer.config import DecodingConfig
     >>> from_values(DecodingConfig, {"beam": 4})

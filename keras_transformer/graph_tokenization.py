@@ -7,6 +7,8 @@ carries with it. Outside of graphs the same functions return the same values by
 
 import hashlib
 import itertools
+import typing
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +19,25 @@ from keras_transformer.vocabulary import BOS, EOS, LANGUAGE_CODE, PAD, UNK
 MAX_FINGERPRINT = 2**63 - 1
 
 
-def encode(tokenizer, strings) -> tf.RaggedTensor:
+class Pieces(typing.Protocol):
+    """What this module uses of a `Tokenizer`, which imports this module."""
+
+    model_bytes: bytes
+    has_table: bool
+
+    @property
+    def segmenting_bytes(self) -> bytes: ...
+    @property
+    def table(self) -> dict[str, int]: ...
+    @property
+    def codes(self) -> list[str] | None: ...
+    def to_ids(self, strings: Sequence[str]) -> list[list[int]]: ...
+    def to_strings(self, ids: Sequence[Sequence[int]]) -> list[str]: ...
+
+
+def encode(
+    tokenizer: Pieces, strings: Sequence[str] | tf.Tensor
+) -> tf.RaggedTensor:
     """`Tokenizer.encode`, which describes it."""
     strings = tf.convert_to_tensor(strings, tf.string)
     if strings.shape.rank != 1:
@@ -36,7 +56,7 @@ def encode(tokenizer, strings) -> tf.RaggedTensor:
     return _operations(tokenizer.model_bytes, tf.int32).tokenize(strings)
 
 
-def _look_up_segments(tokenizer, strings):
+def _look_up_segments(tokenizer: Pieces, strings: tf.Tensor) -> tf.RaggedTensor:
     """`encode` where segments have the ids of a table."""
     has_code = tf.strings.regex_full_match(strings, LANGUAGE_CODE)
     codes = tf.strings.regex_replace(strings, LANGUAGE_CODE, r"\1")
@@ -56,7 +76,7 @@ def _look_up_segments(tokenizer, strings):
     return tf.concat([ids, ends], axis=1)
 
 
-def _ids_in_table(table, segments):
+def _ids_in_table(table: dict[str, int], segments: tf.Tensor) -> tf.Tensor:
     """The ids of segments: string [N] -> int32 [N].
 
     A lookup table of TensorFlow would be a resource, which the object that is
@@ -75,7 +95,10 @@ def _ids_in_table(table, segments):
     return tf.where(found, tf.gather(ids, index), UNK)
 
 
-def decode(tokenizer, ids) -> tf.Tensor:
+def decode(
+    tokenizer: Pieces,
+    ids: Sequence[Sequence[int]] | tf.Tensor | tf.RaggedTensor,
+) -> tf.Tensor:
     """`Tokenizer.decode`, which describes it."""
     if isinstance(ids, (list, tuple)):
         ids = tf.ragged.constant(ids, tf.int32, ragged_rank=1)
@@ -92,15 +115,12 @@ def decode(tokenizer, ids) -> tf.Tensor:
     return tf.strings.strip(strings)  # as `to_strings`
 
 
-def _operations(model_bytes, out_type):
+def _operations(model_bytes: bytes, out_type: tf.DType):
     """TensorFlow Text's tokenizer for a model, made anew for each graph.
 
     In a process that loads a SavedModel, operations with the same name share
-    the model of the first one; so each model has its own name.
-
-    Args:
-        model_bytes: The SentencePiece model.
-        out_type: `tf.int32` for ids, with `EOS`, or `tf.string` for segments.
+    the model of the first one; so each model has its own name. `out_type` is
+    `tf.int32` for ids, with `EOS`, or `tf.string` for segments.
     """
     digest = hashlib.sha256(model_bytes).hexdigest()
     return tensorflow_text.SentencepieceTokenizer(
@@ -112,15 +132,10 @@ def _operations(model_bytes, out_type):
 
 
 def truncate(ids: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Truncates rows; the last remaining token becomes EOS.
+    """Truncates rows [N, S] of tokens, EOS, PAD; the last token becomes EOS.
 
-    Args:
-        ids: int32 `[N, S]`: tokens, EOS, then PAD.
-        max_length: Maximum number of tokens in a row, including EOS.
-
-    Returns:
-        int32 `[N, min(S, max_length)]`, and bool `[N]`: whether the row was
-        longer.
+    Returns int32 `[N, min(S, max_length)]`, and bool `[N]`: whether the row was
+    longer.
 
     >>> ids, truncated = truncate(tf.constant([[5, 6, 7, 2], [8, 2, 0, 0]]), 3)
     >>> ids.numpy().tolist(), truncated.numpy().tolist()

@@ -22,14 +22,8 @@ OF_OTHERS = ("*.h5", "*.msgpack", "*.onnx", "*.ot")  # no importer reads them
 def find_model(name: str | os.PathLike) -> pathlib.Path:
     """The directory with a model's files, which are downloaded if need be.
 
-    Args:
-        name: A directory; or `hf://OWNER/NAME`, a repository of the
-            Hugging Face Hub, with `@REVISION` for a branch, tag or commit.
-
-    Raises:
-        ValueError: The name of a repository has another form, or
-            huggingface_hub is not installed.
-        OSError: There is no such repository, or it cannot be downloaded.
+    `name` is a directory, or `hf://OWNER/NAME`, a repository of the Hugging
+    Face Hub, with `@REVISION` for a branch, tag or commit.
     """
     name = os.fspath(name)
     if not name.startswith(PREFIX):

@@ -12,11 +12,7 @@ ATTEMPTS = 100  # to lock a file that other processes remove meanwhile
 
 @contextlib.contextmanager
 def without_empty_directories(path: pathlib.Path) -> Iterator[None]:
-    """Removes directories that its body has made for a path, and left empty.
-
-    Args:
-        path: A directory; it and its parents need not exist.
-    """
+    """Removes directories that its body has made for a path, and left empty."""
     missing = [p for p in (path, *path.parents) if not p.exists()]
     try:
         yield
@@ -31,27 +27,18 @@ def lock_file(
 ) -> int | None:
     """Locks a file, and makes it with its directory if it does not exist.
 
+    Returns a descriptor, which releases the lock when it is closed; None if the
+    lock is taken: by another process or, with `fcntl.flock`, by another
+    descriptor. `fcntl.lockf` lets this process take it again.
+
     The owner may remove the file and the directory before it closes the
     descriptor: this function then starts again with new ones.
-
-    Args:
-        path: The file.
-        lock: `fcntl.flock`, whose lock belongs to a descriptor, or
-            `fcntl.lockf`, whose lock belongs to the process, which may take it
-            again.
-
-    Returns:
-        A descriptor, which releases the lock when it is closed; None if another
-        process holds the lock, or with `flock` another descriptor.
-
-    Raises:
-        OSError: The file cannot be made.
     """
     problem: OSError | None = None
     for _ in range(ATTEMPTS):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError as error:
             # Its owner may just have removed the directory; but there are also
             # directories, as in /proc, where no file can be made.

@@ -19,9 +19,6 @@ def count_cores(root: str = "/") -> int:
 
     As many as it may be scheduled on, but no more than the quota of its control
     group, rounded up.
-
-    Args:
-        root: Root of the file system.
     """
     cores = len(os.sched_getaffinity(0))
     quotas = [
@@ -33,11 +30,7 @@ def count_cores(root: str = "/") -> int:
 
 
 def memory_limit(root: str = "/") -> int:
-    """Bytes of memory that this process may use.
-
-    Args:
-        root: Root of the file system.
-    """
+    """Bytes of memory that this process may use."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = []
     for group in _groups(pathlib.Path(root), "memory"):
@@ -47,11 +40,7 @@ def memory_limit(root: str = "/") -> int:
 
 
 def find_gpus(root: str = "/") -> list[str]:
-    """The names of this machine's NVIDIA GPUs, whatever can use them.
-
-    Args:
-        root: Root of the file system.
-    """
+    """The names of this machine's NVIDIA GPUs, whatever can use them."""
     folder = pathlib.Path(root, "proc/driver/nvidia/gpus")
     names = []
     for path in sorted(folder.glob("*/information")):
@@ -78,7 +67,7 @@ def prefer_onednn() -> None:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
-def _quotas(root) -> Iterator[tuple[int, int]]:
+def _quotas(root: pathlib.Path) -> Iterator[tuple[int, int]]:
     """Microseconds of CPU time in each period, and the period."""
     for group in _groups(root, "cpu"):
         values = _numbers(group / "cpu.max")  # version 2, in one file
@@ -91,7 +80,7 @@ def _quotas(root) -> Iterator[tuple[int, int]]:
             yield quota, period
 
 
-def _groups(root, controller):
+def _groups(root: pathlib.Path, controller: str) -> Iterator[pathlib.Path]:
     """Directories of the process' control group and of those above it."""
     mount = root / "sys/fs/cgroup"
     try:
@@ -108,7 +97,7 @@ def _groups(root, controller):
             yield from (group, *group.parents)
 
 
-def _numbers(path):
+def _numbers(path: pathlib.Path) -> list[int]:
     """The numbers in a file; none if it is missing or says "max" or -1."""
     try:
         values = path.read_text().split()

@@ -37,6 +37,8 @@ END_OF_TABLE = "<end of table>"
 # The same, where `>>fra<<` is a language code only if the table has it.
 END_OF_TABLE_WITH_CODES = "<end of table with codes>"
 ASCII_SPACES = " \t\n\v\f\r"  # removed by `tf.strings.strip`
+# The piece of a tag of `keras_transformer.data.languages`.
+TAG_PIECE = SPACE + r"<2[^\s<>]+>"
 # The vocabulary files beside a model: one, or one for each language.
 SHARED_FILE = "tokenizer.model"
 PAIR_FILES = ("source_tokenizer.model", "target_tokenizer.model")
@@ -183,6 +185,20 @@ class Tokenizer:
         trainer = self._proto().trainer_spec
         return trainer.ModelType.Name(trainer.model_type).lower()
 
+    @functools.cached_property
+    def without_tags(self) -> "Tokenizer":
+        """The same vocabulary and ids; a tag such as `<2fr>` in text is text.
+
+        It is itself if the vocabulary has no tags.
+        """
+        model = self._proto()
+        tags = [p for p in model.pieces if re.fullmatch(TAG_PIECE, p.piece)]
+        for piece in tags:
+            piece.type = piece.UNUSED  # SentencePiece segments it as text
+        if not tags:
+            return self
+        return Tokenizer(model.SerializeToString(deterministic=True))
+
     @property
     def entries(self) -> list[tuple[str, float, str]]:
         """Piece, score and type (`NORMAL`, `CONTROL`, ...) of each id."""
@@ -303,11 +319,11 @@ class Tokenizer:
             and (processor.is_unused(id) or processor.is_control(id))
         ]
 
-    def _split_code(self, string):
+    def _split_code(self, string: str) -> tuple[str, str]:
         """The language code that a string begins with, or ""; and the rest."""
         found = self.has_table and re.fullmatch(LANGUAGE_CODE, string)
         if found and (self.codes is None or found[1] in self.codes):
-            return found.groups()
+            return found[1], found[2]
         return "", string
 
     def tokens(self, strings: Sequence[str]) -> list[list[Token]]:
@@ -321,15 +337,15 @@ class Tokenizer:
         """
         return [self._tokens_of(string) for string in strings]
 
-    def _tokens_of(self, string):
+    def _tokens_of(self, string: str) -> list[Token]:
         """The `Token`s of one string."""
         code, text = self._split_code(string)
         encoded = self._segmenter.encode(text, out_type="serialized_proto")
         pieces = sentencepiece_pb2.SentencePieceText.FromString(encoded).pieces
         word_ends, size, read = [], 0, 0  # pieces have positions in bytes
-        for word in re.finditer(r"\S+", string):
-            size += len(string[read : word.end()].encode())
-            read = word.end()
+        for found in re.finditer(r"\S+", string):
+            size += len(string[read : found.end()].encode())
+            read = found.end()
             word_ends.append(size)
         tokens, start, data = [], 0, string.encode()
         if code:
@@ -427,12 +443,7 @@ def save_tokenizer(
 def load_tokenizer(
     directory: str | os.PathLike,
 ) -> Tokenizer | TokenizerPair:
-    """The tokenizer or pair that `save_tokenizer` wrote.
-
-    Raises:
-        FileNotFoundError: There is neither one file nor a pair.
-        ValueError: There are both, or a file cannot be used.
-    """
+    """The tokenizer or pair that `save_tokenizer` wrote."""
     directory = pathlib.Path(directory)
     paths = [directory / name for name in PAIR_FILES]
     if not any(path.exists() for path in paths):

@@ -6,9 +6,10 @@ Validation, `trainers.evaluate`, `trainers.translate` and every exporter use a
 
 import copy
 import dataclasses
+import importlib
 import os
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from absl import logging
@@ -23,10 +24,6 @@ from keras_transformer.config import (
 )
 from keras_transformer.decoding.phrases import missing_terms
 from keras_transformer.fields import check_positive
-from keras_transformer.hub import find_model
-from keras_transformer.importers import named_pointers, read_model
-from keras_transformer.importers.files import read_json
-from keras_transformer.importers.imported import assign
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.alignment import (
@@ -40,14 +37,18 @@ from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.inference import Inference, shortened_outputs
 from keras_transformer.translation.requests import (
     Request,
+    Row,
     Sentences,
     encode,
     encode_pairs,
     make_requests,
     shown,
+    text_tokenizer,
 )
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import WorkDirectory
+
+PRETRAINED = "keras_transformer.importers.pretrained"
 
 
 class Translation(typing.NamedTuple):
@@ -266,20 +267,19 @@ class Translator:
             OSError: It cannot be read or downloaded.
         """
         _check_precision(precision)
-        directory = find_model(name)
-        with named_pointers(directory):
-            if _is_workdir(directory):
+        # A shelf: most translators need no importer.
+        pretrained = importlib.import_module(PRETRAINED)
+        with pretrained.opened(name) as (directory, imported):
+            if imported is None:
                 return cls.load(
                     directory, decoding, precision=precision, **options
                 )
-            if options.pop("shortlist", False):
-                raise ValueError(
-                    "shortlist needs a work directory, which"
-                    f" trainers.import_model makes. Received: {name}"
-                )
-            _, imported = read_model(directory)
-        model = Transformer(imported.config)
-        assign(named_weights(model), imported.weights)
+        if options.pop("shortlist", False):
+            raise ValueError(
+                "shortlist needs a work directory, which"
+                f" trainers.import_model makes. Received: {name}"
+            )
+        model = pretrained.make_model(imported)
         options = {"max_source_length": imported.max_length, **options}
         translator = cls(
             imported.tokenizer,
@@ -326,8 +326,9 @@ class Translator:
 
         Args:
             tags: Words such as `<2de>`, tokens of the source. A single one is
-                put before every source that is not blank; of several, every
-                such source must begin with one, or `UntaggedError` is raised.
+                put before every source that is not blank, and tags in text are
+                text; of several, every such source must begin with one, or
+                `UntaggedError` is raised.
         """
         translator = copy.copy(self)
         translator.source_tags = tuple(tags)
@@ -372,7 +373,19 @@ class Translator:
         Args:
             num_best: As in `search`: another number needs other programs.
         """
-        self._batched.warm_up(num_best)
+        for _, make in self.warm_up_steps(num_best):
+            make()
+
+    def warm_up_steps(
+        self, num_best: int
+    ) -> list[tuple[int, Callable[[], object]]]:
+        """As `warm_up`, program by program.
+
+        Returns:
+            Functions that make a program each, with the longest source in
+            tokens that it is for, shortest first.
+        """
+        return self._batched.warm_up_steps(num_best)
 
     def reseed(self, seed: int) -> None:
         """Makes the next samples those of a new translator with a seed.
@@ -594,6 +607,7 @@ class Translator:
         `make_side` makes the `Side` of a string from its tokens.
         """
         rows = encode_pairs(pairs, *self._encoding())
+        of_text = text_tokenizer(self.tokenizer, self.source_tags)
         sides = [
             [
                 make_side(string, tokens)
@@ -602,8 +616,8 @@ class Translator:
                 )
             ]
             for tokenizer, strings in (
-                (self.tokenizer.source, [s for s, _ in pairs]),
-                (self.tokenizer.target, [t for _, t in pairs]),
+                (of_text.source, [s for s, _ in pairs]),
+                (of_text.target, [t for _, t in pairs]),
             )
         ]
         found = self._of_pairs(Inference.alignment_ids, pairs, rows)
@@ -631,7 +645,7 @@ def _check_finite(numbers, string):
         )
 
 
-def _notes_on_terms(request, row, ids):
+def _notes_on_terms(request: Request, row: Row, ids: list[int]) -> list[str]:
     """A note for each term that a translation must have, and has not."""
     if row.automaton is None or not ids:
         return []
@@ -642,7 +656,7 @@ def _notes_on_terms(request, row, ids):
     ]
 
 
-def _check_precision(precision):
+def _check_precision(precision: str) -> None:
     """Refuses another dtype than those of `PRECISIONS`."""
     if precision not in PRECISIONS:
         raise ValueError(
@@ -670,9 +684,3 @@ def _read_shortlist(directory, tokenizer):
             " such file"
         )
     return Shortlist.read(path, tokenizer)
-
-
-def _is_workdir(directory):
-    """Whether a directory's config.json is one of this package."""
-    path = directory / "config.json"
-    return path.is_file() and "format_version" in read_json(path)

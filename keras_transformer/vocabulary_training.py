@@ -2,6 +2,8 @@
 
 import io
 import re
+import typing
+from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 
@@ -10,16 +12,21 @@ from keras_transformer.vocabulary import SPACE, SPECIAL_IDS
 ID_NAMES = ("pad_id", "bos_id", "eos_id", "unk_id")  # of `SPECIAL_IDS`
 
 
-def train_model(lines, vocab_size, max_lines, symbols):
+def train_model(
+    lines: Iterable[str],
+    vocab_size: int,
+    max_lines: int,
+    symbols: Sequence[str],
+) -> bytes:
     """The bytes of a byte-pair model; see `Tokenizer.train`."""
     if vocab_size <= len(SPECIAL_IDS):
         raise ValueError(
             f"vocab_size must be above {len(SPECIAL_IDS)}, the number of"
             f" special tokens. Received: vocab_size={vocab_size}"
         )
-    errors = []
+    errors: list[Exception] = []
 
-    def watched_lines():
+    def watched_lines() -> Iterator[str]:
         try:
             for line in lines:
                 if not isinstance(line, str):
@@ -31,6 +38,9 @@ def train_model(lines, vocab_size, max_lines, symbols):
             errors.append(error)  # SentencePiece keeps only its text
             raise
 
+    special_ids: dict[str, typing.Any] = dict(
+        zip(ID_NAMES, SPECIAL_IDS, strict=True)
+    )
     sentencepiece.set_random_generator_seed(0)  # samples the lines
     model = io.BytesIO()
     try:
@@ -46,7 +56,7 @@ def train_model(lines, vocab_size, max_lines, symbols):
             shuffle_input_sentence=True,
             num_threads=1,
             minloglevel=2,
-            **dict(zip(ID_NAMES, SPECIAL_IDS, strict=True)),
+            **special_ids,
             user_defined_symbols=[SPACE + symbol for symbol in symbols],
         )
     except (RuntimeError, ValueError) as error:
@@ -56,7 +66,7 @@ def train_model(lines, vocab_size, max_lines, symbols):
     return model.getvalue()
 
 
-def _explain(message, vocab_size):
+def _explain(message: str, vocab_size: int) -> str:
     """SentencePiece's error message in terms of the arguments."""
     received = f"Received: vocab_size={vocab_size}"
     if found := re.search(r"required_chars\. \d+ vs (\d+)", message):

@@ -27,7 +27,6 @@ import tempfile
 import typing
 from collections.abc import Iterator
 
-import keras
 from absl import logging
 
 from keras_transformer.checkpoints import (
@@ -40,6 +39,7 @@ from keras_transformer.checkpoints import (
     step_of,
 )
 from keras_transformer.config import CHECKPOINT_KINDS, LengthConfig
+from keras_transformer.data.languages import Languages
 from keras_transformer.fields import REMOVED_FIELDS, from_values, kinds_of
 from keras_transformer.files import read_json, write_atomically
 from keras_transformer.locking import lock_file, without_empty_directories
@@ -52,6 +52,9 @@ from keras_transformer.tokenization import (
     save_tokenizer,
 )
 
+if typing.TYPE_CHECKING:
+    import keras
+
 FORMAT_VERSION = 2
 LOCK = ".lock"
 # Of the files of a vocabulary, in config.json.
@@ -63,11 +66,7 @@ SHOWN = 60  # characters of a wrong value that a message shows
 
 
 class WorkDirectory:
-    """The paths in a work directory, and its configuration file.
-
-    Args:
-        path: The directory; it need not exist.
-    """
+    """The paths in a work directory, which need not exist, and its files."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = pathlib.Path(path)
@@ -112,17 +111,28 @@ class WorkDirectory:
         """
         return self._build(name, section, self._read_fields(name))
 
+    def read_languages(self) -> Languages:
+        """The languages of the model; empty if it is not for translation.
+
+        Raises:
+            ValueError: As `read_section`.
+        """
+        return self._read_known("data", Languages)
+
     def read_max_length(self) -> int:
         """The longest sentence in training, in tokens, EOS included.
 
         Raises:
             ValueError: As `read_section`.
         """
-        # The trainers own the section; the library knows this field of it.
-        known = kinds_of(LengthConfig)
-        fields = self._read_fields("data").items()
+        return self._read_known("data", LengthConfig).max_length
+
+    def _read_known(self, name, section):
+        """The fields that the library knows of a section of the trainers."""
+        known = kinds_of(section)
+        fields = self._read_fields(name).items()
         values = {name: value for name, value in fields if name in known}
-        return self._build("data", LengthConfig, values).max_length
+        return self._build(name, section, values)
 
     def _build(self, name, section, values):
         """A dataclass of values from a section of `config.json`."""
@@ -162,11 +172,7 @@ class WorkDirectory:
         self._write(config)
 
     def replace_section(self, name: str, section: typing.Any) -> None:
-        """Writes another dataclass as one section of `config.json`.
-
-        Raises:
-            ValueError: As `read_config`.
-        """
+        """Writes another dataclass as one section of `config.json`."""
         config = self.read_config()
         config[name] = dataclasses.asdict(section)
         self._write(config)
@@ -247,6 +253,16 @@ class WorkDirectory:
             f" workdir={str(self.path)!r}, which is a file or below one"
         )
 
+    def check_checkpoint(self, choice: str | None) -> None:
+        """Raises ValueError if there is no such checkpoint, intact or not."""
+        if choice in (None, *CHECKPOINT_KINDS):
+            kinds = CHECKPOINT_KINDS if choice is None else (choice,)
+            found = any(getattr(self, kind).prefixes() for kind in kinds)
+        else:
+            found = is_there(str(choice).removesuffix(ENDING))
+        if not found:
+            raise self._no_checkpoint(choice)
+
     def choose_checkpoint(self, choice: str | None = None) -> str:
         """The checkpoint to translate with.
 
@@ -256,29 +272,20 @@ class WorkDirectory:
             choice: "averaged", "best", "latest", or a checkpoint's path with or
                 without its ending; None for the first of these that exists.
 
-        Returns:
-            The path, without ending.
-
         Raises:
             ValueError: There is no such checkpoint, or it is corrupt.
+            OSError: One cannot be read: no other one takes its place.
         """
         if choice not in (None, *CHECKPOINT_KINDS):
             prefix = str(choice).removesuffix(ENDING)
             reason = corruption(prefix)
             if not is_there(prefix):
-                raise ValueError(
-                    "no such checkpoint: expected"
-                    f" {', '.join(CHECKPOINT_KINDS)}, or a checkpoint's path."
-                    f" Received: checkpoint={choice!r}"
-                )
+                raise self._no_checkpoint(choice)
             if reason:
                 raise ValueError(f"corrupt checkpoint {prefix}: {reason}")
             logging.info("using the checkpoint %s", prefix)
             return prefix
-        problem = ValueError(
-            f"no {choice or 'usable'} checkpoint yet."
-            f" Received: workdir={str(self.path)!r}"
-        )
+        problem = self._no_checkpoint(choice)
         skipped = []
         for name in CHECKPOINT_KINDS if choice is None else (choice,):
             checkpoints = getattr(self, name)
@@ -294,23 +301,28 @@ class WorkDirectory:
                 return prefix
         raise problem
 
+    def _no_checkpoint(self, choice: str | None) -> ValueError:
+        """The error of a checkpoint that does not exist."""
+        if choice in (None, *CHECKPOINT_KINDS):
+            return ValueError(
+                f"no {choice or 'usable'} checkpoint yet."
+                f" Received: workdir={str(self.path)!r}"
+            )
+        return ValueError(
+            f"no such checkpoint: expected {', '.join(CHECKPOINT_KINDS)}, or a"
+            f" checkpoint's path. Received: checkpoint={choice!r}"
+        )
+
     def restore_weights(
-        self, weights: dict[str, keras.Variable], choice: str | None = None
+        self, weights: dict[str, "keras.Variable"], choice: str | None = None
     ) -> str:
         """Sets weights from the checkpoint that `choose_checkpoint` finds.
 
         Chooses again if a training that runs beside removes it meanwhile.
 
-        Args:
-            weights: The result of `named_weights`.
-            choice: As in `choose_checkpoint`.
-
-        Returns:
-            The path, without ending.
-
         Raises:
-            ValueError: As `choose_checkpoint`, or the weights belong to another
-                model.
+            ValueError, OSError: As `choose_checkpoint`, or the weights belong
+                to another model.
         """
         while True:
             prefix = self.choose_checkpoint(choice)

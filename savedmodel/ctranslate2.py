@@ -26,19 +26,31 @@ Its decoder differs from ours in a few ways:
   `translate_batch(..., use_vmap=True)` uses it.
 """
 
+import pathlib
+import typing
+
+import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.commands.flags import CommandError
-from keras_transformer.config import find_alignment_layer
+from keras_transformer.config import (
+    DecodingConfig,
+    TransformerConfig,
+    find_alignment_layer,
+)
 from keras_transformer.layers import (
     DecoderLayer,
+    EncoderLayer,
     RelativeAttention,
     positional_encoding,
 )
+from keras_transformer.model import Transformer
+from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, UNK
-from savedmodel.formats import save_vocabulary
+from savedmodel.formats import ExportOptions, save_vocabulary
 
+Spec: typing.TypeAlias = typing.Any  # a `LayerSpec` of CTranslate2
 MAX_INPUT_LENGTH = 1024  # at which CTranslate2 truncates sources by default
 # Names in its enumeration of activations.
 ACTIVATIONS = {
@@ -49,7 +61,13 @@ ACTIVATIONS = {
 }
 
 
-def write(translator, directory, options, description, examples):
+def write(
+    translator: Translator,
+    directory: pathlib.Path,
+    options: ExportOptions,
+    description: dict[str, typing.Any],
+    examples: list[str],
+) -> None:
     """Writes the model, its vocabulary and the tokenizer; see `formats`."""
     model = translator.model
     longest = translator.max_source_length + translator.decoding.extra_length
@@ -75,7 +93,7 @@ def write(translator, directory, options, description, examples):
         translator.shortlist.write(path, translator.tokenizer)
 
 
-def make_spec(model, num_positions):
+def make_spec(model: Transformer, num_positions: int) -> Spec:
     """The model's weights as CTranslate2's `TransformerSpec`."""
     from ctranslate2.specs import common_spec, transformer_spec
 
@@ -125,20 +143,16 @@ def make_spec(model, num_positions):
     return spec
 
 
-def _set_alignment(spec, config, decoding):
+def _set_alignment(
+    spec: Spec, config: TransformerConfig, decoding: DecodingConfig
+) -> None:
     """The layer of the attention that is returned, and its first heads."""
-    if decoding.alignment_head > 1:
-        raise CommandError(
-            "format=ctranslate2 returns the attention of the first head or of"
-            " all: alignment_head must be 1 or 0. Received:"
-            f" alignment_head={decoding.alignment_head}"
-        )
     layer = find_alignment_layer(config, decoding)
     spec.alignment_layer = np.int16(layer - 1)
     spec.alignment_heads = np.int16(decoding.alignment_head)  # 0: all of them
 
 
-def _fill_layer(layer, block):
+def _fill_layer(layer: Spec, block: EncoderLayer | DecoderLayer) -> None:
     """Self-attention, attention to the source (in decoders), feed-forward."""
     attention, spec = block.self_attention, layer.self_attention
     _fill_linear(
@@ -167,19 +181,19 @@ def _fill_layer(layer, block):
     _fill_norm(layer.ffn.layer_norm, block.feed_forward_residual.norm)
 
 
-def _fill_norm(spec, norm):
+def _fill_norm(spec: Spec, norm: keras.Layer) -> None:
     spec.gamma = norm.gamma.numpy()
     spec.beta = norm.beta.numpy()
 
 
-def _fill_logits(spec, model):
+def _fill_logits(spec: Spec, model: Transformer) -> None:
     softmax = model.softmax
     spec.weight = softmax.softmax_matrix.numpy()
     if softmax.logits_bias is not None:
         spec.bias = softmax.logits_bias.numpy()
 
 
-def _fill_linear(spec, *layers):
+def _fill_linear(spec: Spec, *layers: keras.Layer) -> None:
     """Kernels [in, out] -> one weight [sum of out, in]; biases, if any."""
     spec.weight = np.concatenate([each.kernel.numpy().T for each in layers])
     if layers[0].use_bias:

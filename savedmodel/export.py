@@ -9,9 +9,9 @@ ctranslate2   CTranslate2, fast on CPUs
 huggingface   a folder for transformers' MarianMTModel, and for the Hub
 
 The output is reloaded in a separate process and compared with the live
-translator before it appears under its name; a failed export leaves nothing. The
-search flags override the work directory's. The export is made and verified on
-the CPU, and leaves a GPU to others.
+translator before it appears under its name (--verify); a failed export leaves
+nothing. The search flags override the work directory's. The export is made and
+verified on the CPU, and leaves a GPU to others.
 """
 
 import contextlib
@@ -31,85 +31,39 @@ from absl import logging as absl_logging
 import keras_transformer
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
-from keras_transformer.config import DecodingConfig, SearchConfig
-from keras_transformer.fields import Fields, hp, names_of, required
+from keras_transformer.config import (
+    DecodingConfig,
+    SearchConfig,
+    TransformerConfig,
+    check_alignment,
+    check_position_limit,
+)
+from keras_transformer.fields import names_of
+from keras_transformer.files import with_checksum
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
+from keras_transformer.workdir import WorkDirectory
 from savedmodel import publishing, verify
 from savedmodel.formats import (
     FORMATS,
-    PRECISIONS,
+    ExportOptions,
     check_model,
-    check_precision,
     check_requirements,
     load_exporter,
     missing,
 )
 
-NUM_SAMPLES = 8  # sentences of random pieces that an export is verified with
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translator
+
+# Sentences of random pieces: their number, and the pieces of the longest. Those
+# of "quick" are so short that the translator compiles one program for all.
+WARM_UP = 8, 20
+SAMPLES = {"quick": (2, 5), "full": (30, 20)}
 # More: without tokens, and with text that vocabularies treat differently.
 OTHER_SAMPLES = ("", "\x85 ß\u3000>>x<< C:\\x ''☃☃ ä日本 ")
 # Errors of the disk, and of other processes that write to the same place.
 DISK_ERRORS = (*flags.DISK_ERRORS, errno.EEXIST, errno.ENOTEMPTY)
 NO_ARGUMENTS = flags.Arguments({})
-
-
-@dataclasses.dataclass(frozen=True)
-class ExportOptions(Fields):
-    """The export."""
-
-    workdir: str = required("DIR", "Directory that trainers.wmt made.")
-    format: str = hp("saved_model", "Export format.", choices=tuple(FORMATS))
-    output: str = required("DIR", "Directory to make.")
-    overwrite: bool = hp(False, "Replace an existing export.")
-    precision: str = hp(
-        "float32",
-        "Precision of the stored weights. tflite, onnx: float32, float16, int8;"
-        " ctranslate2: these and int16; huggingface: float32, float16;"
-        " saved_model: float32.",
-        choices=PRECISIONS,
-    )
-    version: int = hp(
-        1,
-        "The version's directory under --output; TensorFlow Serving serves the"
-        " highest one.",
-        low=1,
-        needs={"format": "saved_model"},
-    )
-    checkpoint: str | None = hp(
-        None,
-        "averaged, best, latest, or a path. Default: the first of these that"
-        " exists.",
-    )
-    max_source_length: int | None = hp(
-        None,
-        "Maximum length of a source in tokens, EOS included; longer ones are"
-        " truncated. Default: the maximum in training. tflite computes with"
-        " this length.",
-        low=2,
-    )
-    jit_compile: bool = hp(
-        False,
-        "XLA compiles the search at each new shape. TensorFlow Serving needs"
-        " --xla_cpu_compilation_enabled for it.",
-        needs={"format": "saved_model"},
-    )
-    verify_text: str = hp(
-        "",
-        "File of sentences to verify with. Default: random entries of the"
-        " vocabulary.",
-    )
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_precision(self.format, self.precision)
-
-    @property
-    def target(self) -> pathlib.Path:
-        """The directory that appears when the export is done."""
-        output = pathlib.Path(self.output)
-        if FORMATS[self.format].has_versions:
-            return output / str(self.version)
-        return output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +80,7 @@ class Source(typing.NamedTuple):
         languages: Source and target language, as in the work directory.
     """
 
-    translator: typing.Any
+    translator: "Translator"
     warnings: list[str]
     languages: tuple[str | None, str | None]
 
@@ -143,18 +97,18 @@ def export(
 
     Returns:
         A `verify.Comparison` that passed, or None, with a warning, if no
-        installed package runs the format.
+        installed package runs the format, or nothing is to be verified.
 
     Raises:
         CommandError: The format does not support the model.
         ExportError: The export does not translate as the translator does.
     """
-    sentences = [*OTHER_SAMPLES, *make_examples(source.translator)]
-    if options.verify_text:
-        sentences = verify.read_sentences(options.verify_text)
+    sentences = sentences_of(source.translator, options)
     description = write(source, options, directory)
     comparison = None
-    if lacking := missing(FORMATS[options.format].verified_with):
+    if options.verify == "none":
+        absl_logging.warning("not verified: verify=none")
+    elif lacking := missing(FORMATS[options.format].verified_with):
         absl_logging.warning(
             "not verified: no module %s to run the export with",
             " or ".join(lacking),
@@ -162,7 +116,9 @@ def export(
     else:
         # Batches are not the same there, nor are the tokens of a shortlist.
         translator = source.translator.without_shortlist()
-        comparison = verify.compare(translator, directory, sentences)
+        comparison = verify.compare(
+            translator, directory, sentences, options.verify == "full"
+        )
         if not comparison.passed:
             raise verify.ExportError(
                 f"a wrong export: verification {comparison}"
@@ -177,10 +133,14 @@ def write(
 ) -> dict:
     """Writes an unverified export; returns its description. See `export`."""
     translator = source.translator
-    check_model(options.format, translator)
+    check_model(options.format, translator.model.config, translator.decoding)
     description = make_description(source, options)
     load_exporter(options.format).write(
-        translator, directory, options, description, make_examples(translator)
+        translator,
+        directory,
+        options,
+        description,
+        make_examples(translator, *WARM_UP),
     )
     description["sha256"] = verify.checksums(directory)
     write_description(directory, description)
@@ -197,7 +157,9 @@ def make_description(source: Source, options: ExportOptions) -> dict:
         "source_language": source_language,
         "target_language": target_language,
         # From the work directory, which may be moved.
-        "checkpoint": os.path.relpath(translator.checkpoint, options.workdir),
+        "checkpoint": os.path.relpath(
+            translator.checkpoint or "", options.workdir
+        ),
         "checkpoint_warnings": source.warnings,
         "max_source_length": translator.max_source_length,
         "max_positions": translator.model.config.position_limit,
@@ -212,7 +174,8 @@ def make_description(source: Source, options: ExportOptions) -> dict:
 def write_description(directory: pathlib.Path, description: dict) -> None:
     """Writes `export.json`."""
     path = directory / publishing.DESCRIPTION
-    path.write_text(json.dumps(description, indent=2) + "\n")
+    text = json.dumps(with_checksum(description), indent=2)
+    path.write_text(text + "\n")
 
 
 def versions(format_name: str) -> dict[str, str]:
@@ -230,35 +193,37 @@ def versions(format_name: str) -> dict[str, str]:
     return packages
 
 
-def make_examples(translator) -> list[str]:
-    """Sentences of random pieces, to warm up and to verify with."""
+def sentences_of(translator: "Translator", options: ExportOptions) -> list[str]:
+    """The sentences to verify with."""
+    if options.verify == "none":
+        return []
+    if options.verify_text:
+        return verify.read_sentences(options.verify_text)
+    return [
+        *OTHER_SAMPLES,
+        *make_examples(translator, *SAMPLES[options.verify]),
+    ]
+
+
+def make_examples(
+    translator: "Translator", number: int, longest: int
+) -> list[str]:
+    """Sentences of random pieces, at most `longest` in each."""
     rng = random.Random(1)
     tokenizer = translator.tokenizer.source
-    longest = min(20, translator.max_source_length - 1)
+    longest = min(longest, translator.max_source_length - 1)
     ids = range(len(SPECIAL_IDS), tokenizer.vocab_size)
-    rows = [
-        rng.choices(ids, k=rng.randint(1, longest)) for _ in range(NUM_SAMPLES)
-    ]
+    rows = [rng.choices(ids, k=rng.randint(1, longest)) for _ in range(number)]
     return tokenizer.to_strings(rows)
 
 
 def load_source(
     options: ExportOptions, arguments: flags.Arguments = NO_ARGUMENTS
 ) -> Source:
-    """The translator that the options name, with the search of the arguments.
-
-    Raises:
-        ValueError: The work directory or its checkpoint cannot be used.
-    """
+    """The translator that the options name, with the arguments' search."""
+    workdir = WorkDirectory(options.workdir)
+    decoding = check_source(workdir, options, arguments)
     translators = load("keras_transformer.translator")
-    workdir = translators.WorkDirectory(options.workdir)
-    before = workdir.read_section("decoding", DecodingConfig)
-    if before.sampling:
-        absl_logging.warning(
-            "%s: 'decoding' says sampling=true; an export searches",
-            workdir.config_path,
-        )
-    search = arguments.build(SearchOptions, **search_of(before))
     others: dict[str, typing.Any] = {}
     if FORMATS[options.format].holds_shortlist:
         others["shortlist"] = workdir.shortlist_path.exists()
@@ -267,13 +232,38 @@ def load_source(
     with recorded_warnings() as warnings:
         translator = translators.Translator.load(
             options.workdir,
-            DecodingConfig(**vars(search)),
+            decoding,
             options.checkpoint,
             **others,
         )
-    data = workdir.read_config().get("data", {})
-    languages = data.get("source_language"), data.get("target_language")
+    found = workdir.read_languages()
+    languages = found.source_language or None, found.target_language or None
     return Source(translator, warnings, languages)
+
+
+def check_source(
+    workdir: WorkDirectory, options: ExportOptions, arguments: flags.Arguments
+) -> DecodingConfig:
+    """The search of an export, if the work directory can be exported.
+
+    It imports no framework, so that all it refuses is refused at once.
+    """
+    config = workdir.read_section("model", TransformerConfig)
+    before = workdir.read_section("decoding", DecodingConfig)
+    if before.sampling:
+        absl_logging.warning(
+            "%s: 'decoding' says sampling=true; an export searches",
+            workdir.config_path,
+        )
+    search = arguments.build(SearchOptions, **search_of(before))
+    decoding = DecodingConfig(**vars(search))
+    check_model(options.format, config, decoding)
+    check_alignment(config, decoding)
+    longest = options.max_source_length or workdir.read_max_length()
+    check_position_limit(config, max_source_length=longest)
+    workdir.load_tokenizer()
+    workdir.check_checkpoint(options.checkpoint)
+    return decoding
 
 
 def search_of(decoding: DecodingConfig) -> dict[str, typing.Any]:
@@ -297,11 +287,7 @@ def recorded_warnings() -> typing.Iterator[list[str]]:
 
 @contextlib.contextmanager
 def disk_errors(target: pathlib.Path) -> typing.Iterator[None]:
-    """Turns errors of a full or failing disk into one line.
-
-    Args:
-        target: The directory that could not be written.
-    """
+    """Turns errors of a full or failing disk into one line on the target."""
     try:
         yield
     except Exception as error:
@@ -347,10 +333,8 @@ def main(argv: list[str] | None = None) -> None:
             *list_files(options.target),
         )
         if comparison is not None:
-            sentences = options.verify_text or "random sentences"
-            flags.show(
-                f"verified in a separate process with {sentences}: {comparison}"
-            )
+            verdict = str(comparison).removeprefix("passed")
+            flags.show(f"verified{verdict} (--verify={options.verify})")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,11 @@ import types
 import typing
 
 from keras_transformer.commands import flags
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.fields import Fields, hp, required
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
 PRECISIONS = ("float32", "float16", "int16", "int8")
 SEGMENTS = ".segments.model"  # see `reload.Vocabulary`
@@ -37,9 +42,10 @@ class Format:
             format installs them.
         has_versions: Whether the export is a directory for a version, below
             the output.
-        fixed: If another program's model and search run it: the fields of
-            model and search that have one value there. Only greedy search can
-            then be compared token by token.
+        fixed: If another program's model and search run it: the value, or
+            tuple of values, that fields of model and search can have there.
+            Only greedy search can then be compared token by token.
+        limits: Upper bounds of fields of the model.
         greedy_search: Whether the export has a greedy search beside the one of
             the translator; it is verified, too.
         drops_unknown: Whether its runtime leaves unknown tokens out of a text.
@@ -53,6 +59,7 @@ class Format:
     requirements: tuple[str, ...] = ()
     has_versions: bool = False
     fixed: dict[str, typing.Any] | None = None
+    limits: dict[str, float] = dataclasses.field(default_factory=dict)
     greedy_search: bool = False
     drops_unknown: bool = False
     holds_shortlist: bool = False
@@ -78,7 +85,11 @@ FORMATS = {
     "ctranslate2": Format(
         precisions=PRECISIONS,
         requirements=("ctranslate2",),
-        fixed={"attention_window": None, "no_repeat_ngram": 0},
+        fixed={
+            "attention_window": None,
+            "no_repeat_ngram": 0,
+            "alignment_head": (0, 1),  # it returns the first head or all
+        },
         holds_shortlist=True,
     ),
     "huggingface": Format(
@@ -93,19 +104,84 @@ FORMATS = {
             "source_eos": True,
             "no_repeat_ngram": 0,
         },
+        limits={"layer_norm_epsilon": 1e-5},  # Marian's own
         drops_unknown=True,
         verified_with=("torch", "transformers"),
     ),
 }
 
 
-def save_vocabulary(tokenizer: typing.Any, directory: pathlib.Path) -> None:
-    """Writes the files of a vocabulary that `reload.Vocabulary` reads.
+@dataclasses.dataclass(frozen=True)
+class ExportOptions(Fields):
+    """The export."""
 
-    Args:
-        tokenizer: The `Tokenizer` or `TokenizerPair`.
-        directory: Exists.
-    """
+    workdir: str = required("DIR", "Directory that trainers.wmt made.")
+    format: str = hp("saved_model", "Export format.", choices=tuple(FORMATS))
+    output: str = required("DIR", "Directory to make.")
+    overwrite: bool = hp(False, "Replace an existing export.")
+    precision: str = hp(
+        "float32",
+        "Precision of the stored weights. tflite, onnx: float32, float16, int8;"
+        " ctranslate2: these and int16; huggingface: float32, float16;"
+        " saved_model: float32.",
+        choices=PRECISIONS,
+    )
+    version: int = hp(
+        1,
+        "The version's directory under --output; TensorFlow Serving serves the"
+        " highest one.",
+        low=1,
+        needs={"format": "saved_model"},
+    )
+    checkpoint: str | None = hp(
+        None,
+        "averaged, best, latest, or a path. Default: the first of these that"
+        " exists.",
+    )
+    max_source_length: int | None = hp(
+        None,
+        "Maximum length of a source in tokens, EOS included; longer ones are"
+        " truncated. Default: the maximum in training. tflite computes with"
+        " this length.",
+        low=2,
+    )
+    jit_compile: bool = hp(
+        False,
+        "XLA compiles the search at each new shape. TensorFlow Serving needs"
+        " --xla_cpu_compilation_enabled for it.",
+        needs={"format": "saved_model"},
+    )
+    verify: str = hp(
+        "quick",
+        "How the export is verified, by a process without this package. quick:"
+        " 4 short sentences; full: 32 sentences, also by tflite's greedy"
+        " search; none: it is not run.",
+        choices=("full", "quick", "none"),
+    )
+    verify_text: str = hp(
+        "",
+        "File of sentences to verify with. Default: random entries of the"
+        " vocabulary.",
+        needs={"verify": ("full", "quick")},
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_precision(self.format, self.precision)
+
+    @property
+    def target(self) -> pathlib.Path:
+        """The directory that appears when the export is done."""
+        output = pathlib.Path(self.output)
+        if FORMATS[self.format].has_versions:
+            return output / str(self.version)
+        return output
+
+
+def save_vocabulary(
+    tokenizer: "Tokenizer | TokenizerPair", directory: pathlib.Path
+) -> None:
+    """Writes the files of a vocabulary that `reload.Vocabulary` reads."""
     for name, of_side in tokenizer.files.items():
         path = directory / name
         of_side.save(path)
@@ -137,21 +213,26 @@ def check_requirements(name: str) -> None:
         )
 
 
-def check_model(name: str, translator: typing.Any) -> None:
-    """Checks that a format can hold the model and the search of a translator.
-
-    Raises:
-        CommandError: It cannot.
-    """
-    fixed, config = FORMATS[name].fixed, translator.model.config
+def check_model(
+    name: str, config: TransformerConfig, decoding: DecodingConfig
+) -> None:
+    """Raises CommandError unless a format can hold a model and its search."""
+    fixed = FORMATS[name].fixed
     if fixed is None:
         return
-    received = {**vars(config), **vars(translator.decoding)}
+    received = {**vars(config), **vars(decoding)}
     for field, value in fixed.items():
-        if received[field] != value:
+        values = value if isinstance(value, tuple) else (value,)
+        if received[field] not in values:
             raise flags.CommandError(
-                f"format={name} needs {field}={value}."
+                f"format={name} needs {field}={' or '.join(map(str, values))}."
                 f" Received: {field}={received[field]!r}"
+            )
+    for field, limit in FORMATS[name].limits.items():
+        if received[field] > limit:
+            raise flags.CommandError(
+                f"format={name} needs {field} of {limit:g} or less."
+                f" Received: {field}={received[field]:g}"
             )
     sizes = {config.key_size, config.value_size}
     if sizes != {config.d_model / config.num_heads}:

@@ -14,18 +14,22 @@ module writes them. The differences:
 """
 
 import json
+import pathlib
+import typing
 
 import numpy as np
 from absl import logging
-from safetensors.numpy import save_file
 
-from keras_transformer.commands.flags import CommandError
+from keras_transformer import checkpoints
+from keras_transformer.config import TransformerConfig
 from keras_transformer.importers.stacks import torch_name
 from keras_transformer.permutation import reorder, to_blocks
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
+from savedmodel.formats import ExportOptions
 
 EXCLUDED = -1e3  # a bias that excludes a token: see `importers`
-MAX_EPSILON = 1e-5
 ACTIVATIONS = {
     "relu": "relu",
     "swish": "swish",
@@ -35,15 +39,16 @@ ACTIVATIONS = {
 DTYPES = {"float32": np.float32, "float16": np.float16}
 
 
-def write(translator, directory, options, description, examples):
+def write(
+    translator: Translator,
+    directory: pathlib.Path,
+    options: ExportOptions,
+    description: dict[str, typing.Any],
+    examples: list[str],
+) -> None:
     """Writes the folder; see `formats`."""
     model, tokenizer = translator.model, translator.tokenizer
-    epsilon, decoding = model.config.layer_norm_epsilon, translator.decoding
-    if epsilon > MAX_EPSILON:
-        raise CommandError(
-            f"format=huggingface needs layer_norm_epsilon of {MAX_EPSILON:g} or"
-            f" less. Received: layer_norm_epsilon={epsilon:g}"
-        )
+    decoding = translator.decoding
     if decoding.length_normalization != "power" and decoding.length_penalty:
         logging.warning(
             "transformers divides scores by length ^ length_penalty, not by"
@@ -103,7 +108,9 @@ def write(translator, directory, options, description, examples):
     )
 
 
-def _config(config, max_source_length):
+def _config(
+    config: TransformerConfig, max_source_length: int
+) -> dict[str, typing.Any]:
     """config.json without ids and sizes of vocabularies."""
     values = {
         "architectures": ["MarianMTModel"],
@@ -128,7 +135,9 @@ def _config(config, max_source_length):
     return values
 
 
-def _order(weights, tokenizer, shared):
+def _order(
+    weights: dict[str, np.ndarray] | None, tokenizer: Tokenizer, shared: bool
+) -> list[int]:
     """Our id of each id there: see above.
 
     A source, which has no BOS, has None for weights; `shared` says whether both
@@ -141,7 +150,7 @@ def _order(weights, tokenizer, shared):
     return [EOS, UNK, PAD, *pieces, *start]
 
 
-def _is_padding(weights):
+def _is_padding(weights: dict[str, np.ndarray]) -> bool:
     """Whether BOS is a copy of PAD, and never the next token."""
     table = weights["embedding/embeddings"]
     bias = _bias(weights)
@@ -149,7 +158,7 @@ def _is_padding(weights):
     return excluded and np.array_equal(table[BOS], table[PAD])
 
 
-def _bias(weights):
+def _bias(weights: dict[str, np.ndarray]) -> np.ndarray | None:
     """The bias of the logits, if any."""
     for owner in ("softmax", "embedding"):
         if f"{owner}/logits_bias" in weights:
@@ -157,7 +166,12 @@ def _bias(weights):
     return None
 
 
-def _tensors(config, weights, source_order, order):
+def _tensors(
+    config: TransformerConfig,
+    weights: dict[str, np.ndarray],
+    source_order: list[int],
+    order: list[int],
+) -> dict[str, np.ndarray]:
     """The tensors by PyTorch's names; kernels are [out, in]."""
     table = weights["embedding/embeddings"][order]
     bias = _bias(weights)
@@ -183,21 +197,23 @@ def _tensors(config, weights, source_order, order):
     return tensors
 
 
-def write_safetensors(path, tensors, precision):
+def write_safetensors(
+    path: pathlib.Path, tensors: dict[str, np.ndarray], precision: str
+) -> None:
     """Writes arrays by name as a `.safetensors` file; see `DTYPES`."""
     arrays = {
         name: np.asarray(array, DTYPES[precision], order="C")
         for name, array in tensors.items()
     }
-    save_file(arrays, path, {"format": "pt"})
+    checkpoints.write_safetensors(path, arrays, {"format": "pt"})
 
 
-def _write_ids(path, pieces, order):
+def _write_ids(path: pathlib.Path, pieces: list[str], order: list[int]) -> None:
     """Writes the ids of pieces."""
     _write_json(path, {pieces[ours]: id for id, ours in enumerate(order)})
 
 
-def _write_json(path, values):
+def _write_json(path: pathlib.Path, values: dict[str, typing.Any]) -> None:
     """Writes a JSON object, one field a line."""
     text = json.dumps(values, ensure_ascii=False, indent=2)
     path.write_text(text + "\n", encoding="utf-8")

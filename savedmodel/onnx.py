@@ -15,7 +15,9 @@ Runtime's dynamic quantization: products with weights are computed in int8.
 import json
 import logging
 import os
+import pathlib
 import tempfile
+import typing
 
 import numpy as np
 import onnx
@@ -23,14 +25,21 @@ import tf2onnx
 from onnxruntime import quantization
 
 from keras_transformer.fields import unhandled
+from keras_transformer.translator import Translator
 from savedmodel import onnx_rewrites
-from savedmodel.formats import save_vocabulary
+from savedmodel.formats import ExportOptions, save_vocabulary
 from savedmodel.search import make_search
 
 OPSET = 18
 
 
-def write(translator, directory, options, description, examples):
+def write(
+    translator: Translator,
+    directory: pathlib.Path,
+    options: ExportOptions,
+    description: dict[str, typing.Any],
+    examples: list[str],
+) -> None:
     """Writes `model.onnx` and the tokenizer; see `formats`."""
     model = make_model(translator)
     match options.precision:
@@ -55,7 +64,7 @@ def write(translator, directory, options, description, examples):
     save_vocabulary(translator.tokenizer, directory)
 
 
-def make_model(translator):
+def make_model(translator: Translator) -> onnx.ModelProto:
     """The search as an `onnx.ModelProto`, with float32 weights."""
     search = make_search(translator)
     model, _ = tf2onnx.convert.from_function(
@@ -71,7 +80,7 @@ def make_model(translator):
     return model
 
 
-def _axes(translator):
+def _axes(translator: Translator) -> dict[str, onnx_rewrites.Axes]:
     """The axes and the description of the input and of each output."""
     beam_size = translator.decoding.beam_size
     return {
@@ -96,7 +105,9 @@ def _axes(translator):
     }
 
 
-def _quantize(model, directory):
+def _quantize(
+    model: onnx.ModelProto, directory: pathlib.Path
+) -> onnx.ModelProto:
     """Dynamic quantization: the model with weights in int8."""
     # It warns about all that stays in float32, that is, all but weights.
     log = logging.getLogger()

@@ -11,18 +11,13 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+# Axes, free (`str`) or of a size, and one sentence, of an input or output.
+Axes = tuple[list[str | int], str]
 HALVED_SIZE = 1024  # elements from which an initializer is stored in float16
 
 
-def hoist_constants(model):
-    """Removes constants from the state of every loop.
-
-    Args:
-        model: An `onnx.ModelProto`, changed in place.
-
-    Returns:
-        The number of values removed.
-    """
+def hoist_constants(model: onnx.ModelProto) -> int:
+    """Removes constants from the state of every loop; returns their number."""
     return sum(
         _hoist(model.graph, node, attribute.g)
         for node in model.graph.node
@@ -32,12 +27,8 @@ def hoist_constants(model):
     )
 
 
-def halve_weights(model):
-    """Stores large float32 weights as float16; they are computed in float32.
-
-    Args:
-        model: An `onnx.ModelProto`, changed in place.
-    """
+def halve_weights(model: onnx.ModelProto) -> None:
+    """Stores large float32 weights as float16; they are computed in float32."""
     casts = []
     for tensor in model.graph.initializer:
         weights = numpy_helper.to_array(tensor)
@@ -53,15 +44,16 @@ def halve_weights(model):
     _replace(model.graph.node, [*casts, *model.graph.node])
 
 
-def document(model, tensors, text, metadata):
+def document(
+    model: onnx.ModelProto,
+    tensors: dict[str, Axes],
+    text: str,
+    metadata: dict[str, str],
+) -> None:
     """Names the axes, and describes the model and its tensors.
 
-    Args:
-        model: An `onnx.ModelProto`, changed in place.
-        tensors: For each input and output its name -> its axes, `str` (free) or
-            `int`, and one sentence.
-        text: Description of the model.
-        metadata: `str` by name.
+    `tensors` has for each input and output its axes, `str` (free) or `int`, and
+    one sentence.
     """
     model.producer_name = "keras_transformer"
     model.doc_string = text
@@ -74,7 +66,9 @@ def document(model, tensors, text, metadata):
         value.type.CopyFrom(new)
 
 
-def _hoist(graph, loop, body):
+def _hoist(
+    graph: onnx.GraphProto, loop: onnx.NodeProto, body: onnx.GraphProto
+) -> int:
     """`hoist_constants` of one loop, a node, and its body, a graph."""
     made_from = {
         node.output[0]: node.input[0]
@@ -82,7 +76,7 @@ def _hoist(graph, loop, body):
         if node.op_type == "Identity"
     }
 
-    def origin(name):
+    def origin(name: str) -> str:
         while name in made_from:
             name = made_from[name]
         return name

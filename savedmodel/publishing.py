@@ -35,17 +35,8 @@ def published(
 
     If the block ends with an error, the directory is removed, with the parents
     that were made for it. So are the remains of killed exports beside the
-    target.
-
-    Args:
-        target: The directory to publish; a link is followed.
-        overwrite: Whether an existing export may be replaced.
-
-    Raises:
-        ValueError: Something is there that must not be lost, or another process
-            is exporting to the same place.
-        OSError: Nothing can be written there, or something appeared there
-            meanwhile that must not be lost.
+    target. A link is followed. Raises ValueError if something is there that
+    must not be lost, or another process exports to the same place.
     """
     try:
         target = target.resolve()
@@ -66,6 +57,8 @@ def published(
             directory = workshop / target.name
             directory.mkdir()
             yield directory
+            for path in filter(pathlib.Path.is_dir, directory.rglob("*")):
+                path.chmod(directory.stat().st_mode)  # TensorFlow's are 0755
             if overwrite and target.exists():
                 os.rename(target, f"{directory}{REPLACED}")
             # Replaces an empty directory, and nothing else.
@@ -86,7 +79,7 @@ def check_target(target: pathlib.Path, overwrite: bool) -> None:
         raise ValueError(f"{target} exists; --overwrite replaces it")
 
 
-def _remove_leftovers(parent):
+def _remove_leftovers(parent: pathlib.Path) -> None:
     """Removes the remains of killed exports from a directory."""
     for path in parent.glob(f".*{UNFINISHED}/{LOCK}"):
         try:
@@ -100,7 +93,7 @@ def _remove_leftovers(parent):
             continue
 
 
-def _restore(workshop):
+def _restore(workshop: pathlib.Path) -> None:
     """Gives an old export its name back if the new one did not get it."""
     name = workshop.name.removeprefix(".").removesuffix(UNFINISHED)
     target, new = workshop.with_name(name), workshop / name

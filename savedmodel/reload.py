@@ -18,6 +18,7 @@ import pathlib
 import platform
 import re
 import sys
+from collections.abc import Callable, Iterable
 
 DESCRIPTION = "export.json"  # beside each model: its format and its limits
 PAD, EOS, UNK = 0, 2, 3
@@ -27,8 +28,10 @@ SEGMENTS = ".segments.model"  # the ending of its other file
 ASCII_SPACES = " \t\n\v\f\r"  # which no text has at its ends
 BATCH_SIZE = 32  # sentences of about the same length translated together
 
+Translate = Callable[[list[str]], list[dict]]  # what a loader returns
 
-def main():
+
+def main() -> None:
     directory = find_export(sys.argv[1])
     sentences = json.load(sys.stdin)
     description = json.loads((directory / DESCRIPTION).read_text())
@@ -46,18 +49,13 @@ def main():
     json.dump(found, sys.stdout)
 
 
-def translate_all(translate, sentences):
+def translate_all(translate: Translate, sentences: list[str]) -> list[dict]:
     """Translates sentences in batches of about the same length.
 
-    Args:
-        translate: The result of a loader of `LOADERS`.
-        sentences: List of `str`.
-
-    Returns:
-        Its answers, in the order of the sentences.
+    `translate` is the result of a loader of `LOADERS`.
     """
     by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-    results = {}
+    results: dict[int, dict] = {}
     for start in range(0, len(sentences), BATCH_SIZE):
         batch = by_length[start : start + BATCH_SIZE]
         translations = translate([sentences[i] for i in batch])
@@ -65,17 +63,11 @@ def translate_all(translate, sentences):
     return [results[i] for i in range(len(sentences))]
 
 
-def find_export(output):
+def find_export(output: str | os.PathLike) -> pathlib.Path:
     """The directory of an export, of which `output` may be the parent.
 
     Below the output of a SavedModel are versions; the latest counts, as in
     TensorFlow Serving.
-
-    Args:
-        output: The --output of `savedmodel.export`, or a version below it.
-
-    Raises:
-        ValueError: There is no export.
     """
     output = pathlib.Path(output)
     if (output / DESCRIPTION).is_file():
@@ -93,7 +85,7 @@ def find_export(output):
     return max(versions, key=lambda path: int(path.name))
 
 
-def load_saved_model(directory, description):
+def load_saved_model(directory: pathlib.Path, description: dict) -> Translate:
     """The `n_best` signature.
 
     Operations of a position are too short to be divided among threads. On x86
@@ -109,7 +101,7 @@ def load_saved_model(directory, description):
     model = tf.saved_model.load(str(directory))
     signature = model.signatures["n_best"]
 
-    def translate(sentences):
+    def translate(sentences: list[str]) -> list[dict]:
         found = signature(text=tf.constant(sentences, tf.string))
         best = [
             found[name][:, 0].numpy()
@@ -124,7 +116,7 @@ def load_saved_model(directory, description):
     return translate
 
 
-def load_tflite(directory, description):
+def load_tflite(directory: pathlib.Path, description: dict) -> Translate:
     """A signature of LiteRT's interpreter, one sentence at a time."""
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
@@ -136,7 +128,7 @@ def load_tflite(directory, description):
         "greedy" if beam_size == 1 else "beam"
     )
 
-    def translate_one(sentence):
+    def translate_one(sentence: str) -> dict:
         ids, truncated = encode(sentence)
         missing = description["max_source_length"] - len(ids)
         source_ids = np.array([ids + [PAD] * missing], "int32")
@@ -147,7 +139,7 @@ def load_tflite(directory, description):
     return lambda sentences: [translate_one(line) for line in sentences]
 
 
-def load_onnx(directory, description):
+def load_onnx(directory: pathlib.Path, description: dict) -> Translate:
     """A session of ONNX Runtime."""
     import numpy as np
     import onnxruntime
@@ -156,7 +148,7 @@ def load_onnx(directory, description):
     encode, decode = load_tokenizer(directory, {"max_source_length": math.inf})
     session = onnxruntime.InferenceSession(str(directory / "model.onnx"))
 
-    def translate(sentences):
+    def translate(sentences: list[str]) -> list[dict]:
         rows = [encode(sentence)[0] for sentence in sentences]
         longest = max(map(len, rows), default=0)
         padded = [row + [PAD] * (longest - len(row)) for row in rows]
@@ -169,7 +161,7 @@ def load_onnx(directory, description):
     return translate
 
 
-def load_ctranslate2(directory, description):
+def load_ctranslate2(directory: pathlib.Path, description: dict) -> Translate:
     """CTranslate2's translator, sentences of the same limit together.
 
     `max_decoding_length` is one number for a call, so it must be right for all.
@@ -185,7 +177,7 @@ def load_ctranslate2(directory, description):
     translator = ctranslate2.Translator(str(directory), intra_threads=1)
     sources, targets = load_vocabularies(directory)
 
-    def limit(row):
+    def limit(row: list[int]) -> float:
         return min(
             len(row) - 1 + decoding["extra_length"],
             decoding["max_output_length"] or math.inf,
@@ -194,10 +186,10 @@ def load_ctranslate2(directory, description):
 
     is_greedy = decoding["beam_size"] == 1
 
-    def translate(sentences):
+    def translate(sentences: list[str]) -> list[dict]:
         rows = [encode(sentence) for sentence in sentences]
         results = [answer([], "", 0.0, False)] * len(rows)
-        by_limit = {}
+        by_limit: dict[float, list[int]] = {}
         for i, (row, _) in enumerate(rows):
             if len(row) > 1:
                 by_limit.setdefault(limit(row), []).append(i)
@@ -220,7 +212,7 @@ def load_ctranslate2(directory, description):
         return results
 
     # Not every CPU computes in the type that the weights are stored in.
-    translate.computed_in = translator.compute_type
+    vars(translate)["computed_in"] = translator.compute_type
     return translate
 
 
@@ -235,7 +227,7 @@ class Vocabulary:
     not in it.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: pathlib.Path):
         import sentencepiece
 
         self.processor = sentencepiece.SentencePieceProcessor(
@@ -262,24 +254,24 @@ class Vocabulary:
                     or self.processor.is_control(id)
                 }
 
-    def encode(self, sentence):
+    def encode(self, sentence: str) -> list[int]:
         """Ids without EOS."""
         if self.table is None:
             return self.processor.encode(sentence)
-        code, rest = re.fullmatch("(?s)(>>.*?<<)?(.*)", sentence).groups()
+        [(code, rest)] = re.findall(r"(?s)\A(>>.*?<<)?(.*)\Z", sentence)
         if self.codes is not None and code not in self.codes:
-            code, rest = None, sentence
+            code, rest = "", sentence
         segments = self.segmenter.encode(rest, out_type=str)
         if code:
             segments.insert(0, code)
         return [self.table.get(segment, UNK) for segment in segments]
 
-    def decode(self, ids):
+    def decode(self, ids: list[int]) -> str:
         """A string of ids without PAD and EOS."""
         return self.processor.decode(ids).strip(ASCII_SPACES)
 
 
-def load_vocabularies(directory):
+def load_vocabularies(directory: pathlib.Path) -> list[Vocabulary]:
     """Those of source and target beside a model: one, or a pair."""
     path = directory / "tokenizer.model"
     if path.exists():
@@ -290,7 +282,11 @@ def load_vocabularies(directory):
     ]
 
 
-def load_tokenizer(directory, description):
+def load_tokenizer(
+    directory: pathlib.Path, description: dict
+) -> tuple[
+    Callable[[str], tuple[list[int], bool]], Callable[[Iterable[int]], str]
+]:
     """A function from a string to its ids, and one from ids to a string.
 
     The first returns ids that end with EOS, and whether they were truncated.
@@ -298,25 +294,27 @@ def load_tokenizer(directory, description):
     sources, targets = load_vocabularies(directory)
     limit = description["max_source_length"]
 
-    def encode(sentence):
+    def encode(sentence: str) -> tuple[list[int], bool]:
         ids = sources.encode(sentence) + [EOS]
         if len(ids) <= limit:
             return ids, False
         return ids[: limit - 1] + [EOS], True
 
-    def decode(ids):
+    def decode(ids: Iterable[int]) -> str:
         return targets.decode([int(i) for i in ids if i not in (PAD, EOS)])
 
     return encode, decode
 
 
-def penalty(decoding, length):
+def penalty(decoding: dict, length: int) -> float:
     """The divisor of a score, for a length in tokens with EOS."""
     bases = {"wu": (5 + length) / 6, "power": length}
     return bases[decoding["length_normalization"]] ** decoding["length_penalty"]
 
 
-def answer(ids, text, score, truncated):
+def answer(
+    ids: Iterable[int], text: str, score: float, truncated: bool
+) -> dict:
     """One translation, as JSON has it."""
     ids = [int(i) for i in ids if i != PAD]
     return {
@@ -327,7 +325,7 @@ def answer(ids, text, score, truncated):
     }
 
 
-def load_huggingface(directory, description):
+def load_huggingface(directory: pathlib.Path, description: dict) -> Translate:
     """transformers' Marian, one sentence at a time.
 
     The limit is one number for a call, so it must be right for each. The length
@@ -336,6 +334,7 @@ def load_huggingface(directory, description):
     import torch
     from transformers import MarianMTModel, MarianTokenizer
 
+    torch.set_num_threads(1)  # they wait for each other at every layer
     decoding = description["decoding"]
     tokenizer = MarianTokenizer.from_pretrained(directory)
     model = MarianMTModel.from_pretrained(directory, dtype=torch.float32)
@@ -344,7 +343,7 @@ def load_huggingface(directory, description):
     first = 3 if tokenizer.separate_vocabs else 2
     special = {model.config.eos_token_id: EOS, tokenizer.unk_token_id: UNK}
 
-    def translate_one(sentence):
+    def translate_one(sentence: str) -> dict:
         ids = tokenizer(sentence)["input_ids"]
         if len(ids) == 1:
             return answer([], "", 0.0, False)

@@ -40,15 +40,22 @@ characters. Such a text is truncated, even if its tokens are few.
 """
 
 import functools
+import pathlib
+import typing
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from keras_transformer import graph_tokenization
-from keras_transformer.data.batches import shift_right
-from keras_transformer.decoding import Constraints
+from keras_transformer.data.labels import shift_right
+from keras_transformer.decoding import Constraints, SearchResult
 from keras_transformer.graph_tokenization import truncate
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, PAD
+from savedmodel.formats import ExportOptions
 from savedmodel.search import (
+    Sources,
     at_least_one,
     count_tokens,
     hold_variables,
@@ -57,10 +64,18 @@ from savedmodel.search import (
 
 # In decomposed text: a letter with its accents, the parts of a syllable.
 MOST_CHARACTERS_IN_ONE = 4
+Outputs = dict[str, tf.Tensor]
+Graph: typing.TypeAlias = typing.Any  # a `tf.function`
 IDS = tf.TensorSpec([None, None], tf.int32)
 
 
-def write(translator, directory, options, description, examples):
+def write(
+    translator: Translator,
+    directory: pathlib.Path,
+    options: ExportOptions,
+    description: dict[str, typing.Any],
+    examples: list[str],
+) -> None:
     """Writes a SavedModel with warm-up requests; see `formats`."""
     signatures = Signatures(translator, options.jit_compile).make()
     module = hold_variables(translator.model)
@@ -78,14 +93,10 @@ class Signatures:
     """The signatures of a translator as graphs.
 
     Encoding, decoding and search are graphs of their own, which all signatures
-    share.
-
-    Args:
-        translator: The `Translator`.
-        jit_compile: Whether XLA compiles the search, once for each shape.
+    share. With `jit_compile`, XLA compiles the search once for each shape.
     """
 
-    def __init__(self, translator, jit_compile=False):
+    def __init__(self, translator: Translator, jit_compile: bool = False):
         self.translator = translator
         self.max_source_length = translator.max_source_length
         self.max_target_length = translator.max_target_length
@@ -115,7 +126,7 @@ class Signatures:
             {"source_ids": IDS, "target_ids": IDS},
         )
 
-    def make(self):
+    def make(self) -> dict[str, Graph]:
         """The signatures by name, as concrete functions."""
         text, reference, target_prefix = (
             tf.TensorSpec([None], tf.string, name)
@@ -123,24 +134,25 @@ class Signatures:
         )
         source_ids = tf.TensorSpec([None, None], tf.int32, "source_ids")
         inputs = {
-            self.serving_default: [text],
-            self.n_best: [text],
-            self.forced: [text, target_prefix],
-            self.tokens: [source_ids],
-            self.score: [text, reference],
-            self.attention_maps: [text, reference],
+            "serving_default": [text],
+            "n_best": [text],
+            "forced": [text, target_prefix],
+            "tokens": [source_ids],
+            "score": [text, reference],
+            "attention_maps": [text, reference],
         }
+        methods = {name: getattr(self, name) for name in inputs}
         return {
-            method.__name__: make_graph(method, *specs).get_concrete_function()
-            for method, specs in inputs.items()
+            name: make_graph(methods[name], *specs).get_concrete_function()
+            for name, specs in inputs.items()
         }
 
-    def serving_default(self, text):
+    def serving_default(self, text: tf.Tensor) -> Outputs:
         """Best translations."""
         sources = self._read(check_rank("text", text, 1))
         return self._best(self._search_best(sources.ids), sources.truncated)
 
-    def forced(self, text, target_prefix):
+    def forced(self, text: tf.Tensor, target_prefix: tf.Tensor) -> Outputs:
         """Best translations that begin with given text."""
         text, target_prefix = check_pairs(
             text=text, target_prefix=target_prefix
@@ -157,7 +169,7 @@ class Signatures:
             sources.truncated | is_cut | too_long,
         )
 
-    def n_best(self, text):
+    def n_best(self, text: tf.Tensor) -> Outputs:
         """All hypotheses, best first; "" where fewer than W exist."""
         found = self._all(self._read(check_rank("text", text, 1)))
         del found["lengths"]
@@ -166,7 +178,7 @@ class Signatures:
         hypotheses = tf.reshape(self._decode(rows), shape[:2])
         return {"hypotheses": hypotheses, **found}
 
-    def tokens(self, source_ids):
+    def tokens(self, source_ids: tf.Tensor) -> Outputs:
         """Ids to ids."""
         source_ids = check_rank("source_ids", source_ids, 2)
         sources = self._read_ids(source_ids)
@@ -187,7 +199,7 @@ class Signatures:
             ids = tf.identity(sources.ids)
         return self._all(sources._replace(ids=ids))
 
-    def score(self, text, reference):
+    def score(self, text: tf.Tensor, reference: tf.Tensor) -> Outputs:
         """Log-probabilities of given translations, EOS included.
 
         A reference that is longer than any translation can be is scored up to
@@ -204,7 +216,7 @@ class Signatures:
             log_prob=tf.reduce_sum(log_probs, axis=1),
         )
 
-    def attention_maps(self, text, reference):
+    def attention_maps(self, text: tf.Tensor, reference: tf.Tensor) -> Outputs:
         """Translations, or given references, and all attention weights.
 
         A reference that is longer than any translation can be is truncated.
@@ -238,19 +250,19 @@ class Signatures:
             decoder_attention=maps.decoder,
         )
 
-    def _read(self, text):
+    def _read(self, text: tf.Tensor) -> Sources:
         """Strings [N] as `Sources`."""
         ids, is_cut = self._encode(text, self.max_source_length)
         sources = self._read_ids(ids)
         return sources._replace(truncated=sources.truncated | is_cut)
 
-    def _read_target(self, text):
+    def _read_target(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Strings [N] as ids [N', T], at least one row; bool [N]: truncated."""
         ids, is_cut = self._encode_target(text, self.max_target_length)
         ids, truncated = truncate(at_least_one(ids), self.max_target_length)
         return ids, truncated[: tf.shape(text)[0]] | is_cut
 
-    def _read_ids(self, ids):
+    def _read_ids(self, ids: tf.Tensor) -> Sources:
         """Ids [N, S] as `Sources`."""
         return read_sources(
             ids,
@@ -258,13 +270,13 @@ class Signatures:
             self.max_source_length,
         )
 
-    def _best(self, found, truncated):
+    def _best(self, found: SearchResult, truncated: tf.Tensor) -> Outputs:
         """The outputs of `serving_default`."""
         translation = self._decode(found.ids[:, 0])
         score = found.scores[:, 0]
         return of_sentences(truncated, translation=translation, score=score)
 
-    def _all(self, sources):
+    def _all(self, sources: Sources) -> Outputs:
         """The outputs of `tokens`."""
         found = self._search_all(sources.ids)
         longest = tf.maximum(1, tf.reduce_max(found.lengths))
@@ -276,38 +288,38 @@ class Signatures:
         )
 
 
-def of_sentences(truncated, **outputs):
+def of_sentences(truncated: tf.Tensor, **outputs: tf.Tensor) -> Outputs:
     """Outputs of the sentences alone: an empty batch has become one row."""
     number = tf.shape(truncated)[0]
     outputs = {name: values[:number] for name, values in outputs.items()}
     return {**outputs, "truncated": truncated}
 
 
-def make_graph(function, *inputs):
+def make_graph(
+    function: Callable[..., typing.Any], *inputs: typing.Any
+) -> Graph:
     """A function as a separate graph, with `tf.TensorSpec`s as inputs."""
     return tf.function(function, input_signature=inputs, autograph=False)
 
 
-def make_speller(tokenizer):
+def make_speller(tokenizer: Tokenizer) -> Graph:
     """A tokenizer's pieces as a graph: ids [N, T] -> text [N, T]."""
     pieces = ["", *tokenizer.pieces[PAD + 1 :]]
     return make_graph(lambda ids: tf.gather(pieces, ids), IDS)
 
 
-def make_encoder(tokenizer):
+def make_encoder(tokenizer: Tokenizer) -> Graph:
     """A tokenizer as a graph: text [N] -> ids [N, (tokens)], then PAD.
 
-    Args:
-        tokenizer: The `Tokenizer`.
-
-    Returns:
-        A `tf.function` of the text and the maximum number of tokens: text that
-        cannot be part of them is cut off before segmentation. It returns the
-        ids, and bool [N]: whether the text was cut.
+    It also takes the maximum number of tokens: text that cannot be part of them
+    is cut off before segmentation. It returns the ids, and bool [N]: whether
+    the text was cut.
     """
     longest = max(len(piece) for piece, _, _ in tokenizer.entries)
 
-    def encode(text, max_length):
+    def encode(
+        text: tf.Tensor, max_length: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         limit = MOST_CHARACTERS_IN_ONE * longest * max_length
         # As in the commands, U+FFFD replaces invalid UTF-8.
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
@@ -323,7 +335,7 @@ def make_encoder(tokenizer):
 # ---- Checks in the graph: TensorFlow Serving does none ----------------------
 
 
-def check_rank(name, value, rank):
+def check_rank(name: str, value: tf.Tensor, rank: int) -> tf.Tensor:
     """An input, if it has the rank that a signature declares.
 
     Operations that use the result wait for the check.
@@ -338,7 +350,7 @@ def check_rank(name, value, rank):
     return tf.ensure_shape(hidden, [None] * rank)
 
 
-def check_pairs(**inputs):
+def check_pairs(**inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Two inputs `[N]`, if they have the same number of sentences."""
     (first, others), (second, values) = inputs.items()
     others, values = check_rank(first, others, 1), check_rank(second, values, 1)
@@ -358,7 +370,9 @@ def check_pairs(**inputs):
 # ---- Warm-up requests, which TensorFlow Serving runs before it serves --------
 
 
-def make_warmup_inputs(translator, examples):
+def make_warmup_inputs(
+    translator: Translator, examples: list[str]
+) -> list[tuple[str, Outputs]]:
     """Signature names with the inputs of one request."""
     text = tf.constant(examples, tf.string)
     rows = translator.tokenizer.source.to_ids(examples)
@@ -374,7 +388,7 @@ def make_warmup_inputs(translator, examples):
     ]
 
 
-def make_prediction_log(signature_name, inputs):
+def make_prediction_log(signature_name: str, inputs: Outputs) -> bytes:
     """A serialized `tensorflow.serving.PredictionLog`, of tensors by name.
 
     Assembled by field number, since its Python classes are not part of
@@ -389,7 +403,7 @@ def make_prediction_log(signature_name, inputs):
     return _field(6, _field(1, request))
 
 
-def _field(number, payload):
+def _field(number: int, payload: bytes) -> bytes:
     """One length-delimited field of a protocol buffer."""
     tag, length, size = number << 3 | 2, len(payload), []
     while length > 127:  # seven bits a byte, the lowest first

@@ -12,6 +12,7 @@ import typing
 import tensorflow as tf
 
 from keras_transformer.graph_tokenization import truncate
+from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, PAD
 
@@ -31,7 +32,9 @@ class Sources(typing.NamedTuple):
     truncated: tf.Tensor
 
 
-def read_sources(source_ids, vocab_size, max_source_length) -> Sources:
+def read_sources(
+    source_ids: tf.Tensor, vocab_size: int, max_source_length: int
+) -> Sources:
     """Ids from outside, int32 `[N, S]`, as `Sources`: the one place for it."""
     number = tf.shape(source_ids)[0]
     ids = source_ids
@@ -44,13 +47,13 @@ def read_sources(source_ids, vocab_size, max_source_length) -> Sources:
     return Sources(ids, valid[:number], truncated[:number])
 
 
-def end_rows(ids):
+def end_rows(ids: tf.Tensor) -> tf.Tensor:
     """Makes everything after the first EOS of each row PAD: int32 [N, S]."""
     is_eos = tf.cast(ids == EOS, tf.int32)
     return tf.where(tf.cumsum(is_eos, axis=1, exclusive=True) > 0, PAD, ids)
 
 
-def are_sources(ids, vocab_size):
+def are_sources(ids: tf.Tensor, vocab_size: int) -> tf.Tensor:
     """Whether rows that `end_rows` made are sources: [N, S] -> bool [N]."""
     in_range = tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1)
     lengths = count_tokens(ids)
@@ -59,37 +62,32 @@ def are_sources(ids, vocab_size):
     return in_range & ends
 
 
-def count_tokens(ids):
+def count_tokens(ids: tf.Tensor) -> tf.Tensor:
     """Tokens of each row, EOS included: int32 [N, S] -> [N]."""
     return tf.reduce_sum(tf.cast(ids != PAD, tf.int32), axis=1)
 
 
-def at_least_one(ids):
+def at_least_one(ids: tf.Tensor) -> tf.Tensor:
     """Pads to at least one row and one column: an empty batch is legal."""
     missing = tf.maximum(1 - tf.shape(ids), 0)
     return tf.pad(ids, tf.stack([tf.zeros_like(missing), missing], axis=1))
 
 
-def make_search(translator: Translator, length: int | None = None):
+def make_search(
+    translator: Translator, length: int | None = None
+) -> tf.types.experimental.PolymorphicFunction:
     """The search as a function for formats that cannot raise an error.
 
+    It takes `source_ids`, int32 `[N, S]`; with a length, one source of this
+    length. It returns `ids` int32 `[N, W, T]`, `scores` float32 `[N, W]`,
+    `lengths` int32 `[N, W]`; and with free S `truncated` bool `[N]`: the source
+    was longer than `max_source_length`, of which the beginning was translated.
     A row that is not a source has the score NaN, and no tokens.
-
-    Args:
-        translator: The `Translator`.
-        length: S, the length of all sources, with one source per call; by
-            default any number of sources of any length.
-
-    Returns:
-        A `tf.function` of `source_ids`, int32 `[N, S]`. It returns `ids` int32
-        `[N, W, T]`, `scores` float32 `[N, W]`, `lengths` int32 `[N, W]`; and
-        with free S `truncated` bool `[N]`: the source was longer than
-        `max_source_length`, of which the beginning was translated.
     """
     shape = [None, None] if length is None else [1, length]
     vocab_size = translator.tokenizer.source.vocab_size
 
-    def search(source_ids):
+    def search(source_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         sources = read_sources(
             source_ids, vocab_size, length or translator.max_source_length
         )
@@ -116,7 +114,7 @@ def make_search(translator: Translator, length: int | None = None):
     )
 
 
-def hold_variables(model):
+def hold_variables(model: Transformer) -> tf.Module:
     """A module that owns the model's variables in a SavedModel.
 
     Without the model itself, which Keras would save in its own way.

@@ -10,11 +10,14 @@ TFLite has no assertions. A row that is not a source (an id outside the
 vocabulary, no EOS) has the score NaN and no tokens.
 """
 
+import pathlib
 import tempfile
+import typing
 
 import tensorflow as tf
 
-from savedmodel.formats import save_vocabulary
+from keras_transformer.translator import Translator
+from savedmodel.formats import ExportOptions, save_vocabulary
 from savedmodel.search import hold_variables, make_search
 
 # The optimizations and the types of weights for each precision.
@@ -25,7 +28,13 @@ OPTIMIZATIONS = {
 }
 
 
-def write(translator, directory, options, description, examples):
+def write(
+    translator: Translator,
+    directory: pathlib.Path,
+    options: ExportOptions,
+    description: dict[str, typing.Any],
+    examples: list[str],
+) -> None:
     """Writes `model.tflite` and the tokenizer; see `formats`."""
     # Inside the directory: a killed export leaves nothing elsewhere.
     with tempfile.TemporaryDirectory(dir=directory) as saved_model:
@@ -35,7 +44,7 @@ def write(translator, directory, options, description, examples):
     save_vocabulary(translator.tokenizer, directory)
 
 
-def save_searches(translator, directory):
+def save_searches(translator: Translator, directory: str) -> None:
     """Saves the searches with static shapes as a SavedModel."""
     beams = {"greedy": 1, "beam": translator.decoding.beam_size}
     signatures = {
@@ -49,7 +58,7 @@ def save_searches(translator, directory):
     tf.saved_model.save(module, directory, signatures=signatures)
 
 
-def convert(saved_model, precision):
+def convert(saved_model: str, precision: str) -> bytes:
     """A SavedModel as the bytes of a TFLite model."""
     optimizations, types = OPTIMIZATIONS[precision]
     converter = tf.lite.TFLiteConverter.from_saved_model(saved_model)

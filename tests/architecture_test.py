@@ -1,6 +1,7 @@
 """Who may import whom: the table of ARCHITECTURE.md, held by reading code."""
 
 import ast
+import graphlib
 import pathlib
 import re
 import sys
@@ -97,7 +98,9 @@ def place(module):
         "keras_transformer.kernels",
         "keras_transformer.training",
         "keras_transformer.translation",
+        "trainers.datasets",
         "trainers.figures",
+        "trainers.importing",
         "trainers.parsing",
         "trainers.run",
         "trainers.scoring",
@@ -123,6 +126,33 @@ def test_imports_come_from_the_rows_above(module):
             other, other_row = place(name)
         if other == package and None not in (row, other_row):
             assert other_row < row, f"{module} must not import {name}"
+
+
+def folder_of(module):
+    """The folder of a module of trainers; of a command, its name."""
+    return module.split(".")[1]
+
+
+def test_folders_of_trainers_are_layers():
+    """None imports a command, and no folders import each other in a circle."""
+    folders = {
+        folder_of(module)
+        for module, path in MODULES.items()
+        if module.startswith("trainers.") and path.name == "__init__.py"
+    }
+    below = {
+        folder: {
+            folder_of(name)
+            for module in MODULES
+            if module.startswith("trainers.") and folder_of(module) == folder
+            for name in imports(module)
+            if name.startswith("trainers.")
+        }
+        - {folder}
+        for folder in folders
+    }
+    assert set().union(*below.values()) <= folders
+    assert list(graphlib.TopologicalSorter(below).static_order())
 
 
 def test_the_reloading_of_exports_stands_alone():

@@ -11,6 +11,7 @@ from random_pairs import make_pairs
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import buckets as buckets_module
 from keras_transformer.data import corpus as corpus_module
+from keras_transformer.data.labels import shift_right
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
@@ -408,15 +409,15 @@ def test_shapes_have_no_more_rows_than_there_are_pairs():
 def test_shift_right_takes_arrays_and_tensors():
     labels = np.array([[5, 6, 2, 0], [7, 2, 0, 0]], np.int32)
     expected = [[1, 5, 6, 0], [1, 7, 0, 0]]
-    shifted = batches_module.shift_right(labels)
+    shifted = shift_right(labels)
     assert isinstance(shifted, np.ndarray) and shifted.dtype == np.int32
     assert shifted.tolist() == expected
     symbolic = tf.function(
-        batches_module.shift_right,
+        shift_right,
         input_signature=[tf.TensorSpec([None, None], tf.int32)],
     )
     for result in (
-        batches_module.shift_right(tf.constant(labels)),
+        shift_right(tf.constant(labels)),
         symbolic(labels),
     ):
         assert result.dtype == tf.int32

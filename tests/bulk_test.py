@@ -24,8 +24,9 @@ from echo import Echo
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from trainers import translate
-from trainers.run.options import TranslatorOptions
+from keras_transformer.files import checksum_of, with_checksum
+from trainers import translate, translate_corpus
+from trainers.run.options import TranslatorChoice, TranslatorOptions
 from trainers.translating import lines as translating
 from trainers.translating import plan as plans
 from trainers.translating import shards as translation
@@ -62,7 +63,7 @@ class Job:
     def collect(self):
         """What --collect joins."""
         collect = f"--collect={self.collected}"
-        translate.main([f"--output={self.output}", collect])
+        translate_corpus.main([f"--output={self.output}", collect])
         return self.collected.read_text()
 
     def unfinished(self):
@@ -85,14 +86,15 @@ class Job:
 
     def echo(self, *argv):
         sections = (TranslatorOptions, DecodingConfig)
-        return Echo(
-            flags.parse([f"--workdir={self.workdir}", *argv], "", *sections)
+        arguments = flags.parse(
+            [f"--workdir={self.workdir}", *argv], "", *sections
         )
+        return Echo(*TranslatorChoice.of(arguments))
 
 
 @pytest.fixture
 def job(tmp_path, monkeypatch):
-    monkeypatch.setattr(translation, "load_translator", Echo)
+    monkeypatch.setattr(translation, "open_translator", Echo)
     return Job(tmp_path)
 
 
@@ -126,7 +128,7 @@ def test_the_output_is_that_of_the_plain_command(
     source, joined = tmp_path / f"in{ending}", tmp_path / f"out{ending}"
     source.write_bytes(gzip.compress(SOURCES) if ending else SOURCES)
     shards = tmp_path / "shards"
-    translate.main(
+    translate_corpus.main(
         [
             f"--workdir={exports.workdir()}",
             f"--input={source}",
@@ -136,7 +138,7 @@ def test_the_output_is_that_of_the_plain_command(
         ]
     )
     capsys.readouterr()
-    translate.main([f"--output={shards}", f"--collect={joined}"])
+    translate_corpus.main([f"--output={shards}", f"--collect={joined}"])
     found = joined.read_bytes()
     expected = translate_plainly(argv, monkeypatch)
     assert (gzip.decompress(found) if ending else found) == expected
@@ -154,7 +156,7 @@ def test_the_output_is_that_of_the_plain_command(
 
 
 def test_each_shard_is_told_and_all_are_counted(job, capsys):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     *lines, last = capsys.readouterr().out.splitlines()
     assert len(lines) == 25
     assert lines[1].startswith("00001: 1 notes; 80 of 1,000 lines, ")
@@ -162,19 +164,20 @@ def test_each_shard_is_told_and_all_are_counted(job, capsys):
         f"{job.output}: 1,000 lines in 25 shards are finished, with 2 notes"
         f" ({job.output}/*/notes.txt)"
     )
-    translate.main(job.argv())  # does nothing
+    translate_corpus.main(job.argv())  # does nothing
     assert capsys.readouterr().out == f"{last}\n"
     assert job.collect() == job.expected
 
 
 def test_an_empty_file(job):
     job.input.write_bytes(b"")
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     assert job.collect() == ""
+    assert job.collect() == ""  # also where a file is that equals the input
 
 
 def test_a_shard_is_read_without_those_before_it(job):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     plan = job.plan()
     shutil.rmtree(job.output / "00007")
     with open(job.input, "r+b") as file:
@@ -184,7 +187,7 @@ def test_a_shard_is_read_without_those_before_it(job):
 
 
 def test_samples_depend_on_seed_and_shard_alone(job):
-    translate.main(job.argv("--sampling", "--seed=5"))
+    translate_corpus.main(job.argv("--sampling", "--seed=5"))
     before = job.collect()
     numbers = [line.split()[0] for line in before.splitlines()]
     assert len(set(numbers)) == NUM_LINES
@@ -195,7 +198,7 @@ def test_samples_depend_on_seed_and_shard_alone(job):
         translation.translate_shard(plan, plan.shards[number], echo)
     assert job.collect() == before
     shutil.rmtree(job.output)
-    translate.main(job.argv("--sampling", "--seed=6"))
+    translate_corpus.main(job.argv("--sampling", "--seed=6"))
     assert job.collect() != before
 
 
@@ -245,7 +248,7 @@ def test_ended_by_a_signal(job, processes, number, status):
     process.send_signal(number)
     assert process.wait() == status
     assert len(job.unfinished()) == (number == signal.SIGTERM)
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     assert job.collect() == job.expected
     assert not job.unfinished()
 
@@ -266,25 +269,25 @@ def test_two_processes_share_the_shards(job, processes):
 
 def test_the_shard_of_another_process_is_left_to_it(job, processes, capsys):
     process = job.start_and_wait(processes)
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     *lines, last = capsys.readouterr().out.splitlines()
     assert len(lines) == 24
     assert last == f"{job.output}: others are translating 00000"
     collect = [f"--output={job.output}", f"--collect={job.collected}"]
-    assert fails(translate.main, collect, capsys) == (
-        f"trainers.translate: {job.output}: 1 of 25 shards are not finished:"
-        " 00000\n"
+    assert fails(translate_corpus.main, collect, capsys) == (
+        f"trainers.translate_corpus: {job.output}: 1 of 25 shards are not"
+        " finished: 00000\n"
     )
     assert not job.collected.parent.exists()
     process.send_signal(signal.SIGKILL)
     process.wait()
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     assert job.collect() == job.expected
 
 
 def test_without_locks_the_first_to_finish_a_shard_determines_it(job):
     """As two machines do whose file system has locks on each alone."""
-    translate.main(job.argv("--sampling"))
+    translate_corpus.main(job.argv("--sampling"))
     shutil.rmtree(job.output / "00002")
     plan, texts = job.plan(), []
 
@@ -310,19 +313,19 @@ def test_a_directory_of_another_command_is_left_alone(job, capsys, name):
     other.write_text("theirs")
     with open(other, "r+b") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)  # as a training does
-        error = fails(translate.main, job.argv(), capsys)
+        error = fails(translate_corpus.main, job.argv(), capsys)
     assert f"has other files: {name}" in error
     assert [p.name for p in job.output.iterdir()] == [name]
     assert other.read_text() == "theirs"
 
 
 def test_a_seed_needs_sampling(job, capsys):
-    error = fails(translate.main, job.argv("--seed=3"), capsys)
+    error = fails(translate_corpus.main, job.argv("--seed=3"), capsys)
     assert "seed needs sampling. Received: seed=3" in error
 
 
 def test_a_file_system_without_locks_is_named(job, monkeypatch, capsys):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     shutil.rmtree(job.output / "00003")
 
     def refuse(*_):
@@ -330,24 +333,26 @@ def test_a_file_system_without_locks_is_named(job, monkeypatch, capsys):
 
     monkeypatch.setattr(plans, "lock_file", refuse)
     assert os.strerror(errno.ENOLCK) in fails(
-        translate.main, job.argv(), capsys
+        translate_corpus.main, job.argv(), capsys
     )
 
 
 def test_a_record_that_cannot_be_read_is_named(job, capsys):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     (job.output / "00003/record.json").write_text("")
-    assert "00003/record.json" in fails(translate.main, job.argv(), capsys)
+    assert "00003/record.json" in fails(
+        translate_corpus.main, job.argv(), capsys
+    )
 
 
 def test_files_of_a_collection_are_written_where_links_point(job, tmp_path):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_text("old")
     link.symlink_to(target)
-    translate.main([f"--output={job.output}", f"--collect={link}"])
+    translate_corpus.main([f"--output={job.output}", f"--collect={link}"])
     assert link.is_symlink() and target.read_text() == job.expected
-    translate.main([f"--output={job.output}", "--collect=/dev/null"])
+    translate_corpus.main([f"--output={job.output}", "--collect=/dev/null"])
     assert not os.path.isfile("/dev/null")
 
 
@@ -361,8 +366,8 @@ def test_a_full_disk_is_one_line(job, processes):
     )  # no file above 20,000 bytes
     process.ends(1)
     assert process.err.endswith(
-        f"trainers.translate: cannot write to {job.output}: File too large."
-        " Rerun the same command to resume\n"
+        f"trainers.translate_corpus: cannot write to {job.output}: File too"
+        " large. Rerun the same command to resume\n"
     )
     assert not job.unfinished()
     processes.start(job.argv(), module="echo").ends()
@@ -389,11 +394,13 @@ def change_options(job):
     "change", [change_checkpoint, change_input, change_options]
 )
 def test_another_plan_is_refused(job, capsys, change):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     before = sorted(job.output.rglob("*"))
     named = change(job)
-    message = fails(translate.main, job.argv(), capsys)
-    prefix = f"trainers.translate: {job.output} has another plan: {named}"
+    message = fails(translate_corpus.main, job.argv(), capsys)
+    prefix = (
+        f"trainers.translate_corpus: {job.output} has another plan: {named}"
+    )
     assert message.startswith(prefix)
     assert message.count(" was ") == named.count(" was ")
     assert message.endswith(". Choose another directory\n")
@@ -401,9 +408,9 @@ def test_another_plan_is_refused(job, capsys, change):
 
 
 def test_the_same_input_elsewhere_is_no_other_plan(job):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     os.utime(job.input, (1, 1))
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
 
 
 def lose_shard_and_change_it(job):
@@ -416,10 +423,10 @@ def lose_shard_and_change_it(job):
 
 
 def test_an_input_that_changes_unseen_is_found_in_its_shard(job, capsys):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     lose_shard_and_change_it(job)
-    assert fails(translate.main, job.argv(), capsys) == (
-        f"trainers.translate: {job.input} has changed since"
+    assert fails(translate_corpus.main, job.argv(), capsys) == (
+        f"trainers.translate_corpus: {job.input} has changed since"
         f" {job.output}/plan.json was made: lines 81 to 120 no longer match"
         " it\n"
     )
@@ -439,20 +446,44 @@ def lose_text(shard):
 
 def lose_record(shard):
     (shard / "record.json").unlink()
-    return f"No such file or directory: '{shard}/record.json'"
+    return f"[Errno 2] No such file or directory: '{shard}/record.json'"
+
+
+def edit(path, **changes):
+    """Changes values of a file with a checksum, and that, too."""
+    values = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps(with_checksum(values)))
 
 
 def lose_lines(shard):
-    path = shard / "record.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"lines": 39}))
+    edit(shard / "record.json", lines=39)
     return "39 lines instead of 40"
 
 
 def take_from_another_plan(shard):
-    path = shard / "record.json"
-    record = json.loads(path.read_text()) | {"plan_sha256": "another"}
-    path.write_text(json.dumps(record))
+    edit(shard / "record.json", plan_checksum="another")
     return "made by another plan"
+
+
+def take_from_another_place(shard):
+    edit(shard / "record.json", shard=4)
+    return "it is shard 00004"
+
+
+def take_from_other_lines(shard):
+    edit(shard / "record.json", source_sha256="another")
+    return "made from other lines"
+
+
+def change_record(shard):
+    path = shard / "record.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps(values | {"notes": 5}))
+    return (
+        f"{path}: expected the checksum"
+        f" {checksum_of(values | {'notes': 5})}. Received:"
+        f" checksum='{values['checksum']}'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -463,26 +494,117 @@ def take_from_another_plan(shard):
         lose_record,
         lose_lines,
         take_from_another_plan,
+        take_from_another_place,
+        take_from_other_lines,
+        change_record,
     ],
 )
 def test_a_corrupt_shard_is_named_and_can_be_made_again(job, capsys, damage):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     problem = damage(job.output / "00003")
     collect = [f"--output={job.output}", f"--collect={job.collected}"]
-    assert fails(translate.main, collect, capsys) == (
-        f"trainers.translate: {job.output}: corrupt shards: 00003 ({problem})."
-        " Remove their directories and translate again\n"
+    assert fails(translate_corpus.main, collect, capsys) == (
+        f"trainers.translate_corpus: {job.output}: corrupt shards: 00003"
+        f" ({problem}). Remove their directories and translate again\n"
     )
     assert not job.collected.parent.exists()
     shutil.rmtree(job.output / "00003")
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     assert job.collect() == job.expected
+
+
+@pytest.mark.parametrize("name", ["translation.txt", "record.json"])
+def test_a_disk_that_fails_is_not_a_corrupt_shard(job, capsys, name):
+    """/proc/self/mem opens, and fails when it is read, as a bad disk does."""
+    translate.main(job.argv())
+    path = job.output / "00003" / name
+    path.unlink()
+    path.symlink_to("/proc/self/mem")
+    collect = [f"--output={job.output}", f"--collect={job.collected}"]
+    assert fails(translate.main, collect, capsys, code=1) == (
+        f"trainers.translate: Input/output error: '{path}'\n"
+    )
+
+
+def test_shards_that_have_changed_places_are_not_joined(job, capsys):
+    translate.main(job.argv())
+    for old, new in (("00003", "x"), ("00004", "00003"), ("x", "00004")):
+        (job.output / old).rename(job.output / new)
+    collect = [f"--output={job.output}", f"--collect={job.collected}"]
+    assert fails(translate.main, collect, capsys) == (
+        f"trainers.translate: {job.output}: corrupt shards: 00003 (it is shard"
+        " 00004), 00004 (it is shard 00003). Remove their directories and"
+        " translate again\n"
+    )
+    assert not job.collected.parent.exists()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda plan: plan.pop("shards"), "expected the checksum "),
+        (lambda plan: plan.update(lines=9), "expected the checksum "),
+        (lambda plan: plan["shards"][3].update(offset=1), "expected the check"),
+        (lambda plan: plan.pop("checksum"), "expected the checksum "),
+        (lambda plan: plan.clear(), "expected format_version 2. Received: for"),
+        (lambda plan: plan.update(format_version=1), "expected format_version"),
+    ],
+)
+def test_a_corrupt_plan_is_one_line(job, capsys, change, message):
+    translate.main(job.argv())
+    path = job.output / "plan.json"
+    plan = json.loads(path.read_text())
+    change(plan)
+    path.write_text(json.dumps(plan))
+    for argv in (
+        [f"--output={job.output}", f"--collect={job.collected}"],
+        job.argv(),
+    ):
+        error = fails(translate.main, argv, capsys)
+        assert error.startswith(f"trainers.translate: {path}: {message}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["plan.lock", "plan.json", "00003/record.json", "00003/notes.txt", "new"],
+)
+def test_a_collection_is_not_written_into_its_directory(job, capsys, name):
+    translate.main(job.argv())
+    target = job.output / name
+    before = target.exists() and target.read_bytes()
+    link = job.workdir / "link"
+    link.symlink_to(target)
+    for path in (target, link):
+        argv = [f"--output={job.output}", f"--collect={path}"]
+        assert fails(translate.main, argv, capsys) == (
+            "trainers.translate: collect must not be in output. Received:"
+            f" collect='{path}', output='{job.output}'\n"
+        )
+    assert (target.exists() and target.read_bytes()) == before
+    assert job.collect() == job.expected
+
+
+def test_a_collection_is_not_written_over_the_input(job, capsys, tmp_path):
+    translate.main(job.argv())
+    copy = tmp_path / "copy"
+    shutil.copy(job.input, copy)
+    for path in (job.input, copy):
+        argv = [f"--output={job.output}", f"--collect={path}"]
+        assert fails(translate.main, argv, capsys) == (
+            "trainers.translate: collect must not be the input. Received:"
+            f" collect='{path}'\n"
+        )
+    text = job.input.read_text()
+    copy.write_text(text.swapcase())  # as long, and another file
+    translate.main([f"--output={job.output}", f"--collect={copy}"])
+    assert copy.read_text() == job.expected
+    assert job.input.read_text() == text
 
 
 def test_a_corrupt_gz_leaves_nothing(job, capsys):
     job.input = job.input.with_suffix(".gz")
     job.input.write_bytes(gzip.compress(b"line\n" * 1000)[:-9])
-    message = fails(translate.main, job.argv(), capsys)
+    message = fails(translate_corpus.main, job.argv(), capsys)
     assert f"{job.input}: corrupt gzip file (" in message
     assert not job.output.parent.exists()
 
@@ -490,8 +612,8 @@ def test_a_corrupt_gz_leaves_nothing(job, capsys):
 def test_a_directory_with_other_files_is_not_written(job, capsys):
     job.output.mkdir(parents=True)
     (job.output / "thesis.tex").touch()
-    assert fails(translate.main, job.argv(), capsys) == (
-        f"trainers.translate: {job.output} has other files: thesis.tex\n"
+    assert fails(translate_corpus.main, job.argv(), capsys) == (
+        f"trainers.translate_corpus: {job.output} has other files: thesis.tex\n"
     )
     assert os.listdir(job.output) == ["thesis.tex"]
 
@@ -499,29 +621,27 @@ def test_a_directory_with_other_files_is_not_written(job, capsys):
 @pytest.mark.parametrize(
     "argv, message",
     [
+        (["--input=x"], "expected --output=DIR. Received: no output"),
         (
-            ["--input=x"],
-            "input needs output. Received: input='x', output=''",
-        ),
-        (
-            ["--input=x", "--output=y", "--document"],
-            "input excludes document=True. Received: input='x', document=True",
-        ),
-        (
-            ["--input=x", "--output=y", "--prefix_file=z"],
-            "input excludes prefix_file. Received: input='x', prefix_file='z'",
-        ),
-        (
-            ["--seed=5"],
+            ["--output=y", "--seed=5", "--collect=z"],
             "seed needs input. Received: seed=5, input=''",
         ),
         (
             ["--output=y"],
-            "output needs input or collect. Received: output='y'",
+            "expected --input=FILE or --collect=FILE. Received: neither",
         ),
         (
-            ["--output=y", "--collect=z", "--beam_size=2"],
-            "collect excludes beam_size. Received: beam_size=2",
+            ["--output=y", "--collect=z", "--input=x"],
+            "collect excludes input. Received: collect='z', input='x'",
+        ),
+        (
+            ["--output=y", "--collect=z", "--beam_size=2", "--n_best=0"],
+            "collect excludes beam_size, n_best. Received: beam_size=2,"
+            " n_best=0",
+        ),
+        (
+            ["--output=y", "--input=x"],
+            "expected --workdir=DIR. Received: no workdir",
         ),
         (
             ["--workdir=w", "--output=y", "--input=missing"],
@@ -529,7 +649,7 @@ def test_a_directory_with_other_files_is_not_written(job, capsys):
         ),
         (
             ["--output=missing", "--collect=z"],
-            "expected a directory that trainers.translate --input made, with a"
+            "expected a directory that trainers.translate_corpus made, with a"
             " plan.json. Received: output='missing'",
         ),
     ],
@@ -537,19 +657,19 @@ def test_a_directory_with_other_files_is_not_written(job, capsys):
 def test_flags_that_are_refused(job, capsys, argv, message):
     if "--workdir=w" in argv:
         argv[0] = f"--workdir={job.workdir}"
-    assert fails(translate.main, argv, capsys) == (
-        f"trainers.translate: {message}\n"
+    assert fails(translate_corpus.main, argv, capsys) == (
+        f"trainers.translate_corpus: {message}\n"
     )
 
 
 @pytest.mark.beam
 def test_beam_translates_the_shards_that_are_left(job):
-    translate.main(job.argv("--sampling"))
+    translate_corpus.main(job.argv("--sampling"))
     before = job.collect()
     for name in ("00003", "00017"):
         shutil.rmtree(job.output / name)
     (job.output / "00005.0123abcd").mkdir()
-    translate.main(job.argv("--sampling", "--runner=DirectRunner"))
+    translate_corpus.main(job.argv("--sampling", "--runner=DirectRunner"))
     assert job.collect() == before
     assert not job.unfinished()
 
@@ -569,10 +689,12 @@ def test_beam_translates_the_shards_that_are_left(job):
 def test_an_error_of_a_worker_of_beam_is_one_line(
     job, capsys, options, message
 ):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     lose_shard_and_change_it(job)
     with pytest.raises(SystemExit) as status:
-        translate.main(job.argv(f"--runner=DirectRunner{options}"))
+        translate_corpus.main(job.argv(f"--runner=DirectRunner{options}"))
     assert status.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"trainers.translate: {message.format(job=job)}")
+    assert last.startswith(
+        f"trainers.translate_corpus: {message.format(job=job)}"
+    )

@@ -39,18 +39,16 @@ from savedmodel import (
     reload,
     tflite,
 )
-from trainers import import_model, synthesize, translate, visualize, wmt
+from trainers import import_model, translate_document, visualize, wmt
+from trainers.datasets import dataset
 from trainers.parse import Options as ParseOptions
-from trainers.run import corpora, devices, strategies
+from trainers.run import devices, strategies
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
 from trainers.run.optimization import make_optimizer, make_schedule
-from trainers.run.options import (
-    DeviceOptions,
-    MetricOptions,
-    TranslatorOptions,
-)
+from trainers.run.options import DeviceOptions, SearchDeviceOptions
 from trainers.run.session import make_translation_metric
+from trainers.scoring.options import MetricOptions
 from trainers.serving.requests import TranslationRequest
 from trainers.synthesis.plan import KINDS, StepOptions
 
@@ -157,13 +155,12 @@ PLACES = {
     ],
     (export.ExportOptions, "precision"): [],  # below: each format has its own
     (import_model.Options, "format"): [importers._load],
-    (translate.Options, "format"): [lambda value: parse("a", value)],
+    (translate_document.Options, "format"): [lambda value: parse("a", value)],
     (TranslationRequest, "format"): [lambda value: parse("a", value)],
-    (TranslatorOptions, "precision"): [
+    (SearchDeviceOptions, "precision"): [
         lambda value: Transformer(SMALL, dtype=value),
         lambda value: Translator.load("nowhere", precision=value),
     ],
-    (synthesize.Options, "precision"): [],  # of its translators
     (StepOptions, "kind"): [KINDS.__getitem__],
     (StepOptions, "search"): [],  # beam, unless it samples or adds noise
     (visualize.Options, "plot"): [
@@ -208,7 +205,6 @@ def test_every_field_with_choices_is_in_the_table():
 
 def test_needs_and_excludes_name_fields_and_their_values():
     sections = [kind for kind, _ in kinds_of(Configuration).values()]
-    sections.append(translate.Options)  # checked with `BulkOptions`
     for section in all_sections():
         for field in dataclasses.fields(section):
             for _, other, values in field.metadata["relations"]:
@@ -247,5 +243,5 @@ def test_a_format_knows_its_precisions_and_no_others(name):
 
 
 def test_a_data_set_of_an_unknown_kind():
-    with pytest.raises(NotImplementedError, match="dataset='unheard'"):
-        corpora.read_split(replaced(DataConfig(), "dataset", "unheard"), "test")
+    with pytest.raises(ValueError, match="dataset='unheard'"):
+        dataset.read_split(replaced(DataConfig(), "dataset", "unheard"), "test")

@@ -15,7 +15,7 @@ from absl import logging
 from commands import Processes, write_pairs
 
 import keras_transformer as kt
-from trainers import phrasebook
+from trainers.datasets import phrasebook
 
 if keras.backend.backend() == "tensorflow":
     tf.config.set_logical_device_configuration(

@@ -7,6 +7,7 @@ from random_pairs import make_pairs
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory
+from trainers.datasets import dataset
 from trainers.run import corpora, experiment, session
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
@@ -74,7 +75,7 @@ def test_the_metric_is_a_parameter(configure, read):
 
 def test_splits_are_those_of_the_files(configure):
     data = configure().data
-    train, valid, test = (corpora.read_split(data, n) for n in corpora.SPLITS)
+    train, valid, test = (dataset.read_split(data, n) for n in dataset.SPLITS)
     assert (len(train), len(valid), len(test)) == (60, 10, 0)
     assert not set(train) & set(valid)
 
@@ -85,13 +86,13 @@ def test_splits_of_the_phrasebook(languages):
     data = DataConfig(
         source_language=source, target_language=target, phrasebook_pairs=50
     )
-    train = corpora.read_split(data, "train")
+    train = dataset.read_split(data, "train")
     assert len(train) == 50
     german = [pair[languages.index("de")] for pair in train]
     assert any("Ä" in s or "ü" in s or "ß" in s for s in german)
     other = DataConfig(source_language="en", target_language="fr")
     with pytest.raises(ValueError, match="is English and German"):
-        corpora.read_split(other, "train")
+        dataset.read_split(other, "train")
 
 
 def test_long_validation_pairs_are_counted(configure, read):
@@ -126,7 +127,7 @@ def test_pairs_are_merged_within_their_files(tmp_path):
     )
     lines = ["dog dog Hund cat cat Katze"]
     tokenizer = Tokenizer.train(lines, vocab_size=30)
-    pairs = corpora.read_split(data, "train")
+    pairs = dataset.read_split(data, "train")
     corpus = corpora.open_train_corpus(data, pairs, tokenizer, seed=1)
     rows = np.split(corpus.source.ids, corpus.source.offsets[1:-1])
     texts = tokenizer.to_strings([row.tolist() for row in rows])

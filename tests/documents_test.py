@@ -21,7 +21,7 @@ from keras_transformer.documents.placeholders import (
     count_placeholders,
 )
 from keras_transformer.translation.alignment import SpanLink, word_spans
-from trainers import translate
+from trainers import translate_document
 from trainers.translating import documents as command
 
 RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
@@ -563,10 +563,10 @@ def test_the_command(monkeypatch, tmp_path, capfdbinary):
     def run(data, *flags):
         stdin = types.SimpleNamespace(buffer=io.BytesIO(data))
         monkeypatch.setattr(sys, "stdin", stdin)
-        translate.main([f"--workdir={RUN}", "--document", *flags])
+        translate_document.main([f"--workdir={RUN}", *flags])
         return capfdbinary.readouterr()
 
-    monkeypatch.setattr(command, "load_translator", lambda _: Upper())
+    monkeypatch.setattr(command, "open_translator", lambda *_: Upper())
     monkeypatch.setattr(command, "CHUNK", 2)
     path = tmp_path / "map.jsonl"
     page = "<p>A <b>é</b> cat.\r\nOne dog, two three four."
@@ -583,20 +583,15 @@ def test_the_command(monkeypatch, tmp_path, capfdbinary):
 @pytest.mark.parametrize(
     ("data", "flags", "message"),
     [
-        (b"a\n\xff", ["--document"], "line 2 is not UTF-8"),
-        (b"<a", ["--document", "--format=xliff"], "standard input: line 1: "),
-        (b"", ["--format=html"], "format needs document=True"),
-        (b"", ["--document", "--n_best=2"], "n_best needs document=False"),
-        (
-            b"",
-            ["--document", "--retranslate"],
-            "retranslate=True needs format=",
-        ),
+        (b"a\n\xff", [], "line 2 is not UTF-8"),
+        (b"<a", ["--format=xliff"], "standard input: line 1: "),
+        (b"", ["--n_best=2"], "Unknown command line flag 'n_best'"),
+        (b"", ["--retranslate"], "retranslate=True needs format="),
     ],
 )
 def test_the_command_refuses(data, flags, message, monkeypatch, capsys):
     stdin = types.SimpleNamespace(buffer=io.BytesIO(data))
     monkeypatch.setattr(sys, "stdin", stdin)
-    monkeypatch.setattr(command, "load_translator", lambda _: Upper())
+    monkeypatch.setattr(command, "open_translator", lambda *_: Upper())
     argv = [f"--workdir={RUN}", *flags]
-    assert message in fails(translate.main, argv, capsys)
+    assert message in fails(translate_document.main, argv, capsys)

@@ -1,7 +1,8 @@
 """A translator without a model, for tests of what happens around one.
 
-`main` is trainers.translate with it, for `commands.Processes`. The environment
-variable ECHO_SECONDS is the time that it takes for a chunk of lines.
+`main` is trainers.translate_corpus with it, for `commands.Processes`. The
+environment variable ECHO_SECONDS is the time that it takes for a chunk of
+lines.
 """
 
 import os
@@ -11,8 +12,7 @@ import types
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.translator import Translation
-from trainers import translate
-from trainers.run.options import TranslatorOptions
+from trainers import translate_corpus
 from trainers.translating import shards
 
 
@@ -20,8 +20,8 @@ class Echo:
     """Says each line in capitals, after a sample if it samples.
 
     Args:
-        arguments: The command line. Its work directory has the checkpoint
-            ckpt-1.
+        options, search: As in `TranslatorChoice`. The work directory has the
+            checkpoint ckpt-1.
     """
 
     max_source_length = 16
@@ -29,10 +29,9 @@ class Echo:
     source_tags = ()
     shortlist = None
 
-    def __init__(self, arguments):
-        workdir = arguments.build(TranslatorOptions).workdir
-        self.checkpoint = f"{workdir}/ckpt-1"
-        self.decoding = arguments.build(DecodingConfig)
+    def __init__(self, options, search, *_):
+        self.checkpoint = f"{options.workdir}/ckpt-1"
+        self.decoding = DecodingConfig(**search)
         self.model = types.SimpleNamespace(
             config=TransformerConfig(), dtype="float32"
         )
@@ -54,5 +53,5 @@ class Echo:
 
 
 def main(argv):
-    shards.load_translator = Echo
-    translate.main(argv)
+    shards.open_translator = Echo
+    translate_corpus.main(argv)

@@ -32,10 +32,10 @@ from trainers import evaluate
 from trainers.run import config, validation
 from trainers.run.data_config import DataConfig
 from trainers.run.loop import Trainer
-from trainers.run.options import TestOptions
 from trainers.run.progress import Progress
 from trainers.run.tensorflow_engine import make_loss_sums
 from trainers.scoring import comparison, evaluation
+from trainers.scoring.options import TestOptions
 from trainers.scoring.test_sets import read_test_pairs
 
 
@@ -410,7 +410,7 @@ def work_directory(tmp_path, monkeypatch):
         path = tmp_path / f"test.{language}"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     translator = types.SimpleNamespace(translate=lambda sources: OURS)
-    monkeypatch.setattr(evaluation, "load_translator", lambda *_: translator)
+    monkeypatch.setattr(evaluation, "open_translator", lambda *_: translator)
     return [f"--workdir={workdir.path}", f"--test_files={tmp_path}/test"]
 
 
@@ -486,11 +486,11 @@ def test_evaluate_writes_the_translations(
     evaluate.main([*work_directory, f"--output={path}"])
     assert path.read_text(encoding="utf-8").splitlines() == OURS
 
-    def fail(_):
+    def fail(*_):
         assert not (tmp_path / "new").exists()  # nor was it made by a check
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluation, "load_translator", fail)
+    monkeypatch.setattr(evaluation, "open_translator", fail)
     for name in ("out", "new"):
         with pytest.raises(SystemExit):
             evaluate.main([*work_directory, f"--output={tmp_path}/{name}"])

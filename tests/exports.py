@@ -7,9 +7,11 @@ translations differ, and they end.
 import contextlib
 import functools
 import io
+import logging
 import random
 import shutil
 import unittest.mock
+import warnings
 
 import keras
 import onnx as onnx_proto
@@ -88,7 +90,11 @@ def exported(format_name):
 
     def make(output):
         printed = io.StringIO()
-        with shared_conversions(), contextlib.redirect_stdout(printed):
+        with (
+            shared_conversions(),
+            contextlib.redirect_stdout(printed),
+            recorded_warnings() as warned,
+        ):
             export.main(
                 [
                     f"--workdir={workdir()}",
@@ -97,9 +103,28 @@ def exported(format_name):
                 ]
             )
         output.with_suffix(".printed").write_text(printed.getvalue())
+        output.with_suffix(".warned").write_text("\n".join(warned))
 
     output = sharing.make_once(format_name, make)
     return output, output.with_suffix(".printed").read_text()
+
+
+@contextlib.contextmanager
+def recorded_warnings():
+    """The warnings of this process, of TensorFlow's Python code, too."""
+    lines, recorder = [], logging.Handler(logging.WARNING)
+    recorder.emit = lambda record: lines.append(record.getMessage())
+    loggers = [logging.getLogger(name) for name in ("", "absl", "tensorflow")]
+    for logger in loggers:
+        logger.addHandler(recorder)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", DeprecationWarning)
+            yield lines
+    finally:
+        for logger in loggers:
+            logger.removeHandler(recorder)
+        lines += [str(warning.message) for warning in caught]
 
 
 @functools.cache

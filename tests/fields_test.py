@@ -34,7 +34,7 @@ from trainers.run.data_config import DataConfig
         (
             DataConfig,
             False,
-            "dataset source_language target_language share_vocabulary",
+            "source_language target_language dataset share_vocabulary",
         ),
         (
             TrainingConfig,

@@ -48,6 +48,7 @@ def test_a_failed_write_leaves_nothing(tmp_path):
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("[1]", "expected an object. Received: list"),
+        ('{"a": {"b": 1, "b": 1}}', "not JSON: a name occurs twice"),
     ],
 )
 def test_json_is_an_object(tmp_path, content, message):

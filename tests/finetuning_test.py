@@ -25,10 +25,10 @@ from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers import wmt
+from trainers.datasets.dataset import read_split
 from trainers.run import loop, session
 from trainers.run.checkpoints import write
 from trainers.run.config import Configuration, TrainingConfig
-from trainers.run.corpora import read_split
 from trainers.run.data_config import DataConfig
 from trainers.run.freezing import find_frozen
 from trainers.run.validation import Validation, Validator

@@ -11,6 +11,7 @@ import tensorflow as tf
 from commands import fails, write_pairs
 
 import keras_transformer as kt
+from keras_transformer.commands.flags import CommandError
 from keras_transformer.data import word_links
 from keras_transformer.figures.attention import attention_figure
 from keras_transformer.training import token_losses
@@ -18,6 +19,7 @@ from keras_transformer.training.loss import alignment_loss
 from keras_transformer.training.step import TrainStep
 from keras_transformer.training.token_losses import GuidedHead, TokenLosses
 from savedmodel import ctranslate2, export
+from savedmodel.formats import check_model
 from trainers import align, wmt
 
 # ------------------------------------------------------------------- the loss
@@ -334,8 +336,8 @@ def test_ctranslate2_returns_the_attention_of_the_head(trained, tmp_path):
         theirs = np.array(result.attention[0])[1:, : len(row) - 1]
         np.testing.assert_allclose(theirs, ours, atol=1e-4)
     other = translator.with_decoding(alignment_head=2)
-    with pytest.raises(Exception, match="must be 1 or 0. Received: align"):
-        ctranslate2.write(other, tmp_path, options, {}, [])
+    with pytest.raises(CommandError, match="=0 or 1. Received: alignment_"):
+        check_model("ctranslate2", other.model.config, other.decoding)
 
 
 @pytest.mark.parametrize(

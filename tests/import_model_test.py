@@ -1011,13 +1011,7 @@ def test_embeddings_shared_in_every_way_come_back(tmp_path, sharing):
     ],
     ids=lambda fields: next(iter(fields)),
 )
-def test_what_marian_cannot_be_is_not_exported(fields, tmp_path):
+def test_what_marian_cannot_be_is_not_exported(fields):
     config = TransformerConfig(d_model=8, num_heads=2, **fields)
-    translator = argparse.Namespace(
-        model=argparse.Namespace(config=config),
-        tokenizer=None,
-        decoding=DecodingConfig(),
-    )
     with pytest.raises(CommandError, match=f"Received: {next(iter(fields))}"):
-        check_model("huggingface", translator)
-        write_huggingface(translator, tmp_path, None, {}, [])
+        check_model("huggingface", config, DecodingConfig())

@@ -36,8 +36,9 @@ from keras_transformer.importers.tensors import (
 from keras_transformer.importers.torch_pickle import Plain, read_torch
 from keras_transformer.importers.vocabularies import make_tokenizer, start_name
 from keras_transformer.tokenization import Tokenizer
-from trainers import import_model, phrasebook
-from trainers.run.importing import check_new, new_directory
+from trainers import import_model
+from trainers.datasets import phrasebook
+from trainers.importing.workdir import check_new, new_directory
 
 # PyTorch --------------------------------------------------------------------
 
@@ -632,6 +633,11 @@ def test_yaml_is_options_or_strings(tmp_path):
     path.write_text("yes: 1\n2: 0x10\n")
     assert yaml_files.read_strings(path) == {"yes": "1", "2": "0x10"}
     assert yaml_files.read_options(path) == {True: 1, 2: 16}
+    path.write_text("a: [1:30, -1:30.5, 010, 0, 1_0, -0o7, 0.5, 08]\nb: 2:0")
+    assert yaml_files.read_options(path) == {
+        "a": ["1:30", "-1:30.5", "010", 0, 10, "-0o7", 0.5, "08"],
+        "b": "2:0",
+    }
     options, strings = yaml_files.read_options, yaml_files.read_strings
     either = "not YAML: .* nesting depth|expected"  # by the version of libyaml
     for read, content, message in (
@@ -649,7 +655,9 @@ def test_yaml_is_options_or_strings(tmp_path):
         (options, b"!!python/object/apply:os.system [ls]", "not YAML"),
         (options, b"a: !!bool x", "not YAML"),
         (options, b"a: !!int ''", "not YAML"),
-        (options, b"a: 1" + b":1" * 500 + b".5", "not YAML"),
+        (options, b"a: 1\nb: 2\na: 1", "'a' occurs twice"),
+        (options, b"a: [{b: 1, b: 2}]", "'b' occurs twice"),
+        (strings, b"a: b\nc: b\na: d", "'a' occurs twice"),
         (options, b"a: !!timestamp x", "not YAML"),
         (options, b"a: " + b"1" * 5000, "not YAML"),
         (options, b"[" * 500, "at most 32 levels"),

@@ -27,7 +27,8 @@ from keras_transformer.data.modifiers import (
     parse_modifiers,
 )
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from trainers import phrasebook, wmt
+from trainers import wmt
+from trainers.datasets import phrasebook
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
 

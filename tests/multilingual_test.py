@@ -14,24 +14,32 @@ from commands import copy_of_run, fails, largest_batch_untried, losses_in
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.data.languages import read_directions
 from keras_transformer.data.mixture import Mixture, temperature_stage
+from keras_transformer.figures.attention import attention_figure
 from keras_transformer.metrics import make_metric
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translation.requests import Request, UntaggedError
+from keras_transformer.translation.requests import (
+    Request,
+    UntaggedError,
+    encode,
+    encode_pairs,
+)
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export
 from trainers import (
     align,
     evaluate,
-    phrasebook,
     score,
     translate,
+    translate_corpus,
+    translate_document,
     tune,
     visualize,
     wmt,
 )
+from trainers.datasets import phrasebook
+from trainers.datasets.dataset import read_split
 from trainers.run import validation
-from trainers.run.corpora import read_split
 from trainers.run.data_config import DataConfig
 from trainers.run.options import TranslatorOptions
 from trainers.serving import libretranslate, pairs
@@ -314,6 +322,36 @@ def test_one_tag_is_put_before_each_source(translator):
     assert one.log_probs == pytest.approx(other.log_probs)
 
 
+def test_a_tag_in_a_text_is_text(translator):
+    """Of a single direction; also in prefixes, scores and alignments."""
+    french = translator.with_source_tags(["<2fr>"])
+    plain = translator.tokenizer.without_tags
+    texts = ["<2de> a dog", "a <2fr> dog", "<2fr>"]
+    tag, german = translator.tokenizer.to_ids(["<2fr> <2de>"])[0][:2]
+    assert plain.pieces == translator.tokenizer.pieces
+    assert plain.to_ids(["a dog"]) == translator.tokenizer.to_ids(["a dog"])
+    pairs = [(text, "<2de> ein Hund") for text in texts]
+    rows = [
+        *encode([Request(t, "<2de> ein") for t in texts], *french._encoding()),
+        *encode_pairs(pairs, *french._encoding()),
+    ]
+    for text, row in zip(2 * texts, rows, strict=True):
+        assert row.source_ids == [tag, *plain.to_ids([text])[0]]
+        assert not {tag, german} & {*row.source_ids[1:], *row.target_ids}
+    [found] = french.align(pairs[:1])
+    assert {link[1] for link in found.links} == {0, 1, 2}
+    [scored] = french.score(pairs[:1])
+    assert scored.ids == plain.to_ids(["<2de> ein Hund"])[0]
+    figure = attention_figure(french, *pairs[0])
+    assert figure.source == "<2fr> <2de> a dog"
+    shown = [token.text for token in figure.tokens["source"]]
+    assert shown[0] == "<2fr>" and "<2de>" not in shown
+    # Without a direction the text has to say it.
+    any_tag = translator.with_source_tags(["<2de>", "<2fr>"])
+    [row] = encode([Request("<2de> a dog")], *any_tag._encoding())
+    assert row.source_ids[0] == german
+
+
 def test_the_tag_counts_where_a_source_is_truncated(translator):
     [row] = translator.tokenizer.to_ids(["the dog"])
     for room in (0, 1):
@@ -384,16 +422,32 @@ def test_translate_puts_the_tag_there(run, translator, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "given, message",
+    "main, given, message",
     [
-        ([], "line 3, without --target_language: a source must begin with"),
-        (["--target_language=cs"], "translates into: de, fr. Received:"),
-        (["--document"], "a document needs --target_language: the model has"),
-        (["--input=IN", "--output=OUT"], "line 3, without --target_language"),
+        (
+            translate.main,
+            [],
+            "line 3, without --target_language: a source must begin with",
+        ),
+        (
+            translate.main,
+            ["--target_language=cs"],
+            "translates into: de, fr. Received:",
+        ),
+        (
+            translate_document.main,
+            [],
+            "a document needs --target_language: the model has",
+        ),
+        (
+            translate_corpus.main,
+            ["--input=IN", "--output=OUT"],
+            "line 3, without --target_language",
+        ),
     ],
 )
 def test_translate_refuses_a_text_without_direction(
-    run, capsys, monkeypatch, tmp_path, given, message
+    run, capsys, monkeypatch, tmp_path, main, given, message
 ):
     text = "<2de> a dog\n\na dog\n"
     (tmp_path / "in").write_text(text)
@@ -404,7 +458,7 @@ def test_translate_refuses_a_text_without_direction(
     paths = {"--input=IN": f"--input={tmp_path}/in"}
     paths["--output=OUT"] = f"--output={tmp_path}/out"
     argv = [paths.get(flag, flag) for flag in given]
-    error = fails(translate.main, [f"--workdir={run.path}", *argv], capsys)
+    error = fails(main, [f"--workdir={run.path}", *argv], capsys)
     assert message in error and ("de" in error and "fr" in error)
 
 
@@ -414,8 +468,8 @@ def test_a_document_and_shards_have_a_direction(
     argv = [f"--workdir={run.path}", "--target_language=fr"]
     [expected] = translator.translate(["<2fr> The dog sees a house."])
     found = lines_of(
-        translate.main,
-        [*argv, "--document"],
+        translate_document.main,
+        argv,
         capsys,
         monkeypatch,
         "The dog sees a house.",
@@ -423,11 +477,11 @@ def test_a_document_and_shards_have_a_direction(
     assert "\n".join(found) == expected
     (tmp_path / "in").write_text("The dog sees a house.\n")
     shards = [f"--input={tmp_path}/in", f"--output={tmp_path}/out"]
-    translate.main([*argv, *shards])
-    translate.main([shards[1], f"--collect={tmp_path}/collected"])
+    translate_corpus.main([*argv, *shards])
+    translate_corpus.main([shards[1], f"--collect={tmp_path}/collected"])
     assert (tmp_path / "collected").read_text() == f"{expected}\n"
     german = [argv[0], "--target_language=de", *shards]
-    message = fails(translate.main, german, capsys)
+    message = fails(translate_corpus.main, german, capsys)
     assert "source_tags was ['<2fr>'] and is ['<2de>']" in message
 
 

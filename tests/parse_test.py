@@ -8,18 +8,11 @@ import pytest
 import tensorflow as tf
 from commands import ROOT, fails
 
-from keras_transformer.commands import flags
 from keras_transformer.translator import Translation
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, reload, saved_model
 from trainers import parse, parse_evaluate, parse_text, wmt
-from trainers.parsing import evaluation
-from trainers.parsing import text as parsing_text
-from trainers.parsing.bracketing import count_brackets, sum_counts
-from trainers.parsing.config import ParserDecoding, TreesConfig
-from trainers.parsing.corpus import read_treebank
-from trainers.parsing.linearization import linearize
-from trainers.parsing.trees import (
+from trainers.datasets.constituency import (
     Leaf,
     Node,
     leaves,
@@ -27,9 +20,16 @@ from trainers.parsing.trees import (
     retag,
     write_tree,
 )
-from trainers.run.corpora import open_tokenizer, read_split
+from trainers.datasets.dataset import read_split
+from trainers.datasets.linearization import linearize
+from trainers.datasets.trees import read_treebank
+from trainers.parsing import evaluation
+from trainers.parsing import text as parsing_text
+from trainers.parsing.bracketing import count_brackets, sum_counts
+from trainers.parsing.config import ParserDecoding, TreesConfig
 from trainers.run.data_config import DataConfig
 from trainers.run.experiment import check_same
+from trainers.run.vocabularies import open_tokenizer
 
 SMALL = (
     "--vocab_size=150 --d_model=32 --d_ff=64 --num_heads=2 --num_layers=1"
@@ -77,13 +77,8 @@ def run(trees, tmp_path_factory):
 @pytest.fixture(scope="module")
 def parser(run):
     """The run's parser, as the commands load it: loaded once."""
-    arguments = flags.parse(
-        [f"--workdir={run[0]}"],
-        "",
-        parse_text.ParserOptions,
-        ParserDecoding,
-    )
-    return parsing_text.load_parser(arguments)
+    options = parse_text.ParserOptions(workdir=str(run[0]))
+    return parsing_text.load_parser(options, {})
 
 
 @pytest.fixture
@@ -91,7 +86,7 @@ def answer(monkeypatch, capfdbinary):
     """What trainers.parse_text answers to a text, with a parser."""
 
     def answer(parser, text, *options):
-        monkeypatch.setattr(parsing_text, "load_parser", lambda _: parser)
+        monkeypatch.setattr(parsing_text, "load_parser", lambda *_: parser)
         monkeypatch.setattr(
             sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()))
         )
@@ -153,7 +148,7 @@ def test_words_may_be_given(answer, caplog):
 def test_evaluation_counts_what_it_writes(
     run, parser, trees, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(evaluation, "load_parser", lambda _: parser)
+    monkeypatch.setattr(evaluation, "load_parser", lambda *_: parser)
     path = tmp_path / "gold.mrg"
     write_trees(path, trees)
     path.write_text(path.read_text().replace("(NP ", "(NAC "))

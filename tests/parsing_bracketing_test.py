@@ -5,9 +5,9 @@ import random
 import pytest
 from random_trees import random_tree
 
+from trainers.datasets.constituency import Leaf, Node, leaves, read_trees, retag
 from trainers.parsing.bracketing import Counts, count_brackets, sum_counts
 from trainers.parsing.metric import ParsingMetric
-from trainers.parsing.trees import Leaf, Node, leaves, read_trees, retag
 
 # gold, found, matched, brackets of gold, brackets of found.
 CASES = {

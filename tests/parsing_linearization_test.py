@@ -3,7 +3,8 @@ import random
 import pytest
 from random_trees import random_tree
 
-from trainers.parsing.linearization import (
+from trainers.datasets.constituency import TOP, leaves, retag, write_tree
+from trainers.datasets.linearization import (
     LEAF_TOKENS,
     PUNCTUATION,
     is_tree,
@@ -11,7 +12,6 @@ from trainers.parsing.linearization import (
     read_reference,
     repair,
 )
-from trainers.parsing.trees import TOP, leaves, retag, write_tree
 
 
 def tree_of(generator, size):

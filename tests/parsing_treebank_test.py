@@ -5,17 +5,15 @@ import re
 
 import pytest
 
-from trainers.parsing.config import TreesConfig
-from trainers.parsing.corpus import (
-    find_symbols,
+from trainers.datasets.built_in import TREEBANK
+from trainers.datasets.constituency import TOP, leaves, write_tree
+from trainers.datasets.linearization import linearize
+from trainers.datasets.trees import (
+    Trees,
     make_pair,
-    read_split,
     read_treebank,
 )
-from trainers.parsing.linearization import linearize
-from trainers.parsing.trees import TOP, leaves, write_tree
-from trainers.run.built_in import TREEBANK
-from trainers.run.data_config import DataConfig
+from trainers.parsing.config import TreesConfig
 
 # Number of trees of a split, and the SHA-256 of their lines. F1 in docs was
 # measured on these.
@@ -84,10 +82,9 @@ def test_other_sizes_and_splits_are_refused(name, number, message):
 def test_the_splits_of_a_run(trees):
     """The built-in treebank as pairs; every token of a tree is a symbol."""
     data = TreesConfig(treebank_trees=40)
-    pairs = read_split(data, "train")
+    pairs = list(Trees().read(data, "train"))
     assert len(pairs) == 40
     words = " ".join(leaf.word for leaf in leaves(trees[3]))
     assert pairs[3] == (words, linearize(trees[3]))
-    symbols = find_symbols(data, map(make_pair, trees))
+    symbols = Trees().symbols(data, map(make_pair, trees))
     assert {"(NP", ")NP", "(SBARQ", "XX", ".", "``"} <= set(symbols)
-    assert not find_symbols(DataConfig(), pairs)

@@ -4,7 +4,7 @@ import random
 import pytest
 from random_trees import random_tree
 
-from trainers.parsing.trees import (
+from trainers.datasets.constituency import (
     TOP,
     Leaf,
     Node,

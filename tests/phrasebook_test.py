@@ -7,12 +7,14 @@ import pytest
 from commands import fails
 
 from keras_transformer.tokenization import Tokenizer
-from trainers import parse, phrasebook, wmt
+from trainers import parse, wmt
+from trainers import phrasebook as command
+from trainers.datasets import phrasebook
+from trainers.datasets.built_in import FOLDER, PHRASEBOOK, TREEBANK
+from trainers.datasets.dataset import find_dataset
+from trainers.datasets.dataset import read_split as read_split_of_run
+from trainers.datasets.phrasebook import read_split
 from trainers.parsing.config import TreesConfig
-from trainers.parsing.corpus import find_symbols
-from trainers.phrasebook import read_split
-from trainers.run.built_in import FOLDER, PHRASEBOOK, TREEBANK
-from trainers.run.corpora import read_split as read_split_of_run
 from trainers.run.data_config import DataConfig
 
 # Number of pairs of a split, and the SHA-256 of their lines. The scores of the
@@ -83,8 +85,9 @@ def test_a_vocabulary_that_a_built_in_corpus_cannot_have(
 )
 def test_the_largest_vocabulary_of_a_built_in_corpus(data):
     pairs = read_split_of_run(data, "train")
-    symbols = find_symbols(data, pairs)
-    limit = data.built_in.max_vocab_size
+    dataset = find_dataset(data.dataset)
+    symbols = dataset.symbols(data, pairs)
+    limit = dataset.built_in(data).max_vocab_size
     with pytest.raises(ValueError, match=f"must be at most {limit}, "):
         lines = (line for pair in pairs for line in pair)
         Tokenizer.train(lines, 37_000, symbols=symbols)
@@ -108,7 +111,7 @@ def test_other_sizes_and_splits_are_refused(name, size, message):
 def test_a_run_can_read_all_pairs_and_no_more(splits):
     everything = DataConfig(phrasebook_pairs=60_000)
     for name in SPLITS:
-        assert read_split_of_run(everything, name) == splits[name]
+        assert list(read_split_of_run(everything, name)) == splits[name]
     with pytest.raises(ValueError, match="phrasebook_pairs must be from 1 to"):
         read_split_of_run(DataConfig(phrasebook_pairs=60_001), "train")
 
@@ -119,10 +122,10 @@ def words_in(text):
 
 
 def test_the_command_lists_words_and_constructions(splits, capsys):
-    phrasebook.main([])
+    command.main([])
     out = capsys.readouterr().out
     assert out == (FOLDER / "phrasebook.txt").read_text("utf-8")
-    assert phrasebook.limits()[:2] == out.splitlines()[:2]
+    assert phrasebook.Phrasebook().limits()[:2] == out.splitlines()[:2]
     of_corpus = words_in(" ".join(map(" ".join, splits["train"])))
     kinds = re.findall(r"^([a-z ]+) \((\d+)\): (.+?)\n\n", out, re.M | re.S)
     assert len(kinds) == 11

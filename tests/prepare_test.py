@@ -1,6 +1,7 @@
 """Preparing corpora: the rules, the command, killed and resumed, trained on."""
 
 import fcntl
+import hashlib
 import itertools
 import json
 import multiprocessing
@@ -21,10 +22,10 @@ from keras_transformer.data import cleaning, shards
 from keras_transformer.data import corpus as corpus_module
 from keras_transformer.importers.vocabularies import make_tokenizer
 from keras_transformer.tokenization import Tokenizer
-from trainers import phrasebook, prepare, wmt
+from trainers import prepare, wmt
+from trainers.datasets import phrasebook
 from trainers.preparing import folder as preparation_folder
 from trainers.preparing import preparation
-from trainers.run import corpora
 
 VOCAB_SIZE = 120
 LOOSE = cleaning.Rules(max_length=1000)
@@ -351,7 +352,8 @@ def test_a_vocabulary_is_learned_and_phrasebook_prepared(tmp_path, capsys):
     index = shards.read_index(tmp_path / "out")
     assert index["vocab_size"] == VOCAB_SIZE
     tokenizer = Tokenizer.load(tmp_path / "out/tokenizer.model")
-    assert index["tokenizer_sha256"] == corpora.sha256(tokenizer.model_bytes)
+    sha256 = hashlib.sha256(tokenizer.model_bytes).hexdigest()
+    assert index["tokenizer_sha256"] == sha256
 
 
 class Killed(BaseException):

@@ -1,6 +1,6 @@
 """Random trees, with what makes counting brackets hard."""
 
-from trainers.parsing.trees import TOP, Leaf, Node
+from trainers.datasets.constituency import TOP, Leaf, Node
 
 LABELS = ("NP", "VP", "S", "ADVP", "PRT", "PP")
 TAGS = ("NN", "VBD", "DT", ",", ".", "``", "''", ":", "PRP$", "-LRB-")

@@ -17,7 +17,7 @@ import pytest
 
 import keras_transformer as kt
 from keras_transformer import layers
-from trainers import phrasebook
+from trainers.datasets import phrasebook
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -19,7 +19,7 @@ from commands import losses_in, tensors, write_pairs
 
 from keras_transformer.checkpoints import corruption
 from keras_transformer.workdir import WorkDirectory
-from trainers import phrasebook
+from trainers.datasets import phrasebook
 
 KILLS = int(os.environ.get("KILLS", "2"))
 STEPS = 12 * KILLS

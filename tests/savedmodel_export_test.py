@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.commands import flags
+from keras_transformer.files import with_checksum
 from keras_transformer.translator import Translator
 from savedmodel import ctranslate2, export, reload, verify
 from savedmodel.formats import FORMATS
@@ -45,11 +46,7 @@ def test_it_prints_what_it_wrote_and_how_it_verified():
     directory, printed = exports.exported("saved_model")
     assert printed.startswith(f"{directory / '1'}: saved_model, float32, from")
     assert "variables.data-00000-of-00001" in printed
-    number = export.NUM_SAMPLES + len(export.OTHER_SAMPLES)
-    assert (
-        "verified in a separate process with random sentences: passed:"
-        f" {number} of {number} translations identical\n"
-    ) in printed
+    assert "\nverified: 4 of 4 sentences equal (--verify=quick)\n" in printed
     assert [path.name for path in directory.iterdir()] == ["1"]
 
 
@@ -145,34 +142,34 @@ def test_quantized_weights_may_differ_but_not_by_far():
 @pytest.mark.parametrize(
     "comparison, verdict",
     [
-        (compared(), "passed: 4 of 4 translations identical"),
+        (compared(), "passed: 4 of 4 sentences equal"),
         (
             compared(ties=(2,), computed_in="float32"),
-            "passed: 3 of 4 translations identical, computed in float32; other"
+            "passed: 3 of 4 sentences equal, computed in float32; other"
             " tokens of the same score (within 0.001): sentence 2",
         ),
         (
             compared(different=(1, 3), far=(3,)),
-            "failed: 2 of 4 translations identical; other tokens, score within"
+            "failed: 2 of 4 sentences equal; other tokens, score within"
             " 0.25: sentence 1; other tokens, score 0.25 or more apart:"
             " sentence 3. Expected: only ties may differ: the weights are not"
             " quantized",
         ),
         (
             compared(different=(1, 2, 3), far=(1, 2, 3), exact=False),
-            "failed: 1 of 4 translations identical; other tokens, score 0.25 or"
+            "failed: 1 of 4 sentences equal; other tokens, score 0.25 or"
             " more apart: sentence 1, 2, 3. Expected: at most 2 may be that"
             " far apart",
         ),
         (
             compared(texts=(2,), exact=False),
-            "failed: 4 of 4 translations identical; text does not match the"
+            "failed: 4 of 4 sentences equal; text does not match the"
             " tokens: sentence 2. Expected: the texts and answers of the"
             " translator",
         ),
         (
             compared(greedy=(1, 3)),
-            "failed: 4 of 4 translations identical; wrong answer of the greedy"
+            "failed: 4 of 4 sentences equal; wrong answer of the greedy"
             " search: sentence 1, 3. Expected: the texts and answers of the"
             " translator",
         ),
@@ -209,8 +206,10 @@ def test_both_searches_of_tflite_are_verified(precision, monkeypatch):
     def verdict():
         return str(verify.compare(exports.translator(), directory, lines))
 
-    assert verdict() == "passed: 3 of 3 translations identical"
+    assert verdict() == "passed: 3 of 3 sentences equal"
     assert asked == [None, 1]
+    verify.compare(exports.translator(), directory, lines, both_searches=False)
+    assert asked == [None, 1, None]
 
     changes[2] = {"text": "other"}
     assert "wrong answer of the greedy search: sentence 3." in verdict()
@@ -242,19 +241,84 @@ def test_bad_flags_are_refused_before_tensorflow_is_imported(tmp_path):
         ["verify", "--help"],
         ["verify", "--workdir=x"],
     ]
-    process = subprocess.run(
-        [sys.executable, PROGRAMS / "bad_export_flags.py"],
-        input="".join(json.dumps(argv) + "\n" for argv in commands_given),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-    )
+    process = run_without_frameworks(commands_given)
     lines = process.stderr.splitlines()
     statuses = [line for line in lines if line.isdecimal()]
     assert statuses == ["0", "2", "2", "2", "0", "2"]
     assert lines[-1] == "[]"
     assert "--beam_size" in process.stdout
     assert "temperature" not in process.stdout
+
+
+def run_without_frameworks(commands_given):
+    """Commands in one process, which prints the frameworks that it has."""
+    return subprocess.run(
+        [sys.executable, PROGRAMS / "bad_export_flags.py"],
+        input="".join(json.dumps(argv) + "\n" for argv in commands_given),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_bad_directories_are_refused_before_tensorflow_is_imported(
+    run, tmp_path
+):
+    config = json.loads((run / "config.json").read_text())
+    config["model"]["pre_norm"] = False  # as huggingface needs it
+    (run / "config.json").write_text(json.dumps(config))
+    unfinished = shutil.copytree(run, tmp_path / "unfinished")
+    shutil.rmtree(unfinished / "averaged")
+    for name, section, field, value in (
+        ("band", "model", "attention_window", 4),
+        ("learned", "model", "positions", "learned"),
+        ("unread", "decoding", "stopping", "never"),
+    ):
+        changed = shutil.copytree(run, tmp_path / name)
+        other = {**config, section: {**config[section], field: value}}
+        (changed / "config.json").write_text(json.dumps(other))
+    (shutil.copytree(run, tmp_path / "spoilt") / "tokenizer.model").unlink()
+    (tmp_path / "taken" / "1").mkdir(parents=True)
+    (tmp_path / "taken/thesis.tex").touch()
+    (tmp_path / "taken/1/thesis.tex").touch()
+    given, expected = [], []
+    for format_name in FORMATS:
+        cases = [
+            (tmp_path / "nowhere", "", "expected a work directory made by"),
+            (unfinished, "", "no usable checkpoint yet"),
+            (run, "--checkpoint=best", "no best checkpoint yet"),
+            (run, "--checkpoint=/no/ckpt-1", "no such checkpoint: expected"),
+            (run, f"--output={tmp_path}/taken", "exists and is not an export"),
+            (run, "--beam_size=0", "beam_size must be at least 1"),
+            (run, "--alignment_layer=9", "alignment_layer must be at most 2"),
+            (tmp_path / "spoilt", "", "tokenizer.model"),
+            (tmp_path / "unread", "", "stopping must be one of"),
+        ]
+        if FORMATS[format_name].own_search:
+            cases += [
+                (tmp_path / "band", "", "attention_window=None. Received: att"),
+                (run, "--no_repeat_ngram=3", "needs no_repeat_ngram=0. Rece"),
+            ]
+        else:
+            learned = tmp_path / "learned"
+            cases.append((learned, "--max_source_length=999", "must be at mos"))
+        if format_name == "ctranslate2":
+            cases.append((run, "--alignment_head=2", "needs alignment_head="))
+        for workdir, option, message in cases:
+            argv = [f"--workdir={workdir}", f"--output={tmp_path / 'out'}"]
+            argv += [f"--format={format_name}", *filter(None, [option])]
+            given.append(["export", *argv])
+            expected.append(message)
+    *lines, heavy = run_without_frameworks(given).stderr.splitlines()
+    assert lines[1::2] == ["2"] * len(given)
+    wrong = [
+        (line, message)
+        for line, message in zip(lines[::2], expected, strict=True)
+        if message not in line
+    ]
+    assert wrong == []
+    assert heavy == "[]"
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_skipped_checkpoint_is_reported(run, tmp_path):
@@ -411,14 +475,16 @@ def test_what_appears_meanwhile_is_not_lost(failing, tmp_path, capsys):
     assert found == ["1", "thesis.tex"]
 
 
-def test_it_verifies_with_the_sentences_given(failing, tmp_path, monkeypatch):
+def test_it_verifies_with_the_sentences_of_the_flags(
+    failing, tmp_path, monkeypatch, capsys, caplog
+):
     class Exporter:
         @staticmethod
         def write(translator, directory, options, description, examples):
             (directory / "model").touch()
 
-    def compare(translator, directory, sentences):
-        compared_with.append(sentences)
+    def compare(translator, directory, sentences, both_searches):
+        compared_with.append((sentences, both_searches))
         return compared(number=len(sentences))
 
     compared_with = []
@@ -431,10 +497,23 @@ def test_it_verifies_with_the_sentences_given(failing, tmp_path, monkeypatch):
     export.main(arguments(tmp_path / "a", f"--verify_text={text}"))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
     export.main(arguments(tmp_path / "a", "--overwrite"))
-    given, made = compared_with
-    assert given == ["one", "two dogs"]
-    assert tuple(made[:2]) == export.OTHER_SAMPLES
-    assert len(made) == 2 + export.NUM_SAMPLES and all(made[1:])
+    export.main(arguments(tmp_path / "a", "--overwrite", "--verify=full"))
+    given, quick, full = compared_with
+    assert given == (["one", "two dogs"], False)
+    assert quick[1:] == (False,) and full[1:] == (True,)
+    for (made, _), number in ((quick, 4), (full, 32)):
+        assert tuple(made[:2]) == export.OTHER_SAMPLES
+        assert len(made) == number and all(made[1:])
+    printed = capsys.readouterr().out
+    assert "verified: 32 of 32 sentences equal (--verify=full)\n" in printed
+    export.main(arguments(tmp_path / "b", "--verify=none"))
+    assert len(compared_with) == 3
+    assert "not verified: verify=none" in caplog.text
+    assert "verified" not in capsys.readouterr().out
+    path = tmp_path / "b" / "1" / "export.json"
+    assert json.loads(path.read_text())["verification"] == "none"
+    argv = arguments(tmp_path / "c", "--verify=none", f"--verify_text={text}")
+    assert "verify_text needs verify=full or" in fails(argv, capsys)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -461,7 +540,7 @@ def test_verify_names_the_lines_that_differ(tmp_path, capsys, monkeypatch):
     argv = [f"--workdir={exports.workdir()}", f"--export={directory}"]
     argv.append(f"--text={text}")
     verify.main(argv)
-    verdict = "passed: 3 of 3 translations identical, computed in float32\n"
+    verdict = "passed: 3 of 3 sentences equal, computed in float32\n"
     assert capsys.readouterr().out == verdict
 
     def run(directory, sentences, beam_size):
@@ -481,7 +560,7 @@ def test_verify_names_the_lines_that_differ(tmp_path, capsys, monkeypatch):
         verify.main(argv)
     assert status.value.code == 1
     out = capsys.readouterr().out
-    assert out.startswith("failed: 2 of 3 translations identical")
+    assert out.startswith("failed: 2 of 3 sentences equal")
     assert "0.25 or more apart: sentence 3" in out
     assert (
         "; text does not match the tokens: sentence 2. Expected: the te" in out
@@ -508,43 +587,26 @@ def test_verify_of_what_is_no_export(tmp_path, capsys):
     argv = [f"--workdir={exports.workdir()}", f"--export={tmp_path}"]
     err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
     assert "expected an export: a directory with export.json" in err
-    (tmp_path / "export.json").write_text('{"format": "onnx"}')
-    err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
-    assert "without precision, checkpoint, max_source_length, decoding" in err
+    path = tmp_path / "export.json"
     directory, _ = exports.exported("ctranslate2")
-    shutil.copy(directory / "model.bin", tmp_path)
     other = json.loads((directory / "export.json").read_text())
-    for changes, message in (
-        ({"format": []}, "format must be text"),
-        ({"format": "pdf"}, "ctranslate2, huggingface. Received: format='pdf'"),
-        ({"precision": 5}, "precision must be text. Received: precision=5"),
-        ({"precision": "int4"}, "precision must be one of float32, float16"),
-        ({"checkpoint": None}, "checkpoint must be text"),
-        (
-            {"checkpoint": ""},
-            "checkpoint must be text. Received: checkpoint=''",
-        ),
-        ({"max_source_length": "9"}, "max_source_length must be a whole numb"),
-        ({"max_source_length": True}, "max_source_length must be a whole nu"),
-        ({"decoding": [1]}, "decoding must be an object. Received: decoding="),
-        ({"decoding": {"new": 1}}, "unexpected keyword argument 'new'"),
-        ({"decoding": {"beam_size": "4"}}, "beam_size must be a whole number"),
-        ({"decoding": {"stopping": "never"}}, "stopping must be one of 'ex"),
-        ({"sha256": ["a"]}, "sha256 must be an object"),
-        ({"sha256": None}, "sha256 must be an object"),
-        ({"sha256": {"model.bin": 5}}, "model.bin is corrupt"),
-        ({"max_positions": "9"}, "max_positions must be a whole number, or N"),
-        ({"max_positions": -1}, "max_positions must be at least 2"),
+    for content, message in (
+        ("{", f"{path}: not JSON: Expecting prop"),
+        ('{"format": "onnx"}', "expected the checksum "),
+        (json.dumps({**other, "format": "onnx"}), "expected the checksum "),
+        # As of another version.
+        (of_another(other, format="pdf"), "does not describe an export: 'pdf'"),
+        (of_another(other, precision="int4"), "precision must be one of float"),
+        (of_another(other, decoding={"new": 1}), "unexpected keyword argument"),
+        (of_another(other, decoding={"beam_size": "4"}), "beam_size must be a"),
     ):
-        (tmp_path / "export.json").write_text(json.dumps({**other, **changes}))
-        code = 1 if "corrupt" in message else 2
-        err = commands.fails(
-            verify.main, [*argv, f"--text={text}"], capsys, code
-        )
+        path.write_text(content)
+        err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
         assert message in err and str(tmp_path) in err
-    (tmp_path / "export.json").write_text("{")
-    err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
-    assert "export.json does not describe an export: Expecting prop" in err
+
+
+def of_another(description, **changes):
+    return json.dumps(with_checksum(description | changes))
 
 
 def test_an_export_that_cannot_be_run_is_named(tmp_path):

@@ -13,8 +13,8 @@ from keras_transformer.config import PRECISIONS, DecodingConfig
 from keras_transformer.translator import Alignment, PairScore, Translator
 from trainers import align, score
 from trainers.run.data_config import DataConfig
-from trainers.run.options import TestOptions
 from trainers.scoring import alignment, log_probs
+from trainers.scoring.options import TestOptions
 from trainers.scoring.test_sets import read_test_pairs
 
 RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
@@ -43,7 +43,7 @@ def test_score_prints_what_the_translator_finds(
     arguments, monkeypatch, capfdbinary
 ):
     translator = Translator.load(RUN, max_source_length=8)
-    monkeypatch.setattr(log_probs, "load_translator", lambda _: translator)
+    monkeypatch.setattr(log_probs, "open_translator", lambda *_: translator)
     score.main([*arguments, "--tokens"])
     *lines, last = capfdbinary.readouterr().out.decode().splitlines()
     expected = translator.score(PAIRS)
@@ -170,7 +170,7 @@ def test_without_gold_the_layer_is_that_of_most_anchors():
 def test_align_prints_links_and_the_layer(
     arguments, monkeypatch, tmp_path, capfdbinary
 ):
-    monkeypatch.setattr(alignment, "load_translator", lambda _: Layers())
+    monkeypatch.setattr(alignment, "open_translator", lambda *_: Layers())
     gold = tmp_path / "gold"
     gold.write_text("0-0 1-1\n\n2p1\n")
     align.main([*arguments, f"--gold={gold}"])
@@ -180,7 +180,7 @@ def test_align_prints_links_and_the_layer(
     assert summary["layer"] == 2 and len(summary["layers"]) == 3
     assert summary["aer"] == min(summary["layers"]) == 1 - 4 / 9
     assert (summary["pairs"], summary["truncated"]) == (3, 0)
-    monkeypatch.setattr(alignment, "load_translator", lambda _: Layers(3))
+    monkeypatch.setattr(alignment, "open_translator", lambda *_: Layers(3))
     align.main([*arguments, "--alignment_layer=3"])
     *lines, last = capfdbinary.readouterr().out.decode().splitlines()
     assert lines[0] == "0-1 1-2"

@@ -2,9 +2,12 @@
 
 import asyncio
 import collections
+import concurrent.futures
 import contextlib
 import copy
 import dataclasses
+import functools
+import itertools
 import json
 import re
 import signal
@@ -12,6 +15,8 @@ import socket
 import threading
 import time
 import types
+import urllib.error
+import urllib.request
 from http.client import BadStatusLine, HTTPResponse
 
 import commands
@@ -56,6 +61,19 @@ class Work:
         if "bad" in items:
             raise ValueError("no such item")
         return [f"{item}!" for item in items]
+
+
+class Stepped(Work):
+    """Each batch ends with a step of the test."""
+
+    def __init__(self):
+        super().__init__()
+        self.step = threading.Semaphore(0)
+
+    def run(self, items):
+        found = super().run(items)
+        assert self.step.acquire(timeout=60)
+        return found
 
 
 @pytest.fixture
@@ -103,7 +121,7 @@ def test_equal_work_shares_batches_in_order(make_batcher):
     assert one.batches == [["a", "c", "e"]] and other.batches == [["b", "d"]]
 
 
-def test_jobs_are_divided_where_a_batch_is_full(make_batcher):
+def test_a_batch_that_is_full_ends_there(make_batcher):
     batcher, work = make_batcher(max_batch_tokens=4), Work()
     with busy(batcher):
         first = submit(batcher, work, "a", "b", "c")
@@ -112,8 +130,75 @@ def test_jobs_are_divided_where_a_batch_is_full(make_batcher):
     assert first.result(60) == ["a!", "b!", "c!"]
     assert second.result(60) == ["d!", "e!", "f!"]
     assert third.result(60) == ["g!", "h!"]
-    # An item that is larger than a batch has one of its own.
-    assert work.batches == [["a", "b", "c", "d"], ["e", "f"], ["g"], ["h"]]
+    # Each job in turn. An item larger than a batch has one of its own.
+    assert work.batches == [["a", "d"], ["g"], ["b", "e", "c", "f"], ["h"]]
+
+
+@pytest.mark.parametrize("is_same_work", [True, False])
+@pytest.mark.parametrize("number", [1, 7])
+def test_a_short_job_waits_for_one_batch(make_batcher, number, is_same_work):
+    """Behind long jobs, of which each would take many batches."""
+    batcher, long, short = make_batcher(max_batch_tokens=8), Stepped(), Work()
+    futures = [submit(batcher, long, *"abcdefgh" * 4) for _ in range(number)]
+    for _ in range(3 * number):
+        long.runs.acquire()
+        work = long if is_same_work else short
+        found = submit(batcher, work, "short")
+        long.step.release()
+        if not is_same_work:
+            assert found.result(60) == ["short!"]
+            continue
+        long.runs.acquire()
+        assert "short" in long.batches[-1] and len(long.batches[-1]) == 8
+        long.runs.release()
+    assert not any(future.done() for future in futures)
+    long.step.release(100)
+    assert all(
+        f.result(60) == [f"{i}!" for i in "abcdefgh"] * 4 for f in futures
+    )
+
+
+def test_a_long_job_goes_on_whatever_comes(make_batcher):
+    """Though short jobs would fill every batch."""
+    batcher = make_batcher(max_batch_tokens=8)
+
+    class Endless(Work):
+        left = 9
+
+        def run(self, items):
+            self.left -= items.count("l")
+            for _ in range(8 if self.left else 0):
+                submit(batcher, self, "s")
+            return super().run(items)
+
+    work = Endless()
+    with busy(batcher):
+        for _ in range(8):
+            submit(batcher, work, "s")
+        long = submit(batcher, work, *"l" * 9)
+    assert long.result(60) == ["l!"] * 9
+    # An eighth of the speed: the last has the turn of the 64th token.
+    done = "".join(itertools.chain(*work.batches))
+    assert 64 <= done.rindex("l") < 64 + 3 * 8
+
+
+def test_other_work_is_done_while_no_job_waits(make_batcher):
+    batcher, work, order = make_batcher(), Work(), []
+    with busy(batcher):
+        idle = [batcher.when_idle(lambda i=i: order.append(i)) for i in "xy"]
+        first = submit(batcher, work, "a")
+        first.add_done_callback(lambda _: order.append("a"))
+    assert idle[1].result(60) is None and order == ["a", "x", "y"]
+
+    def fail():
+        raise ValueError("no room")
+
+    with pytest.raises(ValueError, match="no room"):
+        batcher.when_idle(fail).result(60)
+    with busy(batcher):
+        never = batcher.when_idle(fail)
+        batcher.close()
+    assert never.cancelled() and batcher.when_idle(fail).cancelled()
 
 
 def test_a_batch_that_is_full_does_not_wait(make_batcher):
@@ -170,8 +255,8 @@ def test_cancelled_work_is_dropped(make_batcher):
     batcher, work = make_batcher(max_batch_tokens=2), Work()
     work.may_run.clear()
     running = submit(batcher, work, "a", "b", "c", "d")
-    waiting = submit(batcher, work, "e")
     work.runs.acquire()
+    waiting = submit(batcher, work, "e")
     assert running.cancel() and waiting.cancel()
     last = submit(batcher, work, "f")
     work.may_run.set()
@@ -243,10 +328,12 @@ class Script:
 
     def __init__(self):
         self.decoding = kt.DecodingConfig(beam_size=3)
+        self.source_tags = ()
         self.max_source_length = 100
         self.max_target_length = 100
         self.tokenizer = types.SimpleNamespace(source=self, target=self)
         self.calls = []  # of `search`: decoding, seed, requests, number
+        self.made = []  # programs, by number and longest source
         self.may_run = threading.Event()
         self.may_run.set()
         self.seed = None
@@ -274,8 +361,12 @@ class Script:
         changed.decoding = dataclasses.replace(self.decoding, **changes)
         return changed
 
-    def warm_up(self, num_best):
-        assert self.may_run.wait(60)
+    def warm_up_steps(self, num_best):
+        def make(length):
+            assert self.may_run.wait(60)
+            self.made.append((num_best, length))
+
+        return [(n, functools.partial(make, n)) for n in (32, 64, 128)]
 
     def reseed(self, seed):
         self.seed = seed
@@ -304,6 +395,12 @@ class Script:
         return [Alignment([(0, 0)], False) for _ in pairs]
 
 
+def warm_up(service, lines):
+    """Warms up; appends what the command prints."""
+    with contextlib.suppress(concurrent.futures.CancelledError):
+        lines.extend(service.warm_up())
+
+
 @contextlib.contextmanager
 def running(scripts=None, warm=True, options=None, limits=None):
     """A server in a thread, as the command runs it: client, service, server."""
@@ -320,9 +417,10 @@ def running(scripts=None, warm=True, options=None, limits=None):
     bound.listen()
     url = f"http://127.0.0.1:{bound.getsockname()[1]}"
     running_server = server.make_server(service)
+    lines = []
     threads = [
         threading.Thread(target=running_server.run, args=([bound],)),
-        threading.Thread(target=service.warm_up),
+        threading.Thread(target=warm_up, args=(service, lines)),
     ]
     for thread in threads:
         thread.start()
@@ -331,15 +429,19 @@ def running(scripts=None, warm=True, options=None, limits=None):
             while warm and client.get("/health").status_code != 200:
                 time.sleep(0.01)
             yield types.SimpleNamespace(
-                client=client, service=service, server=running_server, url=url
+                client=client,
+                service=service,
+                server=running_server,
+                url=url,
+                lines=lines,
             )
     finally:
         for script in scripts.values():
             script.may_run.set()
         running_server.should_exit = True
-        for thread in threads:
-            thread.join()
+        threads[0].join()
         service.batcher.close()
+        threads[1].join()
 
 
 @pytest.fixture(scope="module")
@@ -500,6 +602,9 @@ def test_the_description_names_every_path_and_field(served):
         content = described["paths"][path]["post"]["requestBody"]["content"]
         schema = content["application/json"]["schema"]
         assert set(hostile_requests.GOOD[path]) <= set(schema["properties"])
+    for name in requests.PER_TEXT:
+        assert name in Request.__dataclass_fields__
+        assert "oneOf" in schema_of(described, "/v1/translate", name)
     beam_size = schema_of(described, "/v1/translate", "beam_size")
     assert beam_size["minimum"] == 1 and beam_size["type"] == "integer"
     assert schema_of(described, "/v1/translate", "top_p")["maximum"] == 1.0
@@ -783,6 +888,7 @@ def test_the_work_of_a_client_that_hung_up_is_dropped():
 def test_a_server_that_starts_says_so():
     script = Script()
     with running({("en", "de"): script}, warm=False) as served:
+        assert not served.lines
         assert "the server is starting" == refused(
             served, 503, "/translate", q="a", source="en", target="de"
         )
@@ -791,6 +897,42 @@ def test_a_server_that_starts_says_so():
         script.may_run.set()
         while served.client.get("/health").status_code != 200:
             time.sleep(0.01)
+
+
+def test_a_server_is_ready_before_all_programs_are_made():
+    """Requests come before the programs that are missing."""
+    scripts = {("en", "de"): Script(), ("fr", "de"): Script()}
+    script = scripts["fr", "de"]
+    reached, may_go_on = threading.Event(), threading.Event()
+
+    def score(pairs):
+        reached.set()
+        assert may_go_on.wait(60)
+
+    script.score = score
+    with running(scripts) as served:
+        assert reached.wait(60)
+        usual = [(1, 32), (1, 64)]
+        assert served.service.is_ready
+        fields = {"q": "a", "source": "en", "target": "de"}
+        waiting = threading.Thread(
+            target=lambda: post(served, "/translate", **fields)
+        )
+        waiting.start()
+        while not served.service.batcher.waiting_tokens:
+            time.sleep(0.01)
+        assert script.made == usual
+        may_go_on.set()
+        waiting.join()
+        while len(served.lines) < 17:
+            time.sleep(0.01)
+    assert served.lines[:5] == [
+        *(f"warming up: {i} of 16 programs" for i in range(1, 5)),
+        "ready",
+    ]
+    assert served.lines[-1] == "warming up: 16 of 16 programs"
+    late = [(3, 32), (3, 64), (1, 128), (3, 128)]
+    assert [script.made for script in scripts.values()] == [usual + late] * 2
 
 
 def test_a_server_that_ends_finishes_what_it_has_accepted():
@@ -819,14 +961,14 @@ def test_a_server_that_ends_finishes_what_it_has_accepted():
 def test_a_model_that_cannot_warm_up_ends_the_command(monkeypatch):
     script = Script()
 
-    def fail(num_best):
+    def fail():
         raise FloatingPointError("no finite logits")
 
-    script.warm_up = fail
+    script.warm_up_steps = lambda num_best: [(64, fail)]
     monkeypatch.setattr(
         server, "load_pairs", lambda *_: [pairs.Pair("en", "de", script, 2)]
     )
-    numbers = signal.SIGINT, signal.SIGTERM
+    numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
     before = [signal.getsignal(number) for number in numbers]
     try:
         with pytest.raises(RunError, match="cannot translate: no finite log"):
@@ -946,6 +1088,44 @@ def test_a_refused_client_may_first_send_its_body(status, kind):
     assert found == status and list(json.loads(answer)) == ["error"]
 
 
+@pytest.mark.parametrize(
+    "path, status, message",
+    [
+        ("/translate", 413, "expected a body of at most 262144 bytes"),
+        ("/v1/translate", 415, "expected a body of Content-Type application/j"),
+        ("/no/such/path", 404, "Not Found"),
+        ("/languages", 405, "Method Not Allowed"),
+    ],
+)
+def test_a_client_that_sends_5_mb_gets_its_answer(
+    served, path, status, message
+):
+    """Which it reads only when it has sent all."""
+    request = urllib.request.Request(
+        served.url + path, b"q=" + b"a" * 5_000_000
+    )
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(request, timeout=60)
+    assert error.value.code == status
+    assert json.load(error.value)["error"].startswith(message)
+
+
+def test_little_is_read_after_an_error(monkeypatch):
+    """Of a body that is too long, or does not come."""
+    monkeypatch.setattr(app, "DISCARD_BYTES", 2**20)
+    monkeypatch.setattr(app, "DISCARD_SECONDS", 0.2)
+    with running() as served:
+        for sent, length in ((3 * 2**20, 10**9), (9, 10)):
+            head = http("POST", "/no/such/path", length=length)
+            with connect(served) as client:
+                with contextlib.suppress(OSError):  # it has answered before
+                    client.sendall(head + b"a" * sent)
+                with contextlib.suppress(ConnectionResetError):
+                    while client.recv(2**16):  # until it closes
+                        pass
+        assert served.client.get("/health").status_code == 200
+
+
 def test_a_request_whose_body_does_not_come_is_dropped():
     body = b'{"q": "a", "source": "en", "target": "de"}'
     whole = http("POST", "/translate", body)
@@ -1002,7 +1182,9 @@ def test_warming_up_makes_all_programs_of_a_search(is_static, row_factor):
     batched.search(rows, num_best=1)
     needed = set(seen)
     seen.clear()
-    batched.warm_up(num_best=1)
+    for longest, make in batched.warm_up_steps(num_best=1):
+        make()
+        assert longest <= max(size[1] for size in seen)
     assert needed <= seen and len(needed) >= (3 if is_static else 1)
 
 
@@ -1010,7 +1192,9 @@ def test_a_pair_that_samples_is_warmed_up():
     """By default, and so without several hypotheses."""
     translator = exports.translator().with_decoding(sampling=True)
     assert translator.decoding.beam_size > 1
-    pairs.Pair("en", "de", translator, 1).warm_up()
+    pair = pairs.Pair("en", "de", translator, 1)
+    for make in itertools.chain(*pair.warm_up_steps()):
+        make()
 
 
 def test_a_seed_draws_the_samples_of_a_new_translator():
@@ -1040,14 +1224,29 @@ def test_the_command_refuses_bad_flags(capsys, tmp_path):
     assert "expected one work directory for en-de" in err
 
 
-def test_a_server_that_is_ended_under_load_loses_no_request(processes):
+@pytest.fixture
+def start(processes):
+    """Starts the command in a process of its own."""
+    argv = [f"--workdir={exports.workdir()}", "--port=0"]
+    return lambda: processes.start(argv, "none", "trainers.serve", "script")
+
+
+@pytest.mark.parametrize("text", ["\nwarming up: 1 of ", ", warming up\n"])
+def test_a_server_that_is_ended_while_it_warms_up_ends_well(start, text):
+    """Though a thread is in TensorFlow."""
+    process = start()
+    assert " 4 of 4 programs" not in process.read_until(text)
+    process.send_signal(signal.SIGTERM)
+    process.ends(0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_server_that_is_ended_under_load_loses_no_request(start, number):
     sentences = [*(s for s, _ in exports.make_pairs(40)), "", "  one dog "]
-    process = processes.start(
-        [f"--workdir={exports.workdir()}", "--port=0"], module="trainers.serve"
-    )
+    process = start()
     text = process.read_until("\nready\n")
     [url] = re.findall(r"listening at (\S+),", text)
-    answers = asyncio.run(load_and_end(url, sentences, process))
+    answers = asyncio.run(load_and_end(url, sentences, process, number))
     process.ends(0)
     expected = exports.translator().translate(sentences)
     # What had arrived before the signal is answered, the rest is refused.
@@ -1058,8 +1257,8 @@ def test_a_server_that_is_ended_under_load_loses_no_request(processes):
             assert translation["text"] == wanted
 
 
-async def load_and_end(url, sentences, process):
-    """Answers to requests; SIGTERM is sent when one is answered."""
+async def load_and_end(url, sentences, process, number):
+    """Answers to requests; a signal is sent when one is answered."""
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
 
         async def send(sentence):
@@ -1075,6 +1274,6 @@ async def load_and_end(url, sentences, process):
         tasks = [asyncio.create_task(send(s)) for s in sentences[:30]]
         await arrived.acquire()
         await client.get("/health")  # so the server has read all that was sent
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         tasks += [asyncio.create_task(send(s)) for s in sentences[30:]]
         return await asyncio.gather(*tasks)

@@ -22,7 +22,8 @@ from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.step import TrainStep, spread_seeds
 from keras_transformer.workdir import WorkDirectory
-from trainers import parse, phrasebook, wmt
+from trainers import parse, wmt
+from trainers.datasets import phrasebook
 from trainers.run import strategies
 from trainers.run.budget import try_batches
 from trainers.run.cluster import Cluster, find_cluster, read_cluster

@@ -23,9 +23,10 @@ from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.pairs import Pairs
 from keras_transformer.workdir import WorkDirectory
 from trainers import synthesize, translate, wmt
+from trainers.datasets.dataset import read_split
 from trainers.run.config import Configuration, TrainingConfig
-from trainers.run.corpora import open_tokenizer, read_split
 from trainers.run.data_config import DataConfig
+from trainers.run.vocabularies import open_tokenizer
 from trainers.synthesis import steps
 from trainers.synthesis.pairs import FILLER, PairFilter, add_noise
 from trainers.synthesis.plan import (
@@ -96,14 +97,14 @@ def loaded():
 def quick(monkeypatch, loaded):
     """Translators are loaded once for each search; shards have 10 lines."""
 
-    def load(arguments):
-        key = str({**arguments.given, "config": None})
+    def load(*choice):
+        key = str(choice)
         if key not in loaded:
-            loaded[key] = load_translator(arguments)
+            loaded[key] = open_translator(*choice)
         return loaded[key]
 
-    load_translator = steps.load_translator
-    monkeypatch.setattr(steps, "load_translator", load)
+    open_translator = steps.open_translator
+    monkeypatch.setattr(steps, "open_translator", load)
     monkeypatch.setattr(steps, "SHARD_LINES", 10)
 
 

@@ -32,7 +32,8 @@ from keras_transformer.metrics import Scores
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
-from trainers import average, evaluate, phrasebook, translate, wmt
+from trainers import average, evaluate, translate, wmt
+from trainers.datasets import phrasebook
 from trainers.run import loop, session, validation
 from trainers.run.checkpoints import average as average_checkpoints
 from trainers.run.event_file import read_curves

@@ -11,9 +11,7 @@ import sys
 import pytest
 from commands import fails
 
-from keras_transformer.commands import flags
 from keras_transformer.commands.flags import CommandError, RunError
-from keras_transformer.config import DecodingConfig
 from keras_transformer.translator import Alignment, Translation, Translator
 from trainers import translate
 from trainers.run.options import TranslatorOptions
@@ -157,7 +155,7 @@ def test_prefixes_are_counted_before_any_line_is_translated(
     path.write_text("ja\n" * (1 if received == "only 1" else 4))
     stdin = io.TextIOWrapper(io.BytesIO(b"a\nb\nc\n"))
     monkeypatch.setattr(sys, "stdin", stdin)
-    monkeypatch.setattr(translating, "load_translator", pytest.fail)
+    monkeypatch.setattr(translating, "open_translator", pytest.fail)
     argv = ["--workdir=somewhere", f"--prefix_file={path}"]
     assert fails(translate.main, argv, capsys) == (
         "trainers.translate: prefix_file must have a line for each input line."
@@ -175,11 +173,9 @@ def test_another_system_has_a_checkpoint_of_the_same_kind(
         return workdir, checkpoint
 
     monkeypatch.setattr(Translator, "load", load)
-    sections = (TranslatorOptions, DecodingConfig)
-    arguments = flags.parse(
-        ["--workdir=ours", f"--checkpoint={given}"], "", *sections
-    )
-    assert translating.load_translator(arguments, str(RUN)) == (str(RUN), used)
+    options = TranslatorOptions(workdir="ours", checkpoint=given)
+    opened = translating.open_translator(options.in_workdir(str(RUN)), {})
+    assert opened == (str(RUN), used)
 
 
 def test_streams_that_are_closed_are_one_line(monkeypatch, capsys):

@@ -18,7 +18,7 @@ from keras_transformer.config import (
     TransformerConfig,
     find_alignment_layer,
 )
-from keras_transformer.data.batches import shift_right
+from keras_transformer.data.labels import shift_right
 from keras_transformer.decoding import UNCONSTRAINED, Constraints
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer

@@ -12,7 +12,8 @@ from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
-from trainers import phrasebook, tune
+from trainers import tune
+from trainers.datasets import phrasebook
 from trainers.run.checkpoints import write
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig

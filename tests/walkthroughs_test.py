@@ -21,7 +21,8 @@ import pytest
 from commands import write_pairs
 
 import keras_transformer as kt
-from trainers import phrasebook, wmt
+from trainers import wmt
+from trainers.datasets import phrasebook
 
 ROOT = pathlib.Path(__file__).parents[1]
 MARIAN = ROOT / "tests/fixtures/marian_shared"

@@ -20,9 +20,10 @@ trainers.run.session trainers.run.loop trainers.run.experiment
 trainers.run.checkpoints trainers.run.progress trainers.run.validation
 trainers.run.corpora trainers.run.optimization trainers.run.inheritance
 trainers.run.freezing trainers.run.budget trainers.run.engine
+trainers.run.vocabularies
 keras_transformer.metrics trainers.scoring.comparison trainers.scoring.test_sets
 trainers.scoring.tuning trainers.preparing.preparation trainers.parsing.metric
-trainers.run.importing trainers.figures.training keras_transformer.workdir
+trainers.importing.workdir trainers.figures.training keras_transformer.workdir
 keras_transformer.translator keras_transformer.data.batches
 """.split()
 PROGRAM = """

@@ -22,7 +22,12 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import choose_backend, load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp, same_field
-from trainers.run.options import LanguageOptions, TestOptions, TranslatorOptions
+from trainers.run.options import (
+    LanguageOptions,
+    TranslatorChoice,
+    TranslatorOptions,
+)
+from trainers.scoring.options import TestOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +54,13 @@ def main(argv: list[str] | None = None) -> None:
             TestOptions,
             Options,
         )
+        translator = TranslatorChoice.of(arguments)
         options = arguments.build(Options)
-        arguments.build(TestOptions)  # refused now if it is wrong
-        translator = arguments.build(TranslatorOptions)
+        test = arguments.build(TestOptions)
         flags.check_streams("stdout")
-        choose_backend(translator.backend, translator.device)
+        choose_backend(translator.options.backend, translator.options.device)
         load("trainers.scoring.alignment").run(
-            arguments, options.alignment_layer, options.gold
+            translator, test, options.alignment_layer, options.gold
         )
 
 

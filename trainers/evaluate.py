@@ -16,11 +16,11 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
 from trainers.run.options import (
     LanguageOptions,
-    MetricOptions,
     ShortlistOptions,
-    TestOptions,
+    TranslatorChoice,
     TranslatorOptions,
 )
+from trainers.scoring.options import MetricOptions, TestOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +50,14 @@ def main(argv: list[str] | None = None) -> None:
             MetricOptions,
             DecodingConfig,
         )
+        translator = TranslatorChoice.of(arguments)
         options = arguments.build(Options)
-        for section in (TestOptions, MetricOptions):
-            arguments.build(section)  # refused now if it is wrong
+        test = arguments.build(TestOptions)
+        metric = arguments.build(MetricOptions)
         flags.check_streams("stdout")
-        arguments.build(TranslatorOptions).prepare_process()
+        translator.options.prepare_process()
         load("trainers.scoring.evaluation").run(
-            arguments, options.output, options.compare
+            translator, test, metric, options.output, options.compare
         )
 
 

@@ -37,11 +37,15 @@ def main(argv: list[str] | None = None) -> None:
         arguments = flags.parse(
             argv, __doc__, ParserOptions, Options, ParserDecoding
         )
+        parser = arguments.build(ParserOptions)
         options = arguments.build(Options)
         flags.check_streams("stdout")
-        arguments.build(ParserOptions).prepare_process()
+        parser.prepare_process()
         load("trainers.parsing.evaluation").run(
-            arguments, options.trees, options.output
+            parser,
+            arguments.given_of(ParserDecoding),
+            options.trees,
+            options.output,
         )
 
 

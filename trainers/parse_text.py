@@ -40,10 +40,13 @@ def main(argv: list[str] | None = None) -> None:
         arguments = flags.parse(
             argv, __doc__, ParserOptions, Options, ParserDecoding
         )
-        options = arguments.build(Options)
+        options = arguments.build(ParserOptions)
+        tokenized = arguments.build(Options).tokenized
         flags.check_streams("stdin", "stdout")
-        arguments.build(ParserOptions).prepare_process()
-        load("trainers.parsing.text").run(arguments, options.tokenized)
+        options.prepare_process()
+        load("trainers.parsing.text").run(
+            options, arguments.given_of(ParserDecoding), tokenized
+        )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,12 @@ import dataclasses
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import choose_backend, load
 from keras_transformer.fields import Fields, hp
-from trainers.run.options import LanguageOptions, TestOptions, TranslatorOptions
+from trainers.run.options import (
+    LanguageOptions,
+    TranslatorChoice,
+    TranslatorOptions,
+)
+from trainers.scoring.options import TestOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +41,12 @@ def main(argv: list[str] | None = None) -> None:
             TestOptions,
             Options,
         )
+        translator = TranslatorChoice.of(arguments)
         options = arguments.build(Options)
-        arguments.build(TestOptions)  # refused now if it is wrong
-        translator = arguments.build(TranslatorOptions)
+        test = arguments.build(TestOptions)
         flags.check_streams("stdout")
-        choose_backend(translator.backend, translator.device)
-        load("trainers.scoring.log_probs").run(arguments, options.tokens)
+        choose_backend(translator.options.backend, translator.options.device)
+        load("trainers.scoring.log_probs").run(translator, test, options.tokens)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,12 @@
     python -m trainers.serve --workdir=DIR[,DIR...] [--port=8080]
 
 Each work directory is a language pair. The requests of many clients share
-batches. SIGTERM finishes accepted requests, and ends with status 0. It needs
-the extra `serve`. See docs/serving.md.
+batches. SIGTERM and SIGHUP finish accepted requests, and end with status 0. It
+needs the extra `serve`. See docs/serving.md.
 """
+
+import os
+import signal
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt, load
@@ -34,10 +37,20 @@ def main(argv: list[str] | None = None) -> None:
         server.run(translator, search, options, limits)
 
 
-def script() -> None:
+def script(argv: list[str] | None = None) -> None:
     """Runs the command in a process of its own: `kt-serve`."""
     end_on_interrupt()
-    main()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as by nohup
+            signal.signal(number, lambda *_: os._exit(0))
+    status = 0
+    try:
+        main(argv)
+    except SystemExit as end:
+        status = int(end.code or 0)
+    # A thread may be in TensorFlow, which aborts if Python ends around it.
+    flags.show()
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,12 @@ import dataclasses
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import hp
 from trainers.run.options import WorkdirOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class Options(WorkdirOptions):
     """The shortlist."""
 
     train_files: tuple[str, ...] = hp(
@@ -44,9 +44,8 @@ class Options(Fields):
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.shortlist"):
-        arguments = flags.parse(argv, __doc__, WorkdirOptions, Options)
-        options = arguments.build(Options)
-        load("trainers.scoring.shortlist").run(arguments, options)
+        options = flags.parse(argv, __doc__, Options).build(Options)
+        load("trainers.scoring.shortlist").run(**dataclasses.asdict(options))
 
 
 if __name__ == "__main__":

@@ -12,36 +12,27 @@ command that trains on its pairs. It needs the extra `import`.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import (
-    choose_backend,
-    end_on_interrupt,
-    load,
-    prepare_search,
-)
-from keras_transformer.fields import required, same_field
-from trainers.run.options import DeviceOptions, TranslatorOptions
+from keras_transformer.commands.startup import end_on_interrupt, load
+from keras_transformer.fields import required
+from trainers.run.options import SearchDeviceOptions
 from trainers.synthesis.plan import read_plan
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(DeviceOptions):
+class Options(SearchDeviceOptions):
     """The plan, and how its models compute."""
 
     config: str = required("FILE", "YAML file with the plan.")
-    precision: str = same_field(TranslatorOptions, "precision")
-    jit_compile: bool = same_field(TranslatorOptions, "jit_compile")
 
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.synthesize"):
-        arguments = flags.parse(argv, __doc__, Options)
-        options = arguments.build(Options)
+        options = flags.parse(argv, __doc__, Options).build(Options)
         with flags.user_errors():
             plan = read_plan(options.config)
-        choose_backend(options.backend, options.device)
-        prepare_search(options.jit_compile)
-        load("trainers.synthesis.steps").run(plan, arguments)
+        options.prepare_process()
+        load("trainers.synthesis.steps").run(plan, options)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, check_values, hp
 from trainers.run.options import (
     LanguageOptions,
-    MetricOptions,
+    TranslatorChoice,
     TranslatorOptions,
 )
+from trainers.scoring.options import MetricOptions
 
 LENGTH_PENALTIES = tuple(tenths / 10 for tenths in range(0, 21, 2))
 
@@ -43,11 +44,7 @@ class Options(Fields):
         self.grid()
 
     def grid(self) -> tuple[list[int], list[float]]:
-        """Beam sizes and length penalties to try, as numbers.
-
-        Raises:
-            ValueError: One is not a number, or out of range.
-        """
+        """Beam sizes and length penalties to try, as numbers, checked."""
         beam_sizes = read_numbers("beam_sizes", self.beam_sizes, int)
         for beam_size in beam_sizes:
             check_values(DecodingConfig, beam_size=beam_size)
@@ -60,11 +57,7 @@ class Options(Fields):
 
 
 def read_numbers(name: str, texts: Sequence[str], kind: type) -> list:
-    """The numbers of a flag that is a list.
-
-    Raises:
-        ValueError: One of them is not a number of that kind.
-    """
+    """The numbers of a flag that is a list, checked."""
     try:
         return [kind(text) for text in texts]
     except ValueError:
@@ -87,12 +80,17 @@ def main(argv: list[str] | None = None) -> None:
             MetricOptions,
             DecodingConfig,
         )
+        translator = TranslatorChoice.of(arguments)
         options = arguments.build(Options)
-        arguments.build(MetricOptions)  # refused now if it is wrong
+        metric = arguments.build(MetricOptions)
         flags.check_streams("stdout")
-        arguments.build(TranslatorOptions).prepare_process()
+        translator.options.prepare_process()
         load("trainers.scoring.tuning").run(
-            arguments, options.valid_files, *options.grid(), options.save
+            translator,
+            metric,
+            options.valid_files,
+            *options.grid(),
+            options.save,
         )
 
 

@@ -141,12 +141,7 @@ def check_search(options: Options, given: typing.Collection[str]) -> None:
 
 
 def draw(options: Options, search: dict[str, typing.Any]) -> None:
-    """Writes the figure.
-
-    Args:
-        options: The options.
-        search: The flags of the search that are given.
-    """
+    """Writes the figure; `search` has the flags of the search."""
     if options.plot == "attention":
         load("trainers.figures.attention").run(
             options.workdir,
@@ -168,11 +163,7 @@ def main(argv: list[str] | None = None) -> None:
     with flags.exit_status("trainers.visualize"):
         arguments = flags.parse(argv, __doc__, Options, DecodingConfig)
         options = arguments.build(Options)
-        search = {
-            field.name: arguments.given[field.name]
-            for field in dataclasses.fields(DecodingConfig)
-            if field.name in arguments.given
-        }
+        search = arguments.given_of(DecodingConfig)
         check_search(options, search)
         with flags.user_errors():
             flags.check_output(options.output)

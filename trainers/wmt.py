@@ -31,12 +31,11 @@ from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
 )
-from keras_transformer.data.shards import read_index
 from keras_transformer.fields import hp, required
 from trainers.run.cluster import find_cluster
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
-from trainers.run.inheritance import inherit_data, inherit_model, read_parent
+from trainers.run.inheritance import read_parent
 from trainers.run.options import DeviceOptions
 
 RECIPES = importlib.resources.files("trainers") / "configs"
@@ -44,12 +43,7 @@ PARSERS = "parse"  # prefix of the recipes of trainers.parse
 
 
 def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
-    """The names of the recipes that are installed.
-
-    Args:
-        of_parsers: Whether to list recipes of trainers.parse instead of
-            trainers.wmt.
-    """
+    """The installed recipes of trainers.wmt, or those of trainers.parse."""
     names = [path.name for path in RECIPES.iterdir()]
     return tuple(
         sorted(
@@ -95,12 +89,9 @@ def read_arguments(
     description: str = __doc__,
     sections: tuple[type, ...] = SECTIONS,
 ) -> tuple[flags.Arguments, Options]:
-    """`Arguments` of a command line and of its recipe, and the `Options`.
+    """The arguments of a command line and of its recipe, and the `Options`.
 
-    Args:
-        argv: As in `flags.parse`.
-        description: Description of the command, for `--help`.
-        sections: Dataclasses whose fields are flags; the first is `Options`.
+    Arguments as in `flags.parse`; the first of the sections is `Options`.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = flags.parse(argv, description, *sections)
@@ -140,17 +131,24 @@ def read_configuration(
     decoding_section: type = DecodingConfig,
 ) -> Configuration:
     """The `Configuration` of a command line."""
-    parent = read_parent(arguments, data_section)
+    training = arguments.build(TrainingConfig)
+    with flags.user_errors():
+        parent = read_parent(
+            training, arguments.given.get("workdir", ""), data_section
+        )
     if parent is None:
         data = arguments.build(data_section)
         model = build_model(arguments, preset, data)
         inherited = {}
     else:
-        data = inherit_data(arguments, parent, data_section)
-        model = inherit_model(arguments, preset, parent)
+        data = arguments.build(data_section, **parent.data_defaults())
+        wanted = dict(PRESETS[preset]) if "preset" in arguments.given else {}
+        wanted |= arguments.given_of(TransformerConfig)
+        with flags.user_errors():
+            parent.check_data(data)
+            model = parent.change_model(wanted)
         inherited = dataclasses.asdict(parent.decoding)
     decoding = arguments.build(decoding_section, **inherited)
-    training = arguments.build(TrainingConfig)
     if training.guided_alignment and not decoding.alignment_head:
         decoding = dataclasses.replace(decoding, alignment_head=1)
     workdir = arguments.given.get("workdir", "")
@@ -165,7 +163,8 @@ def build_model(
     arguments: flags.Arguments, preset: str, data: DataConfig
 ) -> TransformerConfig:
     """The model of a command line, with the size of given vocabularies."""
-    base = {**PRESETS[preset], **given_vocab_sizes(data)}
+    with flags.user_errors():
+        base = {**PRESETS[preset], **given_vocab_sizes(data)}
     model = arguments.build(TransformerConfig, **base)
     if not data.share_vocabulary and model.source_vocab_size is None:
         model = dataclasses.replace(model, source_vocab_size=model.vocab_size)
@@ -173,19 +172,12 @@ def build_model(
 
 
 def given_vocab_sizes(data: DataConfig) -> dict[str, int]:
-    """The sizes of the vocabularies that a `DataConfig` names, by field."""
-    paths = data.given_tokenizers
-    if not any(paths.values()):
+    """The sizes of the vocabularies that data names, by their field."""
+    paths = {f: path for f, path in data.given_tokenizers.items() if path}
+    if not paths:
         return {}
-    tokenization = load("keras_transformer.tokenization")
-    with flags.user_errors():
-        if data.dataset == "prepared":
-            read_index(*data.train_files)  # complete?
-        return {
-            field: tokenization.Tokenizer.load(path).vocab_size
-            for field, path in paths.items()
-            if path
-        }
+    load_tokenizer = load("keras_transformer.tokenization").Tokenizer.load
+    return {f: load_tokenizer(path).vocab_size for f, path in paths.items()}
 
 
 def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:
@@ -193,10 +185,6 @@ def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:
 
     With several workers its network logs errors from several threads;
     `Workers.watch` sums them up in one line.
-
-    Args:
-        arguments: The command line.
-        default_tokens: The default of `batch_tokens`.
     """
     options = arguments.build(DeviceOptions)
     choose_backend(options.backend, options.device)

@@ -14,12 +14,15 @@ import signal
 import sys
 import tempfile
 import textwrap
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from absl import flags
 
 from keras_transformer.fields import (
     REMOVED_FIELDS,
     TYPE_NAMES,
+    Fields,
     kinds_of,
     rules_of,
 )
@@ -32,7 +35,7 @@ FLAG_TYPE_NAMES = {**TYPE_NAMES, tuple: "a comma-separated list"}
 DISK_ERRORS = (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 
 
-READERS = {
+READERS: dict[type, Callable[[str], typing.Any]] = {
     int: int,
     float: float,
     bool: flags.BooleanParser().parse,
@@ -51,13 +54,9 @@ def how_to_install(extra: str) -> str:
 
 
 class CommandError(Exception):
-    """An error in the user's command or input, as one line for `exit_status`.
+    """An error in the user's command or input: one line for `exit_status`."""
 
-    Attributes:
-        status: The exit status of the process.
-    """
-
-    status = 2
+    status = 2  # of the process
 
 
 class RunError(CommandError):
@@ -67,44 +66,29 @@ class RunError(CommandError):
 
 
 class Arguments:
-    """The flags of a command line, to build dataclasses from.
+    """The flags given on a command line, to build dataclasses from."""
 
-    Args:
-        given: Field names -> values, only those on the command line.
-    """
-
-    def __init__(self, given):
+    def __init__(self, given: dict[str, typing.Any]):
         self.given = given
 
-    def build(self, section, **base):
-        """A dataclass: given values, else values of `base`, else its defaults.
-
-        Raises:
-            CommandError: A value is outside its range or choices.
-        """
+    def build(self, section: type, **base: typing.Any) -> typing.Any:
+        """A dataclass of given values, else those of `base`, else defaults."""
         with user_errors():
             return section(**{**base, **self.given_of(section)})
 
-    def given_of(self, section):
+    def given_of(self, section: type) -> dict[str, typing.Any]:
         """The given values of a dataclass's fields, by name."""
         names = [field.name for field in dataclasses.fields(section)]
         return {n: self.given[n] for n in names if n in self.given}
 
 
-def parse(argv, description, *sections):
+def parse(
+    argv: Sequence[str] | None, description: str, *sections: type
+) -> Arguments:
     """Reads a command line whose flags are the fields of dataclasses.
 
-    Args:
-        argv: Arguments without the program's name; None for `sys.argv`.
-        description: The beginning of the text of `--help`.
-        *sections: Dataclasses, whose fields must have different names.
-
-    Returns:
-        The `Arguments`.
-
-    Raises:
-        CommandError: A flag is unknown or its value cannot be read.
-        SystemExit: With status 0, after `--help`.
+    The fields of all must have different names. `argv` is without the
+    program's name. After `--help` the process ends with status 0.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     values = flags.FlagValues()
@@ -134,24 +118,21 @@ def parse(argv, description, *sections):
     return Arguments({n: values[n].value for n in names if values[n].present})
 
 
-def to_flags(config):
+def to_flags(config: Fields) -> list[str]:
     """The flags that give a dataclass its values: `["--name=value", ...]`.
-
-    Args:
-        config: A dataclass made of `hp` fields.
 
     >>> from keras_transformer.config import DecodingConfig
     >>> to_flags(DecodingConfig(beam_size=5))[:2]
     ['--beam_size=5', '--length_penalty=0.6']
     """
-    kinds = kinds_of(type(config))
+    section: type = type(config)
     return [
         f"--{name}={_spell(getattr(config, name), kind)}"
-        for name, (kind, _) in kinds.items()
+        for name, (kind, _) in kinds_of(section).items()
     ]
 
 
-def usage(description, *sections):
+def usage(description: str, *sections: type) -> str:
     """The text of `--help`: every flag, its type, default and meaning."""
     lines = [description.strip()]
     for section in sections:
@@ -165,7 +146,7 @@ def usage(description, *sections):
 
 
 @contextlib.contextmanager
-def user_errors():
+def user_errors() -> Iterator[None]:
     """Turns errors of bad input into `CommandError`, of a disk into `RunError`.
 
     Wrap only code that reads and checks input: an error that is raised
@@ -180,12 +161,8 @@ def user_errors():
 
 
 @contextlib.contextmanager
-def exit_status(command):
-    """Ends the process with one line and a status on `CommandError` or Ctrl-C.
-
-    Args:
-        command: The command's name, which begins the line.
-    """
+def exit_status(command: str) -> Iterator[None]:
+    """Ends with `command: error` and a status on `CommandError` or Ctrl-C."""
     try:
         yield
     except CommandError as error:
@@ -196,42 +173,30 @@ def exit_status(command):
         raise SystemExit(128 + signal.SIGINT) from None
 
 
-def _complain(line):
+def _complain(line: str) -> None:
     """Writes a line to standard error, if that is open."""
     if sys.stderr is not None:
         print(_encodable(line, sys.stderr), file=sys.stderr)
 
 
-def check_streams(*names):
-    """Refuses to start if a standard stream that a command needs is closed.
-
-    Args:
-        *names: "stdin", "stdout".
-
-    Raises:
-        RunError: It is closed.
-    """
+def check_streams(*names: str) -> None:
+    """Refuses to start if a stream, such as "stdin", is closed."""
     for name in names:
         if getattr(sys, name) is None:
             raise RunError(f"expected an open {name}. It is closed")
 
 
-def show(*lines):
-    """Writes lines to standard output at once.
+def show(*lines: str) -> None:
+    """Writes lines to standard output at once, or raises `RunError`.
 
-    If the reader has closed the output, as `| head` does, it returns quietly.
-
-    Args:
-        *lines: Texts. Characters that the output cannot encode are escaped.
-
-    Raises:
-        RunError: The lines cannot be written, for example to a full disk.
+    Characters that the output cannot encode are escaped. If the reader has
+    closed the output, as `| head` does, it returns quietly.
     """
     with output_errors():
         print_at_once(*lines)
 
 
-def print_at_once(*lines):
+def print_at_once(*lines: str) -> None:
     """As `show`, but raises the system's errors unchanged."""
     if sys.stdout is None:  # closed, and not needed: see `check_streams`
         return
@@ -240,21 +205,17 @@ def print_at_once(*lines):
     sys.stdout.flush()
 
 
-def _encodable(text, file):
+def _encodable(text: str, file: typing.TextIO) -> str:
     """A text, with characters escaped that a file cannot encode."""
     encoding = file.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 @contextlib.contextmanager
-def output_errors(file=None):
+def output_errors(file: typing.IO | None = None) -> Iterator[None]:
     """Ends its body quietly if the reader has closed the output.
 
-    Args:
-        file: The output; None for standard output.
-
-    Raises:
-        RunError: The output cannot be written for another reason.
+    Other errors become `RunError`. By default it is standard output.
     """
     try:
         yield
@@ -264,7 +225,7 @@ def output_errors(file=None):
             raise RunError(f"standard output: {error.strerror}") from error
 
 
-def discard_output(file=None):
+def discard_output(file: typing.IO | None = None) -> None:
     """Discards the buffer of an output, and everything that follows.
 
     Python would try to write the buffer again at exit.
@@ -273,18 +234,11 @@ def discard_output(file=None):
         os.dup2(nowhere.fileno(), (file or sys.stdout).fileno())
 
 
-def check_output(path, inputs=()):
-    """Checks that a file can be written, before the work begins.
+def check_output(path: str, inputs: Iterable[str | os.PathLike] = ()) -> None:
+    """Raises ValueError if a file cannot be written, before the work begins.
 
-    Missing directories are no error: they are made when the file is written.
-
-    Args:
-        path: The file.
-        inputs: Files that the command reads.
-
-    Raises:
-        ValueError: The file is a directory, or one of `inputs`, or cannot be
-            written.
+    It must not be one of `inputs`, which the command reads. Missing directories
+    are no error: they are made when the file is written.
     """
     for read in inputs:
         there = os.path.exists(path) and os.path.exists(read)
@@ -312,10 +266,10 @@ def check_output(path, inputs=()):
 class _FieldParser(flags.ArgumentParser):
     """Reads a flag's text as the type of a dataclass field."""
 
-    def __init__(self, kind, may_be_none):
+    def __init__(self, kind: type, may_be_none: bool):
         self.kind, self.may_be_none = kind, may_be_none
 
-    def parse(self, argument):
+    def parse(self, argument: str) -> typing.Any:
         if self.may_be_none and argument.lower() == _absent(self.kind):
             return None
         try:
@@ -331,7 +285,7 @@ class _FieldParser(flags.ArgumentParser):
             ) from None
 
 
-def _define(section, values):
+def _define(section: type, values: flags.FlagValues) -> None:
     """Defines the flags of one dataclass."""
     for name, (kind, may_be_none) in kinds_of(section).items():
         parser = _FieldParser(kind, may_be_none)
@@ -343,12 +297,12 @@ def _define(section, values):
             flags.DEFINE(parser, name, None, "", flag_values=values)
 
 
-def _absent(kind):
+def _absent(kind: type) -> str:
     """The spelling of None in a flag of this type."""
     return "" if kind is str else ABSENT
 
 
-def _spell(value, kind):
+def _spell(value: typing.Any, kind: type) -> str:
     """A field's value as a flag spells it."""
     if value is None:
         return _absent(kind)
@@ -357,7 +311,7 @@ def _spell(value, kind):
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _explain(field, kind):
+def _explain(field: dataclasses.Field, kind: type) -> list[str]:
     """The lines of `--help` on one flag."""
     choices = field.metadata["choices"]
     expected = "|".join(map(str, choices)) if choices else FLAG_TYPE_NAMES[kind]
@@ -372,7 +326,7 @@ def _explain(field, kind):
     return [head, *textwrap.indent(text, " " * 6).splitlines()]
 
 
-def _flagfiles_first(argv):
+def _flagfiles_first(argv: list[str]) -> list[str]:
     """Moves flag files to the front, so that other flags override them."""
     files, others, rest = [], [], iter(argv)
     for argument in rest:
@@ -385,12 +339,12 @@ def _flagfiles_first(argv):
     return files + others
 
 
-def _is_flagfile(argument):
+def _is_flagfile(argument: str) -> bool:
     """Whether an argument is `--flagfile=PATH`."""
     return argument.startswith(("--flagfile=", "-flagfile="))
 
 
-def _one_line(error):
+def _one_line(error: Exception) -> str:
     """An error's message without line breaks, "[Errno N]" and "ERROR::"."""
     text = str(error).replace("ERROR:: ", "")
     if isinstance(error, OSError):

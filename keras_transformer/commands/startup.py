@@ -28,15 +28,9 @@ def count_slices(
 ) -> int:
     """Number of slices of a batch that are computed in parallel.
 
-    Args:
-        cpu_threads: Threads that compute the batch; None for one per core.
-        num_tokens: Tokens on each side, padding included, that are computed at
-            once.
-        jit_compile: Whether XLA compiles the step. It would run the programs of
-            the slices one after the other.
-
-    Returns:
-        The number of threads, or less if slices would be too small; 1 with XLA.
+    `num_tokens` are those on each side, padding included. Without
+    `cpu_threads` it is one per core. XLA would run the programs of the slices
+    one after the other.
 
     >>> count_slices(cpu_threads=4, num_tokens=25000, jit_compile=False)
     4
@@ -61,13 +55,9 @@ def prepare_cpu(cpu_threads: int | None, num_slices: int | None = None) -> None:
     would have to clear it again in every step.
 
     Call it before `load_tensorflow`; it does nothing afterwards. Environment
-    variables that are already set stay.
-
-    Args:
-        cpu_threads: Threads that compute a step; None for one per core. With 1,
-            TensorFlow chooses their number.
-        num_slices: Slices of a step, at most `cpu_threads`; None for as many,
-            up to `MAX_SLICES`. `fit` divides its batches into as many.
+    variables that are already set stay. Without `cpu_threads` it is one per
+    core; with 1, TensorFlow chooses their number. Without `num_slices` it is as
+    many, up to `MAX_SLICES`; `fit` divides its batches into as many.
     """
     if "tensorflow" in sys.modules:
         return
@@ -93,13 +83,6 @@ def choose_backend(backend: str | None, device: str | None) -> None:
 
     Call it before `load`. Whether there is the wanted device is checked when
     the backend looks at its devices.
-
-    Args:
-        backend: A name in `BACKENDS`; None keeps `KERAS_BACKEND`.
-        device: A name in `DEVICES`, or None.
-
-    Raises:
-        CommandError: This process has begun with another backend.
     """
     chosen = backend or backend_name()
     keras = sys.modules.get("keras")
@@ -122,20 +105,13 @@ def prepare_search(jit_compile: bool) -> None:
 
     Call it before `load_tensorflow`; it does nothing afterwards. A number of
     threads that is already set stays.
-
-    Args:
-        jit_compile: Whether XLA compiles the search.
     """
     if not jit_compile and "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 
 def backend_name() -> str:
-    """The Keras backend of this process: `KERAS_BACKEND`, or TensorFlow.
-
-    Raises:
-        CommandError: It is not one of `BACKENDS`.
-    """
+    """The Keras backend of this process: `KERAS_BACKEND`, or TensorFlow."""
     name = os.environ.get("KERAS_BACKEND", "tensorflow")
     if name not in BACKENDS:
         raise CommandError(
@@ -158,14 +134,7 @@ def load_tensorflow() -> None:
 
 
 def load(name: str) -> types.ModuleType:
-    """Imports the Keras backend, then a module that needs it.
-
-    Args:
-        name: The module's full name.
-
-    Raises:
-        CommandError: The backend is not installed.
-    """
+    """Imports the Keras backend, then a module that needs it."""
     backend = backend_name()
     try:
         if backend == "tensorflow":

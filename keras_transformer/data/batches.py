@@ -13,18 +13,17 @@ import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
 
-import keras
 import numpy as np
 
-from keras_transformer.backend import Tensor
 from keras_transformer.data.buckets import NUM_BUCKETS, choose_shapes
 from keras_transformer.data.changing_corpus import ChangingCorpus
 from keras_transformer.data.corpus import Corpus, SameEveryEpoch, TokenRows
+from keras_transformer.data.labels import shift_right
 from keras_transformer.data.mixture import Mixture
 from keras_transformer.data.shards import PreparedCorpus
 from keras_transformer.data.word_links import TokenLinks
 from keras_transformer.fields import check_positive
-from keras_transformer.vocabulary import BOS, PAD
+from keras_transformer.vocabulary import PAD
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -493,22 +492,6 @@ def pad_rows(
         (starts[:, None] + positions)[inside]
     ]
     return padded
-
-
-def shift_right(labels: Tensor) -> Tensor:
-    """The decoder's input when it predicts the labels `[B, T]`, of any backend.
-
-    `BOS` first, then the labels one position later, without their `EOS`.
-
-    >>> shift_right(np.array([[5, 6, 2, 0],
-    ...                       [7, 2, 0, 0]]))
-    array([[1, 5, 6, 0],
-           [1, 7, 0, 0]])
-    """
-    ops = np if isinstance(labels, np.ndarray) else keras.ops
-    begin = ops.full_like(labels[:, :1], BOS)  # [B, 1]
-    shifted = ops.concatenate([begin, labels[:, :-1]], axis=1)
-    return ops.where(labels == PAD, ops.full_like(labels, PAD), shifted)
 
 
 def _batch_spans(

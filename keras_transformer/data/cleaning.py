@@ -1,7 +1,7 @@
 """Which sentence pairs are kept for training, and their ids, on all cores.
 
 The rules do not depend on a language. The first rule that applies, in the order
-of `REASONS`, drops a pair and counts it.
+of `shards.REASONS`, drops a pair and counts it.
 
 `clean_chunks` applies them in separate processes. So that these start fast and
 stay small, nothing here may import TensorFlow.
@@ -27,18 +27,6 @@ from sentencepiece import sentencepiece_model_pb2
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import EOS, SPACE
 
-REASONS = {
-    "empty": "an empty side",
-    "unreadable": "control or replacement characters",
-    "identical": "the same text on both sides",
-    "long_word": "a word that is too long",
-    "no_letter": "a side without a letter",
-    "few_letters": "too few letters",
-    "too_short": "too few tokens",
-    "too_long": "too many tokens",
-    "uneven": "sides of very different length",
-    "duplicate": "the same text as an earlier pair",
-}
 KEPT = ""  # the "reason" of pairs that are not dropped
 CHUNK_SIZE = 4096  # pairs that a process takes at a time
 MAX_WORDS = 2**18  # whose ids are kept: below 100 MB

@@ -1,58 +1,78 @@
-"""The target languages of a multilingual model, and the tags of its sources.
+"""The languages of a model, and the tags of the sources of a multilingual one.
 
-Such a model has one source language and several target languages. The first
-word of a source names the one to translate into (Johnson et al. 2017):
+A multilingual model has one source language and several target languages. The
+first word of a source names the one to translate into (Johnson et al. 2017):
 
     <2de> A man sleeps.    Ein Mann schläft.
     <2fr> A man sleeps.    Un homme dort.
 """
 
+import dataclasses
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from keras_transformer.data.pairs import Pairs, has_file, read_parallel_files
+from keras_transformer.fields import Fields, hp
 
 Row = typing.TypeVar("Row", bound=tuple)  # its first item is a source
 
 
-def tags_of(target_language: str) -> dict[str, str]:
-    """The tag of each target language; empty if there is only one language.
+@dataclasses.dataclass(frozen=True)
+class Languages(Fields):
+    """The languages of a model.
 
-    Args:
-        target_language: Language codes, separated by commas.
-
-    >>> tags_of("de,fr"), tags_of("de")
-    ({'de': '<2de>', 'fr': '<2fr>'}, {})
+    They are empty if its task is not translation.
     """
-    languages = target_language.split(",")
-    if len(languages) == 1:
-        return {}
-    return {language: f"<2{language}>" for language in languages}
 
+    source_language: str = hp("", "Language to translate from.", inherited=True)
+    target_language: str = hp(
+        "",
+        "Language to translate into, or several, separated by commas: see"
+        " docs/multilingual.md.",
+        inherited=True,
+    )
 
-def choose_tags(target_language: str, chosen: str | None) -> list[str]:
-    """The tags that the sources of a command may have.
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tag of each target language; empty if there is only one.
 
-    Args:
-        target_language: As the model has it, one language or several.
-        chosen: The language to translate into; None for all of them.
+        >>> Languages("en", "de,fr").tags, Languages("en", "de").tags
+        ({'de': '<2de>', 'fr': '<2fr>'}, {})
+        """
+        languages = self.target_language.split(",")
+        if len(languages) == 1:
+            return {}
+        return {language: f"<2{language}>" for language in languages}
 
-    Raises:
-        ValueError: The model does not translate into it.
+    @property
+    def directions(self) -> dict[str, str]:
+        """The target language of each tag; of a single language, of ""."""
+        languages = {tag: language for language, tag in self.tags.items()}
+        return languages or {"": self.target_language}
 
-    >>> choose_tags("de,fr", "fr"), choose_tags("de,fr", None)
-    (['<2fr>'], ['<2de>', '<2fr>'])
-    """
-    tags = tags_of(target_language)
-    if chosen is None:
-        return list(tags.values())
-    if chosen not in (tags or [target_language]):
-        raise ValueError(
-            "target_language must be one that the model translates into:"
-            f" {', '.join(tags or [target_language])}. Received:"
-            f" target_language={chosen!r}"
-        )
-    return [tags[chosen]] if tags else []
+    def choose_tags(self, chosen: str | None) -> list[str]:
+        """The tags that the sources of a command may have.
+
+        Args:
+            chosen: The language to translate into; None for all of them.
+
+        Raises:
+            ValueError: The model does not translate into it.
+
+        >>> languages = Languages("en", "de,fr")
+        >>> languages.choose_tags("fr"), languages.choose_tags(None)
+        (['<2fr>'], ['<2de>', '<2fr>'])
+        """
+        tags = self.tags
+        if chosen is None:
+            return list(tags.values())
+        if chosen not in (tags or [self.target_language]):
+            raise ValueError(
+                "target_language must be one that the model translates into:"
+                f" {', '.join(tags or [self.target_language])}. Received:"
+                f" target_language={chosen!r}"
+            )
+        return [tags[chosen]] if tags else []
 
 
 def prefixes_with(prefixes: Sequence[str], language: str) -> tuple[str, ...]:
@@ -97,7 +117,7 @@ def read_directions(
         for language, tag in tags.items()
     }
 
-    def read():
+    def read() -> Iterator[tuple[str, str]]:
         for tag, pairs in directions.items():
             for source, target in pairs:
                 yield source and f"{tag} {source}", target

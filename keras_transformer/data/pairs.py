@@ -28,6 +28,11 @@ class Pairs:
         self._num_pairs = num_pairs
         self.sizes = [num_pairs] if sizes is None else sizes
 
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[str, str]]) -> "Pairs":
+        """Pairs that are in memory."""
+        return cls(lambda: iter(pairs), len(pairs))
+
     def __len__(self) -> int:
         return self._num_pairs
 
@@ -76,7 +81,7 @@ def read_parallel_files(
             f" Received: prefixes={[str(prefix) for prefix in prefixes]}"
         )
 
-    def read():
+    def read() -> Iterator[tuple[str, str]]:
         for paths in corpora:
             yield from zip(*map(read_lines, paths), strict=True)
 
@@ -215,7 +220,7 @@ def read_tfds(
         )
     dataset = builder.as_dataset(split=split).batch(1024)
 
-    def read():
+    def read() -> Iterator[tuple[str, str]]:
         for examples in dataset.as_numpy_iterator():
             for pair in zip(*map(examples.get, languages), strict=True):
                 source, target = (side.decode() for side in pair)

@@ -23,7 +23,6 @@ import zlib
 import numpy as np
 import tqdm
 
-from keras_transformer.data.cleaning import REASONS, Rows
 from keras_transformer.data.corpus import JoinedIds, SameEveryEpoch, TokenRows
 from keras_transformer.files import read_json
 from keras_transformer.machine import count_cores
@@ -34,6 +33,19 @@ TOKENIZER = "tokenizer.model"
 LENGTHS = np.dtype("<u2")
 LONGEST = 2**16 - 1  # tokens of a row that a shard can hold
 ID_DTYPES = ("uint16", "int32")
+# Why a pair is dropped, by the name that the index has for it.
+REASONS = {
+    "empty": "an empty side",
+    "unreadable": "control or replacement characters",
+    "identical": "the same text on both sides",
+    "long_word": "a word that is too long",
+    "no_letter": "a side without a letter",
+    "few_letters": "too few letters",
+    "too_short": "too few tokens",
+    "too_long": "too many tokens",
+    "uneven": "sides of very different length",
+    "duplicate": "the same text as an earlier pair",
+}
 
 # Required keys of the index and of each shard, besides format_version.
 INDEX_KEYS = {
@@ -101,10 +113,15 @@ class PreparedCorpus(SameEveryEpoch):
         return len(self.longer_side)
 
 
+IdRows = tuple[np.ndarray, np.ndarray]  # flat ids, uint16 lengths
+
+
 # ------------------------------------------------------------------- writing
 
 
-def write_shard(path: str | os.PathLike, source: Rows, target: Rows) -> dict:
+def write_shard(
+    path: str | os.PathLike, source: IdRows, target: IdRows
+) -> dict:
     """Writes a shard, to a temporary name, then renamed; its index entry."""
     path = pathlib.Path(path)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")

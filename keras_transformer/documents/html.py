@@ -74,37 +74,44 @@ class _Scanner(html.parser.HTMLParser):
         values = {name: value or "" for name, value in attributes}
         self.found.append((self._offset(), length, kind, name, values))
 
-    def handle_starttag(self, tag, attrs):
-        self._add("open", len(self.get_starttag_text()), tag, attrs)
+    def handle_starttag(
+        self, tag: str, attrs: list[tuple[str, str | None]]
+    ) -> None:
+        self._add("open", len(self.get_starttag_text() or ""), tag, attrs)
 
-    def handle_startendtag(self, tag, attrs):
+    def handle_startendtag(
+        self, tag: str, attrs: list[tuple[str, str | None]]
+    ) -> None:
         if tag in ("svg", "math"):  # of all others, "/>" ends none
-            self._add("other", len(self.get_starttag_text()))
+            self._add("other", len(self.get_starttag_text() or ""))
         else:
             self.handle_starttag(tag, attrs)
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag: str) -> None:
         self._add("close", name=tag)
 
-    def handle_data(self, data):
+    def handle_data(self, data: str) -> None:
         # The rest of a page whose last tag has no end is no text.
         junk = data.startswith("<") and len(data) > 1
         self._add("other" if junk else "text", len(data))
 
-    def handle_entityref(self, name):
+    def handle_entityref(self, name: str) -> None:
         self._add_entity("&" + name)
 
-    def handle_charref(self, name):
+    def handle_charref(self, name: str) -> None:
         self._add_entity("&#" + name)
 
     def _add_entity(self, raw):
         ended = self._page.startswith(raw + ";", self._offset())
         self._add("entity", len(raw) + ended)
 
-    def handle_comment(self, data):
+    def handle_comment(self, data: str) -> None:
         self._add("other")
 
-    handle_decl = handle_pi = unknown_decl = handle_comment
+    handle_pi = unknown_decl = handle_comment
+
+    def handle_decl(self, decl: str) -> None:
+        self._add("other")
 
 
 def _events(page) -> Iterator[Event]:

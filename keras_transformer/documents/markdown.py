@@ -1,6 +1,7 @@
 """Markdown, with the tables and strikethrough of GitHub."""
 
-from collections.abc import Iterator
+import typing
+from collections.abc import Iterator, Sequence
 
 import regex
 
@@ -20,6 +21,9 @@ from keras_transformer.documents.sentences import (
     Split,
     plain_items,
 )
+
+if typing.TYPE_CHECKING:
+    from markdown_it.rules_inline import StateInline
 
 FRONT_MATTER = regex.compile(
     r"\A---[ \t]*\n.*?^(?:---|\.\.\.)[ \t]*$", regex.M | regex.S
@@ -109,7 +113,7 @@ class _Spans:
             rules.at(name, self._noting(name, rule))
 
     def _noting(self, name, rule):
-        def noting_rule(state, silent):
+        def noting_rule(state: "StateInline", silent: bool) -> bool:
             begin, noted, made = state.pos, len(self._found), None
             taken = rule(state, silent)
             if taken and not silent:
@@ -127,14 +131,16 @@ class _Spans:
 
         return noting_rule
 
-    def items(self, content, text, offsets, environment):
+    def items(
+        self, content: str, text: str, offsets: Sequence[int], environment: dict
+    ) -> list[Item]:
         """The items of a paragraph."""
         self._found.clear()
         self._parser.inline.parse(content, self._parser, environment, [])
         codes = sorted(self._codes(content))
         items, read = [], 0
 
-        def raw(begin, end):
+        def raw(begin: int, end: int) -> str:
             return text[offsets[begin] : offsets[end]]
 
         for begin, end, kind, name in [*codes, (len(content),) * 2 + ("", "")]:

@@ -228,7 +228,7 @@ def _choose_gap(found, free, outer, links):
     """
     place = found.begin
 
-    def distance(i):
+    def distance(i: int) -> tuple[int, int]:
         begin, end = links[i].source
         if begin >= place:
             return begin - place, 0
@@ -250,10 +250,10 @@ def _write(root, links, translation):
     """The edits of everything inside a range, in order."""
     edits: list[Edit] = []
 
-    def begin_of(gap):
+    def begin_of(gap: int) -> int:
         return links[gap].target[0] if gap < len(links) else len(translation)
 
-    def end_of(gap):
+    def end_of(gap: int) -> int:
         return links[gap - 1].target[1] if gap else 0
 
     pending = [(root, root)]  # ranges in their outer ones, and edits that close

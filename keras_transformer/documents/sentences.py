@@ -368,7 +368,7 @@ def _sentence(items, escape):
         item.name for item in items if item.kind in (OPEN, CLOSE)
     )
 
-    def is_apart(item):
+    def is_apart(item: Item) -> bool:
         """Whether it is no text, nor a tag of a pair inside the sentence."""
         is_tag = item.kind in (OPEN, CLOSE)
         return item.kind in (SPACE, ALONE) or (is_tag and tags[item.name] < 2)

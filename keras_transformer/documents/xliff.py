@@ -30,11 +30,13 @@ def _events(text):
     found = []  # (offset, kind, name, attributes)
     parser = expat.ParserCreate("utf-8")
 
-    def add(kind, name="", attributes=None):
+    def add(
+        kind: str, name: str = "", attributes: dict[str, str] | None = None
+    ) -> None:
         offset = parser.CurrentByteIndex
         found.append((offset, kind, name.rpartition(":")[2], attributes or {}))
 
-    def add_text(_):
+    def add_text(_: str) -> None:
         # The parser reports a text line by line.
         if found and found[-1][1] == "text":
             begins = {

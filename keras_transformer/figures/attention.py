@@ -17,13 +17,14 @@ import tensorflow as tf
 from absl import logging
 
 from keras_transformer.config import find_alignment_layer
-from keras_transformer.data.batches import shift_right
+from keras_transformer.data.labels import shift_right
 from keras_transformer.fields import unhandled
 from keras_transformer.figures import saving
 from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.pages import render_page
 from keras_transformer.figures.writing import direction, is_wide
 from keras_transformer.files import write_atomically
+from keras_transformer.translation.requests import text_tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, SPACE, UNK
 
@@ -295,11 +296,10 @@ def attention_figure(
             raise ValueError(
                 f"{name} must have a word. Received: {name}={value!r}"
             )
-    if len(translator.source_tags) == 1:  # to be shown as a token
-        text = f"{translator.source_tags[0]} {text}"
-        translator = translator.with_source_tags([])
-    source_tokenizer = translator.tokenizer.source
-    target_tokenizer = translator.tokenizer.target
+    tags = translator.source_tags if len(translator.source_tags) == 1 else ()
+    of_text = text_tokenizer(translator.tokenizer, translator.source_tags)
+    source_tokenizer, target_tokenizer = of_text.source, of_text.target
+    first = sum(translator.tokenizer.source.tokens(tags), [])
     unknown_target: list[str] = []
     notes = []
     if reference is None:
@@ -320,7 +320,7 @@ def attention_figure(
             f" text={text!r}"
         )
     source_ids, unknown_source, cut = _read_tokens(
-        "source", source_tokenizer, text, translator.max_source_length
+        "source", source_tokenizer, text, translator.max_source_length, first
     )
     decoding = translator.decoding
     if decoding.alignment_head:
@@ -337,7 +337,7 @@ def attention_figure(
         }
     )
     return AttentionFigure(
-        text,
+        " ".join([*tags, text]),
         target,
         _pieces(source_tokenizer, source_ids),
         _pieces(target_tokenizer, ids),
@@ -349,13 +349,14 @@ def attention_figure(
     )
 
 
-def _read_tokens(name, tokenizer, text, max_length):
+def _read_tokens(name, tokenizer, text, max_length, first=()):
     """The ids of a text as the model reads them, at most `max_length`.
 
-    Also the texts that become `UNK`; and a list of notes, with one that says
-    that the text, called `name`, is truncated if it is.
+    The tokens `first` are put before those of the text. Also the texts that
+    become `UNK`; and a list of notes, with one that says that the text, called
+    `name`, is truncated if it is.
     """
-    [tokens] = tokenizer.tokens([text])
+    tokens = [*first, *tokenizer.tokens([text])[0]]
     limit, notes = max_length - 1, []
     if len(tokens) > limit:
         notes = [
@@ -437,16 +438,10 @@ def _check_map(kind, weights, num_queries, num_keys):
 
 
 def quantize(weights: np.ndarray) -> np.ndarray:
-    """Rows that sum to 1 as whole numbers that sum to `WHOLE`.
+    """Rows [..., S] that sum to 1 as uint16 numbers that sum to `WHOLE`.
 
     Each number is the weight's share rounded down, or up where rounding down
     loses most.
-
-    Args:
-        weights: float `[..., S]`.
-
-    Returns:
-        uint16 of the same shape.
 
     >>> quantize(np.array([[0.5, 0.25, 0.25]])).tolist()
     [[32767, 16384, 16384]]

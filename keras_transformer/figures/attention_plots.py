@@ -52,9 +52,7 @@ class Drawing(typing.NamedTuple):
 def draw_lines(drawing: Drawing, token: int | None = None) -> Figure:
     """Queries above, keys below, and a line for each weight.
 
-    Args:
-        drawing: The `Drawing`.
-        token: Index of the only query to show; None for all.
+    `token` is the index of the only query to show; None shows all.
     """
     number = max(len(drawing.queries), len(drawing.keys))
     with _style():
@@ -136,11 +134,7 @@ def _make_axes(drawing, width, height):
 
 
 def _label(axis, tokens):
-    """Writes tokens along an x axis: upwards, or stacked if they are wide.
-
-    Returns:
-        The labels.
-    """
+    """Writes tokens along an x axis: upwards, or stacked if they are wide."""
     tokens = list(map(_clean, tokens))
     stacked = [all(map(is_wide, token)) for token in tokens]
     axis.set_ticks(

@@ -9,15 +9,10 @@ from keras_transformer.figures.writing import direction, printable
 
 
 def render_page(package: str, template: str, **values: typing.Any) -> str:
-    """A page.
+    """A page of a template in a package.
 
-    Every value is escaped, and `tojson` makes data that cannot end a script.
-
-    Args:
-        package: The package with the template and the files that it includes.
-            `theme.css`, of this package, is for all.
-        template: The name of the template.
-        **values: Its variables; a missing one is an error.
+    Every value is escaped, and `tojson` makes data that cannot end a script. A
+    missing value is an error. `theme.css`, of this package, is for all.
     """
     page = _environment(package).get_template(template).render(values)
     return printable(page)

@@ -47,11 +47,9 @@ MISSING = re.compile(r"Glyph (\d+) .* missing from font")
 
 
 def suffix_of(path: str | os.PathLike, suffixes: typing.Sequence[str]) -> str:
-    """The suffix of a path, one of `suffixes`.
+    """The suffix of a path, if it is one of `suffixes`, or raises ValueError.
 
-    Raises:
-        ValueError: It is another one; or it needs matplotlib, which is not
-            installed.
+    Those of matplotlib are refused where it is not installed.
     """
     suffix = pathlib.Path(path).suffix.lower()
     if suffix not in suffixes:
@@ -75,15 +73,9 @@ def check_matplotlib(what: str) -> None:
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike) -> None:
-    """Writes a figure in the format of the path's suffix.
+    """Writes a figure in the format of the path's suffix: .svg, .png or .pdf.
 
-    Args:
-        figure: The figure; its label becomes the title of the file.
-        path: It ends with .svg, .png or .pdf.
-
-    Raises:
-        ValueError: As for `suffix_of`.
-        OSError: The file cannot be written.
+    The figure's label becomes the title of the file.
     """
     # Not at the top: a command checks its flags before TensorFlow is imported.
     from keras_transformer.files import write_atomically
@@ -95,15 +87,10 @@ def save_figure(figure: "Figure", path: str | os.PathLike) -> None:
 def render(
     figure: "Figure", suffix: str = ".svg", **options: typing.Any
 ) -> bytes:
-    """The content of a figure's file.
+    """The content of a figure's file; options are those of `savefig`.
 
     Logs a warning that lists all characters that no font has; in SVG the
     viewer chooses the fonts.
-
-    Args:
-        figure: The figure.
-        suffix: .svg, .png or .pdf.
-        **options: Of matplotlib's `savefig`.
     """
     import matplotlib
 

@@ -31,10 +31,8 @@ def direction(language: str | None) -> str:
     """The value of HTML's `dir` for text in a language: rtl, ltr or auto.
 
     With auto, a browser uses the direction of the first letter, which is wrong
-    for a Hebrew sentence that begins with a Latin name.
-
-    Args:
-        language: A language code, which may name a script; None if unknown.
+    for a Hebrew sentence that begins with a Latin name. The code of the
+    language may name a script.
 
     >>> direction("he"), direction("az_Arab"), direction("de"), direction(None)
     ('rtl', 'rtl', 'ltr', 'auto')

@@ -18,6 +18,7 @@ import contextlib
 import importlib
 import pathlib
 import re
+import types
 from collections.abc import Iterator
 
 from keras_transformer.importers.files import read_json
@@ -39,17 +40,10 @@ HEAD = 1 << 20  # bytes of a file that show its system
 
 
 def read_model(directory: pathlib.Path, name: str | None = None):
-    """The name of the format that a directory holds, and the `Imported`.
+    """The name of the format that a directory holds, and the model in it.
 
-    Args:
-        directory: The directory.
-        name: Name of the format; None for the first that recognizes the
-            directory.
-
-    Raises:
-        ValueError: It is not a directory, has no known format, or cannot be
-            used.
-        OSError: A file cannot be read.
+    Without a name, the first format counts that recognizes the directory.
+    Raises ValueError if there is none, or if the model cannot be used.
     """
     with named_pointers(directory):
         importer = find_importer(directory, name)
@@ -58,11 +52,7 @@ def read_model(directory: pathlib.Path, name: str | None = None):
 
 @contextlib.contextmanager
 def named_pointers(directory: pathlib.Path) -> Iterator[None]:
-    """Explains an error of the body about a file that is a Git LFS pointer.
-
-    Args:
-        directory: The directory of a model, with its files.
-    """
+    """Explains errors about files of a model that are Git LFS pointers."""
     try:
         yield
     except ValueError as error:
@@ -78,7 +68,9 @@ def named_pointers(directory: pathlib.Path) -> Iterator[None]:
         raise
 
 
-def find_importer(directory: pathlib.Path, name: str | None = None):
+def find_importer(
+    directory: pathlib.Path, name: str | None = None
+) -> types.ModuleType:
     """The module of the format that a directory holds: see `read_model`."""
     if not directory.is_dir():
         raise ValueError(
@@ -101,12 +93,12 @@ def find_importer(directory: pathlib.Path, name: str | None = None):
     )
 
 
-def _load(name):
+def _load(name: str) -> types.ModuleType:
     """The module of a format."""
     return importlib.import_module(f"{__name__}.{name}")
 
 
-def _find_pointers(directory):
+def _find_pointers(directory: pathlib.Path) -> list[pathlib.Path]:
     """The Git LFS pointers in a directory."""
     return [
         path
@@ -117,13 +109,13 @@ def _find_pointers(directory):
     ]
 
 
-def _head(path, size):
+def _head(path: pathlib.Path, size: int) -> bytes:
     """The first bytes of a file."""
     with path.open("rb") as file:
         return file.read(size)
 
 
-def _find_other_system(directory):
+def _find_other_system(directory: pathlib.Path) -> str | None:
     """Name of a model that cannot be imported; None if unknown."""
     pointers = _find_pointers(directory)
     if pointers:

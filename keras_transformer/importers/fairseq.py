@@ -14,10 +14,11 @@ softmax and never used, is a subword like others.
 
 import pathlib
 import re
+import typing
 
 import numpy as np
 
-from keras_transformer.config import DecodingConfig
+from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.importers.files import (
     named_errors,
     only,
@@ -145,7 +146,7 @@ def read(directory: pathlib.Path) -> Imported:
 # The files
 
 
-def _find_checkpoint(directory):
+def _find_checkpoint(directory: pathlib.Path) -> pathlib.Path:
     """The path of the checkpoint to read."""
     paths = sorted(directory.glob("*.pt"))
     for name in CHECKPOINTS:
@@ -154,7 +155,9 @@ def _find_checkpoint(directory):
     return only(paths, f"{', '.join(CHECKPOINTS)}, or one .pt in {directory}")
 
 
-def _read_options(state, path):
+def _read_options(
+    state: typing.Any, path: pathlib.Path
+) -> tuple[Options, Options, Options]:
     """The options of the model, of the task and of fairseq-generate."""
     state = state if isinstance(state, dict) else {}
     if state.get("args") is not None:  # before version 0.10
@@ -173,7 +176,7 @@ def _read_options(state, path):
     )
 
 
-def _attributes(value, path):
+def _attributes(value: typing.Any, path: pathlib.Path) -> dict:
     """The options in a dictionary, or in an `argparse.Namespace`."""
     if isinstance(value, Plain) and value.kind == "argparse.Namespace":
         value = value.state
@@ -185,7 +188,7 @@ def _attributes(value, path):
     return value
 
 
-def _tensors_in(state, path):
+def _tensors_in(state: typing.Any, path: pathlib.Path) -> dict[str, np.ndarray]:
     """The weights by fairseq's names, as its versions since 0.6 have them."""
     tensors = {}
     for name, array in arrays_by_name(state.get("model"), path).items():
@@ -203,7 +206,7 @@ def _tensors_in(state, path):
     return tensors
 
 
-def _read_side(directory, language):
+def _read_side(directory: pathlib.Path, language: str) -> Side:
     """The dictionary of a language, and the SentencePiece model it is of."""
     paths = _find_dictionaries(directory)
     if language not in paths:
@@ -218,7 +221,7 @@ def _read_side(directory, language):
     return Side(table, ids, read_file(model), model, excluded=(BOS,))
 
 
-def _find_dictionaries(directory):
+def _find_dictionaries(directory: pathlib.Path) -> dict[str, pathlib.Path]:
     """The paths of the dictionaries by language.
 
     fairseq-preprocess writes them beside the data that a training reads.
@@ -238,7 +241,7 @@ def _find_dictionaries(directory):
     return {}
 
 
-def _read_symbols(path):
+def _read_symbols(path: pathlib.Path) -> tuple[str, ...]:
     """The subword of each id of a dictionary."""
     # At newlines alone: a subword may be U+2028 or U+0085.
     lines = read_text(path).removesuffix("\n").split("\n")
@@ -256,7 +259,9 @@ def _read_symbols(path):
     return tuple(symbols)
 
 
-def _find_languages(directory, task, tensors):
+def _find_languages(
+    directory: pathlib.Path, task: Options, tensors: Tensors
+) -> list[str]:
     """Source and target, which are in the names of the dictionaries.
 
     fairseq-train also takes them from the names of its data, and then the
@@ -288,7 +293,7 @@ def _find_languages(directory, task, tensors):
     )
 
 
-def _find_subwords(directory, language):
+def _find_subwords(directory: pathlib.Path, language: str) -> pathlib.Path:
     """The SentencePiece model of a language: it is in the name, or the one."""
     paths = sorted([*directory.glob("*.model"), *directory.glob("*.spm")])
     named = [path for path in paths if language in path.name.split(".")]
@@ -305,7 +310,9 @@ def _find_subwords(directory, language):
 # The model
 
 
-def _read_config(options, tensors, sides):
+def _read_config(
+    options: Options, tensors: Tensors, sides: list[Side]
+) -> TransformerConfig:
     """The `TransformerConfig`."""
     both = {}
     for name, default in SAME.items():
@@ -346,7 +353,9 @@ def _read_config(options, tensors, sides):
     )
 
 
-def _read_weights(config, tensors, sides):
+def _read_weights(
+    config: TransformerConfig, tensors: Tensors, sides: list[Side]
+) -> dict[str, np.ndarray]:
     """The weights by path."""
     names = {
         "source": "encoder.embed_tokens.weight",
@@ -356,7 +365,7 @@ def _read_weights(config, tensors, sides):
     if OLD_MATRIX in tensors:
         names["softmax"] = OLD_MATRIX
 
-    def read(name, shape):
+    def read(name: str, shape: tuple[int, ...]) -> np.ndarray:
         if name == "bias":
             return np.zeros(shape, np.float32)
         return tensors.take(names[name], shape)
@@ -364,9 +373,10 @@ def _read_weights(config, tensors, sides):
     weights = read_embeddings(config, sides, read)
     for name in names.values():  # copies of one matrix
         tensors.drop(name)
-    if config.positions == "learned":
+    limit = config.position_limit
+    if limit is not None:
         for side, stack in (("source", "encoder"), ("target", "decoder")):
-            shape = config.position_limit + PAD + 1, config.d_model
+            shape = limit + PAD + 1, config.d_model
             table = tensors.take(f"{stack}.embed_positions.weight", shape)
             weights[f"{side}_positions/table"] = table[PAD + 1 :]
     weights |= read_torch_stacks(config, tensors)
@@ -379,7 +389,7 @@ def _read_weights(config, tensors, sides):
 # Search
 
 
-def _read_decoding(generation):
+def _read_decoding(generation: Options) -> DecodingConfig:
     """The search of fairseq-generate, with the options it would have."""
     penalty = generation.get("lenpen", LENGTH_PENALTY)
     if generation.get("unnormalized", False):

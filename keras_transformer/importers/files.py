@@ -23,14 +23,10 @@ _SHORT.maxlevel = 3
 
 @contextlib.contextmanager
 def named_errors(path: typing.Any, problem: str = "") -> Iterator[None]:
-    """Makes one line of every error in the body: the path, and the reason.
+    """Makes one line of every error in the body: path, problem and reason.
 
     A reader may raise nearly anything for a corrupt file. Errors of the system,
     such as a full disk, stay as they are.
-
-    Args:
-        path: What is read.
-        problem: What the reason stands behind: "not JSON: ".
     """
     try:
         yield
@@ -42,11 +38,7 @@ def named_errors(path: typing.Any, problem: str = "") -> Iterator[None]:
 
 
 def check_file(path: pathlib.Path, limit: int = MAX_WEIGHTS) -> int:
-    """The size of a file, in bytes.
-
-    Raises:
-        ValueError: It is missing, not a regular file, or too large.
-    """
+    """The size of a regular file in bytes, or raises ValueError."""
     if not path.is_file():
         raise ValueError(f"expected a file {path}. Received: none")
     size = path.stat().st_size
@@ -58,11 +50,7 @@ def check_file(path: pathlib.Path, limit: int = MAX_WEIGHTS) -> int:
 
 
 def only(paths: Sequence[pathlib.Path], expected: str) -> pathlib.Path:
-    """The one path of several candidates.
-
-    Raises:
-        ValueError: With what was expected, there is none or more than one.
-    """
+    """The one path of several candidates, or raises ValueError."""
     if len(paths) != 1:
         found = ", ".join(path.name for path in paths) or "none"
         raise ValueError(f"expected {expected}. Received: {found}")
@@ -70,33 +58,20 @@ def only(paths: Sequence[pathlib.Path], expected: str) -> pathlib.Path:
 
 
 def read_file(path: pathlib.Path, limit: int = MAX_TEXT) -> bytes:
-    """The bytes of a file.
-
-    Raises:
-        ValueError: It is missing, not a regular file, or too large.
-        OSError: It cannot be read.
-    """
+    """The bytes of a regular file, or raises ValueError."""
     check_file(path, limit)
     return path.read_bytes()
 
 
 def read_text(path: pathlib.Path, limit: int = MAX_TEXT) -> str:
-    """The text of a file.
-
-    Raises:
-        ValueError, OSError: As `read_file`, or it is not UTF-8.
-    """
+    """The text of a file, which must be UTF-8."""
     content = read_file(path, limit)
     with named_errors(path, "not UTF-8: "):
         return content.decode("utf-8")
 
 
 def read_json(path: pathlib.Path) -> dict[str, typing.Any]:
-    """The object in a JSON file.
-
-    Raises:
-        ValueError, OSError: As `read_file`, or it is not a JSON object.
-    """
+    """The object in a JSON file."""
     check_file(path, MAX_TEXT)
     return files.read_json(path)
 

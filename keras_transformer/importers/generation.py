@@ -5,6 +5,8 @@ and has no counterpart here becomes a note of the import.
 """
 
 import json
+import pathlib
+import typing
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.importers.files import named_errors, read_json
@@ -47,13 +49,13 @@ NO_SAMPLING = {
 SHORT_OUTPUT = 128
 
 
-def search_options(directory, options):
+def search_options(directory: pathlib.Path, options: Options) -> Options:
     """generation_config.json or, if there is none, config.json."""
     path = directory / GENERATION
     return Options(read_json(path), path) if path.exists() else options
 
 
-def start_id(search, options):
+def start_id(search: Options, options: Options) -> int:
     """The id that the decoder starts with."""
     start = options.get(
         "decoder_start_token_id", options.need("pad_token_id", int)
@@ -63,7 +65,7 @@ def start_id(search, options):
     return search.get("decoder_start_token_id", start)
 
 
-def banned_ids(search):
+def banned_ids(search: Options) -> list[list[int]]:
     """`bad_words_ids`: sequences of ids that are not written."""
     banned = search.values.get("bad_words_ids") or []
     if not isinstance(banned, list) or not all(
@@ -77,13 +79,13 @@ def banned_ids(search):
     return banned
 
 
-def _forced_end(search, options):
+def _forced_end(search: Options, options: Options) -> typing.Any:
     """The token that ends an output at its limit, or None."""
     default = FORCED_EOS if search is options else None
     return search.values.get("forced_eos_token_id", default)
 
 
-def _longest_output(search, options):
+def _longest_output(search: Options, options: Options) -> int:
     """The maximum number of tokens of an output, EOS included.
 
     transformers' limit also counts the token that the decoder starts with and,
@@ -95,7 +97,9 @@ def _longest_output(search, options):
     return search.get("max_length", 20) - 1 - at_limit
 
 
-def read_decoding(search, options):
+def read_decoding(
+    search: Options, options: Options
+) -> tuple[DecodingConfig, list[str]]:
     """The `DecodingConfig` of `generate`, and notes on the differences."""
     sampling = search.get("do_sample", False)
     limit = _longest_output(search, options)
@@ -130,7 +134,9 @@ def read_decoding(search, options):
     return decoding, [*notes, *_differences(search, options, decoding)]
 
 
-def _differences(search, options, decoding):
+def _differences(
+    search: Options, options: Options, decoding: DecodingConfig
+) -> list[str]:
     """Fields of `generate` that a search here does not follow, a line each."""
     neutral = NO_COUNTERPART | (NO_SAMPLING if decoding.sampling else {})
     notes = []

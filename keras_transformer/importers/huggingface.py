@@ -20,9 +20,11 @@ renormalizes probabilities (`renormalize_logits`), PAD has such a bias, too.
 
 import json
 import pathlib
+import typing
 
 import numpy as np
 
+from keras_transformer.config import TransformerConfig
 from keras_transformer.importers.files import read_file, read_json
 from keras_transformer.importers.generation import (
     CONFIG,
@@ -128,7 +130,7 @@ def read(directory: pathlib.Path) -> Imported:
 # ---- config.json ------------------------------------------------------------
 
 
-def _read_options(path):
+def _read_options(path: pathlib.Path) -> Options:
     """config.json, if it is a model that can be expressed here."""
     options = Options(read_json(path), path)
     options.check(KNOWN_VALUES)
@@ -139,7 +141,7 @@ def _read_options(path):
     return options
 
 
-def _make_config(options, sides):
+def _make_config(options: Options, sides: list[Side]) -> TransformerConfig:
     """The `TransformerConfig`."""
     shared = _shares_sides(options)
     return make_config(
@@ -165,12 +167,14 @@ def _make_config(options, sides):
     )
 
 
-def _shares_sides(options):
+def _shares_sides(options: Options) -> bool:
     """Whether both sides have one vocabulary."""
     return options.get("share_encoder_decoder_embeddings", True)
 
 
-def _longest_source(options, tokenizer_config):
+def _longest_source(
+    options: Options, tokenizer_config: dict[str, typing.Any]
+) -> int:
     """Maximum number of tokens of a source that both files allow."""
     limit = options.get("max_position_embeddings", 512)
     other = tokenizer_config.get("model_max_length")
@@ -180,7 +184,13 @@ def _longest_source(options, tokenizer_config):
 # ---- Vocabularies -----------------------------------------------------------
 
 
-def _read_side(directory, stack, options, search, tensors):
+def _read_side(
+    directory: pathlib.Path,
+    stack: str,
+    options: Options,
+    search: Options,
+    tensors: Tensors,
+) -> Side:
     """The vocabulary of the source (encoder) or of the target (decoder)."""
     pad, eos = (
         options.need(f"{name}_token_id", int) for name in ("pad", "eos")
@@ -234,7 +244,7 @@ def _read_side(directory, stack, options, search, tensors):
     return Side(table, order, read_file(model), model, tuple(excluded))
 
 
-def _check_size(tensors, field, size):
+def _check_size(tensors: Tensors, field: str, size: int) -> None:
     """Refuses ids without an embedding: each of them takes memory."""
     names = [name for name in MATRICES if name in tensors]
     limit = max((tensors.matrix_shape(name)[0] for name in names), default=0)
@@ -248,7 +258,7 @@ def _check_size(tensors, field, size):
 # ---- Weights ----------------------------------------------------------------
 
 
-def _read_tensors(directory):
+def _read_tensors(directory: pathlib.Path) -> Tensors:
     """The tensors by the names that PyTorch has for them."""
     readers = {
         "model.safetensors": read_safetensors,
@@ -263,14 +273,16 @@ def _read_tensors(directory):
     )
 
 
-def _read_weights(config, tensors, sides):
+def _read_weights(
+    config: TransformerConfig, tensors: Tensors, sides: list[Side]
+) -> dict[str, np.ndarray]:
     """The weights by path."""
     source = "source" if config.has_source_embedding else "target"
     softmax = "softmax" if config.has_softmax_matrix else "target"
     matrices = dict(zip(MATRICES, ("target", source, "target"), strict=True))
     matrices["lm_head.weight"] = softmax
 
-    def read(name, shape):
+    def read(name: str, shape: tuple[int, ...]) -> np.ndarray:
         if name != "bias":
             names = [key for key, role in matrices.items() if role == name]
             return _take_tied(tensors, names, shape)
@@ -288,7 +300,9 @@ def _read_weights(config, tensors, sides):
     return reorder(weights, from_blocks(config.d_model))
 
 
-def _take_tied(tensors, names, shape):
+def _take_tied(
+    tensors: Tensors, names: list[str], shape: tuple[int, ...]
+) -> np.ndarray:
     """The matrix that has some of several names, once or several times."""
     found = [name for name in names if name in tensors]
     first, *others = found or names[:1]
@@ -302,7 +316,9 @@ def _take_tied(tensors, names, shape):
     return array
 
 
-def _check_positions(tensors, name, config):
+def _check_positions(
+    tensors: Tensors, name: str, config: TransformerConfig
+) -> None:
     """Takes a table of positions, which must be the sinusoids."""
     length, width = tensors.matrix_shape(name)[0], config.d_model
     table = tensors.take(name, (length, width))

@@ -59,15 +59,10 @@ def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
 def assign(
     weights: dict[str, keras.Variable], arrays: dict[str, np.ndarray]
 ) -> None:
-    """Sets the weights of a model.
+    """Sets `named_weights` of a model from arrays by path, of any float dtype.
 
-    Args:
-        weights: The result of `named_weights`.
-        arrays: An array for each of them by path, of any float dtype.
-
-    Raises:
-        ValueError: There is another set of names, or another shape, or a number
-            is not finite.
+    Raises ValueError for other names or shapes, and for numbers that are not
+    finite.
     """
     arrays = {path.replace("/", "."): arrays[path] for path in arrays}
     if different := weights.keys() ^ arrays.keys():

@@ -17,7 +17,7 @@ import pathlib
 import numpy as np
 import sentencepiece
 
-from keras_transformer.config import DecodingConfig
+from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.importers.files import named_errors, only, read_file
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.options import Options
@@ -131,7 +131,7 @@ def read(directory: pathlib.Path) -> Imported:
 # The files
 
 
-def _read_search(directory):
+def _read_search(directory: pathlib.Path) -> Options:
     """The options of the decoder; none if there is no such file."""
     paths = sorted(directory.glob("*decoder.yml"))
     # Validation keeps one for each metric: `model.npz.best-bleu.npz...`.
@@ -142,7 +142,7 @@ def _read_search(directory):
     return Options(read_options(path), path)
 
 
-def _find_model(directory, search):
+def _find_model(directory: pathlib.Path, search: Options) -> pathlib.Path:
     """The path of the one model."""
     paths = sorted(directory.glob("*.npz"))
     if "models" in search:
@@ -155,7 +155,7 @@ def _find_model(directory, search):
     )
 
 
-def _read_options(arrays, path):
+def _read_options(arrays: dict[str, np.ndarray], path: pathlib.Path) -> Options:
     """The options that the archive has beside the weights."""
     if OPTIONS not in arrays:
         raise ValueError(
@@ -167,7 +167,7 @@ def _read_options(arrays, path):
     return Options(parse_options(text, where), where, "--")
 
 
-def _read_sides(directory, options):
+def _read_sides(directory: pathlib.Path, options: Options) -> list[Side]:
     """The vocabularies that `vocabs` names: of the source, of the target."""
     names = options.need("vocabs", list)
     if len(names) != 2:
@@ -181,7 +181,7 @@ def _read_sides(directory, options):
     ]
 
 
-def _read_spm_side(path):
+def _read_spm_side(path: pathlib.Path) -> Side:
     """A SentencePiece model, whose ids are Marian's."""
     model = read_file(path)
     processor = sentencepiece.SentencePieceProcessor()
@@ -195,7 +195,7 @@ def _read_spm_side(path):
     return _make_side(pieces, *special, model, path)
 
 
-def _read_yaml_side(path, model):
+def _read_yaml_side(path: pathlib.Path, model: pathlib.Path) -> Side:
     """Ids by piece; the SentencePiece model that made the pieces is apart."""
     if path.suffix not in (".yml", ".yaml"):
         raise ValueError(
@@ -219,7 +219,9 @@ def _read_yaml_side(path, model):
     return _make_side(pieces, *special, read_file(model), model)
 
 
-def _make_side(pieces, eos, unk, model, path):
+def _make_side(
+    pieces: list[str], eos: int, unk: int, model: bytes, path: pathlib.Path
+) -> Side:
     """A vocabulary of Marian's ids, which has neither PAD nor BOS."""
     others = [id for id in range(len(pieces)) if id not in (eos, unk)]
     known = [eos, unk, *others]
@@ -237,7 +239,9 @@ def _make_side(pieces, eos, unk, model, path):
 # The model
 
 
-def _read_config(options, sides, path):
+def _read_config(
+    options: Options, sides: list[Side], path: pathlib.Path
+) -> TransformerConfig:
     """The `TransformerConfig`."""
     d_ff = options.need("transformer-dim-ffn", int)
     if options.get("transformer-decoder-dim-ffn", 0) not in (0, d_ff):
@@ -273,7 +277,7 @@ def _read_config(options, sides, path):
     )
 
 
-def _is_pre_norm(options):
+def _is_pre_norm(options: Options) -> bool:
     """Where the norms stand, if it is one of the two places."""
     operations = tuple(
         options.get(name, default).replace("d", "")
@@ -293,7 +297,12 @@ def _is_pre_norm(options):
     return PRE_NORM[operations]
 
 
-def _read_weights(config, options, tensors, sides):
+def _read_weights(
+    config: TransformerConfig,
+    options: Options,
+    tensors: Tensors,
+    sides: list[Side],
+) -> dict[str, np.ndarray]:
     """The weights by path."""
     numbers = list(range(1, config.decoder_depth + 1))
     tied = options.get("transformer-tied-layers", []) or numbers
@@ -303,10 +312,10 @@ def _read_weights(config, options, tensors, sides):
         )
 
     @functools.cache  # tied layers take the same
-    def take(name, *shape):
+    def take(name: str, *shape: int) -> np.ndarray:
         return tensors.take(name, shape)
 
-    def read(path, shape):
+    def read(path: str, shape: tuple[int, ...]) -> np.ndarray:
         *parts, name, kind = path.split("/")
         if len(parts) > 1:
             layer = int(parts[1].removeprefix("layer_"))
@@ -331,7 +340,7 @@ def _read_weights(config, options, tensors, sides):
         "softmax": f"{output}_Wt",
     }
 
-    def read_rows(name, shape):
+    def read_rows(name: str, shape: tuple[int, ...]) -> np.ndarray:
         if name == "bias" and options.get("output-omit-bias", False):
             return np.zeros(shape, np.float32)
         if name == "bias":

@@ -79,10 +79,6 @@ def read_description(path: pathlib.Path) -> Options:
     """The parameters of the model, as in `DEFAULTS`; others as they are given.
 
     A name in a module is text, its last two words: "nn.relu".
-
-    Raises:
-        ValueError: It is not Python, or cannot be evaluated.
-        OSError: It cannot be read.
     """
     text = read_text(path, MAX_BYTES)
     with named_errors(
@@ -92,7 +88,7 @@ def read_description(path: pathlib.Path) -> Options:
     return Options(DEFAULTS | values, path)
 
 
-def _find_call(module):
+def _find_call(module: ast.Module) -> ast.Call:
     """The call that makes the model; a class stands for its base."""
     statements = [s for s in _statements(module.body) if not _is_import(s)]
     match statements:
@@ -126,7 +122,7 @@ def _find_call(module):
     _refuse(statements[0], "expected one definition of `model`, a call")
 
 
-def _statements(body):
+def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
     """Statements without docstrings."""
     return [
         node
@@ -136,13 +132,13 @@ def _statements(body):
     ]
 
 
-def _is_import(node):
+def _is_import(node: ast.stmt) -> bool:
     """Whether a statement is an import; refuses those of other modules."""
     match node:
         case ast.Import(names):
             modules = [alias.name for alias in names]
         case ast.ImportFrom(module, level=0):
-            modules = [module]
+            modules = [module or ""]
         case _:
             return False
     if any(name.partition(".")[0] not in MODULES for name in modules):
@@ -150,20 +146,20 @@ def _is_import(node):
     return True
 
 
-def _parameters(call):
+def _parameters(call: ast.Call) -> dict[str, typing.Any]:
     """Parameters of the model that a call makes."""
     model = _name(call.func).rpartition(".")[2]
-    names = PARAMETERS if model in WITH_PARAMETERS else ()
+    names: tuple[str, ...] = PARAMETERS if model in WITH_PARAMETERS else ()
     if model == "get_model_from_catalog":
         names = ("name",)
     if len(call.args) > len(names):
         _refuse(call, f"expected at most {len(names)} arguments")
     arguments = dict(zip(names, call.args, strict=False))
     for keyword in call.keywords:
-        if keyword.arg not in names or keyword.arg in arguments:
-            stated = keyword.arg or f"**{ast.unparse(keyword.value)}"
-            _refuse(keyword.value, f"the argument {stated}")
-        arguments[keyword.arg] = keyword.value
+        name = keyword.arg or f"**{ast.unparse(keyword.value)}"
+        if name not in names or name in arguments:
+            _refuse(keyword.value, f"the argument {name}")
+        arguments[name] = keyword.value
     values = {name: _value(node) for name, node in arguments.items()}
     if model == "get_model_from_catalog":
         model = str(values.pop("name", ""))
@@ -172,7 +168,7 @@ def _parameters(call):
     return CATALOG[model] | values
 
 
-def _value(node):
+def _value(node: ast.expr) -> typing.Any:
     """The value of an argument: a literal, or a name as `_name` gives it."""
     if isinstance(node, ast.Attribute):
         return _name(node)
@@ -184,7 +180,7 @@ def _value(node):
         _refuse(node)
 
 
-def _name(node):
+def _name(node: ast.expr) -> str:
     """The last two words of a name in a module, or of what a call calls."""
     if isinstance(node, ast.Call):
         node = node.func
@@ -194,7 +190,7 @@ def _name(node):
     return ".".join(words[-2:])
 
 
-def _refuse(node, reason="") -> typing.NoReturn:
+def _refuse(node: ast.AST, reason: str = "") -> typing.NoReturn:
     """Raises ValueError with the line of a node."""
     text = ast.unparse(node).strip().partition("\n")[0][:60]
     line = getattr(node, "lineno", 1)

@@ -21,7 +21,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from keras_transformer.checkpoints import NAME as CHECKPOINT
-from keras_transformer.config import DecodingConfig
+from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.importers.files import (
     check_file,
     named_errors,
@@ -101,7 +101,7 @@ def recognizes(directory: pathlib.Path) -> bool:
     return has_checkpoint and _find_description(directory).is_file()
 
 
-def _folders(directory):
+def _folders(directory: pathlib.Path) -> list[pathlib.Path]:
     """A directory and the two above it: `run/avg` belongs to `run`."""
     return [directory, *directory.absolute().parents[:2]]
 
@@ -134,13 +134,11 @@ class _Checkpoint:
     """The weights of a checkpoint by the path of attributes to them.
 
     A variable has one key in the file, whatever the number of paths to it, and
-    TensorFlow chooses which of them is the key: so it is looked up.
-
-    Args:
-        prefix: The checkpoint, without its ending.
+    TensorFlow chooses which of them is the key: so it is looked up. The prefix
+    is the checkpoint without its ending.
     """
 
-    def __init__(self, prefix):
+    def __init__(self, prefix: str):
         arrays = _read_arrays(prefix)
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
         with named_errors(prefix, "corrupt graph of objects: "):
@@ -175,7 +173,7 @@ class _Checkpoint:
         """The shape of a matrix."""
         return self.tensors.matrix_shape(self.find(path) or path)
 
-    def _node(self, path):
+    def _node(self, path: str):
         """The object at a path of attributes from the root."""
         node = self._nodes[0]
         for name in path.split("/"):
@@ -186,7 +184,7 @@ class _Checkpoint:
         return node
 
 
-def _read_arrays(prefix):
+def _read_arrays(prefix: str) -> dict[str, np.ndarray]:
     """The weights of a checkpoint by key, and its graph of objects.
 
     Files that TensorFlow would wait for, or read without end, are refused.
@@ -210,7 +208,7 @@ def _read_arrays(prefix):
         }
 
 
-def _find_checkpoint(directory):
+def _find_checkpoint(directory: pathlib.Path) -> str:
     """The prefix of the newest checkpoint in a directory."""
     names = [path.stem for path in directory.glob("ckpt-*.index")]
     steps = [int(name[5:]) for name in names if re.fullmatch(CHECKPOINT, name)]
@@ -232,7 +230,7 @@ class _Run(typing.NamedTuple):
     params: Options
 
 
-def _read_run(directory):
+def _read_run(directory: pathlib.Path) -> _Run:
     """The configuration that is nearest: here, or above."""
     for folder in _folders(directory):
         paths = [
@@ -251,7 +249,7 @@ def _read_run(directory):
     )
 
 
-def _find_file(run, name):
+def _find_file(run: _Run, name: str) -> pathlib.Path:
     """A file that the configuration names, relative to one of its folders."""
     for folder in run.folders:
         for path in (folder / name, folder / pathlib.PurePath(name).name):
@@ -260,13 +258,13 @@ def _find_file(run, name):
     raise ValueError(f"{run.data.path}: there is no {name}")
 
 
-def _find_description(directory):
+def _find_description(directory: pathlib.Path) -> pathlib.Path:
     """The path of the nearest description of a model."""
     paths = [folder / DESCRIPTION for folder in _folders(directory)]
     return next((path for path in paths if path.is_file()), paths[0])
 
 
-def _read_side(run, name):
+def _read_side(run: _Run, name: str) -> Side:
     """The vocabulary of one side, and the SentencePiece model it is of."""
     path = _find_file(run, run.data.need(f"{name}_vocabulary", str))
     pieces = read_text(path).removesuffix("\n").split("\n")
@@ -287,7 +285,7 @@ def _read_side(run, name):
     return Side(table, ids, read_file(model), model)
 
 
-def _find_subwords(run, name):
+def _find_subwords(run: _Run, name: str) -> pathlib.Path:
     """The SentencePiece model of one side, as its tokenization names it."""
     tokenization = run.data.section(f"{name}_tokenization")
     kind = tokenization.get("type", "OpenNMTTokenizer")
@@ -310,7 +308,9 @@ def _find_subwords(run, name):
 # The model
 
 
-def _read_config(checkpoint, model, run, sides):
+def _read_config(
+    checkpoint: _Checkpoint, model: Options, run: _Run, sides: list[Side]
+) -> TransformerConfig:
     """The `TransformerConfig`, from shapes and the description."""
     attention = f"{FIRST}/self_attention/layer"
     inner = f"{FIRST}/ffn/layer/inner/kernel"
@@ -362,7 +362,7 @@ def _read_config(checkpoint, model, run, sides):
     )
 
 
-def _ends_source(model, run):
+def _ends_source(model: Options, run: _Run) -> bool:
     """Whether EOS ends the source, which it does not if nothing says so."""
     name = "source_sequence_controls"
     controls = run.data.section(name)
@@ -372,15 +372,17 @@ def _ends_source(model, run):
     return controls.get("end", default)
 
 
-def _read_weights(checkpoint, config, sides):
+def _read_weights(
+    checkpoint: _Checkpoint, config: TransformerConfig, sides: list[Side]
+) -> dict[str, np.ndarray]:
     """The weights by path."""
 
     names = NAMES | ({"norm": "input_layer_norm"} if config.pre_norm else {})
 
-    def read(path, shape):
+    def read(path: str, shape: tuple[int, ...]) -> np.ndarray:
         return checkpoint.take(f"model/{their_path(path, names)}", shape)
 
-    def read_rows(name, shape):
+    def read_rows(name: str, shape: tuple[int, ...]) -> np.ndarray:
         if name == "softmax":
             return checkpoint.take(f"{OUTPUT}/kernel", shape[::-1]).T
         return checkpoint.take(EMBEDDINGS.get(name, f"{OUTPUT}/bias"), shape)
@@ -396,7 +398,7 @@ def _read_weights(checkpoint, config, sides):
 # Search
 
 
-def _read_decoding(run):
+def _read_decoding(run: _Run) -> DecodingConfig:
     """The search, as the configuration has it."""
     return DecodingConfig(
         beam_size=run.params.get("beam_width", BEAM_SIZE),

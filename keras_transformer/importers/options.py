@@ -12,13 +12,8 @@ TYPE_NAMES = {**TYPE_NAMES, list: "a list", dict: "options by name"}
 class Options:
     """The options of a model by name, as its file has them.
 
-    Args:
-        values: Values by name.
-        path: File or section that has them, for messages.
-        prefix: Prefix of names, as the system writes them: "--".
-
-    Attributes:
-        values, path: As given.
+    Messages name the file or section, `path`, and put before each option
+    the prefix that the system writes: "--".
     """
 
     def __init__(
@@ -35,11 +30,7 @@ class Options:
         return self.values.get(name) is not None
 
     def get(self, name: str, default: typing.Any) -> typing.Any:
-        """An option of the type of its default, which replaces None, too.
-
-        Raises:
-            ValueError: It has another type, or is too large a number.
-        """
+        """An option of the type of its default, which replaces None, too."""
         value = self.values.get(name)
         if value is None:
             return default
@@ -56,11 +47,7 @@ class Options:
         return float(value) if kind is float else value
 
     def need(self, name: str, kind: type) -> typing.Any:
-        """A required option, of a type.
-
-        Raises:
-            ValueError: It is missing, or has another type.
-        """
+        """A required option, of a type."""
         if name not in self:
             raise ValueError(
                 f"{self.path}: missing option {self._prefix}{name}"
@@ -68,22 +55,14 @@ class Options:
         return self.get(name, kind())
 
     def section(self, name: str) -> "Options":
-        """The options in a mapping, which is empty if it is omitted.
-
-        Raises:
-            ValueError: It is not a mapping.
-        """
+        """The options in a mapping, which is empty if it is omitted."""
         return Options(self.get(name, {}), f"{self.path}: {name}")
 
     def check(self, known: Mapping[str, Sequence]) -> None:
         """Refuses options that make a model which a `Transformer` cannot be.
 
-        Args:
-            known: The possible values of each option that matters; an omitted
-                option has the first.
-
-        Raises:
-            ValueError: An option has another value.
+        `known` has the possible values of each option that matters; an omitted
+        option has the first.
         """
         for name, values in known.items():
             value = self.values.get(name)
@@ -99,5 +78,5 @@ class Options:
             f"{self._stated(name, value)} cannot be imported: {reason}"
         )
 
-    def _stated(self, name, value):
+    def _stated(self, name: str, value: typing.Any) -> str:
         return f"{self.path}: {self._prefix}{name}={shown(value)}"

@@ -49,11 +49,7 @@ TORCH_NAMES = {
 def make_config(
     path: typing.Any, sides: Sequence[Side], **fields: typing.Any
 ) -> TransformerConfig:
-    """A `TransformerConfig` for the vocabularies of both sides.
-
-    Raises:
-        ValueError: With the path, there is no such configuration.
-    """
+    """A `TransformerConfig` for both vocabularies; its errors name the path."""
     source, target = (len(side.ids) for side in sides)
     sizes = {
         "vocab_size": target,
@@ -70,12 +66,7 @@ def make_config(
 
 
 def sharing(inputs: bool, softmax: bool) -> str:
-    """`share_embeddings` of a `TransformerConfig`.
-
-    Args:
-        inputs: Whether source and target share a matrix.
-        softmax: Whether softmax and target share a matrix.
-    """
+    """`share_embeddings`: what shares the matrix of the target."""
     if inputs:
         return "all" if softmax else "inputs"
     return "target" if softmax else "none"
@@ -85,18 +76,15 @@ def read_stacks(
     config: TransformerConfig,
     read: Callable[[str, tuple[int, ...]], np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """All weights of both stacks by path.
+    """All weights of both stacks by path, of heads `d_model / num_heads` wide.
 
-    Args:
-        config: The `TransformerConfig`, whose heads are `d_model / num_heads`
-            wide.
-        read: Function of the path of a weight and of its shape; a kernel has
-            the axes (in, out).
+    `read` takes the path and the shape of a weight; a kernel has the axes
+    (in, out).
     """
     return {path: read(path, shape) for path, shape in _shapes(config)}
 
 
-def _shapes(config) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Path and shape of every weight of both stacks."""
     width, inner = config.d_model, config.d_ff
     feed_forward = {"inner": (width, inner), "outer": (inner, width)}
@@ -115,8 +103,9 @@ def _shapes(config) -> Iterator[tuple[str, tuple[int, ...]]]:
                     yield f"{path}/{name}/kernel", shape
                     if config.attention_bias or not is_attention:
                         yield f"{path}/{name}/bias", shape[1:]
-                if config.positions == "relative" and part == "self_attention":
-                    table = 2 * config.relative_distance + 1, config.key_size
+                distance = config.relative_distance
+                if distance is not None and part == "self_attention":
+                    table = 2 * distance + 1, config.key_size
                     yield f"{path}/relative_keys", table
                     yield f"{path}/relative_values", table
                 norms.append(f"{path}_residual/norm")
@@ -155,7 +144,7 @@ def read_torch_stacks(
 ) -> dict[str, np.ndarray]:
     """`read_stacks` with the names of `torch_name`."""
 
-    def read(path, shape):
+    def read(path: str, shape: tuple[int, ...]) -> np.ndarray:
         # PyTorch's kernels have the axes (out, in).
         return tensors.take(torch_name(path, prefix), shape[::-1]).T
 
@@ -169,11 +158,8 @@ def read_embeddings(
 ) -> dict[str, np.ndarray]:
     """Embeddings, the matrix of the softmax and the bias of the logits by path.
 
-    Args:
-        config: The `TransformerConfig`.
-        sides: The vocabularies of source and target.
-        read: Function of the name of a weight ("source", "target", "softmax" or
-            "bias") and its shape: a row for each id of the original.
+    `read` takes the name of a weight ("source", "target", "softmax" or "bias")
+    and its shape: a row for each id of the original.
     """
     source, target = sides
     of_weights = {"embedding/embeddings": ("target", target)}

@@ -4,6 +4,7 @@ Sizes are checked before memory is taken: a corrupt or hostile file cannot be
 larger in memory than on the disk.
 """
 
+import os
 import pathlib
 import typing
 import zipfile
@@ -20,14 +21,11 @@ MAX_COMPRESSION = 100
 
 
 class Tensors:
-    """The tensors of a file that were not taken yet.
+    """The tensors of a file that were not taken yet."""
 
-    Args:
-        arrays: Arrays by the names that the file has.
-        path: Path of the file, for messages.
-    """
-
-    def __init__(self, arrays: Mapping[str, np.ndarray], path):
+    def __init__(
+        self, arrays: Mapping[str, np.ndarray], path: str | os.PathLike
+    ):
         self._arrays = dict(arrays)
         self.path = path
 
@@ -35,11 +33,7 @@ class Tensors:
         return name in self._arrays
 
     def matrix_shape(self, name: str) -> tuple[int, int]:
-        """The numbers of rows and columns of a matrix; does not remove it.
-
-        Raises:
-            ValueError: It is missing, empty, or not a matrix.
-        """
+        """Rows and columns of a matrix, which is not removed."""
         self._check(name)
         shape = tuple(self._arrays[name].shape)
         if len(shape) != 2 or not all(shape):
@@ -50,16 +44,7 @@ class Tensors:
         return shape
 
     def take(self, name: str, shape: Sequence[int]) -> np.ndarray:
-        """Removes a tensor and returns it.
-
-        Args:
-            name: As in the file.
-            shape: The expected shape.
-
-        Raises:
-            ValueError: It is missing, or has another shape or a dtype that is
-                not float.
-        """
+        """Removes a tensor, floats of the expected shape, and returns it."""
         self._check(name)
         array = self._arrays.pop(name)
         if tuple(array.shape) != tuple(shape):
@@ -79,11 +64,7 @@ class Tensors:
         self._arrays.pop(name, None)
 
     def close(self) -> None:
-        """Ends the reading.
-
-        Raises:
-            ValueError: Some tensors were not taken.
-        """
+        """Raises ValueError if some tensors were not taken."""
         if self._arrays:
             names = sorted(self._arrays)
             raise ValueError(
@@ -91,17 +72,15 @@ class Tensors:
                 f" {', '.join(names[:3])}" + (" ..." if len(names) > 3 else "")
             )
 
-    def _check(self, name):
+    def _check(self, name: str) -> None:
         if name not in self._arrays:
             raise ValueError(f"{self.path}: no tensor {name}")
 
 
-def arrays_by_name(value: typing.Any, path) -> dict[str, np.ndarray]:
-    """The contents of a file, if it is arrays by name.
-
-    Raises:
-        ValueError: It is something else.
-    """
+def arrays_by_name(
+    value: typing.Any, path: pathlib.Path
+) -> dict[str, np.ndarray]:
+    """The contents of a file, if it is arrays by name, or ValueError."""
     if not isinstance(value, dict) or not all(
         isinstance(name, str) and isinstance(array, np.ndarray)
         for name, array in value.items()
@@ -111,26 +90,14 @@ def arrays_by_name(value: typing.Any, path) -> dict[str, np.ndarray]:
 
 
 def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The tensors of a `.safetensors` by name.
-
-    Raises:
-        ValueError: It is missing, is not such a file, is truncated, or its
-            header does not fit its data.
-        OSError: It cannot be read.
-    """
+    """The tensors of a `.safetensors` by name."""
     check_file(path)
     with named_errors(path, "truncated or corrupt: "):
         return load_file(path)
 
 
 def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The arrays of a NumPy archive by name.
-
-    Raises:
-        ValueError: It is not such an archive, is truncated, would be much
-            larger than the file, or has something else than arrays.
-        OSError: It cannot be read.
-    """
+    """The arrays of a NumPy archive by name."""
     limit = MAX_COMPRESSION * check_file(path)
     with named_errors(path, "not an intact .npz: "):
         with zipfile.ZipFile(path) as archive:

@@ -47,10 +47,8 @@ MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 class Plain:
     """An object of a class that is not imported, as its pickle describes it.
 
-    Attributes:
-        kind: Module and name of the class.
-        state: Its attributes: a dictionary, unless the class has a format of
-            its own.
+    `kind` is module and name of the class; `state` its attributes, a
+    dictionary, unless the class has a format of its own.
     """
 
     kind = ""
@@ -60,7 +58,7 @@ class Plain:
         plain.state = {}
         return plain
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: typing.Any) -> None:
         self.state = state
 
     def _ignore(self, *_):
@@ -97,7 +95,7 @@ class _Tensor(np.ndarray):
             )
         return tensor
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: typing.Any) -> None:
         raise ValueError("a tensor with a state")
 
 
@@ -111,7 +109,7 @@ class _Parameter:
 class _Dictionary(dict):
     """An `OrderedDict` that a pickle cannot give other methods."""
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: typing.Any) -> None:
         """Ignores `_metadata`, which PyTorch adds to weights by name."""
 
 
@@ -124,10 +122,10 @@ KNOWN = {
 }
 
 
-def _load_list(count):
+def _load_list(count: int) -> Callable[[typing.Any], None]:
     """An operation that makes a list of the last items of the stack."""
 
-    def load(unpickler):
+    def load(unpickler: "_Unpickler") -> None:
         unpickler.stack[-count:] = [unpickler.stack[-count:]]
 
     return load
@@ -143,13 +141,10 @@ class _Unpickler(pickle._Unpickler):
     pickle, but its hash would take years. So tuples become lists, which have no
     hash.
 
-    Args:
-        file: Binary file that holds the pickle.
-        read_storage: Function of key, dtype and number of elements: the bytes
-            of a storage.
-        plain: Modules whose classes become `Plain`.
+    `read_storage` takes key, dtype and number of elements of a storage.
     """
 
+    stack: list[typing.Any]
     dispatch = pickle._Unpickler.dispatch | {
         pickle.TUPLE[0]: pickle._Unpickler.dispatch[pickle.LIST[0]],
         pickle.TUPLE1[0]: _load_list(1),
@@ -168,7 +163,7 @@ class _Unpickler(pickle._Unpickler):
         self._plain = plain
         self._classes: dict[str, type] = {}
 
-    def find_class(self, module, name):
+    def find_class(self, module: str, name: str) -> typing.Any:
         module = {"__builtin__": "builtins"}.get(module, module)
         if (module, name) in KNOWN:
             return KNOWN[module, name]
@@ -189,7 +184,7 @@ class _Unpickler(pickle._Unpickler):
             f" Received: {module}.{name}"
         )
 
-    def persistent_load(self, pid):
+    def persistent_load(self, pid: typing.Any) -> _Storage:
         match pid:
             case ["storage", kind, str(key), _, int(size), *view] if (
                 kind in STORAGES and view in ([], [None])
@@ -204,15 +199,8 @@ class _Unpickler(pickle._Unpickler):
 def read_torch(path: pathlib.Path, plain: Sequence[str] = ()) -> typing.Any:
     """The contents of a file of `torch.save`: arrays in plain containers.
 
-    Args:
-        path: The file.
-        plain: Names of top-level modules whose classes are read as `Plain`
-            data: `("argparse", "omegaconf")`. None of it is imported.
-
-    Raises:
-        ValueError: It is not such a file, is corrupt, or names anything that is
-            neither a tensor nor plain data.
-        OSError: It cannot be read.
+    Classes of the modules named in `plain`, such as "argparse", are read as
+    `Plain` data; none of it is imported. Other names are refused.
     """
     check_file(path)
     read = _read_archive if zipfile.is_zipfile(path) else _read_pickles
@@ -222,7 +210,7 @@ def read_torch(path: pathlib.Path, plain: Sequence[str] = ()) -> typing.Any:
         return read(path, plain)
 
 
-def _read_archive(path, plain):
+def _read_archive(path: pathlib.Path, plain: Sequence[str]) -> typing.Any:
     """Reads the zip format.
 
     `torch.save` compresses nothing, so the archive is as large as the data in
@@ -246,20 +234,20 @@ def _read_archive(path, plain):
             raise ValueError(f"expected at most {MAX_PICKLE} bytes of {DATA}")
 
         @functools.cache
-        def read_storage(key, *_):
+        def read_storage(key: str, *_: typing.Any) -> bytes:
             return archive.read(f"{folder}/data/{key}")
 
         data = io.BytesIO(archive.read(f"{folder}/{DATA}"))
         return _Unpickler(data, read_storage, plain).load()
 
 
-def _read_pickles(path, plain):
+def _read_pickles(path: pathlib.Path, plain: Sequence[str]) -> typing.Any:
     """Reads the format before PyTorch 1.6: pickles, then the numbers."""
     storages: dict[str, bytearray] = {}
     itemsizes: dict[str, int] = {}
     limit = path.stat().st_size
 
-    def read_storage(key, dtype, size):
+    def read_storage(key: str, dtype: np.dtype, size: int) -> bytearray:
         itemsizes[key] = dtype.itemsize
         if key not in storages:
             num_bytes = size * dtype.itemsize

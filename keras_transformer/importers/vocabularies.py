@@ -49,25 +49,16 @@ class Side(typing.NamedTuple):
 def make_tokenizer(
     model_bytes: bytes,
     table: Sequence[str],
-    path,
+    path: pathlib.Path,
     end: str = END_OF_TABLE_WITH_CODES,
 ) -> Tokenizer:
     """A tokenizer with a SentencePiece model's segments and a table's ids.
 
-    A piece of the model that is not in the table still takes part in the
-    segmentation; where it is found, there is `UNK`. A subword that only the
-    table has is never found, unless it is a run of characters that the model
-    does not know.
-
-    Args:
-        model_bytes: The SentencePiece model, of any ids.
-        table: The subword of each id; the first four are PAD, BOS, EOS and UNK.
-        path: Of the model's file, for messages.
-        end: Ends the table: see `Tokenizer.has_table`.
-
-    Raises:
-        ValueError: The bytes are no SentencePiece model, or the table has a
-            subword twice.
+    The table, whose first four are PAD, BOS, EOS and UNK, is ended by `end`:
+    see `Tokenizer.has_table`. A piece of the model that is not in the table
+    still takes part in the segmentation; where it is found, there is `UNK`. A
+    subword that only the table has is never found, unless it is a run of
+    characters that the model does not know.
     """
     model = sentencepiece_model_pb2.ModelProto()
     with named_errors(path, "not a SentencePiece model: "):

@@ -5,7 +5,10 @@ itself for each nested list until the stack is full. So a file is first read as
 a sequence of events, which takes no memory.
 """
 
+import collections
 import pathlib
+import re
+import types
 import typing
 from collections.abc import Iterator
 
@@ -24,9 +27,8 @@ MAX_SCALAR = 10_000  # characters
 def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
     """The options in a file: numbers and booleans are read as such.
 
-    Raises:
-        ValueError: It is not YAML, not options by name, or too large.
-        OSError: It cannot be read.
+    YAML 1.1's numbers in base 60 and 8 are text: 1:30 is not 90, 010 not 8. A
+    name twice is refused.
     """
     return parse_options(read_text(path), path)
 
@@ -37,7 +39,10 @@ def parse_options(text: str | bytes, path: typing.Any) -> dict[str, typing.Any]:
     _check_events(yaml, text, path)
     # A tag such as !!bool before another scalar may raise nearly anything.
     with named_errors(path, "not YAML: "):
-        found = yaml.safe_load(text)
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        _check_node(yaml, node)
+        found = loader.construct_document(node) if node else None
     if not isinstance(found, dict):
         raise ValueError(
             f"{path}: expected options by name. Received:"
@@ -47,12 +52,7 @@ def parse_options(text: str | bytes, path: typing.Any) -> dict[str, typing.Any]:
 
 
 def read_strings(path: pathlib.Path) -> dict[str, str]:
-    """A mapping from strings to strings; YAML's numbers are read as strings.
-
-    Raises:
-        ValueError: It is not YAML, or not such a mapping.
-        OSError: It cannot be read.
-    """
+    """A mapping from strings to strings; YAML's numbers are read as strings."""
     yaml = _import_yaml(path)
     events = _parse(yaml, read_text(path), path)
     found: dict[str, str] = {}
@@ -65,11 +65,15 @@ def read_strings(path: pathlib.Path) -> dict[str, str]:
                 value, yaml.ScalarEvent
             ):
                 break
+            if key.value in found:
+                raise ValueError(f"{path}: {shown(key.value)} occurs twice")
             found[key.value] = value.value
     raise ValueError(f"{path}: expected strings by strings")
 
 
-def _parse(yaml, text, path) -> Iterator[typing.Any]:
+def _parse(
+    yaml: types.ModuleType, text: str | bytes, path: typing.Any
+) -> Iterator[typing.Any]:
     """The events of a text, without the marks of its beginning and end."""
     of_values = (yaml.NodeEvent, yaml.CollectionEndEvent)
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
@@ -79,7 +83,9 @@ def _parse(yaml, text, path) -> Iterator[typing.Any]:
                 yield event
 
 
-def _check_events(yaml, text, path):
+def _check_events(
+    yaml: types.ModuleType, text: str | bytes, path: typing.Any
+) -> None:
     """Refuses nesting and aliases that a loader could not bear."""
     num_values = 0
     open_values: list[tuple[typing.Any, int]] = []  # anchor, values before
@@ -107,12 +113,24 @@ def _check_events(yaml, text, path):
             raise ValueError(f"{path}: expected at most {MAX_VALUES} values")
 
 
-def _import_yaml(path):
-    """PyYAML, of the extra `import`.
+def _check_node(yaml: types.ModuleType, node: typing.Any) -> None:
+    """Refuses a name that an object has twice; makes text of some numbers."""
+    if isinstance(node, yaml.MappingNode):
+        names = collections.Counter(str(key.value) for key, _ in node.value)
+        for name, number in names.most_common(1):
+            if number > 1:
+                raise ValueError(f"{shown(name)} occurs twice")
+    if isinstance(node, yaml.CollectionNode):
+        for child in node.value:
+            for part in child if isinstance(child, tuple) else [child]:
+                _check_node(yaml, part)
+    elif node and node.tag.endswith((":int", ":float")):
+        if re.search(r":|^[-+]?0[0-7_]+$", node.value):
+            node.tag = "tag:yaml.org,2002:str"
 
-    Raises:
-        ValueError: It is not installed.
-    """
+
+def _import_yaml(path: typing.Any) -> types.ModuleType:
+    """PyYAML, of the extra `import`, or raises ValueError."""
     try:
         import yaml
     except ImportError:

@@ -65,16 +65,10 @@ def align_words(
 ) -> list[tuple[int, int]]:
     """One link for each target word: the source word attended to most.
 
-    Args:
-        attention: float `[T, S]`, `Inference.alignment_ids` of a pair. Columns
-            beyond the source's tokens are padding.
-        source: The words of the source.
-        target: The words of the target, which may have more tokens than
-            `attention` has rows, if it was truncated.
-
-    Returns:
-        Pairs of word indices, source and target, from 0, sorted. A word
-        without attention has no link.
+    `attention` is float `[T, S]`, `Inference.alignment_ids` of a pair: it may
+    have columns of padding, and fewer rows than a truncated target has tokens.
+    A link is a pair of word indices, source and target, from 0, sorted. A word
+    without attention has none.
 
     >>> align_words(np.array([[0.3, 0.3, 0.4], [0.9, 0.1, 0.0]]),
     ...             Side([0, 0, 1], 2), Side([0, 1], 2))

@@ -29,11 +29,7 @@ Result = typing.TypeVar("Result")
 
 
 class BatchedInference:
-    """An `Inference` on rows: batches, programs, threads.
-
-    Args:
-        inference: The `Inference`.
-        batch_tokens, jit_compile, num_threads, shortlist: As in `Translator`.
+    """An `Inference` on rows: batches, programs, threads; see `Translator`.
 
     Attributes:
         has_static_shapes: Whether no shape may change while a program runs.
@@ -62,14 +58,12 @@ class BatchedInference:
     def search(
         self, rows: Sequence[Row], num_best: int
     ) -> list[tuple[list[list[int]], np.ndarray]]:
-        """The hypotheses of each row, best first.
+        """Ids and scores of the hypotheses of each row, best first.
 
         Rows with terms have a search of their own if this one cannot have
         terms: see `search_for_terms`.
-
-        Returns:
-            For each row the ids and the scores of its hypotheses, NaN if the
-            search failed. A blank sentence has one, `[]` with the score 0.
+        The scores are NaN if the search failed. A blank sentence has one
+        hypothesis, `[]` with the score 0.
         """
         if self._for_terms is self or not any(row.has_terms for row in rows):
             return self._search(rows, num_best)
@@ -82,7 +76,7 @@ class BatchedInference:
         return results
 
     @functools.cached_property
-    def _for_terms(self):
+    def _for_terms(self) -> "BatchedInference":
         """The search of rows with terms, which has programs of its own."""
         decoding = search_for_terms(self.inference.decoding)
         if decoding == self.inference.decoding:
@@ -95,7 +89,9 @@ class BatchedInference:
             self.shortlist,
         )
 
-    def _search(self, rows, num_best):
+    def _search(
+        self, rows: Sequence[Row], num_best: int
+    ) -> list[tuple[list[list[int]], np.ndarray]]:
         """`search` of rows that this search can have."""
         results = [([list[int]()], np.zeros(1)) for _ in rows]
         sizes = [len(row.source_ids) for row in rows]
@@ -121,19 +117,31 @@ class BatchedInference:
                     )
         return results
 
-    def warm_up(self, num_best: int) -> None:
-        """Makes the programs of `search` for rows without `target_ids`."""
+    def warm_up_steps(
+        self, num_best: int
+    ) -> list[tuple[int, Callable[[], object]]]:
+        """What makes the programs of `search` for rows without `target_ids`.
+
+        Returns:
+            Functions, each with the longest source that its program is for,
+            shortest first.
+        """
         is_static = self.has_static_shapes
         shape_for = padded_length if is_static else _free_room
         lengths = range(2, self.inference.max_source_length + 1)
+        steps: list[tuple[int, Callable[[], object]]] = []
         for length in {shape_for(n): n for n in lengths}.values():
             full = full_rows(padded_length(length), self.batch_tokens)
             numbers = range(1, full + 1) if is_static else [1]
             row = Row([UNK] * (length - 1) + [EOS], 0, [], [])
             counts = {padded_count(n, full, self.row_factor) for n in numbers}
-            for size in counts:
-                for in_first_steps in self._rounds():
-                    self._search_batch(num_best, in_first_steps, [row] * size)
+            make = functools.partial(self._search_batch, num_best)
+            steps += [
+                (length, functools.partial(make, in_first_steps, [row] * size))
+                for size in sorted(counts)
+                for in_first_steps in self._rounds()
+            ]
+        return steps
 
     def of_pairs(
         self, kind: Callable[..., Nest], rows: Sequence[Row]
@@ -180,7 +188,9 @@ class BatchedInference:
         has_two = self.has_static_shapes and not is_sampling
         return (True, False) if has_two else (False,)
 
-    def _search_batch(self, num_best, in_first_steps, rows):
+    def _search_batch(
+        self, num_best: int, in_first_steps: bool, rows: Sequence[Row]
+    ):
         """Ids `[B, W, T]`, scores and lengths `[B, W]` of a batch of rows."""
         sources = [row.source_ids for row in rows]
         [source_ids] = self._pad(sources)
@@ -190,7 +200,7 @@ class BatchedInference:
             required = [row.required_ids for row in rows]
             tokens = self.shortlist.tokens(sources, required)
 
-        def to_array(targets):
+        def to_array(targets: Sequence[Sequence[int]]) -> np.ndarray:
             longest = self.inference.output_limit(length)
             return pad_rows(targets, longest, PAD, num_rows)
 
@@ -244,13 +254,9 @@ def batches_of(
 
     Rows of different lengths may share a batch, which costs less than a search
     for each length, but none is padded to more than twice its `padded_length`.
-    No batch has more than a thread's equal share of the rows.
-
-    Args:
-        lengths: Tokens of each row; rows of length 0 are skipped.
-        batch_tokens: Maximum number of tokens in a batch, padding included; a
-            single row may have more.
-        num_threads: Threads that will share the batches.
+    No batch has more than a thread's equal share of the rows, nor more than
+    `batch_tokens`, padding included, unless it is a single row. Rows of length
+    0 are skipped.
 
     >>> batches_of([3, 0, 40, 5, 2], batch_tokens=16)
     [[4], [0, 3], [2]]
@@ -282,12 +288,7 @@ def full_rows(length: int, batch_tokens: int) -> int:
 
 
 def padded_count(number: int, full: int, factor: int) -> int:
-    """The number of rows that a batch is padded to.
-
-    Args:
-        number: Its rows.
-        full: The rows of a full batch.
-        factor: `BatchedInference.row_factor`.
+    """The number of rows that a batch is padded to, `full` if it is a full one.
 
     >>> [padded_count(n, 64, factor=2) for n in (1, 3, 64)]
     [1, 4, 64]
@@ -356,7 +357,7 @@ def room(length: int) -> int:
     return max(32, 1 << (length - 1).bit_length())
 
 
-def _free_room(length):
+def _free_room(length: int) -> int:
     """The `room` for a row of any length."""
     return room(padded_length(length))
 
@@ -369,11 +370,9 @@ def pad_rows(
 ) -> np.ndarray:
     """Rows of ids as int32 `[B, T]`, then `PAD`, in one of a few shapes.
 
-    Args:
-        rows: The ids of each row.
-        longest: Upper bound of T and of the length of any row, if any.
-        filler: The first id of the rows that are added to reach B.
-        num_rows: B; by default a power of two. XLA compiles for each B.
+    No row, and no T, is longer than `longest`. `filler` is the first id of the
+    rows that are added to reach B, by default a power of two: XLA compiles for
+    each B.
 
     >>> pad_rows([[5, 2], [6, 7, 2], [8, 2]]).shape
     (4, 8)
@@ -390,7 +389,7 @@ def pad_rows(
     return padded
 
 
-def _count_existing(scores):
+def _count_existing(scores: np.ndarray) -> int:
     """Hypotheses that exist: the first, and those after it with a score."""
     missing = np.flatnonzero(scores[1:] <= MISSING_SCORE)
     return 1 + int(missing[0]) if missing.size else len(scores)

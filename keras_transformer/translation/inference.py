@@ -3,6 +3,7 @@
 Translators and every export run these functions.
 """
 
+import typing
 from collections.abc import Sequence
 
 import keras
@@ -15,7 +16,7 @@ from keras_transformer.config import (
     aligns_when_read,
     find_alignment_layer,
 )
-from keras_transformer.data.batches import shift_right
+from keras_transformer.data.labels import shift_right
 from keras_transformer.decoding import (
     UNCONSTRAINED,
     Constraints,
@@ -38,13 +39,11 @@ MOST_TRANSPOSED = 1 << 22
 class Inference:
     """A model, or an ensemble of models, with its search (sec. 6.1), on ids.
 
-    Args:
-        models: One `Transformer` or several with the same vocabulary; the
-            weights they have at a call are used. Of several, the search sees
-            the mean, by `decoding.ensemble`; alignments are those of the first.
-        decoding: The `DecodingConfig`.
-        max_source_length: Maximum length of a source in tokens, EOS included.
-        seed: Seed for sampling; every call draws new samples.
+    Several models have the same vocabulary; the search sees the mean, by
+    `decoding.ensemble`, and alignments are those of the first. The weights are
+    those that the models have at a call. Sources, EOS included,
+    have at most `max_source_length` tokens. The seed is for sampling; every
+    call draws new samples.
     """
 
     def __init__(
@@ -89,8 +88,7 @@ class Inference:
     def output_limit(self, source_length: int) -> int:
         """Maximum length of the output of a source in tokens, EOS included.
 
-        Args:
-            source_length: Tokens of the source, EOS excluded.
+        The length of the source is without EOS.
         """
         limits = (
             source_length + self.decoding.extra_length,
@@ -100,17 +98,11 @@ class Inference:
         return min(limit for limit in limits if limit is not None)
 
     def output_limits(self, source_ids: Tensor) -> tuple[Tensor, int]:
-        """The maximum length of each output, in tokens, EOS included.
+        """The maximum length of each output, int32 `[B]`, and an upper bound.
 
-        As many tokens as the source has, EOS excluded, and `extra_length` more
-        (sec. 6.1); at most `max_output_length` and the number of learned
-        positions. A row without a source has no output.
-
-        Args:
-            source_ids: int32 `[B, S]`.
-
-        Returns:
-            int32 `[B]`, and an int, their upper bound.
+        In tokens, EOS included: as many as the source has, EOS excluded, and
+        `extra_length` more (sec. 6.1); at most `max_output_length` and the
+        number of learned positions. A row without a source has no output.
         """
         special = (source_ids == PAD) | (source_ids == EOS)
         lengths = ops.sum(ops.cast(~special, "int32"), axis=1)
@@ -132,9 +124,11 @@ class Inference:
     ) -> SearchResult:
         """Searches for the outputs of sources, or samples them.
 
+        The scores of a failed search are NaN.
+
         Args:
             source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
-            constraints: The `Constraints` of the sentences.
+            constraints: Of the sentences.
             tokens: Ids, int32 `[C]`, ascending, all special tokens among them.
                 The outputs have these tokens only, and `constraints` have
                 places in this list. Probabilities are those among the tokens.
@@ -145,12 +139,6 @@ class Inference:
                 "growing": caches grow. "static": none, as XLA requires.
                 If B is known, no shape changes.
             max_steps: As in `decoding.search`; not for samples.
-
-        Returns:
-            A `SearchResult`; a failed search has scores NaN.
-
-        Raises:
-            ValueError: `shapes` is not one of `SHAPES`.
         """
         if shapes not in SHAPES:
             raise ValueError(
@@ -189,7 +177,9 @@ class Inference:
                 for model in self.models
             ]
 
-        def step(ids, state, index):
+        def step(
+            ids: Tensor, state: typing.Any, index: Tensor
+        ) -> tuple[Tensor, typing.Any]:
             caches, memories = state
             if tokens is not None:
                 ids = ops.take(tokens, ids, axis=0)
@@ -207,7 +197,7 @@ class Inference:
             caches = tuple(cache for _, cache in stepped)
             return self._mean(logits), (caches, memories)
 
-        def reorder(state, parents):
+        def reorder(state: typing.Any, parents: Tensor) -> typing.Any:
             caches, memories = state
             caches = tuple(
                 model.reorder_cache(cache, parents)
@@ -232,7 +222,7 @@ class Inference:
             return found
         return found._replace(ids=ops.take(tokens, found.ids, axis=0))
 
-    def _mean(self, logits):
+    def _mean(self, logits: list[Tensor]) -> Tensor:
         """The logits of the ensemble from those of each model."""
         if len(logits) == 1:
             return logits[0]
@@ -248,12 +238,8 @@ class Inference:
     def score_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
         """Log-probability of every token of given translations.
 
-        Args:
-            source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
-            labels: int32 `[B, T]`, likewise.
-
-        Returns:
-            float32 `[B, T]`, 0 where `labels` is `PAD`.
+        Both are int32 rows that end with `EOS`, then `PAD`: `[B, S]` and
+        `[B, T]`. Returns float32 `[B, T]`, 0 where `labels` is `PAD`.
         """
         logits = self._mean(
             [
@@ -268,15 +254,11 @@ class Inference:
     def alignment_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
         """The attention of given translations' tokens to the source.
 
-        Args:
-            source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
-            labels: int32 `[B, T]`, likewise.
-
-        Returns:
-            float32 `[B, T - 1, S]`, of all tokens but the last: attention of
-            the decoder's alignment layer, of the alignment head or the mean of
-            all heads, when it reads the token or, as `aligns_when_read` says,
-            writes it; 0 where the source is `EOS` or `PAD`.
+        Both are rows as in `score_ids`. Returns float32 `[B, T - 1, S]`, of
+        all tokens but the last: attention of the decoder's alignment layer, of
+        the alignment head or the mean of all heads, when it reads the token or,
+        as `aligns_when_read` says, writes it; 0 where the source is `EOS` or
+        `PAD`.
         """
         model = self.models[0]
         layer = find_alignment_layer(model.config, self.decoding)
@@ -297,7 +279,7 @@ class Inference:
         return ops.where(real[:, None], attention, 0.0)
 
 
-def _softmax_size(model, tokens):
+def _softmax_size(model: Transformer, tokens: Tensor | None) -> int:
     """Numbers in the softmax matrix of all tokens, or of some."""
     config = model.config
     num_tokens = config.vocab_size if tokens is None else tokens.shape[0]

@@ -50,13 +50,10 @@ def make_program(
     arrays: Sequence[Nest],
     jit_compile: bool,
 ) -> Callable[..., Nest]:
-    """Compiles a program, which takes seconds.
+    """Compiles a program, which takes seconds: a function of arrays like these.
 
-    It reads the weights that the `Inference` has at a call.
-
-    Returns:
-        A function of int32 arrays like these that returns the result of the
-        method, with NumPy arrays for tensors. Threads may share it.
+    It returns the result of the method, with NumPy arrays for tensors, of the
+    weights that the `Inference` has at a call. Threads may share it.
     """
     if program.room is not None:
         inference = inference.for_sources_up_to(program.room)
@@ -68,7 +65,9 @@ def make_program(
     raise unhandled(backend=keras.backend.backend())
 
 
-def _make_graph(method, arrays, jit_compile):
+def _make_graph(
+    method: Callable[..., Nest], arrays: Sequence[Nest], jit_compile: bool
+) -> Callable[..., Nest]:
     """A program of TensorFlow."""
     import tensorflow as tf
 
@@ -87,7 +86,7 @@ def _make_graph(method, arrays, jit_compile):
     return functools.partial(_run_graph, graph)
 
 
-def _run_graph(graph, *arrays):
+def _run_graph(graph: Callable[..., Nest], *arrays: Nest) -> Nest:
     """The result of a graph, as arrays."""
     import tensorflow as tf
 
@@ -95,7 +94,9 @@ def _run_graph(graph, *arrays):
     return tf.nest.map_structure(lambda tensor: tensor.numpy(), result)
 
 
-def _make_jax_program(method, inference, arrays):
+def _make_jax_program(
+    method: Callable[..., Nest], inference: Inference, arrays: Sequence[Nest]
+) -> Callable[..., Nest]:
     """A program of JAX.
 
     The weights are arguments of it, which therefore serves all values that they
@@ -108,7 +109,7 @@ def _make_jax_program(method, inference, arrays):
 
     program = lower(method, inference, values(), arrays).compile()
 
-    def run(*arrays):
+    def run(*arrays: Nest) -> Nest:
         result, next_seed = program(values(), arrays)
         if inference.decoding.sampling:
             inference.seed.state.assign(next_seed)
@@ -131,21 +132,17 @@ def lower(
 ) -> typing.Any:
     """The program of JAX for a method, before it is compiled.
 
-    Args:
-        method: A method of the `Inference`, a function of the arrays.
-        inference: The `Inference`.
-        values: Values of `variables_of` it, or their `jax.ShapeDtypeStruct`.
-        arrays: The arrays, likewise.
-
-    Returns:
-        A `jax.stages.Lowered` of values and a tuple of arrays. It returns the
-        result and the next seed.
+    `values` are those of `variables_of`, and `arrays` int32, or both
+    `jax.ShapeDtypeStruct`s. The program, a `jax.stages.Lowered`, takes values
+    and a tuple of arrays, and returns the result and the next seed.
     """
     import jax
 
     variables = variables_of(inference)
 
-    def run(values, arrays):
+    def run(
+        values: Sequence[typing.Any], arrays: Sequence[Nest]
+    ) -> tuple[Nest, typing.Any]:
         pairs = zip(variables, values, strict=True)
         with keras.StatelessScope(pairs) as scope:
             result = method(*arrays)

@@ -81,11 +81,7 @@ class Row(typing.NamedTuple):
 
 
 class UntaggedError(ValueError):
-    """A source without a tag, for a model of several target languages.
-
-    Attributes:
-        index: Its index among the sources.
-    """
+    """A source, with its index, without a tag, for several target languages."""
 
     def __init__(self, index: int, source: str, tags: Sequence[str]):
         super().__init__(
@@ -103,9 +99,7 @@ def make_requests(
 ) -> list[Request]:
     """A `Request` for each sentence, with the prefixes, if there are any.
 
-    Raises:
-        TypeError: An argument is not a list of `str` or of `Request`s.
-        ValueError: There are not as many prefixes as strings.
+    Raises TypeError for anything but lists of `str` or of `Request`s.
     """
     _check_strings(strings, (str, Request))
     requests = [Request(s) if isinstance(s, str) else s for s in strings]
@@ -123,6 +117,20 @@ def make_requests(
     ]
 
 
+def text_tokenizer(
+    tokenizer: Tokenizer | TokenizerPair, tags: Sequence[str]
+) -> Tokenizer | TokenizerPair:
+    """The tokenizer for the text of sentences.
+
+    Where a single tag is put before every source, tags in text are text.
+    """
+    if len(tags) != 1:
+        return tokenizer
+    return TokenizerPair(
+        tokenizer.source.without_tags, tokenizer.target.without_tags
+    )
+
+
 def encode(
     requests: Sequence[Request],
     tokenizer: Tokenizer | TokenizerPair,
@@ -132,13 +140,10 @@ def encode(
     """A `Row` for each sentence, truncated to the limits of an `Inference`.
 
     A single tag is put before every sentence that is not blank; of several,
-    each such sentence begins with one.
-
-    Raises:
-        UntaggedError: There are several tags, and a sentence has none.
+    each such sentence begins with one, or `UntaggedError` is raised.
     """
     rows = _sources([r.text for r in requests], tokenizer, tags, inference)
-    target = tokenizer.target
+    target = text_tokenizer(tokenizer, tags).target
     for i, request in enumerate(requests):
         if request.terms or request.avoid:
             automaton = make_automaton(
@@ -162,11 +167,7 @@ def encode_pairs(
     tags: Sequence[str],
     inference: Inference,
 ) -> list[Row]:
-    """As `encode`, for pairs of a sentence and a given translation.
-
-    Raises:
-        TypeError: It is not a list of pairs of `str`.
-    """
+    """As `encode`, for pairs of a sentence and a given translation."""
     _check_list(
         "pairs must be a list of (source, translation), both str",
         pairs,
@@ -177,7 +178,7 @@ def encode_pairs(
     )
     rows = _sources([source for source, _ in pairs], tokenizer, tags, inference)
     targets = _truncated(
-        tokenizer.target,
+        text_tokenizer(tokenizer, tags).target,
         [text for _, text in pairs],
         inference.max_target_length,
     )
@@ -239,13 +240,17 @@ def _sources(strings, tokenizer, tags, inference):
             if word and word not in tags:
                 raise UntaggedError(index, string, tags)
     tag = tokenizer.source.to_ids(tags)[0][:-1] if len(tags) == 1 else []
-    rows = _truncated(
-        tokenizer.source, strings, inference.max_source_length, tag
-    )
+    source = text_tokenizer(tokenizer, tags).source
+    rows = _truncated(source, strings, inference.max_source_length, tag)
     return [Row(ids, len(tag), [], notes) for ids, notes in rows]
 
 
-def _truncated(tokenizer, strings, max_length, first=()):
+def _truncated(
+    tokenizer: Tokenizer,
+    strings: Sequence[str],
+    max_length: int,
+    first: Sequence[int] = (),
+):
     """Yields ids and notes of each sentence, `[EOS]` if it is blank.
 
     The ids `first` are put before every sentence that is not blank.
@@ -264,7 +269,7 @@ def _truncated(tokenizer, strings, max_length, first=()):
         yield ids, notes
 
 
-def _with_prefix(row, ids, inference):
+def _with_prefix(row: Row, ids: list[int], inference: Inference) -> Row:
     """The row of a sentence whose output begins with ids, if it is so long."""
     limit = len(row.source_ids) - 1
     if limit:

@@ -32,10 +32,8 @@ CHUNK = 10_000  # pairs whose tokens are counted at once
 class Shortlist:
     """The tokens that translations may consist of.
 
-    Args:
-        frequent: Ids of the target tokens that every output may have.
-        translations: For each source id, the ids of tokens that translate it.
-        vocab_size: Number of target tokens V.
+    The frequent ones every output may have; `translations` has for each source
+    id the ids of tokens that translate it.
 
     >>> shortlist = Shortlist([9], [[], [], [], [], [7], [8]], vocab_size=3000)
     >>> shortlist.tokens([[4, 2]])[:8], shortlist.tokens([[4, 2]]).size
@@ -67,16 +65,11 @@ class Shortlist:
         sources: Iterable[Sequence[int]],
         required: Iterable[Sequence[int]] = (),
     ) -> np.ndarray | None:
-        """The tokens that the outputs of a batch may have.
+        """The tokens that a batch may have in its outputs, with `required`.
 
-        Args:
-            sources: The ids of each source.
-            required: Ids that must be among them, for each output.
-
-        Returns:
-            Ids, int32 `[C]`, ascending, the special tokens first. The lowest
-            other ids fill them up, so that C is one of few sizes. None if C
-            would be more than half of the vocabulary.
+        Returns ids, int32 `[C]`, ascending, the special tokens first. The
+        lowest other ids fill them up, so that C is one of few sizes. None if C
+        would be more than half of the vocabulary.
         """
         chosen = np.zeros(self.vocab_size, bool)
         chosen[list(SPECIAL_IDS)] = True
@@ -85,7 +78,7 @@ class Shortlist:
             chosen[list(ids)] = True
         for id in set().union(*sources):
             chosen[self.translations[id]] = True
-        number = np.count_nonzero(chosen)
+        number = int(np.count_nonzero(chosen))
         size = _rounded(number)
         if 2 * size > self.vocab_size:
             return None
@@ -122,13 +115,7 @@ class Shortlist:
     def read(
         cls, path: str | os.PathLike, tokenizer: Tokenizer | TokenizerPair
     ) -> "Shortlist":
-        """Reads what `write` wrote, with the tokenizer of the model.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            ValueError: A line is malformed, or has a piece that is not in the
-                vocabulary, or the file is not UTF-8.
-        """
+        """Reads what `write` wrote, with the tokenizer of the model."""
         sources = {"": -1} | _ids(tokenizer.source.pieces)
         targets = _ids(tokenizer.target.pieces)
         found: dict[int, list[int]] = {}
@@ -162,19 +149,12 @@ def make_shortlist(
     num_translations: int,
     min_probability: float = 0.0,
 ) -> Shortlist:
-    """The shortlist that sentence pairs give.
+    """The shortlist that sentence pairs, in ids, EOS included, give.
 
     A source token may always be copied, if the target has the same piece: the
-    pairs may lack names and numbers.
-
-    Args:
-        pairs: The ids of each source and of its translation, EOS included.
-        tokenizer: Their tokenizer.
-        num_frequent: Number of most frequent target tokens that every output
-            may have, beside the special ones and the translations of EOS.
-        num_translations: Number of most probable translations of a source
-            token, beside its copy.
-        min_probability: Minimum of their probabilities.
+    pairs may lack names and numbers. `num_frequent` counts the most frequent
+    target tokens beside the special ones and the translations of EOS;
+    `num_translations` the most probable ones of a source token beside its copy.
     """
     targets = tokenizer.target.pieces
     same = _ids(targets)
@@ -209,15 +189,10 @@ def translation_table(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Translation probabilities of tokens, by IBM Model 1.
 
-    The EOS of the source takes the place of Model 1's empty word. The EOS of
-    the target has no probabilities.
-
-    Args:
-        pairs: The ids of each source and of its translation, EOS included.
-
-    Returns:
-        Source ids, target ids and t(target | source) of all tokens that are in
-        a pair together: int64, int64 and float64 `[N]`.
+    Returns source ids, target ids and t(target | source) of all tokens that are
+    in a pair together: int64, int64 and float64 `[N]`. The EOS of the source
+    takes the place of Model 1's empty word. The EOS of the target has no
+    probabilities.
 
     >>> sources, words, table = translation_table(
     ...     [([4, 2], [6, 2]), ([4, 5, 2], [6, 7, 2])])
@@ -248,11 +223,9 @@ def translation_table(
 
 
 def _cells(pairs, base):
-    """A number for each target token and each source token of its pair.
+    """source * base + target, int64, for each token of a pair with each other.
 
-    Returns:
-        source * base + target, int64, target token after target token; and the
-        number of source tokens of each.
+    Target token after target token; and the number of source tokens of each.
     """
     cells, width = [], []
     for source, target in pairs:
@@ -263,7 +236,7 @@ def _cells(pairs, base):
     return np.concatenate(cells), width
 
 
-def _is_word(piece):
+def _is_word(piece: str) -> bool:
     """Whether a piece has no white space."""
     return [piece] == piece.split()
 
@@ -273,7 +246,7 @@ def _ids(pieces):
     return {piece: id for id, piece in enumerate(pieces)}
 
 
-def _rounded(number):
+def _rounded(number: int) -> int:
     """The next of few sizes, of which there are two for each power of two.
 
     >>> [_rounded(number) for number in (3, 1025, 1537, 2049)]

@@ -31,7 +31,8 @@ sys.path.insert(0, os.path.join(os.getcwd(), "tests"))  # commands.py
 import pytest
 from commands import losses_in, write_pairs
 
-from trainers import phrasebook, wmt
+from trainers import wmt
+from trainers.datasets import phrasebook
 
 MODEL = [
     "--vocab_size=150",

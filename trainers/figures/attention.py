@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data.languages import tags_of
 from keras_transformer.figures.attention import (
     AttentionFigure,
     attention_figure,
@@ -26,19 +25,8 @@ def run(
 ) -> None:
     """Writes the attention of the model in a work directory.
 
-    Args:
-        workdir: The work directory.
-        text: The sentence.
-        reference: A translation to force; empty for the model's own.
-        checkpoint: As in `Translator.load`.
-        search: Values that override the work directory's `DecodingConfig`.
-        output: The file.
-        choice: Arguments of `AttentionFigure.save`.
-
-    Raises:
-        CommandError: The work directory, the sentence or the output cannot be
-            used.
-        RunError: The model's logits are not finite.
+    `search` overrides the work directory's `DecodingConfig`, `choice` are
+    arguments of `AttentionFigure.save`, the rest is as the flags.
     """
     with flags.user_errors():
         figure = make_figure(workdir, text, reference, checkpoint, search)
@@ -54,27 +42,21 @@ def make_figure(
     checkpoint: str | None,
     search: Mapping[str, typing.Any],
 ) -> AttentionFigure:
-    """The figure; arguments as in `run`.
-
-    Raises:
-        ValueError, OSError: The work directory or the sentence cannot be used.
-        RunError: The model's logits are not finite.
-    """
+    """The figure; arguments as in `run`."""
     workdir = WorkDirectory(path)
     before = workdir.read_section("decoding", DecodingConfig)
     decoding = dataclasses.replace(before, **search)
-    data = workdir.read_config().get("data", {})
-    target = data.get("target_language", "")
-    tags = tags_of(target)
+    languages = workdir.read_languages()
     translator = Translator.load(path, decoding, checkpoint)
-    languages = {tag: language for language, tag in tags.items()}
-    target = languages.get(text.split()[0], target)
+    target = languages.directions.get(
+        text.split()[0], languages.target_language
+    )
     try:
         return attention_figure(
-            translator.with_source_tags(list(tags.values())),
+            translator.with_source_tags(languages.choose_tags(None)),
             text,
             reference or None,
-            (data.get("source_language"), target or None),
+            (languages.source_language or None, target or None),
         )
     except FloatingPointError as error:
         raise flags.RunError(str(error)) from error

@@ -38,12 +38,7 @@ class Panel(typing.NamedTuple):
 
 
 def run(workdir: str, output: str) -> None:
-    """Draws the records in a work directory's `logs/`.
-
-    Raises:
-        CommandError: It is no work directory, it has no records, or the output
-            cannot be written.
-    """
+    """Draws the records in a work directory's `logs/`."""
     with flags.user_errors():
         directory = WorkDirectory(workdir)
         directory.read_config()  # is it one?
@@ -82,12 +77,7 @@ def panels_of(curves: Curves) -> list[Panel]:
 
 @matplotlib.rc_context(STYLE)
 def draw(curves: Curves, title: str) -> Figure:
-    """The panels of a run, one above the other.
-
-    Args:
-        curves: With records for one panel at least.
-        title: Title of the file.
-    """
+    """The panels of a run, one above the other; one at least has records."""
     panels = panels_of(curves)
     heights = [panel.height for panel in panels]
     figure = Figure((WIDTH, sum(heights)), layout="constrained", label=title)

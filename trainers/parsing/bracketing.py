@@ -10,8 +10,8 @@ import collections
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from trainers.parsing.linearization import PUNCTUATION
-from trainers.parsing.trees import TOP, TRACE, Leaf, Node, leaves, walk
+from trainers.datasets.constituency import TOP, TRACE, Leaf, Node, leaves, walk
+from trainers.datasets.linearization import PUNCTUATION
 
 DELETED = frozenset((TOP, TRACE, *PUNCTUATION))
 EQUIVALENT = {"PRT": "ADVP"}
@@ -63,13 +63,7 @@ def count_brackets(gold: Node, found: Node) -> Counts:
     tags of the reference count for both trees, and every sentence is counted:
     where the trees have the same tags of punctuation, the counts are EVALB's.
 
-    Args:
-        gold: The reference.
-        found: A tree over the same number of words.
-
-    Returns:
-        `Counts`. n equal brackets of one tree match m of the other min(n, m)
-        times.
+    n equal brackets of one tree match m of the other min(n, m) times.
 
     Raises:
         ValueError: The trees have different numbers of words.
@@ -96,9 +90,7 @@ def _brackets(
 ) -> collections.Counter[tuple[str, int, int]]:
     """The brackets of a tree with their number: label, start, end.
 
-    Args:
-        tree: The tree.
-        counted: Of each word, whether it counts.
+    `counted` says of each word whether it counts.
     """
     found: collections.Counter[tuple[str, int, int]] = collections.Counter()
     starts, position, words = [], 0, iter(counted)

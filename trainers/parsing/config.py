@@ -3,39 +3,15 @@
 import dataclasses
 
 from keras_transformer.config import DecodingConfig, LengthConfig
-from keras_transformer.fields import GIVEN, hp, same_field
-from trainers.run.built_in import TREEBANK, BuiltIn
+from keras_transformer.fields import hp, same_field
+from trainers.datasets.trees import TreeFiles
 from trainers.run.data_config import DataConfig
-
-DATASET = "trees"  # the value of `TreesConfig.dataset`
 
 
 @dataclasses.dataclass(frozen=True)
-class TreesConfig(LengthConfig, changeable=True):
+class TreesConfig(TreeFiles, LengthConfig, changeable=True):
     """The trees, and how they become batches."""
 
-    train_trees: tuple[str, ...] = hp(
-        (),
-        "Files of trees in the format of the Penn Treebank, or their .gz,"
-        " separated by commas. Default: the built-in treebank, also for"
-        " validation and test.",
-    )
-    valid_trees: tuple[str, ...] = hp(
-        (),
-        "Files of validation trees. Default: no validation.",
-        needs={"train_trees": GIVEN},
-    )
-    test_trees: tuple[str, ...] = hp(
-        (),
-        "Files of test trees, parsed when training ends.",
-        needs={"train_trees": GIVEN},
-    )
-    treebank_trees: int = hp(
-        20000,
-        "Training trees of the built-in treebank to read, at most"
-        f" {TREEBANK.train_size:,}.",
-        low=1,
-    )
     tokenizer: str = hp(
         "",
         "A SentencePiece model that a parser was trained with. Default: train"
@@ -45,7 +21,6 @@ class TreesConfig(LengthConfig, changeable=True):
     num_buckets: int = same_field(DataConfig, "num_buckets")
 
     # Fields of `DataConfig` that have one value here.
-    dataset = DATASET
     share_vocabulary = True
     train_files = vocabulary_symbols = ()
     subword_sampling = 0.0
@@ -55,11 +30,6 @@ class TreesConfig(LengthConfig, changeable=True):
     def tags(self) -> dict[str, str]:
         """As `DataConfig.tags`: trees have none."""
         return {}
-
-    @property
-    def built_in(self) -> BuiltIn | None:
-        """As `DataConfig.built_in`."""
-        return None if self.train_trees else TREEBANK
 
     @property
     def given_tokenizers(self) -> dict[str, str]:

@@ -2,31 +2,29 @@
 
 import json
 import time
+import typing
+from collections.abc import Mapping
 
 from keras_transformer.commands import flags
 from keras_transformer.files import write_atomically
 from keras_transformer.workdir import WorkDirectory
+from trainers.datasets.constituency import Node, leaves, retag, write_tree
+from trainers.datasets.linearization import repair
+from trainers.datasets.trees import TreeFiles, make_pair, read_split_trees
 from trainers.parsing.config import TreesConfig
-from trainers.parsing.corpus import make_pair, read_split_trees
-from trainers.parsing.linearization import repair
 from trainers.parsing.metric import ParsingMetric
 from trainers.parsing.text import check_is_parser, load_parser
-from trainers.parsing.trees import Node, leaves, retag, write_tree
 from trainers.run.options import TranslatorOptions
 
 
-def read_references(data: TreesConfig, files: tuple[str, ...]) -> list[Node]:
-    """The trees to measure on.
-
-    Args:
-        data: The `TreesConfig` of the work directory.
-        files: Files of trees, or none for the test trees of `data`.
+def read_references(data: TreeFiles, files: tuple[str, ...]) -> list[Node]:
+    """The trees to measure on: of files, or else the test trees of `data`.
 
     Raises:
         ValueError: There are none, or they cannot be read.
     """
     if files:
-        data = TreesConfig(train_trees=files, test_trees=files)
+        data = TreeFiles(train_trees=files, test_trees=files)
     trees = list(read_split_trees(data, "test"))
     if not trees:
         raise ValueError(
@@ -49,22 +47,23 @@ def write_outputs(
 
 
 def run(
-    arguments: flags.Arguments, trees: tuple[str, ...], output: str | None
+    options: TranslatorOptions,
+    search: Mapping[str, typing.Any],
+    trees: tuple[str, ...],
+    output: str | None,
 ) -> None:
     """Parses the sentences of trees, and shows the scores.
 
-    Args:
-        arguments: The command line.
-        trees, output: As the flags.
+    Without files of trees, they are the test trees of the parser's data.
     """
-    workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
+    workdir = WorkDirectory(options.workdir)
     with flags.user_errors():
         check_is_parser(workdir)
         data = workdir.read_section("data", TreesConfig)
         references = read_references(data, trees)
         if output:
             flags.check_output(output, trees or data.test_trees)
-    parser = load_parser(arguments)
+    parser = load_parser(options, search)
     pairs = [make_pair(tree) for tree in references]
     started = time.monotonic()
     sequences = parser.translate([sentence for sentence, _ in pairs])

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from keras_transformer.metrics import DirectionalMetric
+from trainers.datasets.constituency import leaves
+from trainers.datasets.linearization import is_tree, read_reference, repair
 from trainers.parsing.bracketing import DELETED, count_brackets, sum_counts
-from trainers.parsing.linearization import is_tree, read_reference, repair
-from trainers.parsing.trees import leaves
 from trainers.run.config import Configuration
 
 

@@ -2,20 +2,21 @@
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+import typing
+from collections.abc import Iterable, Iterator, Mapping
 
 from absl import logging
 
 from keras_transformer.commands import flags
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
-from trainers.parsing.linearization import is_tree, repair
-from trainers.parsing.trees import write_tree
+from trainers.datasets.constituency import write_tree
+from trainers.datasets.linearization import is_tree, repair
 from trainers.parsing.words import escape_brackets, split_words
 from trainers.run.options import TranslatorOptions
 from trainers.translating.lines import (
     CHUNK,
-    load_translator,
+    open_translator,
     read_lines,
     translate_lines,
     write_lines,
@@ -34,12 +35,13 @@ def check_is_parser(workdir: WorkDirectory) -> None:
         )
 
 
-def load_parser(arguments: flags.Arguments) -> Translator:
-    """The `Translator` of a command line, from sentences to linear trees."""
-    workdir = arguments.build(TranslatorOptions).workdir
+def load_parser(
+    options: TranslatorOptions, search: Mapping[str, typing.Any]
+) -> Translator:
+    """The translator from sentences to linear trees: see `open_translator`."""
     with flags.user_errors():
-        check_is_parser(WorkDirectory(workdir))
-    return load_translator(arguments)
+        check_is_parser(WorkDirectory(options.workdir))
+    return open_translator(options, search)
 
 
 def parse_sentences(
@@ -47,10 +49,7 @@ def parse_sentences(
 ) -> Iterator[str]:
     """Yields a tree for each sentence, blank for one without words.
 
-    Args:
-        translator: The `Translator`, from sentences to linear trees.
-        sentences: Lists of words.
-        chunk_size: Sentences parsed together.
+    Sentences are lists of words; `chunk_size` of them are parsed together.
 
     Raises:
         RunError: The model's logits are not finite.
@@ -72,14 +71,13 @@ def parse_sentences(
         )
 
 
-def run(arguments: flags.Arguments, tokenized: bool) -> None:
-    """Parses standard input.
-
-    Args:
-        arguments: The command line.
-        tokenized: As the flag.
-    """
-    translator = load_parser(arguments)
+def run(
+    options: TranslatorOptions,
+    search: Mapping[str, typing.Any],
+    tokenized: bool,
+) -> None:
+    """Parses standard input; `tokenized` lines are words and spaces."""
+    translator = load_parser(options, search)
     chunk_size = 1 if sys.stdin.isatty() else CHUNK
     lines = read_lines(sys.stdin.buffer)
     sentences: Iterable[list[str]] = map(split_words, lines)

@@ -49,13 +49,7 @@ RULES = tuple(
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a sentence.
-
-    Args:
-        text: One sentence.
-
-    Returns:
-        Its words; of a blank text none.
+    """The words of a sentence; of a blank one none.
 
     >>> print(*split_words('"He didn\u2019t see (Anna\u2019s) dog," she said.'))
     `` He did n't see -LRB- Anna 's -RRB- dog , '' she said .

@@ -15,6 +15,8 @@ import json
 import os
 import pathlib
 import shutil
+import typing
+from collections.abc import Iterator
 
 from keras_transformer.commands.flags import DISK_ERRORS, RunError
 from keras_transformer.data import cleaning, shards
@@ -23,17 +25,9 @@ from keras_transformer.locking import lock_file, without_empty_directories
 
 
 class Folder:
-    """The output directory, with finished and unfinished files.
+    """The output directory, with finished and unfinished files."""
 
-    Args:
-        path: The directory; it need not exist.
-
-    Attributes:
-        index, tokenizer: Paths of finished files.
-        unfinished: Folder of unfinished files, with their `settings`.
-    """
-
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike):
         self.path = pathlib.Path(path)
         self.index = self.path / shards.INDEX
         self.tokenizer = self.path / shards.TOKENIZER
@@ -42,14 +36,11 @@ class Folder:
         self._lock = self.path / ".lock"
 
     @contextlib.contextmanager
-    def lock(self):
+    def lock(self) -> Iterator[None]:
         """Keeps other processes from preparing here; makes the directory.
 
         If the directory is empty in the end, it is removed, and so are those of
         its parents that were made for it.
-
-        Raises:
-            ValueError: Another process prepares here.
         """
         with without_empty_directories(self.path):
             descriptor = lock_file(self._lock)
@@ -61,27 +52,21 @@ class Folder:
                 self._lock.unlink()
                 os.close(descriptor)
 
-    def part(self, number, ending):
+    def part(self, number: int, ending: str) -> pathlib.Path:
         """A part file of a shard."""
         return self.unfinished / f"{number:05}.{ending}"
 
-    def publish(self, name):
+    def publish(self, name: str) -> None:
         """Moves a file to the finished ones, unless a killed run has."""
         if (self.unfinished / name).exists():
             os.replace(self.unfinished / name, self.path / name)
 
-    def check(self, settings, overwrite):
-        """Compares the settings with the settings of unfinished work.
-
-        Args:
-            settings: A dictionary.
-            overwrite: Whether they may differ.
-
-        Returns:
-            "new", "begun" or "finished".
+    def check(self, settings: dict[str, typing.Any], overwrite: bool) -> str:
+        """Whether the directory is "new", or "begun" or "finished" with these.
 
         Raises:
-            ValueError: They differ, or the directory has other files.
+            ValueError: It has other settings, which may not be overwritten, or
+                other files.
         """
         if self.index.exists():
             state, before = "finished", shards.read_index(self.path)["settings"]
@@ -104,7 +89,7 @@ class Folder:
             )
         return state
 
-    def clear(self):
+    def clear(self) -> None:
         """Removes the files of this command, and no others."""
         if not (self.index.exists() or self.unfinished.exists()):
             return
@@ -116,13 +101,15 @@ class Folder:
             path.unlink()
         self.remove_unfinished()
 
-    def remove_unfinished(self):
+    def remove_unfinished(self) -> None:
         """Removes unfinished files and their folder."""
         if self.unfinished.exists():
             shutil.rmtree(self.unfinished)
 
 
-def describe_differences(before, after):
+def describe_differences(
+    before: dict[str, typing.Any], after: dict[str, typing.Any]
+) -> str:
     """The entries in which two dictionaries differ, as text.
 
     >>> describe_differences({"a": 1, "b": 2}, {"a": 1, "b": 3})
@@ -135,19 +122,19 @@ def describe_differences(before, after):
     )
 
 
-def describe_file(path):
+def describe_file(path: str | os.PathLike) -> str:
     """A file by its path, size and time of change, as text."""
     status = os.stat(path)
     return f"{path} ({status.st_size} bytes, {status.st_mtime_ns})"
 
 
-def write_json(path, value):
+def write_json(path: str | os.PathLike, value: typing.Any) -> None:
     """Writes a file of JSON: to a temporary name, then renamed."""
     write_atomically(path, json.dumps(value, indent=1) + "\n")
 
 
 @contextlib.contextmanager
-def run_errors(path):
+def run_errors(path: str | os.PathLike) -> Iterator[None]:
     """Turns a full disk at a path and a lost process into one line.
 
     Raises:

@@ -7,43 +7,49 @@ they are parsed, since it imports TensorFlow.
 import collections
 import contextlib
 import dataclasses
+import hashlib
 import itertools
 import time
+import typing
 
 import numpy as np
 import tqdm
 
 from keras_transformer.commands import flags
 from keras_transformer.data import cleaning, shards
-from keras_transformer.data.pairs import find_file
+from keras_transformer.data.pairs import Pairs
 from keras_transformer.files import read_json
 from keras_transformer.machine import count_cores
 from keras_transformer.tokenization import Tokenizer
+from trainers.datasets.dataset import find_dataset, read_split
+from trainers.preparing.config import CorpusOptions, OutputOptions
 from trainers.preparing.folder import (
     Folder,
     describe_file,
     run_errors,
     write_json,
 )
-from trainers.run.corpora import read_split, sha256
+from trainers.preparing.rules import CleaningOptions
 
 
-def run(data, options, corpus, cleaning_options, vocab_size):
+def run(
+    output: OutputOptions,
+    corpus: CorpusOptions,
+    cleaning_options: CleaningOptions,
+    vocab_size: int | None,
+) -> None:
     """Prepares a corpus, or resumes its preparation.
 
-    Args:
-        data: The `DataConfig` that names the pairs.
-        options, corpus, cleaning_options: The sections of the command line.
-        vocab_size: The number of entries on the command line, or None.
+    A given tokenizer must have `vocab_size` entries, unless that is None.
     """
     start = time.monotonic()
     tokenizer, corpus = open_given_tokenizer(corpus, vocab_size)
-    folder = Folder(options.output)
+    folder = Folder(output.output)
     with contextlib.ExitStack() as stack:
         with flags.user_errors(), run_errors(folder.path):
             stack.enter_context(folder.lock())
             preparation = open_preparation(
-                folder, data, options, corpus, cleaning_options, tokenizer
+                folder, output, corpus, cleaning_options, tokenizer
             )
         if preparation is None:
             return
@@ -58,7 +64,7 @@ def run(data, options, corpus, cleaning_options, vocab_size):
     flags.show(
         f"{counts.read:>15,} pairs read",
         *(
-            f"{-number:>15,} with {cleaning.REASONS[reason]} ({reason})"
+            f"{-number:>15,} with {shards.REASONS[reason]} ({reason})"
             for reason, number in counts.dropped.items()
         ),
         f"{counts.kept:>15,} pairs kept ({counts.kept / counts.read:.1%})",
@@ -67,8 +73,10 @@ def run(data, options, corpus, cleaning_options, vocab_size):
     )
 
 
-def open_given_tokenizer(corpus, vocab_size):
-    """The tokenizer that the flags name, or None; and the `CorpusOptions`.
+def open_given_tokenizer(
+    corpus: CorpusOptions, vocab_size: int | None
+) -> tuple[Tokenizer | None, CorpusOptions]:
+    """The tokenizer that the options name, or None; and options of its size.
 
     Raises:
         CommandError: It cannot be read, belongs to an imported model, or has
@@ -94,27 +102,38 @@ def open_given_tokenizer(corpus, vocab_size):
     return tokenizer, corpus
 
 
-def settings_of(corpus, cleaning_options, options, tokenizer):
+def settings_of(
+    corpus: CorpusOptions,
+    cleaning_options: CleaningOptions,
+    output: OutputOptions,
+    tokenizer: Tokenizer | None,
+) -> dict[str, typing.Any]:
     """Settings that determine the output: a dictionary to compare.
 
     Files are compared by size and time of change, tokenizers by content.
     """
-    languages = corpus.source_language, corpus.target_language
-    paths = [
-        find_file(prefix, language)
-        for prefix in corpus.train_files
-        for language in languages
-    ]
+    paths = find_dataset(corpus.dataset).find_files(corpus, "train")
     return {
         **dataclasses.asdict(corpus),
         **dataclasses.asdict(cleaning_options),
-        "shard_pairs": options.shard_pairs,
-        "tokenizer": sha256(tokenizer.model_bytes) if tokenizer else "",
+        "shard_pairs": output.shard_pairs,
+        "tokenizer": sha256_of(tokenizer) if tokenizer else "",
         "train_files": list(map(describe_file, paths)),
     }
 
 
-def open_vocabulary(folder, corpus, pairs, rules, given):
+def sha256_of(tokenizer: Tokenizer) -> str:
+    """The SHA-256 of a vocabulary, in hexadecimal digits."""
+    return hashlib.sha256(tokenizer.model_bytes).hexdigest()
+
+
+def open_vocabulary(
+    folder: Folder,
+    corpus: CorpusOptions,
+    pairs: Pairs,
+    rules: cleaning.Rules,
+    given: Tokenizer | None,
+) -> Tokenizer:
     """The vocabulary of an earlier run; else the one given; else a new one."""
     path = folder.unfinished / shards.TOKENIZER
     if folder.settings.exists():
@@ -139,22 +158,26 @@ def open_vocabulary(folder, corpus, pairs, rules, given):
 
 
 def open_preparation(
-    folder, data, options, corpus, cleaning_options, tokenizer
-):
-    """The `Preparation` of a command line; None if all is done already.
+    folder: Folder,
+    output: OutputOptions,
+    corpus: CorpusOptions,
+    cleaning_options: CleaningOptions,
+    tokenizer: Tokenizer | None,
+) -> "Preparation | None":
+    """The work to do; None if all is done already.
 
     Bad input is found here, before work begins.
 
     Raises:
         ValueError, OSError: The input is bad.
     """
-    settings = settings_of(corpus, cleaning_options, options, tokenizer)
-    state = folder.check(settings, options.overwrite)
+    settings = settings_of(corpus, cleaning_options, output, tokenizer)
+    state = folder.check(settings, output.overwrite)
     if state == "finished":
         folder.remove_unfinished()
         flags.show(f"{folder.path} is finished already")
         return None
-    pairs = read_split(data, "train")
+    pairs = read_split(corpus, "train")
     if state == "new":
         folder.clear()
     tokenizer = open_vocabulary(
@@ -163,7 +186,7 @@ def open_preparation(
     if state == "new":
         write_json(folder.settings, settings)
     preparation = Preparation(
-        folder, pairs, tokenizer, options, cleaning_options
+        folder, pairs, tokenizer, output, cleaning_options
     )
     if state == "begun":
         preparation.check_vocabulary()
@@ -179,27 +202,30 @@ class Preparation:
 
     Each part is on disk before the next one begins; existing ones are skipped.
 
-    Args:
-        folder: The `Folder`, its settings written.
-        pairs: The pairs of the corpus; they have a length.
-        tokenizer: The `Tokenizer`.
-        options, cleaning_options: The sections of the command line.
+    The settings are in the folder already.
     """
 
-    def __init__(self, folder, pairs, tokenizer, options, cleaning_options):
+    def __init__(
+        self,
+        folder: Folder,
+        pairs: Pairs,
+        tokenizer: Tokenizer,
+        output: OutputOptions,
+        cleaning_options: CleaningOptions,
+    ):
         self.folder = folder
         self._pairs = pairs
         self._tokenizer = tokenizer
-        self._tokenizer_sha256 = sha256(tokenizer.model_bytes)
+        self._tokenizer_sha256 = sha256_of(tokenizer)
         self._drop_duplicates = (
             cleaning_options.clean and cleaning_options.drop_duplicates
         )
         self._rules = cleaning_options.rules()
-        self._shard_pairs = options.shard_pairs
-        self._num_processes = options.workers or count_cores()
-        self.num_parts = -(-len(pairs) // options.shard_pairs)
+        self._shard_pairs = output.shard_pairs
+        self._num_processes = output.workers or count_cores()
+        self.num_parts = -(-len(pairs) // output.shard_pairs)
 
-    def parts_done(self):
+    def parts_done(self) -> int:
         """Number of parts on disk; they are written in order."""
         return next(
             number
@@ -207,7 +233,7 @@ class Preparation:
             if not self.folder.part(number, "json").exists()
         )
 
-    def check_vocabulary(self):
+    def check_vocabulary(self) -> None:
         """The parts on disk must have ids of this vocabulary.
 
         Raises:
@@ -223,12 +249,8 @@ class Preparation:
                 f" {self._tokenizer_sha256}. --overwrite starts over"
             )
 
-    def encode(self):
-        """Writes the parts that are not there yet.
-
-        Returns:
-            Number of pairs read for them.
-        """
+    def encode(self) -> int:
+        """Writes the parts that are not there yet; how many pairs they had."""
         first = self.parts_done()
         if first == self.num_parts:
             return 0
@@ -303,7 +325,7 @@ class Preparation:
             {
                 "tokenizer_sha256": self._tokenizer_sha256,
                 "read": sum(read for (_, read), _ in chunks),
-                "dropped": {name: dropped[name] for name in cleaning.REASONS},
+                "dropped": {name: dropped[name] for name in shards.REASONS},
                 "shard": record,
             },
         )
@@ -311,11 +333,8 @@ class Preparation:
         seen.sort(kind="stable")  # fast where most of it is sorted
         return seen
 
-    def finish(self):
+    def finish(self) -> shards.PreparedCounts:
         """Writes the index, which makes the directory a prepared corpus.
-
-        Returns:
-            `PreparedCounts`.
 
         Raises:
             CommandError: No pair is left; the directory is cleared.
@@ -325,7 +344,7 @@ class Preparation:
             sum(part["read"] for part in parts),
             {
                 reason: sum(part["dropped"][reason] for part in parts)
-                for reason in cleaning.REASONS
+                for reason in shards.REASONS
             },
         )
         if not counts.kept:

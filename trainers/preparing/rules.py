@@ -40,7 +40,7 @@ class CleaningOptions(Fields):
         below=1.0,
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_length > shards.LONGEST:
             raise ValueError(
@@ -53,7 +53,7 @@ class CleaningOptions(Fields):
                 f" min_length={self.min_length}, max_length={self.max_length}"
             )
 
-    def rules(self):
+    def rules(self) -> cleaning.Rules:
         """The `Rules` of `cleaning`; that for duplicates is not among them."""
         if not self.clean:
             return cleaning.Rules(self.max_length)

@@ -1,10 +1,13 @@
 """Checkpoints of a training: saved, restored, averaged."""
 
+import typing
+
 import numpy as np
 
 from keras_transformer.checkpoints import (
     Checkpoint,
     Checkpoints,
+    Groups,
     assign,
     check_weights,
     corruption,
@@ -19,14 +22,7 @@ from keras_transformer.workdir import WorkDirectory
 
 
 class TrainingCheckpoint:
-    """Weights, seeds, optimizer and progress of a training, on disk.
-
-    Args:
-        workdir: A `WorkDirectory`.
-        engine: The `Engine`, whose `variables()` are saved and restored.
-        progress: The `Progress`.
-        keep: Number of newest checkpoints to keep.
-    """
+    """The variables of an `Engine` and a `Progress`, on disk."""
 
     def __init__(self, workdir, engine, progress, keep):
         self.workdir = workdir
@@ -35,11 +31,7 @@ class TrainingCheckpoint:
         self.keep = keep
 
     def save(self) -> str:
-        """Saves the current state among the latest checkpoints.
-
-        Raises:
-            RunError: It cannot be written; earlier ones are still there.
-        """
+        """Saves the current state among the latest checkpoints."""
         return self._save(self.workdir.latest, self.keep)
 
     def save_best(self) -> str:
@@ -53,15 +45,7 @@ class TrainingCheckpoint:
             variable.assign(saved[name].numpy())
 
     def begin_with(self, path: str, choice: str | None) -> str:
-        """Sets the weights from another work directory.
-
-        Args:
-            path: The work directory.
-            choice: As in `WorkDirectory.choose_checkpoint`.
-
-        Returns:
-            The path of the checkpoint.
-        """
+        """Sets the weights from another work directory; their path."""
         groups = self.engine.variables()
         weights = groups["weights"]
         prefix = WorkDirectory(path).restore_weights(weights, choice)
@@ -71,14 +55,11 @@ class TrainingCheckpoint:
         return prefix
 
     def restore(self) -> str | None:
-        """Restores the newest intact checkpoint.
-
-        Returns:
-            Its path, or None if there is none.
+        """Restores the newest intact checkpoint; its path, or None.
 
         Raises:
-            ValueError: There are checkpoints, and all are corrupt, or the
-                newest is not one of this training.
+            ValueError, OSError: As `Checkpoints.intact`, or the newest is not
+                one of this training.
         """
         prefix = self.workdir.latest.find_intact()
         if prefix:
@@ -102,11 +83,7 @@ class TrainingCheckpoint:
 
 
 def _groups_in(checkpoint: Checkpoint, groups, prefix):
-    """The names of the groups to restore from a checkpoint of a training.
-
-    Raises:
-        ValueError: It holds weights only, or other variables.
-    """
+    """The names of the groups to restore from a checkpoint of a training."""
     found = {name: shape for name, shape in checkpoint.shapes.items()}
     if not checkpoint.progress or "optimizer/0" not in found:
         raise ValueError(
@@ -131,12 +108,14 @@ def _groups_in(checkpoint: Checkpoint, groups, prefix):
     return list(wanted)
 
 
-def write(checkpoints, groups, step, keep, progress=None):
-    """`Checkpoints.save`, whose failure ends the command with one line.
-
-    Raises:
-        RunError: It cannot be written; earlier ones are still there.
-    """
+def write(
+    checkpoints: Checkpoints,
+    groups: Groups,
+    step: int,
+    keep: int,
+    progress: dict[str, typing.Any] | None = None,
+) -> str:
+    """`Checkpoints.save`, whose failure is a RunError of one line."""
     try:
         return checkpoints.save(groups, step, keep, progress)
     except OSError as error:
@@ -150,26 +129,25 @@ def write(checkpoints, groups, step, keep, progress=None):
 
 def last_good(checkpoints: Checkpoints) -> str:
     """A sentence that names the newest intact checkpoint, if there is one."""
-    for prefix in checkpoints.prefixes():
-        if corruption(prefix) is None:
-            return f"The last good checkpoint is {prefix}"
+    try:
+        for prefix in checkpoints.prefixes():
+            if corruption(prefix) is None:
+                return f"The last good checkpoint is {prefix}"
+    except OSError as error:
+        return f"Earlier ones cannot be read: {error}"
     return "There is no checkpoint yet"
 
 
 def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
-    """Averages the weights of the last checkpoints (sec. 6.1).
+    """Averages the weights of up to `last` checkpoints (sec. 6.1).
 
     Weights that are not floats, if any, are taken from the newest.
-
-    Args:
-        workdir: A `WorkDirectory`.
-        last: Maximum number of checkpoints.
 
     Returns:
         Paths of the averaged checkpoints, newest first, and path of the result.
 
     Raises:
-        ValueError: There is no checkpoint that can be read.
+        ValueError, OSError: There is no checkpoint that can be read.
         RunError: The average cannot be written.
     """
     workdir.read_section("model", TransformerConfig)  # translators can read it

@@ -12,6 +12,8 @@ from keras_transformer.config import (
     check_position_limit,
 )
 from keras_transformer.fields import GIVEN, Fields, check_options, hp
+from trainers.datasets import OF_TEXT_FILES
+from trainers.datasets.dataset import find_dataset
 from trainers.run.data_config import DataConfig
 
 # sacreBLEU's tokenizers that need no download; auto: by the target language.
@@ -113,7 +115,7 @@ class TrainingConfig(Fields, changeable=True):
         "Files of word links, one for each of train_files, with a line such as"
         " 0-0 1-2 for each pair: alignment_head is trained to attend to linked"
         " words (Chen et al. 2016).",
-        needs={"dataset": "files", "remat": "none"},
+        needs={"dataset": OF_TEXT_FILES, "remat": "none"},
         excludes={"modifiers": GIVEN},
     )
     guided_alignment_weight: float = hp(
@@ -311,7 +313,7 @@ class Configuration:
 
     def check_vocabulary(self) -> None:
         """Refuses new vocabularies that a built-in corpus is too small for."""
-        corpus = self.data.built_in
+        corpus = find_dataset(self.data.dataset).built_in(self.data)
         if corpus is None or self.training.init_from:
             return
         limit = corpus.max_vocab_size + len(self.data.vocabulary_symbols)

@@ -5,20 +5,10 @@ import types
 
 import keras
 
-from trainers.run.config import TrainingConfig
-from trainers.run.engine import Devices
-
 ENGINES = {
     "jax": "trainers.run.jax_engine",
     "tensorflow": "trainers.run.tensorflow_engine",
 }
-
-
-def open_devices(
-    training: TrainingConfig, device: str | None = None
-) -> Devices:
-    """The `Devices` of a recipe, which must be of the wanted kind, if any."""
-    return _engine().open_devices(training, device)
 
 
 def count_searches(device: str | None = None) -> int:
@@ -27,9 +17,9 @@ def count_searches(device: str | None = None) -> int:
     The CPU cores of this process; 1 with an accelerator. If a kind of device
     is wanted, it must compute.
     """
-    return _engine().count_searches(device)
+    return engine_module().count_searches(device)
 
 
-def _engine() -> types.ModuleType:
-    """The module with the engine of the Keras backend."""
+def engine_module() -> types.ModuleType:
+    """The module of the backend, with `open_devices` and `count_searches`."""
     return importlib.import_module(ENGINES[keras.backend.backend()])

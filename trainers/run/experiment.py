@@ -21,21 +21,20 @@ from keras_transformer.training.token_losses import GuidedHead
 from keras_transformer.translation.inference import shortened_outputs
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
+from trainers.datasets.dataset import SPLITS, read_split
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.corpora import (
-    SPLITS,
     encode_valid_corpus,
     open_links,
     open_mixture,
-    open_tokenizer,
     open_train_corpus,
-    read_split,
 )
 from trainers.run.data_config import DataConfig
 from trainers.run.engine import Devices
 from trainers.run.freezing import freeze
 from trainers.run.optimization import make_optimizer, make_schedule
 from trainers.run.progress import Log, counted
+from trainers.run.vocabularies import open_tokenizer
 
 
 @dataclasses.dataclass
@@ -189,8 +188,8 @@ def read_experiment(
 ) -> Experiment:
     """The `Experiment` of a configuration; writes nothing."""
     data, training = configuration.data, configuration.training
-    train, valid, test = (read_split(data, name) for name in SPLITS)
-    valid, test = list(valid), list(test)
+    train, *others = (read_split(data, name) for name in SPLITS)
+    valid, test = map(list, others)
     if training.patience and not valid:
         raise ValueError(
             "patience needs validation pairs. Received:"

@@ -8,17 +8,12 @@ and nothing else of the model.
 import dataclasses
 import os
 import typing
+from collections.abc import Mapping
 
-from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
-from keras_transformer.config import (
-    PRESETS,
-    DecodingConfig,
-    TransformerConfig,
-)
+from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.fields import names_of, resolved
 from trainers.run.config import TrainingConfig
-from trainers.run.data_config import DataConfig
 
 LANGUAGES = ("source_language", "target_language")
 # Languages of an imported model whose files do not name them.
@@ -26,137 +21,93 @@ UNKNOWN_LANGUAGES = ("source", "target")
 
 
 class Parent(typing.NamedTuple):
-    """The configuration of the work directory that a run begins with.
-
-    Attributes:
-        path: Path of the directory.
-        model: Its `TransformerConfig`.
-        data: Its `DataConfig`, or the data of another task.
-        decoding: Its `DecodingConfig`.
-    """
+    """The configuration of the work directory that a run begins with."""
 
     path: str
     model: TransformerConfig
-    data: typing.Any
+    data: typing.Any  # a `DataConfig`, or the data of another task
     decoding: DecodingConfig
+
+    def data_defaults(self) -> dict[str, typing.Any]:
+        """Its values of the fields of data that a new run takes over."""
+        names = names_of(self.data, inherited=True)
+        return {name: getattr(self.data, name) for name in names}
+
+    def check_data(self, data: typing.Any) -> None:
+        """Raises ValueError if the data of a new run contradicts its data."""
+        self._check_same(
+            {
+                name: (getattr(data, name), theirs)
+                for name, theirs in self.data_defaults().items()
+                if name != "max_length"
+                and not (name in LANGUAGES and theirs in UNKNOWN_LANGUAGES)
+            }
+        )
+
+    def change_model(
+        self, wanted: Mapping[str, typing.Any]
+    ) -> TransformerConfig:
+        """Its model with the wanted dropouts; other fields must be its own."""
+        dropouts = names_of(TransformerConfig, changeable=True)
+        own = {n: value for n, value in wanted.items() if n in dropouts}
+        others = {n: value for n, value in wanted.items() if n not in dropouts}
+        changed = dataclasses.replace(self.model, **others)
+        self._check_same(
+            {n: (resolved(changed, n), resolved(self.model, n)) for n in others}
+        )
+        return dataclasses.replace(self.model, **own)
+
+    def _check_same(
+        self, values: Mapping[str, tuple[typing.Any, typing.Any]]
+    ) -> None:
+        """Raises ValueError if a run's value is not the parent's."""
+        different = [
+            f"{name}={ours!r}, there {theirs!r}"
+            for name, (ours, theirs) in values.items()
+            if ours != theirs
+        ]
+        if different:
+            raise ValueError(
+                f"the run begins with the weights of {self.path}: leave out"
+                f" what contradicts them. Received: {'; '.join(different)}"
+            )
 
 
 def read_parent(
-    arguments: flags.Arguments, data_section: type = DataConfig
+    training: TrainingConfig, own_path: str, data_section: type
 ) -> Parent | None:
-    """The `Parent` that a command line names, or None.
+    """The work directory that a run begins with, or None.
 
     A run that has begun has its own copy: if the other directory is gone, its
-    own configuration counts.
-
-    Args:
-        arguments: The command line.
-        data_section: The dataclass of the data.
+    own configuration counts, at `own_path`.
 
     Raises:
-        CommandError: There is no such work directory, or it belongs to the run
+        ValueError: There is no such work directory, or it belongs to the run
             itself or to another task.
     """
-    training = arguments.build(TrainingConfig)
-    if not training.init_from:
+    path = training.init_from
+    if not path:
         return None
     WorkDirectory = load("keras_transformer.workdir").WorkDirectory
-    path, own_path = training.init_from, arguments.given.get("workdir", "")
     if own_path and os.path.realpath(path) == os.path.realpath(own_path):
-        raise flags.CommandError(
+        raise ValueError(
             "init_from must be another work directory than workdir. Received:"
             f" init_from={path!r}, workdir={own_path!r}"
         )
     parent, own = WorkDirectory(path), WorkDirectory(own_path)
-    with flags.user_errors():
-        if not parent.config_path.is_file():
-            begun = None
-            if own_path and own.config_path.is_file():
-                begun = own.read_section("training", TrainingConfig)
-            if begun is None or begun.init_from_path != training.init_from_path:
-                raise ValueError(
-                    "init_from must be a work directory, with a config.json."
-                    f" Received: init_from={path!r}"
-                )
-            parent = own
-        return Parent(
-            path,
-            parent.read_section("model", TransformerConfig),
-            parent.read_section("data", data_section),
-            parent.read_section("decoding", DecodingConfig),
-        )
-
-
-def inherit_data(
-    arguments: flags.Arguments, parent: Parent, data_section: type
-) -> typing.Any:
-    """The data of a command line, in the languages of the parent.
-
-    Raises:
-        CommandError: A flag contradicts the parent.
-    """
-    base = {
-        name: getattr(parent.data, name)
-        for name in names_of(data_section, inherited=True)
-    }
-    data = arguments.build(data_section, **base)
-    _check_same(
-        parent,
-        {
-            name: (getattr(data, name), base[name])
-            for name in base
-            if name != "max_length"
-            and not (name in LANGUAGES and base[name] in UNKNOWN_LANGUAGES)
-        },
+    if not parent.config_path.is_file():
+        begun = None
+        if own_path and own.config_path.is_file():
+            begun = own.read_section("training", TrainingConfig)
+        if begun is None or begun.init_from_path != training.init_from_path:
+            raise ValueError(
+                "init_from must be a work directory, with a config.json."
+                f" Received: init_from={path!r}"
+            )
+        parent = own
+    return Parent(
+        path,
+        parent.read_section("model", TransformerConfig),
+        parent.read_section("data", data_section),
+        parent.read_section("decoding", DecodingConfig),
     )
-    return data
-
-
-def inherit_model(
-    arguments: flags.Arguments, preset: str, parent: Parent
-) -> TransformerConfig:
-    """The parent's model, with the dropouts of the command line if given.
-
-    Args:
-        arguments: The command line.
-        preset: The preset that it names, or a default that does not count.
-        parent: The `Parent`.
-
-    Raises:
-        CommandError: A flag, or a field of a preset that was asked for, is not
-            the parent's.
-    """
-    names = {field.name for field in dataclasses.fields(TransformerConfig)}
-    wanted = dict(PRESETS[preset]) if "preset" in arguments.given else {}
-    wanted |= {n: v for n, v in arguments.given.items() if n in names}
-    dropouts = names_of(TransformerConfig, changeable=True)
-    own = {name: wanted.pop(name) for name in dropouts if name in wanted}
-    with flags.user_errors():
-        changed = dataclasses.replace(parent.model, **wanted)
-        _check_same(
-            parent,
-            {
-                name: (resolved(changed, name), resolved(parent.model, name))
-                for name in wanted
-            },
-        )
-        return dataclasses.replace(parent.model, **own)
-
-
-def _check_same(parent, values):
-    """Raises CommandError if a value is not the parent's.
-
-    Args:
-        parent: The `Parent`.
-        values: The value and the parent's, by the name of the flag.
-    """
-    different = [
-        f"{name}={ours!r}, there {theirs!r}"
-        for name, (ours, theirs) in values.items()
-        if ours != theirs
-    ]
-    if different:
-        raise flags.CommandError(
-            f"the run begins with the weights of {parent.path}: leave out what"
-            f" contradicts them. Received: {'; '.join(different)}"
-        )

@@ -1,16 +1,22 @@
 """Options that several commands share."""
 
 import dataclasses
+import typing
+from collections.abc import Mapping
 
+from keras_transformer.commands.flags import Arguments
 from keras_transformer.commands.startup import (
     BACKENDS,
     DEVICES,
     choose_backend,
     prepare_search,
 )
-from keras_transformer.config import CHECKPOINT_KINDS, PRECISIONS
-from keras_transformer.fields import GIVEN, Fields, hp, required, same_field
-from trainers.run.config import TrainingConfig
+from keras_transformer.config import (
+    CHECKPOINT_KINDS,
+    PRECISIONS,
+    DecodingConfig,
+)
+from keras_transformer.fields import Fields, hp, required
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +45,37 @@ class WorkdirOptions(Fields):
 
 
 @dataclasses.dataclass(frozen=True)
-class TranslatorOptions(DeviceOptions, WorkdirOptions):
+class SearchDeviceOptions(DeviceOptions):
+    """How a translator computes."""
+
+    precision: str = hp(
+        "float32",
+        "Precision of weights and products. bfloat16 is faster on processors"
+        " that support it; some translations then differ.",
+        choices=PRECISIONS,
+    )
+    jit_compile: bool = hp(
+        False, "Compile with XLA: slow to start, fast with many sentences."
+    )
+
+    def prepare_process(self) -> None:
+        """Chooses backend, device and threads; call it before `load`."""
+        choose_backend(self.backend, self.device)
+        prepare_search(self.jit_compile)
+
+    def of_workdir(self, path: str) -> "TranslatorOptions":
+        """The options of a translator that computes so."""
+        return TranslatorOptions(
+            workdir=path,
+            backend=self.backend,
+            device=self.device,
+            precision=self.precision,
+            jit_compile=self.jit_compile,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslatorOptions(SearchDeviceOptions, WorkdirOptions):
     """The translator."""
 
     checkpoint: str | None = hp(
@@ -53,26 +89,12 @@ class TranslatorOptions(DeviceOptions, WorkdirOptions):
         " truncated. Default: the maximum in training.",
         low=2,
     )
-    precision: str = hp(
-        "float32",
-        "Precision of weights and products. bfloat16 is faster on processors"
-        " that support it; some translations then differ.",
-        choices=PRECISIONS,
-    )
-    jit_compile: bool = hp(
-        False, "Compile with XLA: slow to start, fast with many sentences."
-    )
     num_threads: int | None = hp(
         None,
         "Batches translated in parallel. Default: one per CPU core, or 1 with a"
         " GPU.",
         low=1,
     )
-
-    def prepare_process(self) -> None:
-        """Chooses backend, device and threads; call it before `load`."""
-        choose_backend(self.backend, self.device)
-        prepare_search(self.jit_compile)
 
     def in_workdir(self, path: str) -> "TranslatorOptions":
         """The options for another work directory.
@@ -111,25 +133,45 @@ class LanguageOptions(Fields):
 
 
 @dataclasses.dataclass(frozen=True)
-class TestOptions(Fields):
-    """The sentence pairs."""
+class OutputOptions(Fields):
+    """The output."""
 
-    test_files: tuple[str, ...] = hp(
-        (),
-        "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several, separated by"
-        " commas. Default, without test_set: the test pairs of the data set"
-        " that the model was trained on.",
-        excludes={"test_set": GIVEN},
+    n_best: int = hp(
+        0,
+        "Write this many translations of each line, best first, each as"
+        " 'number ||| translation ||| score'. 0 writes only the best one.",
+        low=0,
     )
-    test_set: str = hp(
-        "",
-        "A test set by sacreBLEU's name, such as wmt14/full, which sacreBLEU"
-        " downloads at its first use.",
+    alignments: bool = hp(
+        False,
+        "After each translation write ' ||| ' and the links of its words:"
+        " source-target, from 0, by the attention of --alignment_layer.",
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class MetricOptions(Fields):
-    """The score."""
+class TranslatorChoice(typing.NamedTuple):
+    """The translator that a command line asks for.
 
-    bleu_tokenizer: str = same_field(TrainingConfig, "bleu_tokenizer")
+    `translating.lines.open_translator` takes these values.
+
+    Attributes:
+        options: The options.
+        search: Fields of `DecodingConfig` on the command line, which override
+            those of the work directory.
+        target_language, shortlist: As in `LanguageOptions`, `ShortlistOptions`.
+    """
+
+    options: TranslatorOptions
+    search: Mapping[str, typing.Any]
+    target_language: str | None = None
+    shortlist: bool = False
+
+    @classmethod
+    def of(cls, arguments: Arguments) -> "TranslatorChoice":
+        """The choice of a command line with some of these options."""
+        return cls(
+            arguments.build(TranslatorOptions),
+            arguments.given_of(DecodingConfig),
+            arguments.build(LanguageOptions).target_language,
+            arguments.build(ShortlistOptions).shortlist,
+        )

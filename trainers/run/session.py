@@ -15,7 +15,7 @@ from keras_transformer.workdir import WorkDirectory
 from trainers.run.budget import budget_lines, try_batches
 from trainers.run.checkpoints import average
 from trainers.run.config import Configuration, TrainingConfig
-from trainers.run.devices import open_devices
+from trainers.run.devices import engine_module
 from trainers.run.engine import Devices
 from trainers.run.experiment import open_experiment
 from trainers.run.loop import Trainer
@@ -69,7 +69,8 @@ def run(
             f" train_minutes={configuration.training.train_minutes:g}"
         )
     else:
-        averaged, _ = average(workdir, configuration.training.average_last)
+        with flags.user_errors():
+            averaged, _ = average(workdir, configuration.training.average_last)
         plural = "s" * (len(averaged) > 1)
         log(f"averaged {len(averaged)} checkpoint{plural}")
         show_result(trainer.experiment, log)
@@ -89,7 +90,7 @@ def open_trainer(
     """
     workdir = WorkDirectory(path)
     with flags.user_errors():
-        devices = open_devices(configuration.training, device)
+        devices = engine_module().open_devices(configuration.training, device)
         configuration, told = with_precision(configuration, workdir, devices)
     workers = devices.workers
     keep = keep and workers.is_chief

@@ -9,7 +9,7 @@ from keras_transformer.data.languages import with_tag
 from keras_transformer.metrics import Scores
 from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator
-from trainers import phrasebook
+from trainers.datasets.dataset import find_dataset
 from trainers.run.engine import LossSums
 from trainers.run.experiment import Experiment
 from trainers.run.progress import Log
@@ -95,9 +95,8 @@ def show_result(experiment: Experiment, log: Log) -> None:
         log(f"  source:    {source}")
         log(f"  reference: {reference}")
         log(f"  ours:      {output}")
-    if experiment.data.dataset == "phrasebook":
-        for line in phrasebook.limits():
-            log(line)
+    for line in find_dataset(experiment.data.dataset).limits():
+        log(line)
     metric = experiment.metric
     log(
         f"{name} {metric.label} {metric.score(outputs, pairs)}"

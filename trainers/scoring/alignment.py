@@ -4,34 +4,29 @@ import collections
 import json
 import re
 import sys
+import typing
 from collections.abc import Iterator, Sequence
 
 from keras_transformer.commands import flags
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.word_links import parse_links
-from keras_transformer.workdir import WorkDirectory
-from trainers.run.options import TestOptions, TranslatorOptions
-from trainers.scoring.test_sets import check_lines, read_test_pairs, read_text
-from trainers.translating.lines import (
-    load_translator,
-    pharaoh,
+from keras_transformer.translator import Alignment, Translator
+from trainers.run.options import TranslatorChoice
+from trainers.scoring.options import TestOptions
+from trainers.scoring.test_sets import (
+    check_lines,
     read_data,
-    write_lines,
+    read_test_pairs,
+    read_text,
 )
+from trainers.translating.lines import open_translator, pharaoh, write_lines
 
 Links = set[tuple[int, int]]
+Gold = Sequence[tuple[Links, Links]]  # of each pair, sure and possible ones
 
 
-def read_gold(
-    path: str, pairs: Sequence[tuple[str, str]]
-) -> list[tuple[Links, Links]]:
-    """The sure and the possible links of each pair; sure links are possible.
-
-    Raises:
-        ValueError: The file is not UTF-8 or has not a line for each pair, or a
-            link is malformed or beyond the words of its pair.
-        OSError: It cannot be read.
-    """
+def read_gold(path: str, pairs: Sequence[tuple[str, str]]) -> Gold:
+    """The sure and the possible links of each pair; sure links are possible."""
     lines = read_text(path)
     check_lines(path, lines, pairs)
     found = []
@@ -44,8 +39,7 @@ def read_gold(
 
 
 def error_rate(
-    alignments: Sequence[Sequence[tuple[int, int]]],
-    gold: Sequence[tuple[Links, Links]],
+    alignments: Sequence[Sequence[tuple[int, int]]], gold: Gold
 ) -> float:
     """AER = 1 - (|A and S| + |A and P|) / (|A| + |S|) of a whole corpus.
 
@@ -78,20 +72,13 @@ def find_anchors(source: str, target: str) -> Links:
     return {(one[word], other[word]) for word in one.keys() & other if word}
 
 
-def choose_layer(translator, pairs, gold):
+def choose_layer(
+    translator: Translator, pairs: Sequence[tuple[str, str]], gold: Gold | None
+) -> tuple[list[Alignment], dict[str, typing.Any]]:
     """Aligns by the best layer, as the help of `trainers.align` describes.
 
-    Args:
-        translator: The `Translator`.
-        pairs: List of (source, target).
-        gold: The result of `read_gold`, or None to choose by anchors.
-
-    Returns:
-        The alignments of the best layer, and a dictionary: `layer`, `criterion`
-        and its value for each layer in `layers`.
-
-    Raises:
-        CommandError: There is neither gold nor an anchor.
+    Without gold, anchors decide. Also returns `layer`, `criterion`, and its
+    value for each layer in `layers`.
     """
     anchors = [find_anchors(*pair) for pair in pairs]
     num_anchors = sum(map(len, anchors))
@@ -120,17 +107,13 @@ def choose_layer(translator, pairs, gold):
     }
 
 
-def output_lines(translator, pairs, gold, given) -> Iterator[str]:
-    """Yields the lines of the command.
-
-    Args:
-        translator, pairs, gold: As in `choose_layer`.
-        given: The layer, or None to choose the best.
-
-    Raises:
-        CommandError: No layer can be chosen.
-        RunError: The model's attention is not finite.
-    """
+def output_lines(
+    translator: Translator,
+    pairs: Sequence[tuple[str, str]],
+    gold: Gold | None,
+    given: int | None,
+) -> Iterator[str]:
+    """Yields the lines of the command, of a given layer or of the best."""
     try:
         if given is None:
             alignments, summary = choose_layer(translator, pairs, gold)
@@ -149,17 +132,19 @@ def output_lines(translator, pairs, gold, given) -> Iterator[str]:
 
 
 def run(
-    arguments: flags.Arguments, alignment_layer: int | None, gold: str | None
+    choice: TranslatorChoice,
+    test: TestOptions,
+    alignment_layer: int | None,
+    gold: str | None,
 ) -> None:
-    """Aligns the pairs of a command line by its layer, or by the best."""
-    workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
+    """Aligns pairs by the layer of the command line, or by the best."""
     links = None
     with flags.user_errors():
-        data = read_data(arguments, workdir)
-        pairs = list(read_test_pairs(data, arguments.build(TestOptions)))
+        data = read_data(choice.options.workdir, choice.target_language)
+        pairs = list(read_test_pairs(data, test))
         if gold:
             links = read_gold(gold, pairs)
-    translator = load_translator(arguments)
+    translator = open_translator(*choice)
     if translator.decoding.alignment_head:
         alignment_layer = find_alignment_layer(
             translator.model.config, translator.decoding

@@ -24,20 +24,14 @@ def compare(
 ) -> dict:
     """Compares systems with the first of them, the baseline.
 
-    Args:
-        systems: Translations by name: the baseline's, then the others'.
-        references: Lists of reference translations, each as long as a system's
-            outputs.
-        metrics: sacreBLEU's metrics by name.
-        samples: Number of samples for each key of `TESTS`, or None for
-            sacreBLEU's defaults (1000 and 10000).
+    `samples` are for each key of `TESTS`; None: sacreBLEU's defaults, 1000 and
+    10000.
 
-    Returns:
-        A dictionary for JSON: `baseline`, and for each other system in
-        `systems` its `name` and for each metric its `score`, its `difference`
-        from the baseline, and the p-value of each test. Systems and baseline
-        also have the bootstrap's mean and half its 95 % interval. A system with
-        the outputs of the baseline has the p-value None; see `least_p_value`.
+    The result is for JSON: `baseline`, and for each other system in `systems`
+    its `name` and for each metric its `score`, its `difference` from the
+    baseline, and the p-value of each test. Systems and baseline also have the
+    bootstrap's mean and half its 95 % interval. A system with the outputs of
+    the baseline has the p-value None; see `least_p_value`.
     """
     described: list[dict] = [
         {"name": name} | {metric: {} for metric in metrics} for name in systems
@@ -81,17 +75,13 @@ def compare(
 
 
 def least_p_value(number: int, difference: float) -> dict[str, float]:
-    """The smallest p-value that each test can find.
+    """The smallest p-value of a difference that each test can find.
 
     sacreBLEU counts samples with a larger difference than the systems have, but
     not those with an equal difference: if all are equal, as with equal scores,
     its p-value is near 0, and should be 1. Randomization exchanges outputs: in
-    2 of its 2^n samples it exchanges all or none of the n that differ, and the
-    samples are as different as the systems.
-
-    Args:
-        number: Number of outputs that differ.
-        difference: Difference of the scores.
+    2 of its 2^n samples it exchanges all or none of the n = `number` that
+    differ, and the samples are as different as the systems.
 
     >>> least_p_value(3, -0.5)
     {'paired_bootstrap': 0.0, 'approximate_randomization': 0.25}
@@ -103,12 +93,7 @@ def least_p_value(number: int, difference: float) -> dict[str, float]:
 
 
 def table(comparison: dict, metrics: Sequence[str]) -> Iterator[str]:
-    """The lines of a table of `compare`'s result.
-
-    Args:
-        comparison: The result.
-        metrics: The metrics' names, in order.
-    """
+    """The lines of a table of `compare`'s result."""
     rows = [comparison["baseline"], *comparison["systems"]]
     width = max(len(row["name"]) for row in rows)
     for metric in metrics:
@@ -131,7 +116,7 @@ def table(comparison: dict, metrics: Sequence[str]) -> Iterator[str]:
     yield f"*: p below {SIGNIFICANT}, against {rows[0]['name']}"
 
 
-def _p_value(number):
+def _p_value(number: float | None) -> str:
     """A p-value in the table."""
     if number is None:
         return "same "

@@ -4,41 +4,44 @@ import itertools
 import json
 import os
 import time
+import typing
+from collections.abc import Mapping, Sequence
 
 from keras_transformer.commands import flags
 from keras_transformer.data.pairs import find_file
 from keras_transformer.files import write_atomically
-from keras_transformer.metrics import make_metric
+from keras_transformer.metrics import TranslationMetric
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.config import TrainingConfig
-from trainers.run.options import MetricOptions, TestOptions, TranslatorOptions
+from trainers.run.data_config import DataConfig
+from trainers.run.options import TranslatorChoice
 from trainers.scoring import comparison
-from trainers.scoring.test_sets import check_lines, read_references, read_text
-from trainers.translating.lines import load_translator, read_data
+from trainers.scoring.options import MetricOptions, TestOptions
+from trainers.scoring.test_sets import (
+    check_lines,
+    read_data,
+    read_references,
+    read_text,
+)
+from trainers.translating.lines import open_translator
 
 
-def open_metric(arguments, workdir, data):
-    """The metric of a command line with `MetricOptions`.
-
-    Raises:
-        ValueError: The tokenizer cannot be used.
-    """
-    training = workdir.read_section("training", TrainingConfig)
-    options = arguments.build(
-        MetricOptions, bleu_tokenizer=training.bleu_tokenizer
-    )
-    return make_metric(data.directions, options.bleu_tokenizer)
+def bleu_tokenizer_of(workdir: str, options: MetricOptions) -> str:
+    """The tokenizer of the options, else that of the training."""
+    training = WorkDirectory(workdir).read_section("training", TrainingConfig)
+    return options.bleu_tokenizer or training.bleu_tokenizer
 
 
-def read_systems(arguments, paths, sources, data):
+def read_systems(
+    paths: Sequence[str],
+    target_language: str | None,
+    sources: Sequence[str],
+    data: DataConfig,
+) -> dict[str, list[str] | None]:
     """The translations of the systems to compare, by path.
 
-    A work directory, which has not translated yet, has None.
-
-    Raises:
-        ValueError: A file has another number of lines, a work directory has
-            other languages, or a system is named twice.
-        OSError: A file cannot be read.
+    A work directory, which has not translated yet, has None. Lines and
+    languages must be those of the sources, names distinct.
     """
     if len(set(paths)) < len(paths):
         raise ValueError(
@@ -48,7 +51,7 @@ def read_systems(arguments, paths, sources, data):
     systems: dict[str, list[str] | None] = {}
     for path in paths:
         if os.path.isdir(path):
-            its = read_data(arguments, WorkDirectory(path))
+            its = read_data(path, target_language)
             for name in ("source_language", "target_language"):
                 if getattr(its, name) != getattr(data, name):
                     raise ValueError(
@@ -58,17 +61,15 @@ def read_systems(arguments, paths, sources, data):
                     )
             systems[path] = None
         else:
-            systems[path] = read_text(path)
-            check_lines(path, systems[path], sources)
+            lines = systems[path] = read_text(path)
+            check_lines(path, lines, sources)
     return systems
 
 
-def files_read(data, test, others):
-    """The files that the command reads, which no output may replace.
-
-    Raises:
-        FileNotFoundError: One is missing.
-    """
+def files_read(
+    data: DataConfig, test: TestOptions, others: Sequence[str]
+) -> list[typing.Any]:
+    """The files that the command reads, which no output may replace."""
     prefixes = test.test_files or (() if test.test_set else data.test_files)
     pairs = [
         find_file(prefix, language)
@@ -78,44 +79,60 @@ def files_read(data, test, others):
     return [*pairs, *others]
 
 
-def show_comparison(systems, arguments, sources, references, metric):
+def show_comparison(
+    systems: Mapping[str, list[str] | None],
+    choice: TranslatorChoice,
+    sources: list[str],
+    references: Sequence[Sequence[str]],
+    metric: TranslationMetric,
+) -> dict[str, typing.Any]:
     """Shows the table of systems; returns their part of the JSON object.
 
     A work directory, which has None in the result of `read_systems`, translates
     now.
     """
+    found = {}
     for path, outputs in systems.items():
         if outputs is None:
-            other = load_translator(arguments, path)
-            systems[path] = other.translate(sources)
+            there = choice._replace(options=choice.options.in_workdir(path))
+            outputs = open_translator(*there).translate(sources)
+        found[path] = outputs
     metrics = metric.metrics()
-    result = comparison.compare(systems, references, metrics)
+    result = comparison.compare(found, references, metrics)
     flags.show(*comparison.table(result, list(metrics)))
     return result
 
 
 def run(
-    arguments: flags.Arguments, output: str | None, compare: tuple[str, ...]
+    choice: TranslatorChoice,
+    test: TestOptions,
+    metric: MetricOptions,
+    output: str | None,
+    compare: tuple[str, ...],
 ) -> None:
     """Translates the test set, and shows the scores."""
-    path = arguments.build(TranslatorOptions).workdir
-    test = arguments.build(TestOptions)
-    workdir = WorkDirectory(path)
+    path, target_language = choice.options.workdir, choice.target_language
     with flags.user_errors():
-        data = read_data(arguments, workdir)
+        data = read_data(path, target_language)
         if compare and data.tags:
             raise ValueError(
                 "compare needs target_language, one of"
                 f" {', '.join(data.tags)}. Received: no target_language"
             )
         directions = [data.into(language) for language in data.tags] or [data]
-        by_tag = open_metric(arguments, workdir, data).by_tag
+        tokenizer = bleu_tokenizer_of(path, metric)
+        metrics = [
+            TranslationMetric(language, tokenizer)
+            for language in data.directions.values()
+        ]
         tests = [read_references(one, test) for one in directions]
-        systems = read_systems(arguments, (path, *compare), tests[0][0], data)
+        systems = read_systems(
+            (path, *compare), target_language, tests[0][0], data
+        )
         if output:
             for one in directions:
                 flags.check_output(output, files_read(one, test, compare))
-    translator = load_translator(arguments)
+    translator = open_translator(*choice)
     translators = [
         translator.with_source_tags([tag]) for tag in data.tags.values()
     ] or [translator]
@@ -130,21 +147,21 @@ def run(
             lines = itertools.chain.from_iterable(outputs)
             write_atomically(output, "".join(f"{line}\n" for line in lines))
     results = [
-        metric.measure(translations, *references)
-        for metric, translations, (_, references) in zip(
-            by_tag.values(), outputs, tests, strict=True
+        one.measure(translations, *references)
+        for one, translations, (_, references) in zip(
+            metrics, outputs, tests, strict=True
         )
     ]
-    result = results[0]
+    result: dict[str, typing.Any] = results[0]
     if data.tags:
         result = {
-            "bleu": sum(one["bleu"] for one in results) / len(results),
+            "bleu": sum(float(one["bleu"]) for one in results) / len(results),
             "directions": dict(zip(data.tags, results, strict=True)),
         }
     if compare:
         sources, references = tests[0]
         systems[path] = outputs[0]
         result["compare"] = show_comparison(
-            systems, arguments, sources, references, by_tag[""]
+            systems, choice, sources, references, metrics[0]
         )
     flags.show(json.dumps({**result, "seconds": round(seconds, 3)}))

@@ -10,15 +10,10 @@ from absl import logging
 
 from keras_transformer.commands import flags
 from keras_transformer.translator import Translator
-from keras_transformer.workdir import WorkDirectory
-from trainers.run.options import TestOptions, TranslatorOptions
-from trainers.scoring.test_sets import read_test_pairs
-from trainers.translating.lines import (
-    CHUNK,
-    load_translator,
-    read_data,
-    write_lines,
-)
+from trainers.run.options import TranslatorChoice
+from trainers.scoring.options import TestOptions
+from trainers.scoring.test_sets import read_data, read_test_pairs
+from trainers.translating.lines import CHUNK, open_translator, write_lines
 
 
 def score_lines(
@@ -27,17 +22,7 @@ def score_lines(
     show_tokens: bool,
     chunk_size: int = CHUNK,
 ) -> Iterator[str]:
-    """Yields the lines of the command, chunk by chunk.
-
-    Args:
-        translator: The `Translator`.
-        pairs: Iterable of (source, translation).
-        show_tokens: As the flag.
-        chunk_size: Number of pairs that are read, sorted and scored together.
-
-    Raises:
-        RunError: The model's logits are not finite.
-    """
+    """Yields the lines of the command, `chunk_size` pairs scored together."""
     pieces = translator.tokenizer.target.pieces
     pairs = iter(pairs)
     total, num_tokens, num_pairs, truncated = 0.0, 0, 0, 0
@@ -71,12 +56,10 @@ def score_lines(
     yield json.dumps(summary)
 
 
-def run(arguments: flags.Arguments, show_tokens: bool) -> None:
-    """Scores the pairs of a command line."""
-    workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
+def run(choice: TranslatorChoice, test: TestOptions, show_tokens: bool) -> None:
+    """Scores pairs."""
     with flags.user_errors():
-        data = read_data(arguments, workdir)
-        pairs = read_test_pairs(data, arguments.build(TestOptions))
-    translator = load_translator(arguments)
-    lines = score_lines(translator, pairs, show_tokens)
+        data = read_data(choice.options.workdir, choice.target_language)
+        pairs = read_test_pairs(data, test)
+    lines = score_lines(open_translator(*choice), pairs, show_tokens)
     write_lines(lines, sys.stdout.buffer)

@@ -8,31 +8,27 @@ import time
 from keras_transformer.commands import flags
 from keras_transformer.translation.shortlist import make_shortlist
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.options import WorkdirOptions
-from trainers.scoring.test_sets import read_pairs
-from trainers.translating.lines import read_data
+from trainers.scoring.test_sets import read_data, read_pairs
 
 NUM_FREQUENT = 200  # target tokens that every translation may have
 MIN_PROBABILITY = 0.001  # of a translation
 
 
-def run(arguments: flags.Arguments, options) -> None:
-    """Makes the shortlist of a work directory, and shows its size.
-
-    Args:
-        arguments: The command line, with `WorkdirOptions`.
-        options: The options of the command.
-
-    Raises:
-        CommandError: The work directory or the pairs cannot be used.
-    """
+def run(
+    workdir: str,
+    train_files: tuple[str, ...],
+    max_pairs: int,
+    max_length: int,
+    num_translations: int,
+) -> None:
+    """Makes the shortlist of a work directory; arguments as the flags."""
     started = time.monotonic()
-    workdir = WorkDirectory(arguments.build(WorkdirOptions).workdir)
+    directory = WorkDirectory(workdir)
     with flags.user_errors():
-        data = read_data(arguments, workdir)
-        tokenizer = workdir.load_tokenizer()
-        texts = read_pairs(data, "train", options.train_files)
-        step = -(-len(texts) // options.max_pairs)
+        data = read_data(workdir, None)
+        tokenizer = directory.load_tokenizer()
+        texts = read_pairs(data, "train", train_files)
+        step = -(-len(texts) // max_pairs)
         chosen = list(itertools.islice(texts, 0, None, step))
     sides = zip(*chosen, strict=True)
     of_sides = tokenizer.source, tokenizer.target
@@ -40,25 +36,25 @@ def run(arguments: flags.Arguments, options) -> None:
     pairs = [
         pair
         for pair in zip(*rows, strict=True)
-        if max(map(len, pair)) <= options.max_length
+        if max(map(len, pair)) <= max_length
     ]
     if not pairs:
         raise flags.CommandError(
-            f"expected pairs of at most max_length={options.max_length} tokens."
+            f"expected pairs of at most max_length={max_length} tokens."
             f" Received: {len(chosen)} longer ones"
         )
     shortlist = make_shortlist(
         pairs,
         tokenizer,
         NUM_FREQUENT,
-        options.num_translations,
+        num_translations,
         MIN_PROBABILITY,
     )
     with flags.user_errors():
-        shortlist.write(workdir.shortlist_path, tokenizer)
+        shortlist.write(directory.shortlist_path, tokenizer)
     known = [len(ids) for ids in shortlist.translations if len(ids)]
     result = {
-        "output": str(workdir.shortlist_path),
+        "output": str(directory.shortlist_path),
         "pairs": len(pairs),
         "too_long": len(chosen) - len(pairs),
         "not_read": len(texts) - len(chosen),

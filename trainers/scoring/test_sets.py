@@ -1,28 +1,22 @@
 """The sentences that evaluation, scoring and alignment work on."""
 
-import dataclasses
 import pathlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from sacrebleu import utils as sacrebleu_sets
 from sacrebleu.dataset import DATASETS
 
-from keras_transformer.data.pairs import read_lines
-from trainers.run.corpora import read_split
+from keras_transformer.data.pairs import Pairs, read_lines
+from keras_transformer.workdir import WorkDirectory
+from trainers.datasets.dataset import read_split
 from trainers.run.data_config import DataConfig
-from trainers.run.options import TestOptions
+from trainers.scoring.options import TestOptions
 
 
-def read_test_pairs(
-    data: DataConfig, options: TestOptions
-) -> Collection[tuple[str, str]]:
+def read_test_pairs(data: DataConfig, options: TestOptions) -> Pairs:
     """The pairs to work on, (source, target).
 
     If a test set has several references, the first one is used.
-
-    Args:
-        data: The `DataConfig` of the work directory.
-        options: The `TestOptions`.
 
     Raises:
         ValueError: There are none, or they cannot be read.
@@ -30,29 +24,18 @@ def read_test_pairs(
     """
     if options.test_set:
         sources, references = read_test_set(data, options.test_set)
-        return list(zip(sources, references[0], strict=True))
+        return Pairs.of(list(zip(sources, references[0], strict=True)))
     return read_pairs(data, "test", options.test_files)
 
 
-def read_pairs(
-    data: DataConfig, split: str, files: tuple[str, ...]
-) -> Collection[tuple[str, str]]:
+def read_pairs(data: DataConfig, split: str, files: tuple[str, ...]) -> Pairs:
     """The pairs of a split ("train", "valid", "test"), or of files instead.
 
     Raises:
         ValueError: There are none, or they cannot be read.
         OSError: Likewise.
     """
-    if files:
-        data = dataclasses.replace(
-            data,
-            dataset="files",
-            train_files=files,
-            valid_files=files,
-            test_files=files,
-            mixture="",  # of other files
-        )
-    pairs = read_split(data, split)
+    pairs = read_split(data.with_files(files) if files else data, split)
     if not pairs:
         raise ValueError(f"expected --{split}_files=PREFIX. Received: none")
     return pairs
@@ -61,10 +44,7 @@ def read_pairs(
 def read_references(
     data: DataConfig, options: TestOptions
 ) -> tuple[list[str], list[list[str]]]:
-    """The sources, and one list of translations for each reference.
-
-    Args, Raises: As in `read_test_pairs`.
-    """
+    """The sources, and one list of translations for each reference."""
     if options.test_set:
         return read_test_set(data, options.test_set)
     sources, references = zip(*read_test_pairs(data, options), strict=True)
@@ -121,3 +101,9 @@ def check_lines(path: str, lines: Sequence, sources: Sequence) -> None:
             f"{path} must have {len(sources):,} lines, one for each source."
             f" Received: {len(lines):,} lines"
         )
+
+
+def read_data(workdir: str, target_language: str | None) -> DataConfig:
+    """The data of a work directory, of one direction if a language is given."""
+    data = WorkDirectory(workdir).read_section("data", DataConfig)
+    return data if target_language is None else data.into(target_language)

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.files import write_atomically
+from keras_transformer.metrics import make_metric
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.options import TranslatorOptions
-from trainers.scoring.evaluation import open_metric
-from trainers.scoring.test_sets import read_pairs
-from trainers.translating.lines import load_translator, read_data
+from trainers.run.options import TranslatorChoice
+from trainers.scoring.evaluation import bleu_tokenizer_of
+from trainers.scoring.options import MetricOptions
+from trainers.scoring.test_sets import read_data, read_pairs
+from trainers.translating.lines import open_translator
 
 TUNED = ("beam_size", "length_penalty")
 
@@ -37,8 +39,7 @@ def try_options(
 ) -> list[Trial]:
     """Translates once with each pair of options, and with the translator's own.
 
-    Returns:
-        One `Trial` per combination, sorted by beam size and length penalty.
+    The trials are sorted by beam size and length penalty.
     """
     own = tuple(getattr(translator.decoding, name) for name in TUNED)
     grid = {(b, p) for b in beam_sizes for p in length_penalties} | {own}
@@ -83,9 +84,7 @@ def table(trials: Sequence[Trial], label: str) -> list[str]:
 def save_decoding(workdir: WorkDirectory, decoding: DecodingConfig) -> None:
     """Writes options of the search into `config.json` and `flags.txt`.
 
-    Raises:
-        ValueError: A training is running there, which would overwrite them.
-        OSError: They cannot be written.
+    ValueError: a training is running there, which would overwrite them.
     """
     with workdir.claimed():
         workdir.replace_section("decoding", decoding)
@@ -103,21 +102,23 @@ def save_decoding(workdir: WorkDirectory, decoding: DecodingConfig) -> None:
 
 
 def run(
-    arguments: flags.Arguments,
+    choice: TranslatorChoice,
+    options: MetricOptions,
     valid_files: tuple[str, ...],
     beam_sizes: Sequence[int],
     length_penalties: Sequence[float],
     save: bool,
 ) -> None:
     """Chooses the options of the search, and shows the scores."""
-    workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
+    path = choice.options.workdir
     started = time.monotonic()
     with flags.user_errors():
-        data = read_data(arguments, workdir)
-        metric = open_metric(arguments, workdir, data)
+        data = read_data(path, choice.target_language)
+        tokenizer = bleu_tokenizer_of(path, options)
+        metric = make_metric(data.directions, tokenizer)
         pairs = list(read_pairs(data, "valid", valid_files))
     sources = [source for source, _ in pairs]
-    translator = load_translator(arguments)
+    translator = open_translator(*choice)
     if translator.decoding.sampling:
         raise flags.CommandError(
             "expected a search, whose output is the same every time."
@@ -135,14 +136,15 @@ def run(
     own = tuple(getattr(translator.decoding, name) for name in TUNED)
     [before] = [trial for trial in trials if trial[:2] == own]
     if save:
+        workdir = WorkDirectory(path)
         kept = workdir.read_section("decoding", DecodingConfig)
         chosen = {name: getattr(best, name) for name in TUNED}
         with flags.user_errors():
             save_decoding(workdir, dataclasses.replace(kept, **chosen))
 
-    def spelled(trial):
-        options = {name: getattr(trial, name) for name in TUNED}
-        return {**options, metric.key: trial.score}
+    def spelled(trial: Trial) -> dict[str, float]:
+        tuned = {name: getattr(trial, name) for name in TUNED}
+        return {**tuned, metric.key: trial.score}
 
     result = {
         **spelled(best),

@@ -23,15 +23,14 @@ from trainers.serving.service import Service
 from trainers.serving.spec import Api, Get, describe
 
 HUNG_UP = 499  # nobody reads it; metrics count it
+# What is still read of a request that is answered before its end.
+DISCARD_BYTES = 2**26
+DISCARD_SECONDS = 10.0
 LONGEST_ERROR = 500  # characters; more is a value that was received
 
 
 def make_app(service: Service) -> Starlette:
-    """The ASGI application of a service.
-
-    Raises:
-        OSError, ValueError: The file of API keys cannot be used.
-    """
+    """The ASGI application of a service."""
     keys = read_keys(service.options.api_keys)
     cors = Middleware(
         CORSMiddleware,
@@ -46,9 +45,14 @@ def make_app(service: Service) -> Starlette:
         for path in api.posts:
             endpoint = _Post(service, keys, api, path)
             routes.append(Route(path, endpoint, methods=["POST"]))
+    bodies = Middleware(
+        _Bodies,
+        max_bytes=service.limits.max_body_bytes,
+        seconds=min(DISCARD_SECONDS, service.options.request_seconds),
+    )
     application = Starlette(
         routes=routes,
-        middleware=[cors] if service.options.cors_origins else [],
+        middleware=[bodies, cors] if service.options.cors_origins else [bodies],
         exception_handlers={
             HTTPException: lambda _, error: _refuse(error, COMMON)
         },
@@ -91,6 +95,27 @@ COMMON = Api(
 APIS: tuple[Api, ...] = (COMMON, libretranslate.API, translations.API)
 
 
+class _Bodies:
+    """Middleware: bodies have a limit, and are read to their end.
+
+    A connection that were closed after an answer, while the client still sends
+    its request, would be reset: the client might not get the answer.
+    """
+
+    def __init__(self, app, max_bytes, seconds):
+        self._app, self._max_bytes, self._seconds = app, max_bytes, seconds
+
+    async def __call__(self, scope, receive, send):
+        body = Body(receive, self._max_bytes)
+
+        async def answer(message):
+            if message["type"] == "http.response.start":
+                await body.discard(DISCARD_BYTES, self._seconds)
+            await send(message)
+
+        await self._app(scope, body.receive, answer)
+
+
 class _Post:
     """An endpoint that works for clients: an ASGI application.
 
@@ -104,10 +129,9 @@ class _Post:
     async def __call__(self, scope, receive, send):
         started = time.monotonic()
         seconds = self._service.options.request_seconds
-        body = Body(receive, self._service.limits.max_body_bytes)
         try:
             async with asyncio.timeout(seconds):
-                response = await self._respond(scope, body)
+                response = await self._respond(Request(scope, receive))
         except TimeoutError:
             message = f"the request took longer than {seconds:g} seconds"
             response = _refuse(HTTPException(504, message), self._api)
@@ -116,12 +140,11 @@ class _Post:
         )
         await response(scope, receive, send)
 
-    async def _respond(self, scope, body):
+    async def _respond(self, request):
         """The response, also to a request that fails."""
         try:
-            return await self._answer(Request(scope, body.receive))
+            return await self._answer(request)
         except HTTPException as error:
-            await body.discard()
             return _refuse(error, self._api)
         except ClientDisconnect:
             return Response(status_code=HUNG_UP)
@@ -184,9 +207,6 @@ def read_keys(path: str | None) -> list[bytes] | None:
     """The digests of the keys in a file, or None without one.
 
     Each line has a key; blank lines and those that begin with # are skipped.
-
-    Raises:
-        OSError, ValueError: It cannot be read, or has no key.
     """
     if path is None:
         return None

@@ -1,14 +1,16 @@
 """Requests of many clients in shared batches: one thread, one bounded queue.
 
 It knows neither HTTP nor models. A job is a list of items and the work that
-they need; items of equal work are done together, in the order of their jobs. A
+they need; items of equal work are done together, in the order of their turns. A
 long job may take several batches, a batch may have items of several jobs.
 """
 
+import bisect
+import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import itertools
+import functools
 import math
 import threading
 import time
@@ -17,6 +19,10 @@ from collections.abc import Callable, Sequence
 
 # Weight of the last batch in the moving averages of the speed.
 RECENT = 0.2
+# A job is served before those that come later only as far as it needs no more
+# than this share of the speed. So a short job waits for the batch that runs,
+# even behind several long ones, and a long one goes on whatever comes.
+SHARE = 1 / 8
 
 # What is done with items: the result of each, in their order. Equal works, such
 # as a method of one object, share batches.
@@ -62,12 +68,16 @@ class _Job:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Entry:
-    """An item that waits."""
+    """An item that waits.
+
+    Its turn is before that of jobs which arrive when more tokens are done.
+    """
 
     job: _Job
     item: typing.Any
     size: int
     is_first: bool
+    turn: float
 
 
 class Batcher:
@@ -104,7 +114,9 @@ class Batcher:
         self._max_queue_tokens = max_queue_tokens
         self._max_queue_seconds = max_queue_seconds
         self._observe = observe
-        self._entries: list[_Entry] = []  # in the order of their arrival
+        self._entries: list[_Entry] = []  # in the order of their turns
+        self._idle: collections.deque = collections.deque()
+        self._done_tokens = 0
         self._changed = threading.Condition()
         self._is_closed = False
         self._recent_seconds = self._recent_tokens = 0.0  # moving averages
@@ -118,11 +130,7 @@ class Batcher:
         """Puts a job into the queue.
 
         There is at least one item; `sizes` are in tokens. The future has the
-        list of results.
-
-        Raises:
-            QueueFullError: Too many tokens wait, or too much time would pass.
-            RuntimeError: The batcher is closed.
+        list of results. QueueFullError: there is no room, or no time.
         """
         job = _Job(
             work, len(items), concurrent.futures.Future(), time.monotonic()
@@ -136,18 +144,38 @@ class Batcher:
             if self._is_full(tokens):
                 seconds = self.waiting_tokens * self._seconds_per_token()
                 raise QueueFullError(max(1, math.ceil(seconds)))
-            self._entries += [
-                _Entry(job, item, size, i == 0)
-                for i, (item, size) in enumerate(zip(items, sizes, strict=True))
-            ]
+            turn = float(self._done_tokens)
+            for i, (item, size) in enumerate(zip(items, sizes, strict=True)):
+                entry = _Entry(job, item, size, i == 0, turn)
+                bisect.insort(self._entries, entry, key=lambda e: e.turn)
+                turn += size / SHARE
             self.waiting_tokens += tokens
             self._changed.notify()
         return job.future
+
+    def when_idle(
+        self, work: Callable[[], object]
+    ) -> concurrent.futures.Future:
+        """Does other work in the thread while no job waits.
+
+        The future has its result; it is cancelled if the batcher is closed.
+        """
+        future: concurrent.futures.Future = concurrent.futures.Future()
+        with self._changed:
+            if self._is_closed:
+                future.cancel()
+            else:
+                self._idle.append((work, future))
+                self._changed.notify()
+        return future
 
     def close(self) -> None:
         """Takes no more jobs; those that were taken are done."""
         with self._changed:
             self._is_closed = True
+            for _, future in self._idle:
+                future.cancel()
+            self._idle.clear()
             self._changed.notify()
 
     def join(self) -> None:
@@ -173,8 +201,8 @@ class Batcher:
         """Removes the entries of jobs that are cancelled or have failed."""
         self._keep(e for e in self._entries if not e.job.future.done())
 
-    def _wait_for_batch(self):
-        """The entries of the next batch; none if the batcher is closed."""
+    def _wait_for_work(self):
+        """What the thread does next; None if the batcher is closed."""
         while True:
             self._drop_cancelled()
             if self._entries:
@@ -184,19 +212,17 @@ class Batcher:
                 if is_full or seconds <= 0 or self._is_closed:
                     taken = set(batch)
                     self._keep(e for e in self._entries if e not in taken)
-                    return batch
+                    return functools.partial(self._run_batch, batch)
                 self._changed.wait(seconds)
             elif self._is_closed:
-                return []
+                return None
+            elif self._idle:
+                return functools.partial(_do, *self._idle.popleft())
             else:
                 self._changed.wait()
 
     def _collect(self):
-        """The entries of a batch that begins with the first one.
-
-        Returns:
-            A list of `_Entry`, and whether no more of them fit.
-        """
+        """A batch that begins with the first entry, and whether it is full."""
         work, room = self._entries[0].job.work, self._max_batch_tokens
         batch: list[_Entry] = []
         for entry in self._entries:
@@ -213,15 +239,19 @@ class Batcher:
     def _run(self):
         while True:
             with self._changed:
-                batch = self._wait_for_batch()
-            if not batch:
+                work = self._wait_for_work()
+            if work is None:
                 return
-            begin = time.monotonic()
-            _process(batch)
-            tokens = sum(entry.size for entry in batch)
-            self._learn(time.monotonic() - begin, tokens)
-            waits = [begin - e.job.arrival for e in batch if e.is_first]
-            self._observe(Batch(waits, len(batch), tokens))
+            work()
+
+    def _run_batch(self, batch):
+        begin = time.monotonic()
+        _process(batch)
+        tokens = sum(entry.size for entry in batch)
+        self._learn(time.monotonic() - begin, tokens)
+        self._done_tokens += tokens
+        waits = [begin - e.job.arrival for e in batch if e.is_first]
+        self._observe(Batch(waits, len(batch), tokens))
 
     def _learn(self, seconds, tokens):
         """Updates the moving averages: a small batch counts for little."""
@@ -241,10 +271,11 @@ def _process(batch):
     try:
         results = job.work([entry.item for entry in batch])
     except Exception as error:
-        jobs = itertools.groupby(batch, key=lambda entry: id(entry.job))
-        parts = [list(entries) for _, entries in jobs]
+        parts: dict[_Job, list[_Entry]] = {}
+        for entry in batch:
+            parts.setdefault(entry.job, []).append(entry)
         if len(parts) > 1:
-            for part in parts:
+            for part in parts.values():
                 _process(part)
         else:
             _settle(job.future.set_exception, error)
@@ -254,6 +285,14 @@ def _process(batch):
         job.results.append(result)
         if len(job.results) == job.num_items:
             _settle(job.future.set_result, job.results)
+
+
+def _do(work, future):
+    """Runs work that is no job."""
+    try:
+        _settle(future.set_result, work())
+    except Exception as error:
+        _settle(future.set_exception, error)
 
 
 def _settle(setter, value):

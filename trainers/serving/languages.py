@@ -23,11 +23,8 @@ def name_of(code: str) -> str:
 class Detector:
     """Finds out which one of a few languages a text is in.
 
-    If there is only one, every text is in it.
-
-    Args:
-        codes: The language codes, at least one. Those that the detection does
-            not know are never found, with a warning.
+    If there is only one, every text is in it. Those that the detection does not
+    know are never found, with a warning.
     """
 
     def __init__(self, codes: list[str]):

@@ -22,10 +22,6 @@ def render() -> tuple[str, str]:
     The policy allows the page's own style sheet and program by their hashes,
     requests to the server that it came from, and nothing else: text that was
     inserted as HTML by mistake could not run.
-
-    Returns:
-        One HTML document, without references to others; the value of the HTTP
-        header that the server must send with it.
     """
     page = render_page("trainers.serving", "page.html")
     hashes = {tag: _hash_of(page, tag) for tag in ("style", "script")}

@@ -4,19 +4,23 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data.languages import tags_of
 from keras_transformer.figures.attention import attention_figure
-from keras_transformer.translation.requests import Request
+from keras_transformer.translation.requests import Request, text_tokenizer
 from keras_transformer.translator import Translation, Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorOptions
 from trainers.translating.lines import open_translator
+
+# Sources of at most this many tokens are translated as soon as the server is
+# ready; for longer ones a program may still be missing.
+USUAL_TOKENS = 64
+Step = Callable[[], object]  # of the warm-up
 
 
 class Pair:
@@ -46,12 +50,26 @@ class Pair:
             return self.translator
         return self._with_decoding(decoding)
 
-    def warm_up(self) -> None:
-        """Makes the programs of the usual requests."""
-        for num_best in {1, self.translator.decoding.num_hypotheses}:
-            self.translator.warm_up(num_best)
-        self.translator.score([("a", "a")])
-        self.translator.align([("a", "a")])
+    def warm_up_steps(self) -> tuple[list[Step], list[Step]]:
+        """Functions that make a program each: the needed ones, and others.
+
+        A translation of a usual sentence needs the first ones; details,
+        alternatives and long sentences need the others.
+        """
+        translator = self.translator
+        usual: list[Step] = []
+        late: list[Step] = [
+            functools.partial(translator.score, [("a", "a")]),
+            functools.partial(translator.align, [("a", "a")]),
+        ]
+        longest: list[Step] = []
+        for num_best in sorted({1, translator.decoding.num_hypotheses}):
+            for length, make in translator.warm_up_steps(num_best):
+                if length > USUAL_TOKENS:
+                    longest.append(make)
+                else:
+                    (usual if num_best == 1 else late).append(make)
+        return usual, late + longest
 
     def draw_attention(self, items: Sequence[tuple[str, str]]) -> list[str]:
         """The page of attention of each text and its translation."""
@@ -125,27 +143,20 @@ def load_pairs(
     search: Mapping[str, typing.Any],
     max_searches: int,
 ) -> list[Pair]:
-    """The pairs of work directories.
+    """The pairs of work directories, whose names commas separate.
 
-    A model of several target languages gives a pair for each.
-
-    Args:
-        options: The options; `workdir` may be several, separated by commas.
-        search: Fields of `DecodingConfig` that override the work directories'.
-        max_searches: As for `Pair`.
-
-    Raises:
-        CommandError: A work directory is wrong, or two have the same languages.
+    A model of several target languages gives a pair for each. `search` has
+    fields of `DecodingConfig` that override the work directories'.
     """
     pairs: dict[tuple[str, str], Pair] = {}
     workdir = options.workdir
     for path in filter(None, workdir.split(",")):
         one = options if path == workdir else options.in_workdir(path)
         translator = open_translator(one, search)
-        data = WorkDirectory(path).read_config().get("data", {})
-        source = data.get("source_language", "source")
-        target = data.get("target_language", "target")
-        tags = tags_of(target)
+        languages = WorkDirectory(path).read_languages()
+        source = languages.source_language or "source"
+        target = languages.target_language or "target"
+        tags = languages.tags
         for language in tags or [target]:
             if (source, language) in pairs:
                 raise flags.CommandError(
@@ -162,7 +173,8 @@ def load_pairs(
 def _details(translator, pairs):
     """Yields the details of each pair of a sentence and its translation."""
     scores, alignments = translator.score(pairs), translator.align(pairs)
-    tokens_of = translator.tokenizer.target.tokens([text for _, text in pairs])
+    of_text = text_tokenizer(translator.tokenizer, translator.source_tags)
+    tokens_of = of_text.target.tokens([text for _, text in pairs])
     for (_, text), score, alignment, tokens in zip(
         pairs, scores, alignments, tokens_of, strict=True
     ):

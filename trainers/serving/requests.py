@@ -1,18 +1,24 @@
-"""Bodies of requests: read within limits, checked, or refused with one line."""
+"""Bodies of requests: read within limits, checked, or refused with one line.
 
+What is wrong is an `HTTPException` with status 400, 413 or 415.
+"""
+
+import asyncio
 import contextlib
 import dataclasses
 import json
 import typing
 from collections.abc import Collection, Iterator, Mapping
 
+import starlette.requests
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from keras_transformer import documents
 from keras_transformer.fields import Fields, hp
+from keras_transformer.translation.requests import Request
 from trainers.serving.config import Limits
+from trainers.serving.spec import TEXTS, Schema
 
 FORM_FIELDS = 100
 # Search options of a request. The others would change how much memory a search
@@ -52,6 +58,21 @@ class TranslationRequest(Fields):
     )
 
 
+class PerText(typing.NamedTuple):
+    """What a request may have for each text, as a field of its `Request`.
+
+    Attributes:
+        schema: A text, or a list of as many texts as there are.
+        of_sentence: Whether it is of one sentence: texts must not be split.
+    """
+
+    schema: Schema
+    of_sentence: bool
+
+
+PER_TEXT = {"prefix": PerText(TEXTS, of_sentence=True)}
+
+
 class Body:
     """The body of a request: an ASGI channel with a limit."""
 
@@ -60,39 +81,34 @@ class Body:
         self._size, self._has_more = 0, True
 
     async def receive(self) -> Message:
-        """The next message.
-
-        Raises:
-            HTTPException: The body is too long.
-        """
-        message = await self._receive()
-        self._has_more = message.get("more_body", False)
-        self._size += len(message.get("body", b""))
+        """The next message."""
+        message = await self._next()
         if self._size > self._max_bytes:
             raise HTTPException(
                 413, f"expected a body of at most {self._max_bytes} bytes"
             )
         return message
 
-    async def discard(self) -> None:
-        """Receives the rest, up to as many bytes again.
+    async def discard(self, max_bytes: int, seconds: float) -> None:
+        """Receives the rest, up to so many bytes in all, for so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._has_more and self._size < max_bytes:
+                    await self._next()
 
-        If the connection were closed after an answer while the client still
-        sends its request, the client might not get the answer.
-        """
-        self._max_bytes += self._size
-        with contextlib.suppress(HTTPException):
-            while self._has_more:
-                await self.receive()
+    async def _next(self):
+        message = await self._receive()
+        self._has_more = message.get("more_body", False)
+        self._size += len(message.get("body", b""))
+        return message
 
 
-async def read_fields(request: Request, forms: bool) -> dict[str, typing.Any]:
+async def read_fields(
+    request: starlette.requests.Request, forms: bool
+) -> dict[str, typing.Any]:
     """The fields of a body: a JSON object, or, if it may be one, a form.
 
     With a form the fields of the query count, too.
-
-    Raises:
-        HTTPException: The body cannot be read.
     """
     kind = request.headers.get("content-type", "").partition(";")[0]
     kind = kind.strip().lower()
@@ -109,13 +125,9 @@ async def read_fields(request: Request, forms: bool) -> dict[str, typing.Any]:
 
 
 def parse_json(body: bytes) -> dict[str, typing.Any]:
-    """The JSON object that a body is, each name once.
+    """The JSON object that a body is, each name once."""
 
-    Raises:
-        HTTPException: It is none.
-    """
-
-    def unique(pairs):
+    def unique(pairs: list[tuple[str, typing.Any]]) -> dict:
         fields = dict(pairs)
         if len(fields) < len(pairs):
             raise ValueError("a name occurs twice in an object")
@@ -133,12 +145,7 @@ def parse_json(body: bytes) -> dict[str, typing.Any]:
 
 
 def read_texts(fields: Values, name: str, limits: Limits) -> list[str]:
-    """The texts of a field that is a text or a list of texts.
-
-    Raises:
-        HTTPException: The field is missing or empty, has another type, or
-            exceeds a limit.
-    """
+    """The texts of a field that is a text or a list of texts."""
     value = fields.get(name)
     if value in (None, "", []):
         raise HTTPException(400, f"{name} is missing")
@@ -165,12 +172,32 @@ def read_texts(fields: Values, name: str, limits: Limits) -> list[str]:
     return texts
 
 
-def read_text(fields: Values, name: str, default: str | None = None) -> str:
-    """A field that is a text, such as a language code.
+def read_requests(
+    fields: Values, options: TranslationRequest, limits: Limits
+) -> list[Request]:
+    """The texts of the field `text`, with those of `PER_TEXT`."""
+    texts = read_texts(fields, "text", limits)
+    columns: dict[str, typing.Any] = {}
+    for name, (_, of_sentence) in PER_TEXT.items():
+        if fields.get(name, "") in ("", [], [""] * len(texts)):
+            continue
+        columns[name] = read_texts(fields, name, limits)
+        if of_sentence and options.split:
+            raise HTTPException(400, f"{name} needs split=false")
+        if len(columns[name]) != len(texts):
+            raise HTTPException(
+                400,
+                f"{name} must have one text for each text. Received:"
+                f" {len(columns[name])} for {len(texts)}",
+            )
+    return [
+        Request(text, **{name: of[i] for name, of in columns.items()})
+        for i, text in enumerate(texts)
+    ]
 
-    Raises:
-        HTTPException: It has another type, or is missing and has no default.
-    """
+
+def read_text(fields: Values, name: str, default: str | None = None) -> str:
+    """A field that is a text, such as a language code."""
     value = fields.get(name) or default
     if value is None:
         raise HTTPException(400, f"{name} is missing")
@@ -180,11 +207,7 @@ def read_text(fields: Values, name: str, default: str | None = None) -> str:
 
 
 def read_alternatives(fields: Values, limits: Limits) -> int:
-    """LibreTranslate's number of alternatives, which a form sends as text.
-
-    Raises:
-        HTTPException: It is no number, or exceeds the limit.
-    """
+    """LibreTranslate's number of alternatives, which a form sends as text."""
     value = fields.get("alternatives") or 0
     try:
         alternatives = int(str(value))
@@ -202,18 +225,9 @@ def read_alternatives(fields: Values, limits: Limits) -> int:
 def read_options(
     fields: Values, others: Collection[str] = ()
 ) -> tuple[TranslationRequest, dict[str, typing.Any]]:
-    """The options of a request to translate.
+    """The options of a request, and fields of `DecodingConfig`, unchecked yet.
 
-    Args:
-        fields: The fields of the request.
-        others: Names of fields that are read elsewhere.
-
-    Returns:
-        The `TranslationRequest`, and fields of `DecodingConfig`, which are not
-        checked yet.
-
-    Raises:
-        HTTPException: A field is unknown, or its value wrong.
+    The fields `others` are read elsewhere.
     """
     own = TranslationRequest.__dataclass_fields__
     known = [*others, *own, *SEARCH_FIELDS]

@@ -4,6 +4,7 @@ Of uvicorn only documented options and its behavior at SIGTERM are used. Slow
 clients are the work of a proxy: docs/serving.md.
 """
 
+import concurrent.futures
 import contextlib
 import math
 import os
@@ -36,12 +37,7 @@ def run(
     options: Options,
     limits: Limits,
 ) -> None:
-    """Serves the pairs of `load_pairs` until SIGTERM or SIGINT.
-
-    Raises:
-        CommandError: A work directory, the address or an option is wrong.
-        RunError: The model cannot translate.
-    """
+    """Serves the pairs of `load_pairs` until SIGTERM, SIGINT or SIGHUP."""
     with flags.user_errors():
         # Before the models, whose loading takes long. Nobody can connect yet.
         bound = bind(options.host, options.port)
@@ -55,6 +51,8 @@ def run(
             # finished what was accepted, it raises the signal again.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, _end)
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
+                signal.signal(signal.SIGHUP, _hang_up)
             bound.listen()
             host, port = bound.getsockname()[:2]
             host = f"[{host}]" if ":" in host else host
@@ -69,11 +67,7 @@ def run(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A TCP socket that has an address, and does not listen yet.
-
-    Raises:
-        OSError: The address is wrong or in use.
-    """
+    """A TCP socket that has an address, and does not listen yet."""
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -87,11 +81,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def make_server(service: Service) -> uvicorn.Server:
-    """uvicorn with the application of a service.
-
-    Raises:
-        OSError, ValueError: The file of API keys cannot be used.
-    """
+    """uvicorn with the application of a service."""
     return uvicorn.Server(
         uvicorn.Config(
             make_app(service),
@@ -117,13 +107,18 @@ def make_server(service: Service) -> uvicorn.Server:
 def _warm_up(service):
     """Warms up, in a thread of its own; a failure ends the process."""
     try:
-        service.warm_up()
+        for line in service.warm_up():
+            flags.show(line)
+    except concurrent.futures.CancelledError:
+        pass  # the server ends
     except Exception as error:
         service.failure = error
         os.kill(os.getpid(), signal.SIGTERM)
-    else:
-        flags.show("ready")
 
 
 def _end(*_):
     raise _EndedError
+
+
+def _hang_up(*_):
+    signal.raise_signal(signal.SIGTERM)

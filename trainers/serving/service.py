@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import itertools
 import typing
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -72,11 +72,22 @@ class Service:
         self.failure: Exception | None = None
         self._numbers = itertools.count()
 
-    def warm_up(self) -> None:
-        """Makes the programs of all pairs; then the service is ready."""
-        for pair in self.pairs.values():
-            pair.warm_up()
-        self.is_ready = True
+    def warm_up(self) -> Iterator[str]:
+        """Makes the programs of all pairs; yields a line after each.
+
+        The service is ready when those of usual requests are made; the others
+        are made while no request waits.
+        """
+        usual, late = zip(
+            *(pair.warm_up_steps() for pair in self.pairs.values()), strict=True
+        )
+        steps = [*itertools.chain(*usual), *itertools.chain(*late)]
+        for number, make in enumerate(steps, 1):
+            self.batcher.when_idle(make).result()
+            yield f"warming up: {number} of {len(steps)} programs"
+            if number == sum(map(len, usual)):
+                self.is_ready = True
+                yield "ready"
 
     def check_ready(self) -> None:
         """Raises HTTPException with status 503 before the server is ready."""
@@ -84,11 +95,7 @@ class Service:
             raise _try_again(503, "the server is starting", RETRY_START)
 
     def find_pair(self, source: str, target: str) -> Pair:
-        """The pair of two languages.
-
-        Raises:
-            HTTPException: It is not loaded.
-        """
+        """The pair of two languages."""
         pair = self.pairs.get((source, target))
         if pair is None:
             loaded = ", ".join("-".join(codes) for codes in self.pairs)
@@ -117,17 +124,10 @@ class Service:
         search: Mapping[str, typing.Any] | None = None,
         may_be_fewer: bool = False,
     ) -> list[Translated]:
-        """Translates texts.
+        """Translates texts. The sentences of a `Request` have its other fields.
 
-        Args:
-            texts: The texts. If they are split, the sentences of a `Request`
-                have its other fields.
-            options: How to translate them.
-            search: Fields of `DecodingConfig` that differ from the server's.
-            may_be_fewer: Whether `n_best` may be more than a search finds.
-
-        Raises:
-            HTTPException: A text or an option is wrong, or there is no room.
+        `search` has fields of `DecodingConfig` that differ from the server's;
+        `may_be_fewer`: `n_best` may be more than a search finds.
         """
         requests = make_requests(texts)
         languages: list[tuple[str, float | None]] = [
@@ -241,12 +241,7 @@ class Service:
     async def draw_attention(
         self, pair: Pair, text: str, translation: str
     ) -> str:
-        """The page of attention for a text and its translation.
-
-        Raises:
-            HTTPException: One of them is blank or too long, or there is no
-                room.
-        """
+        """The page of attention for a text and its translation."""
         translator, tokenizer = pair.translator, pair.translator.tokenizer
         longest = translator.max_source_length, translator.max_target_length
         for name, value, side, limit in (

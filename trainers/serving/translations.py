@@ -4,30 +4,30 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.translation.requests import make_requests
 from trainers.serving import requests
-from trainers.serving.requests import SEARCH_FIELDS, TranslationRequest, Values
+from trainers.serving.requests import (
+    PER_TEXT,
+    SEARCH_FIELDS,
+    TranslationRequest,
+    Values,
+)
 from trainers.serving.service import Service
 from trainers.serving.spec import TEXT, TEXTS, Api, Post, schemas_of
 
-OTHERS = ("text", "prefix", "api_key")  # fields that are read one by one
+OTHERS = ("text", *PER_TEXT, "api_key")  # not in `TranslationRequest`
 
 
 async def translate(service: Service, fields: Values) -> dict:
     """The answer of /v1/translate."""
     options, search = requests.read_options(fields, OTHERS)
-    texts = requests.read_texts(fields, "text", service.limits)
-    prefixes = _read_prefixes(service, fields, len(texts))
+    texts = requests.read_requests(fields, options, service.limits)
     for name, has_effect, needed in (
-        ("prefix", prefixes is None or not options.split, "split=false"),
         ("split=false", options.split or options.format == "text", "text"),
         ("seed", options.seed is None or search.get("sampling"), "sampling"),
     ):
         if not has_effect:
             raise HTTPException(400, f"{name} needs {needed}")
-    found = await service.translate(
-        make_requests(texts, prefixes), options, search
-    )
+    found = await service.translate(texts, options, search)
     return {
         "translations": [
             {
@@ -58,20 +58,6 @@ async def draw_attention(service: Service, fields: Values) -> HTMLResponse:
     return HTMLResponse(html, headers=policy)
 
 
-def _read_prefixes(service, fields, number):
-    """The prefixes, as many as texts; None if all are empty."""
-    if fields.get("prefix", "") in ("", [], [""] * number):
-        return None
-    prefixes = requests.read_texts(fields, "prefix", service.limits)
-    if len(prefixes) != number:
-        raise HTTPException(
-            400,
-            f"prefix must have one text for each text. Received:"
-            f" {len(prefixes)} for {number}",
-        )
-    return prefixes
-
-
 def _sentence(source, before, found, n_best):
     """A sentence of the answer."""
     texts, _, scores, notes = found.translation
@@ -98,7 +84,7 @@ API = Api(
             translate,
             {"text": TEXTS, "target": TEXT},
             {
-                "prefix": TEXTS,
+                **{name: row.schema for name, row in PER_TEXT.items()},
                 **schemas_of(TranslationRequest),
                 **schemas_of(DecodingConfig, SEARCH_FIELDS),
             },

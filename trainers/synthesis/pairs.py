@@ -2,14 +2,18 @@
 
 import collections
 import itertools
+import random
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from keras_transformer.data import cleaning
+from keras_transformer.data import cleaning, shards
 from keras_transformer.data.cleaning import KEPT
+from keras_transformer.data.pairs import Pairs
+from trainers.synthesis.plan import Filters
 
 REASONS = {
-    **cleaning.REASONS,
+    **shards.REASONS,
     "language": "a side in another language",
     "improbable": "an improbable translation",
 }
@@ -18,19 +22,20 @@ MAX_COUNTED = 200_000
 # Edunov et al. 2018: shares of words, and places that a word moves at most.
 DELETED, FILLED, MAX_SHIFT = 0.1, 0.1, 3
 FILLER = "<BLANK>"
+Pair = tuple[str, str]  # source and target
 
 
 class PairFilter:
     """Judges synthetic pairs by text, lengths and probability.
 
     Args:
-        filters: The `Filters` of a plan.
-        originals: The `Pairs` of the original corpus.
+        filters: The limits.
+        originals: The original corpus.
         are_replaced: Whether the training has distilled pairs in place of the
             originals: then a pair that equals an original is kept.
     """
 
-    def __init__(self, filters, originals, are_replaced):
+    def __init__(self, filters: Filters, originals: Pairs, are_replaced: bool):
         self._rules = filters.rules()
         self._min_log_prob = filters.min_log_prob
         self._originals = None
@@ -43,17 +48,17 @@ class PairFilter:
             some = itertools.islice(originals, 0, None, step)
             self._typical = typical_trigrams(some)
 
-    def judge(self, pairs, lengths, log_probs):
+    def judge(
+        self,
+        pairs: Sequence[Pair],
+        lengths: np.ndarray,
+        log_probs: np.ndarray,
+    ) -> np.ndarray:
         """Why each pair is dropped, duplicates aside.
 
-        Args:
-            pairs: List of (source, target).
-            lengths: Their tokens, EOS included: int `[2, pairs]`.
-            log_probs: The mean log-probability of the tokens of each
-                translation, float `[pairs]`.
-
-        Returns:
-            A key of `REASONS` or `KEPT` for each, object `[pairs]`.
+        A key of `REASONS` or `KEPT` for each, object `[pairs]`. `lengths`, int
+        `[2, pairs]`, are tokens, EOS included; `log_probs`, float `[pairs]`,
+        means over the tokens of a translation.
         """
         reasons = np.array([self._judge_text(pair) for pair in pairs], object)
         checks = self._rules.judge_lengths(*lengths)
@@ -63,19 +68,18 @@ class PairFilter:
             reasons[(reasons == KEPT) & drop] = reason
         return reasons
 
-    def judge_duplicates(self, reasons, hashes):
+    def judge_duplicates(self, reasons: np.ndarray, hashes: np.ndarray) -> None:
         """Adds "duplicate": pairs that are original, or repeat an earlier one.
 
-        Args:
-            reasons: The results of `judge`, which are changed.
-            hashes: The results of `hash_pairs`.
+        `reasons` are the results of `judge`, which are changed, `hashes` those
+        of `hash_pairs`.
         """
         if self._originals is not None:
             kept = np.flatnonzero(reasons == KEPT)
             new = cleaning.find_new(hashes[kept], self._originals)
             reasons[kept[~new]] = "duplicate"
 
-    def _judge_text(self, pair):
+    def _judge_text(self, pair: Pair) -> str:
         """The reason to drop a pair by its text."""
         reason = self._rules.judge(*pair)
         if reason == KEPT and self._typical and is_foreign(pair, self._typical):
@@ -83,8 +87,9 @@ class PairFilter:
         return reason
 
 
-def typical_trigrams(pairs):
+def typical_trigrams(pairs: Iterable[Pair]) -> list[set[str]]:
     """The trigrams of characters that each side has more often: two sets."""
+    counts: tuple[collections.Counter, ...]
     counts = collections.Counter(), collections.Counter()
     for pair in pairs:
         for side, text in zip(counts, pair, strict=True):
@@ -95,7 +100,7 @@ def typical_trigrams(pairs):
     ]
 
 
-def is_foreign(pair, typical):
+def is_foreign(pair: Pair, typical: Sequence[set[str]]) -> bool:
     """Whether fewer than half of the trigrams of a side are typical of it.
 
     >>> pairs = [("the cat", "die Katze"), ("a dog", "ein Hund")]
@@ -112,21 +117,17 @@ def is_foreign(pair, typical):
     return False
 
 
-def _trigrams(text):
+def _trigrams(text: str) -> list[str]:
     """All of them, with the spaces at the ends of words."""
     text = f" {text.lower()} "
     return [text[i : i + 3] for i in range(len(text) - 2)]
 
 
-def add_noise(text, generator):
+def add_noise(text: str, generator: random.Random) -> str:
     """A text with words deleted, replaced and moved (Edunov et al. 2018).
 
-    Args:
-        text: A line with single spaces.
-        generator: The `random.Random` of the line.
-
-    Returns:
-        The text; it keeps its words if all of them would be deleted.
+    Words are separated by single spaces. The text keeps them if all would be
+    deleted.
     """
     words = text.split(" ")
     words = [w for w in words if generator.random() >= DELETED] or words

@@ -175,12 +175,7 @@ class Plan(typing.NamedTuple):
 
 
 def read_plan(path: str) -> Plan:
-    """The plan in a file.
-
-    Raises:
-        ValueError, OSError: It cannot be read, or names what does not exist.
-            The message says where in the plan.
-    """
+    """The plan in a file; errors say where in the plan."""
     values = read_options(pathlib.Path(path))
     given = values.pop("steps", None)
     with _place(path, "filters"):

@@ -19,6 +19,7 @@ import shlex
 import time
 import typing
 import zlib
+from collections.abc import Iterator, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -27,35 +28,34 @@ from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data import cleaning
 from keras_transformer.data.pairs import (
+    Pairs,
     read_lines,
     read_parallel_files,
     with_single_spaces,
 )
 from keras_transformer.decoding.rules import length_penalty
-from keras_transformer.files import read_json
+from keras_transformer.files import read_checked_json, with_checksum
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.workdir import WorkDirectory
 from trainers.preparing.folder import describe_file, run_errors, write_json
 from trainers.run.data_config import DataConfig
 from trainers.run.inheritance import UNKNOWN_LANGUAGES
+from trainers.run.options import SearchDeviceOptions
 from trainers.synthesis.pairs import FILLER, REASONS, PairFilter, add_noise
-from trainers.synthesis.plan import KINDS, Plan
+from trainers.synthesis.plan import KINDS, Plan, Step, StepOptions
 from trainers.translating.collection import new_text_file
-from trainers.translating.lines import CHUNK, load_translator
+from trainers.translating.lines import CHUNK, open_translator
 from trainers.translating.shards import translate_file
 
 ORDERS = {"forward": 1, "backward": -1}  # of a pair: source and target
+FORMAT_VERSION = 1  # of the record of a step
 SHARD_LINES = 10_000  # of which a killed command translates some again
 MIXED_EPOCHS = 10  # with back-translations, if the user does not change it
+Record = dict[str, typing.Any]  # of a step, by name, as JSON
 
 
-def run(plan: Plan, arguments: flags.Arguments) -> None:
-    """Makes the pairs of the steps that are not finished.
-
-    Args:
-        plan: The `Plan`.
-        arguments: The command line, with options of translators.
-    """
+def run(plan: Plan, options: SearchDeviceOptions) -> None:
+    """Makes the pairs of the steps that are not finished."""
     corpus = plan.corpus
     with flags.user_errors():
         check_directions(plan)
@@ -64,14 +64,14 @@ def run(plan: Plan, arguments: flags.Arguments) -> None:
     with run_errors(corpus.output):
         for step in plan.steps:
             name = step.options.name
-            records[name] = make_step(plan, step, originals, arguments)
+            records[name] = make_step(plan, step, originals, options)
         command = training_command(plan, originals.sizes, records)
         report = {"steps": records, "command": command}
         write_json(os.path.join(corpus.output, "report.json"), report)
     flags.show(*table(records), "", shlex.join(command))
 
 
-def check_directions(plan):
+def check_directions(plan: Plan) -> None:
     """Each model must translate from and into the languages of the plan."""
     for step in plan.steps:
         for direction, _, workdir in step.options.models:
@@ -86,7 +86,9 @@ def check_directions(plan):
                 )
 
 
-def make_step(plan, step, originals, arguments):
+def make_step(
+    plan: Plan, step: Step, originals: Pairs, options: SearchDeviceOptions
+) -> Record:
     """The record of a step, whose pairs are made unless they are there."""
     folder = pathlib.Path(plan.corpus.output, step.options.name)
     record, settings = folder / "record.json", settings_of(plan, step)
@@ -95,13 +97,14 @@ def make_step(plan, step, originals, arguments):
         for language in plan.corpus.languages
     ]
     if all(path.exists() for path in (record, *files)):
-        before = read_json(record)
+        with flags.user_errors():
+            before = read_checked_json(record, FORMAT_VERSION)
         if before["settings"] == settings:
             flags.show(f"{folder} is finished already")
             return before
     start = time.monotonic()
     parts = [
-        translate(plan, step, folder, model, arguments)
+        translate(plan, step, folder, model, options)
         for model in step.options.models
     ]
     record.unlink(missing_ok=True)
@@ -111,14 +114,16 @@ def make_step(plan, step, originals, arguments):
     )
     counts = write_pairs(step.options, parts, pair_filter, files)
     counts["minutes"] = round((time.monotonic() - start) / 60, 2)
-    made = {**counts, "settings": settings}
+    counts |= {"settings": settings, "format_version": FORMAT_VERSION}
+    made = with_checksum(counts)
     write_json(record, made)
     return made
 
 
-def settings_of(plan, step):
+def settings_of(plan: Plan, step: Step) -> Record:
     """The settings that determine the pairs of a step, as JSON values."""
-    files = [*step.options.text, *sum(plan.corpus.find_files().values(), [])]
+    files: list[str | os.PathLike] = list(step.options.text)
+    files += sum(plan.corpus.find_files().values(), [])
     settings = {
         **dataclasses.asdict(step.options),
         **step.decoding,
@@ -128,20 +133,25 @@ def settings_of(plan, step):
     return json.loads(json.dumps(settings))
 
 
-def translate(plan, step, folder, model, arguments):
-    """The `Part` of a model, translated unless it is there."""
+def translate(
+    plan: Plan,
+    step: Step,
+    folder: pathlib.Path,
+    model: tuple[str, int, str],
+    options: SearchDeviceOptions,
+) -> "Part":
+    """What a model of `StepOptions.models` translated, now or before."""
     direction, number, workdir = model
     order = ORDERS[direction]
     lines = folder / f"{direction}.txt"
     if number == 1:  # the other models of the direction have the same
-        files = list(step.options.text)
+        files = list(map(pathlib.Path, step.options.text))
         if step.options.kind != "back_translation":
             language = plan.corpus.languages[::order][0]
             files = plan.corpus.find_files()[language] + files
         with flags.user_errors():
             write_distinct_lines(files, lines)
-    given = {**arguments.given, **step.decoding, "workdir": workdir}
-    translator = load_translator(flags.Arguments(given))
+    translator = open_translator(options.of_workdir(workdir), step.decoding)
     shards = translate_file(
         translator,
         lines,
@@ -155,17 +165,19 @@ def translate(plan, step, folder, model, arguments):
     return Part(order, lines, paths, translator.tokenizer, translator.decoding)
 
 
-def _seed(name):
+def _seed(name: str) -> int:
     """The seed of the samples of a step."""
     return zlib.crc32(name.encode())
 
 
-def write_distinct_lines(paths, target):
+def write_distinct_lines(
+    paths: Sequence[pathlib.Path], target: pathlib.Path
+) -> None:
     """Writes each line of some files once, blank ones not at all."""
 
-    def read():
+    def read() -> Iterator[str]:
         for path in paths:
-            yield from read_lines(pathlib.Path(path))
+            yield from read_lines(path)
 
     hashes = cleaning.hash_pairs((line, "") for line in read())
     is_new = cleaning.find_new(hashes, np.empty(0, "<u8"))
@@ -188,7 +200,7 @@ class Part(typing.NamedTuple):
     tokenizer: Tokenizer | TokenizerPair
     decoding: DecodingConfig
 
-    def rows(self):
+    def rows(self) -> Iterator[tuple[tuple[str, str], float]]:
         """Yields source and target, and the score of the translation."""
         outputs = itertools.chain.from_iterable(
             path.read_bytes().decode().split("\n")[:-1]
@@ -198,9 +210,11 @@ class Part(typing.NamedTuple):
             _, _, rest = output.partition(" ||| ")  # its number
             text, _, score = rest.rpartition(" ||| ")
             pair = line, with_single_spaces(text)
-            yield pair[:: self.order], float(score)
+            yield (pair if self.order > 0 else pair[::-1]), float(score)
 
-    def chunks(self):
+    def chunks(
+        self,
+    ) -> Iterator[tuple[tuple[tuple[str, str], ...], np.ndarray, np.ndarray]]:
         """Yields pairs, their lengths, and log-probabilities per token."""
         rows = self.rows()
         sides = (self.tokenizer.source, self.tokenizer.target)[:: self.order]
@@ -218,7 +232,12 @@ class Part(typing.NamedTuple):
             yield pairs, np.array(lengths), total / tokens
 
 
-def write_pairs(options, parts, pair_filter, paths):
+def write_pairs(
+    options: StepOptions,
+    parts: Sequence[Part],
+    pair_filter: PairFilter,
+    paths: Sequence[pathlib.Path],
+) -> Record:
     """Writes the pairs that are left; the counts of a record."""
     found = [
         (
@@ -260,18 +279,16 @@ def write_pairs(options, parts, pair_filter, paths):
     }
 
 
-def training_command(plan, sizes, records):
+def training_command(
+    plan: Plan, sizes: Sequence[int], records: Mapping[str, Record]
+) -> list[str]:
     """The arguments of a command that trains on the pairs of all steps.
 
-    Distilled corpora take the place of the original ones. As many pairs of
-    back-translations as of the rest are mixed in, until the last stage.
-
-    Args:
-        plan: The `Plan`.
-        sizes: Pairs of each original corpus.
-        records: The records of the steps, by name.
+    Distilled corpora take the place of the original ones, which have `sizes`
+    pairs. As many pairs of back-translations as of the rest are mixed in, until
+    the last stage.
     """
-    corpora = {kind: {} for kind in KINDS}
+    corpora: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
     for step in plan.steps:
         prefix = os.path.join(plan.corpus.output, step.options.name)
         kept = records[step.options.name]["kept"]
@@ -300,9 +317,9 @@ def training_command(plan, sizes, records):
     return command
 
 
-def table(records):
+def table(records: Mapping[str, Record]) -> list[str]:
     """The counts of each step, as lines."""
-    lines = []
+    lines: list[str] = []
     for name, record in records.items():
         kept = record["kept"]
         tokens = [

@@ -1,7 +1,8 @@
-"""Joins shards: the work of `trainers.translate --collect`."""
+"""Joins shards: the work of `trainers.translate_corpus --collect`."""
 
 import contextlib
 import gzip
+import os
 import pathlib
 import shutil
 import typing
@@ -13,21 +14,22 @@ from trainers.translating.plan import read_plan
 
 
 def run(output: str, collect: str) -> None:
-    """Writes the translations of all shards to one file, in order.
-
-    Args:
-        output: The directory of the shards.
-        collect: The file; it is compressed if its name ends in .gz.
-
-    Raises:
-        CommandError: A shard is missing or corrupt, or the file cannot be
-            written.
-    """
+    """Writes the translations of all shards in `output` to a file, in order."""
     with flags.user_errors():
-        plan = read_plan(output)
+        plan, target = read_plan(output), pathlib.Path(collect)
+        real = pathlib.Path(os.path.realpath(target))
+        if real.is_relative_to(os.path.realpath(output)):
+            raise ValueError(
+                "collect must not be in output. Received:"
+                f" collect={collect!r}, output={output!r}"
+            )
+        flags.check_output(collect)
         paths = plan.check_shards()
-        flags.check_output(collect, [plan.path / "plan.json", *paths])
-        join(paths, pathlib.Path(collect))
+        if plan.is_input(target):
+            raise ValueError(
+                f"collect must not be the input. Received: collect={collect!r}"
+            )
+        join(paths, target)
     records = [plan.read_record(shard) for shard in plan.shards]
     flags.show(
         f"{collect}: {sum(record['lines'] for record in records):,} lines of"
@@ -37,11 +39,7 @@ def run(output: str, collect: str) -> None:
 
 
 def join(paths: list[pathlib.Path], target: pathlib.Path) -> None:
-    """Writes files, one after the other, to one that appears when complete.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Writes files, one after the other, to one that appears when complete."""
     with new_text_file(target) as file:
         for path in paths:
             with open(path, "rb") as part:

@@ -1,46 +1,42 @@
 """From a document on standard input to its translation.
 
-The work of `trainers.translate --document`.
+The work of `trainers.translate_document`.
 """
 
 import json
 import sys
+import typing
+from collections.abc import Iterable, Sequence
 
 from keras_transformer import documents
 from keras_transformer.commands import flags
 from keras_transformer.files import write_atomically
+from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.options import WorkdirOptions
-from trainers.run.progress import counted
-from trainers.translating.lines import CHUNK, load_translator
+from trainers.run.options import TranslatorChoice
+from trainers.translating.lines import CHUNK, open_translator
 
 
 def run(
-    arguments: flags.Arguments,
+    choice: TranslatorChoice,
     format: str,
     document_map: str,
     retranslate: bool,
 ) -> None:
-    """Translates standard input as one document.
-
-    Args:
-        arguments: The command line.
-        format, document_map, retranslate: As the flags.
-    """
+    """Translates standard input as one document; arguments as the flags."""
     with flags.user_errors():
         documents.check_installed()
         if document_map:
             flags.check_output(document_map)
     text = _read_text(sys.stdin.buffer)
-    translator = load_translator(arguments)
+    translator = open_translator(*choice)
     if len(translator.source_tags) > 1:
         raise flags.CommandError(
             "a document needs --target_language: the model has the languages of"
             f" {' '.join(translator.source_tags)}. Received: no target_language"
         )
-    workdir = WorkDirectory(arguments.build(WorkdirOptions).workdir)
-    data = workdir.read_config().get("data", {})
-    language = data.get("source_language") or "en"
+    workdir = WorkDirectory(choice.options.workdir)
+    language = workdir.read_languages().source_language or "en"
     try:
         document = documents.parse(
             text, format, language, translator.fits, retranslate
@@ -61,17 +57,18 @@ def run(
     with flags.output_errors(sys.stdout.buffer):
         sys.stdout.buffer.write(found.text.encode())
         sys.stdout.buffer.flush()
+    number = len(found.pairs)
     _report(
-        f"{counted(len(found.pairs), 'sentence')},"
+        f"{number:,} sentence{'s' * (number != 1)},"
         f" {sum(document.needs_alignment)} with"
         f" markup or placeholders placed by alignment ({found.repeated}"
         " translated again without their placeholders)"
     )
 
 
-def _translate(translator, sentences):
+def _translate(translator: Translator, sentences: Sequence[str]) -> list[str]:
     """Translates sentences in chunks, and says how many are done."""
-    translations = []
+    translations: list[str] = []
     for begin in range(0, len(sentences), CHUNK):
         chunk = sentences[begin : begin + CHUNK]
         translations += translator.translate(chunk)
@@ -80,11 +77,11 @@ def _translate(translator, sentences):
     return translations
 
 
-def _report(line):
-    print(f"trainers.translate: {line}", file=sys.stderr, flush=True)
+def _report(line: str) -> None:
+    print(f"trainers.translate_document: {line}", file=sys.stderr, flush=True)
 
 
-def _read_text(file):
+def _read_text(file: typing.BinaryIO) -> str:
     """The text of a binary file, its line ends as they are."""
     try:
         return file.read().decode("utf-8")
@@ -97,7 +94,7 @@ def _read_text(file):
         ) from error
 
 
-def _map_lines(pairs):
+def _map_lines(pairs: Iterable[tuple[str, str]]) -> str:
     """A JSON object for each sentence."""
     rows = [{"source": s, "translation": t} for s, t in pairs]
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -9,51 +9,23 @@ import dataclasses
 import itertools
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from absl import logging
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data.languages import choose_tags
 from keras_transformer.translation.requests import (
     Request,
     UntaggedError,
     make_requests,
 )
-from keras_transformer.translator import Translator
+from keras_transformer.translator import Translation, Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run import devices
-from trainers.run.data_config import DataConfig
-from trainers.run.options import (
-    LanguageOptions,
-    ShortlistOptions,
-    TranslatorOptions,
-)
+from trainers.run.options import TranslatorChoice, TranslatorOptions
 
 CHUNK = 4096  # lines read, sorted and translated together
-
-
-def load_translator(
-    arguments: flags.Arguments, other: str | None = None
-) -> Translator:
-    """The `Translator` of a command line with `TranslatorOptions`.
-
-    Args:
-        arguments: The command line.
-        other: A work directory to use instead of the command line's, see
-            `TranslatorOptions.in_workdir`.
-
-    Raises:
-        CommandError: The work directory or an option is wrong.
-    """
-    options = arguments.build(TranslatorOptions)
-    return open_translator(
-        options if other is None else options.in_workdir(other),
-        arguments.given_of(DecodingConfig),
-        arguments.build(LanguageOptions).target_language,
-        arguments.build(ShortlistOptions).shortlist,
-    )
 
 
 def open_translator(
@@ -62,28 +34,18 @@ def open_translator(
     target_language: str | None = None,
     shortlist: bool = False,
 ) -> Translator:
-    """A `Translator` with some search options.
-
-    Args:
-        options: The options.
-        search: Fields of `DecodingConfig` that override the work directory's.
-        target_language, shortlist: As in `LanguageOptions`, `ShortlistOptions`.
-
-    Raises:
-        CommandError: The work directory or an option is wrong.
-    """
+    """The translator of a `TranslatorChoice`, which has these values."""
     with flags.user_errors():
-        searches = devices.count_searches(options.device)
         workdir = WorkDirectory(options.workdir)
         before = workdir.read_section("decoding", DecodingConfig)
         others = {
             "jit_compile": options.jit_compile,
-            "num_threads": options.num_threads or searches,
+            "num_threads": options.num_threads
+            or devices.count_searches(options.device),
         }
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length
-        data = workdir.read_config().get("data", {})
-        tags = choose_tags(data.get("target_language", ""), target_language)
+        tags = workdir.read_languages().choose_tags(target_language)
         translator = Translator.load(
             options.workdir,
             dataclasses.replace(before, **search),
@@ -95,17 +57,6 @@ def open_translator(
     return translator.with_source_tags(tags) if tags else translator
 
 
-def read_data(arguments: flags.Arguments, workdir: WorkDirectory) -> DataConfig:
-    """The data of a work directory, of the direction of `LanguageOptions`.
-
-    Raises:
-        ValueError: There is no such data, or no such direction.
-    """
-    data = workdir.read_section("data", DataConfig)
-    language = arguments.build(LanguageOptions).target_language
-    return data if language is None else data.into(language)
-
-
 def read_lines(
     file: typing.BinaryIO,
     name: str = "standard input",
@@ -114,16 +65,8 @@ def read_lines(
 ) -> Iterator[str]:
     """Lines of a binary file as `str`, without their ends.
 
-    Bytes that are not UTF-8 become U+FFFD, with a warning.
-
-    Args:
-        file: The file.
-        name: Its name in errors.
-        first: Number of its first line.
-        warn: Called as `logging.warning`.
-
-    Raises:
-        RunError: The file cannot be read.
+    Bytes that are not UTF-8 become U+FFFD, with a warning; `name` is the file's
+    name in it, `first` the number of the first line.
     """
     lines = iter(file)
     for number in itertools.count(first):
@@ -156,16 +99,10 @@ def translate_lines(
     first: int = 1,
     warn: Callable = logging.warning,
 ) -> Iterator[str]:
-    """Yields the output lines for input lines, chunk by chunk.
+    """Yields the output of input lines, `chunk_size` translated together.
 
-    Args:
-        translator: The `Translator`.
-        lines: Iterable of `str` or of `Request`s.
-        chunk_size: Lines translated together.
-        n_best: As the flag.
-        alignments: As the flag.
-        first: Number of the first line.
-        warn: Called as `logging.warning`, for each truncation.
+    `n_best` and `alignments` are as in `OutputOptions`; `first` is the number
+    of the first line, for `warn`, which truncations call.
 
     Raises:
         RunError: The model's logits are not finite.
@@ -196,7 +133,11 @@ def translate_lines(
         done += len(chunk)
 
 
-def _alignments(translator, requests, results):
+def _alignments(
+    translator: Translator,
+    requests: Sequence[Request],
+    results: Sequence[Translation],
+) -> Iterator[str]:
     """Yields the alignment of each hypothesis of each line, as text."""
     pairs = [
         (request.text, text)
@@ -245,9 +186,6 @@ def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
     """Writes lines to a binary file, each at once.
 
     If the reader has closed the output, as `| head` does, it returns quietly.
-
-    Raises:
-        RunError: The lines cannot be written, for example to a full disk.
     """
     with flags.output_errors(file):
         for line in lines:
@@ -256,17 +194,12 @@ def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
 
 
 def run(
-    arguments: flags.Arguments,
+    choice: TranslatorChoice,
     n_best: int,
-    prefix_file: str | None,
     alignments: bool,
+    prefix_file: str | None,
 ) -> None:
-    """Translates standard input.
-
-    Args:
-        arguments: The command line.
-        n_best, prefix_file, alignments: As the flags.
-    """
+    """Translates standard input; arguments as the flags."""
     lines = read_lines(sys.stdin.buffer)
     requests: Iterable[str | Request] = lines
     with contextlib.ExitStack() as stack:
@@ -276,7 +209,7 @@ def run(
             requests = read_requests(lines, read_lines(file, prefix_file))
             if not sys.stdin.isatty():  # a terminal expects answers at once
                 requests = list(requests)
-        translator = load_translator(arguments)
+        translator = open_translator(*choice)
         check_n_best(n_best, translator.decoding)
         chunk_size = 1 if sys.stdin.isatty() else CHUNK
         outputs = translate_lines(

@@ -16,31 +16,22 @@ from apache_beam.utils.shared import Shared
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
-from trainers.run.options import TranslatorOptions
+from trainers.run.options import TranslatorChoice
 
 
 class TranslateShards(beam.DoFn):
     """From numbers of shards to the numbers of their notes.
 
-    Args:
-        arguments: The command line.
-        input, output: As the flags.
-        options: As in `translation.make_settings`.
+    `job` has the arguments of `_Process`.
     """
 
-    def __init__(self, arguments, input, output, options):
-        self._arguments = arguments
-        self._input, self._output = input, output
-        self._options = options
+    def __init__(self, *job: typing.Any):
+        self._job = job
         self._shared = Shared()
 
     def setup(self) -> None:
         # A process has several threads, each with a DoFn, and one translator.
-        self._process = self._shared.acquire(
-            lambda: _Process(
-                self._arguments, self._input, self._output, self._options
-            )
-        )
+        self._process = self._shared.acquire(lambda: _Process(*self._job))
 
     def process(self, number: int) -> Iterator[int]:
         yield self._process.translate(number)
@@ -49,16 +40,22 @@ class TranslateShards(beam.DoFn):
 class _Process:
     """The translator of a process; it translates one shard at a time."""
 
-    def __init__(self, arguments, input, output, options):
-        arguments.build(TranslatorOptions).prepare_process()
+    def __init__(
+        self,
+        choice: TranslatorChoice,
+        input: str,
+        output: str,
+        settings: dict[str, typing.Any],
+    ):
+        choice.options.prepare_process()
         self._work = load("trainers.translating.shards")
-        self._translator = self._work.load_translator(arguments)
+        self._translator = self._work.open_translator(*choice)
         self._plan = self._work.open_for(
-            self._translator, input, output, **options
+            self._translator, input, output, **settings
         )
         self._lock = threading.Lock()  # samples are drawn in order
 
-    def translate(self, number):
+    def translate(self, number: int) -> int:
         shard = self._plan.shards[number]
         with self._lock, self._work.run_errors(self._plan.path):
             # A runner repeats an element when it has lost its worker.
@@ -68,28 +65,22 @@ class _Process:
 
 
 def run(
-    arguments: flags.Arguments,
+    choice: TranslatorChoice,
     input: str,
     output: str,
     runner: str,
-    **options: typing.Any,
+    **settings: typing.Any,
 ) -> None:
     """Translates the unfinished shards of a file on a runner of Beam.
 
-    Args:
-        arguments: The command line.
-        input, output, runner: As the flags.
-        **options: As in `translation.make_settings`.
-
-    Raises:
-        CommandError, RunError: As `translation.translate_file`.
+    `settings` are as in `shards.make_settings`, the rest as the flags.
     """
     with flags.user_errors():
         beam_options = PipelineOptions(shlex.split(f"--runner={runner}"))
         pipeline = beam.Pipeline(options=beam_options)
     work = load("trainers.translating.shards")
-    translator = work.load_translator(arguments)
-    plan = work.open_for(translator, input, output, **options)
+    translator = work.open_translator(*choice)
+    plan = work.open_for(translator, input, output, **settings)
     numbers = [shard.number for shard in plan.unfinished()]
     try:
         with pipeline:
@@ -97,7 +88,7 @@ def run(
                 pipeline
                 | beam.Create(numbers)
                 | beam.Reshuffle()  # each shard may go to another worker
-                | beam.ParDo(TranslateShards(arguments, input, output, options))
+                | beam.ParDo(TranslateShards(choice, input, output, settings))
             )
     except RuntimeError as error:  # with the text of a worker's traceback
         ours = re.search(r"\b(CommandError|RunError): (.*)", str(error))

@@ -4,7 +4,7 @@
     00000/ ...          finished shards:
         translation.txt     the output lines
         notes.txt           warnings about lines, if there are any
-        record.json         counts, and checksums of translation and plan
+        record.json         counts, and what it was made from
     00000.1f3b2c7d/     a shard that a process is translating, or was when it
                         was killed: then a later process removes it
     plan.input          the lines of an input that is .gz
@@ -44,11 +44,17 @@ from collections.abc import Iterator
 
 from keras_transformer import __version__
 from keras_transformer.commands import flags
-from keras_transformer.files import new_file, read_json
+from keras_transformer.files import (
+    CHECKSUM,
+    naming,
+    new_file,
+    read_checked_json,
+    with_checksum,
+)
 from keras_transformer.locking import lock_file, without_empty_directories
 from trainers.preparing.folder import describe_differences, write_json
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # of plan and records
 # No names that other commands have in their directories.
 PLAN, INPUT, LOCK = "plan.json", "plan.input", "plan.lock"
 TRANSLATION, NOTES, RECORD = "translation.txt", "notes.txt", "record.json"
@@ -56,20 +62,12 @@ SHOWN = 10  # shards that a message lists
 
 
 class Shard(typing.NamedTuple):
-    """Some consecutive lines of the input.
+    """Some consecutive lines of the input."""
 
-    Attributes:
-        number: From 0.
-        first_line: Number of its first line in the input, from 1.
-        lines, bytes: Its size.
-        offset: Bytes before it in the source.
-        sha256: Of its bytes.
-    """
-
-    number: int
-    first_line: int
+    number: int  # from 0
+    first_line: int  # of the input, from 1
     lines: int
-    offset: int
+    offset: int  # bytes before it in the source
     bytes: int
     sha256: str
 
@@ -81,23 +79,14 @@ class Shard(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A plan that is on disk.
+    """A plan that is on disk."""
 
-    Attributes:
-        path: Its directory.
-        source: File with the lines: the input, or its copy if it is .gz.
-        input_stamp: Bytes and time of change (ns) of the input.
-        settings: All that determines the output, by name.
-        shards: The `Shard`s, in the order of the input.
-        sha256: Of `plan.json`.
-    """
-
-    path: pathlib.Path
-    source: pathlib.Path
-    input_stamp: list[int]
-    settings: dict[str, typing.Any]
-    shards: list[Shard]
-    sha256: str
+    path: pathlib.Path  # its directory
+    source: pathlib.Path  # the input, or its copy if it is .gz
+    input_stamp: list[int]  # bytes and time of change (ns) of the input
+    settings: dict[str, typing.Any]  # all that determines the output
+    shards: list[Shard]  # in the order of the input
+    checksum: str  # of all that is in plan.json
 
     @property
     def lines(self) -> int:
@@ -109,17 +98,20 @@ class Plan:
         """Lines in finished shards."""
         return self.lines - sum(shard.lines for shard in self.unfinished())
 
+    def is_input(self, path: pathlib.Path) -> bool:
+        """Whether a file is the input, or equal to it, and not empty."""
+        size = self.input_stamp[0]
+        if not size or not path.is_file() or path.stat().st_size != size:
+            return False
+        return _sha256(path) == self.settings["input_sha256"]
+
     def unfinished(self) -> list[Shard]:
         """The shards that are not finished yet."""
         names = set(os.listdir(self.path))
         return [shard for shard in self.shards if shard.name not in names]
 
     def read(self, shard: Shard) -> bytes:
-        """The lines of a shard, without reading what is before them.
-
-        Raises:
-            CommandError: They are not what they were when the plan was made.
-        """
+        """The lines of a shard, as they were when the plan was made."""
         with flags.user_errors(), open(self.source, "rb") as file:
             file.seek(shard.offset)
             data = file.read(shard.bytes)
@@ -179,13 +171,26 @@ class Plan:
     def read_record(self, shard: Shard) -> dict[str, typing.Any]:
         """The record of a finished shard: counts and checksums."""
         with flags.user_errors():
-            return read_json(self.path / shard.name / RECORD)
+            return self._read_record(shard)
+
+    def _read_record(self, shard):
+        path = self.path / shard.name / RECORD
+        return read_checked_json(path, FORMAT_VERSION)
+
+    def write_record(
+        self, shard: Shard, directory: pathlib.Path, **values: typing.Any
+    ) -> None:
+        """Writes the record of a shard: counts, and what it was made from."""
+        values |= {
+            "format_version": FORMAT_VERSION,
+            "plan_checksum": self.checksum,
+            "shard": shard.number,
+            "source_sha256": shard.sha256,
+        }
+        write_json(directory / RECORD, with_checksum(values))
 
     def check_shards(self) -> list[pathlib.Path]:
-        """The translations of all shards, compared with their records.
-
-        Returns:
-            Their files, in the order of the input.
+        """The files of all shards in order, compared with their records.
 
         Raises:
             ValueError: Shards are missing or corrupt; the message names them.
@@ -211,13 +216,17 @@ class Plan:
     def _find_problem(self, shard):
         """Why a finished shard is corrupt, or None."""
         try:
-            record = self.read_record(shard)
+            record = self._read_record(shard)
             found = _sha256(self.path / shard.name / TRANSLATION)
-        except (OSError, flags.CommandError) as error:
+        except (FileNotFoundError, NotADirectoryError, ValueError) as error:
             return " ".join(str(error).split())
-        if record.get("plan_sha256") != self.sha256:
+        if record["plan_checksum"] != self.checksum:
             return "made by another plan"
-        if record.get("sha256") != found:
+        if record["shard"] != shard.number:
+            return f"it is shard {record['shard']:05}"
+        if record["source_sha256"] != shard.sha256:
+            return "made from other lines"
+        if record["sha256"] != found:
             return f"checksum mismatch in {TRANSLATION}"
         if not self.settings["n_best"] and record["lines"] != shard.lines:
             return f"{record['lines']} lines instead of {shard.lines}"
@@ -231,13 +240,8 @@ def open_plan(
 ) -> Plan:
     """The plan of a directory, which is made if there is none.
 
-    A .gz has no random access: it is decompressed once, to a copy.
-
-    Args:
-        directory: The directory; it need not exist.
-        input: A text file, or one that ends in .gz.
-        settings: All that determines the output, with `shard_lines`; the input
-            and the version of the package are added.
+    A .gz has no random access: it is decompressed once, to a copy. The input
+    and the version of the package are added to the settings.
 
     Raises:
         ValueError: The input is no regular file or a corrupt .gz; the directory
@@ -276,25 +280,19 @@ def read_plan(directory: str | os.PathLike) -> Plan:
     """
     path = pathlib.Path(directory)
     try:
-        values = read_json(path / PLAN)
-        content = (path / PLAN).read_bytes()
+        values = read_checked_json(path / PLAN, FORMAT_VERSION)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
-            "expected a directory that trainers.translate --input made, with a"
+            "expected a directory that trainers.translate_corpus made, with a"
             f" {PLAN}. Received: output={str(path)!r}"
         ) from None
-    if values.get("format_version") != FORMAT_VERSION:
-        raise ValueError(
-            f"{path / PLAN}: expected format_version {FORMAT_VERSION}."
-            f" Received: format_version={values.get('format_version')!r}"
-        )
     return Plan(
         path,
         path / INPUT,
         values["input_stamp"],
         values["settings"],
         [Shard(**shard) for shard in values["shards"]],
-        hashlib.sha256(content).hexdigest(),
+        values[CHECKSUM],
     )
 
 
@@ -325,16 +323,14 @@ def _make_plan(path, input, settings):
             )
             shards.append(shard)
             first_line, offset = first_line + lines, offset + len(data)
-    write_json(
-        path / PLAN,
-        {
-            "format_version": FORMAT_VERSION,
-            "lines": first_line - 1,
-            "input_stamp": stamp,
-            "settings": settings | identity,
-            "shards": [shard._asdict() for shard in shards],
-        },
-    )
+    plan = {
+        "format_version": FORMAT_VERSION,
+        "lines": first_line - 1,
+        "input_stamp": stamp,
+        "settings": settings | identity,
+        "shards": [shard._asdict() for shard in shards],
+    }
+    write_json(path / PLAN, with_checksum(plan))
 
 
 def _decompress(path, target):
@@ -353,7 +349,7 @@ def _stamp(path):
 
 
 def _sha256(path):
-    with open(path, "rb") as file:
+    with naming(path), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

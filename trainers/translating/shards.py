@@ -1,4 +1,4 @@
-"""Translates the shards of a plan: the work of `trainers.translate --input`.
+"""Translates the shards of a plan: the work of `trainers.translate_corpus`.
 
 Other code calls `translate_file`.
 """
@@ -20,17 +20,17 @@ from keras_transformer.checkpoints import ENDING
 from keras_transformer.commands import flags
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import TOKENIZER_SUMS
-from trainers.preparing.folder import run_errors, write_json
+from trainers.preparing.folder import run_errors
+from trainers.run.options import TranslatorChoice
 from trainers.translating.lines import (
     CHUNK,
     check_n_best,
-    load_translator,
+    open_translator,
     read_lines,
     translate_lines,
 )
 from trainers.translating.plan import (
     NOTES,
-    RECORD,
     TRANSLATION,
     Plan,
     Shard,
@@ -42,19 +42,13 @@ METER = "{n:,} of {total:,} lines, {rate_fmt}, {remaining} left"
 
 
 def run(
-    arguments: flags.Arguments,
+    choice: TranslatorChoice,
     input: str,
     output: str,
     **options: typing.Any,
 ) -> None:
-    """Translates a file, together with other processes on the same plan.
-
-    Args:
-        arguments: The command line.
-        input, output: As the flags.
-        **options: As in `translate_file`.
-    """
-    plan = translate_file(load_translator(arguments), input, output, **options)
+    """Translates a file, together with other processes on the same plan."""
+    plan = translate_file(open_translator(*choice), input, output, **options)
     tell_state(plan)
 
 
@@ -113,7 +107,7 @@ def make_settings(
     Args:
         translator: A `Translator` of a work directory.
         shard_lines: Lines of a shard.
-        n_best, alignments: As the flags of `trainers.translate`.
+        n_best, alignments: As in `OutputOptions`.
         seed: Seed of samples; each shard has its own, made from this one.
     """
     check_n_best(n_best, translator.decoding)
@@ -203,15 +197,7 @@ def translate_shard(
 ) -> None:
     """Translates one shard, whoever else may work on it.
 
-    Args:
-        plan: The `Plan`.
-        shard: One of its shards.
-        translator: A `Translator` with the settings of the plan.
-        report: Called with the number of translated lines of the shard.
-
-    Raises:
-        CommandError, RunError: As `translate_file`.
-        OSError: The disk is full.
+    `report` is called with the number of its lines that are translated.
     """
     notes: list[str] = []
 
@@ -235,10 +221,9 @@ def translate_shard(
     )
     with plan.publish(shard) as directory:
         record = _write(outputs, directory / TRANSLATION)
-        record |= {"notes": len(notes), "plan_sha256": plan.sha256}
         if notes:
             _write(notes, directory / NOTES)
-        write_json(directory / RECORD, record)
+        plan.write_record(shard, directory, **record, notes=len(notes))
 
 
 def _reported(lines: Iterable[str], report) -> Iterator[str]:

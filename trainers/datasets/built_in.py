@@ -35,10 +35,6 @@ class BuiltIn:
     def read(self, split: str, size: int) -> list[str]:
         """The first examples of a split, each a line without its end.
 
-        Args:
-            split: "train", "valid" or "test".
-            size: Number of examples.
-
         Raises:
             ValueError: The split is unknown, or does not have so many.
         """

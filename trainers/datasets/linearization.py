@@ -13,7 +13,7 @@ it is scored, and a tree made from it can be written for EVALB.
 import re
 from collections.abc import Sequence
 
-from trainers.parsing.trees import Leaf, Node, TreeBuilder, walk
+from trainers.datasets.constituency import Leaf, Node, TreeBuilder, walk
 
 WORD = "XX"
 # The tags of words that EVALB leaves out, in its COLLINS.prm.
@@ -50,14 +50,7 @@ def repair(sequence: str, words: Sequence[str]) -> Node:
     - words beyond the last leaf belong to the constituent that is open at the
       end, or else to the last one below the root.
 
-    Args:
-        sequence: Tokens, separated by spaces: a model's output.
-        words: The words of the sentence.
-
-    Returns:
-        A tree.
-
-    >>> from trainers.parsing.trees import write_tree
+    >>> from trainers.datasets.constituency import write_tree
     >>> write_tree(repair("(S (NP XX )VP XX", ["Anna", "slept", "well"]))
     '(TOP (S (NP (XX Anna) (XX slept) (XX well))))'
     """

@@ -147,12 +147,7 @@ def parse_trees(lines: Iterable[str], path: str) -> Iterator[Node]:
     bracket may have no label; whichever of `ROOT_LABELS` it has, and also if it
     has another, the tree's root is `TOP`. Nothing else is changed: see `strip`.
 
-    Args:
-        lines: The lines.
-        path: Where they are from, for errors.
-
-    Yields:
-        Each tree.
+    `path` is where they are from, for errors.
 
     Raises:
         ValueError: The lines are no such trees: with the line's number.
@@ -219,11 +214,7 @@ def strip(tree: Node) -> Node:
     Traces vanish with the constituents that have nothing else, and labels lose
     their functions: NP-SBJ and NP=2 become NP.
 
-    Args:
-        tree: A tree of `read_trees`.
-
-    Returns:
-        The tree; without children if it had nothing but traces.
+    A tree of nothing but traces has no children left.
     """
 
     def without_trace(leaf: Leaf) -> Leaf | None:

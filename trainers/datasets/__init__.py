@@ -1,0 +1,87 @@
+"""The kinds of data sets: one file each, with one class.
+
+`DATASETS` is the table of the kinds. A new kind is one file with a subclass of
+`Dataset`, and one row; no other file names it.
+
+    dataset        `Dataset`, what a kind can do; `CorpusConfig`, the options
+    files          line-aligned text files
+    prepared       the output of trainers.prepare
+    tfds           TensorFlow Datasets
+    phrasebook     built-in pairs of English and German
+    imported       what the model of another system was trained on: unknown
+    trees          trees and their sentences, for parsers
+    built_in       the files of the package
+    constituency   trees, and the files of the Penn Treebank
+    linearization  trees as sequences of tokens; repair
+"""
+
+import typing
+
+
+class Kind(typing.NamedTuple):
+    """What options need to know of a kind before its class is loaded.
+
+    Attributes:
+        path: The class below this package.
+        help: A few words for `--dataset`; empty if it is no value of the
+            option.
+        train_files: What `--train_files` are; empty if it reads no such files.
+            The pairs of files of text have `sizes`, one for each file: they can
+            be mixed, and have word links.
+        holds_ids: Whether its training pairs are ids of a given vocabulary.
+        has_directions: Whether it may have several target languages.
+    """
+
+    path: str
+    help: str = ""
+    train_files: str = ""
+    holds_ids: bool = False
+    has_directions: bool = False
+
+
+DATASETS = {
+    "phrasebook": Kind("phrasebook.Phrasebook", help="built in"),
+    "files": Kind(
+        "files.Files",
+        help="parallel text files",
+        train_files="PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several,"
+        " separated by commas",
+        has_directions=True,
+    ),
+    "prepared": Kind(
+        "prepared.Prepared",
+        help="the output of trainers.prepare",
+        train_files="the directory",
+        holds_ids=True,
+    ),
+    "tfds:NAME": Kind(
+        "tfds.Tfds",
+        help="TensorFlow Datasets, such as tfds:wmt14_translate/de-en",
+    ),
+    "imported": Kind("imported.ImportedData"),
+    "trees": Kind("trees.Trees"),
+}
+OPTIONS = {name: kind for name, kind in DATASETS.items() if kind.help}
+OF_FILES = tuple(name for name, kind in DATASETS.items() if kind.train_files)
+OF_IDS = tuple(name for name, kind in DATASETS.items() if kind.holds_ids)
+OF_TEXT_FILES = tuple(name for name in OF_FILES if name not in OF_IDS)
+
+
+def find_kind(dataset: str) -> Kind:
+    """The kind of a value of `--dataset`.
+
+    Raises:
+        ValueError: There is none.
+
+    >>> find_kind("tfds:wmt14_translate/de-en").path
+    'tfds.Tfds'
+    """
+    kind, _, name = dataset.partition(":")
+    found = DATASETS.get(f"{kind}:NAME" if name else dataset)
+    if found is None:
+        *others, last = OPTIONS
+        raise ValueError(
+            f"dataset must be {', '.join(others)} or {last}."
+            f" Received: dataset={dataset!r}"
+        )
+    return found

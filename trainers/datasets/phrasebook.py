@@ -1,0 +1,56 @@
+"""The phrasebook: English-German sentence pairs that come with the package.
+
+A model that is trained on it translates sentences of its words and
+constructions, which `overview` lists.
+"""
+
+from keras_transformer.data.pairs import Pairs
+from trainers.datasets.built_in import FOLDER, HELD_OUT, PHRASEBOOK, BuiltIn
+from trainers.datasets.dataset import CorpusConfig, Dataset
+
+
+class Phrasebook(Dataset[CorpusConfig]):
+    """The phrasebook, in either direction."""
+
+    def read(self, data: CorpusConfig, split: str) -> Pairs:
+        languages = data.source_language, data.target_language
+        if set(languages) != {"en", "de"}:
+            raise ValueError(
+                "dataset=phrasebook is English and German. Received:"
+                f" source_language={languages[0]!r},"
+                f" target_language={languages[1]!r}"
+            )
+        num_pairs = data.phrasebook_pairs if split == "train" else HELD_OUT
+        pairs = read_split(split, num_pairs)
+        if data.source_language == "de":
+            pairs = [(german, english) for english, german in pairs]
+        return Pairs.of(pairs)
+
+    def built_in(self, data: CorpusConfig) -> BuiltIn:
+        return PHRASEBOOK
+
+    def limits(self) -> list[str]:
+        return [
+            *overview()[:2],
+            "To see all words and constructions: python -m trainers.phrasebook",
+        ]
+
+
+def read_split(name: str, num_pairs: int) -> list[tuple[str, str]]:
+    """The first pairs of a split, English and German, each sentence once.
+
+    "train" has 60,000, "valid" and "test" have 1,000.
+
+    >>> read_split("train", 6)[-1]
+    ('The neighbors see them.', 'Die Nachbarn sehen sie.')
+    """
+    pairs = []
+    for line in PHRASEBOOK.read(name, num_pairs):
+        english, german = line.split("\t")
+        pairs.append((english, german))
+    return pairs
+
+
+def overview() -> list[str]:
+    """The words and the constructions; the first two lines sum them up."""
+    return (FOLDER / "phrasebook.txt").read_text("utf-8").splitlines()

@@ -1,0 +1,22 @@
+"""Data sets of TensorFlow Datasets: `tfds:NAME`."""
+
+from keras_transformer.data.pairs import MissingSplitError, Pairs, read_tfds
+from trainers.datasets.dataset import CorpusConfig, Dataset
+
+
+class Tfds(Dataset[CorpusConfig]):
+    """A translation data set; only its training split must be there."""
+
+    def read(self, data: CorpusConfig, split: str) -> Pairs:
+        try:
+            return read_tfds(
+                data.dataset.removeprefix("tfds:"),
+                {"valid": "validation"}.get(split, split),
+                data.source_language,
+                data.target_language,
+                data_dir=data.data_dir or None,
+            )
+        except MissingSplitError:
+            if split == "train":
+                raise
+            return Pairs.of([])

@@ -1,0 +1,144 @@
+"""Trees and their sentences, the data of parsers.
+
+A pair is a sentence, its words separated by spaces, and its linear tree.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Iterator
+
+from absl import logging
+
+from keras_transformer.data.pairs import Pairs
+from keras_transformer.fields import GIVEN, Fields, hp
+from trainers.datasets.built_in import HELD_OUT, TREEBANK, BuiltIn
+from trainers.datasets.constituency import (
+    Node,
+    leaves,
+    parse_trees,
+    read_trees,
+    strip,
+)
+from trainers.datasets.dataset import Dataset
+from trainers.datasets.linearization import linearize
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeFiles(Fields, changeable=True):
+    """The trees."""
+
+    train_trees: tuple[str, ...] = hp(
+        (),
+        "Files of trees in the format of the Penn Treebank, or their .gz,"
+        " separated by commas. Default: the built-in treebank, also for"
+        " validation and test.",
+    )
+    valid_trees: tuple[str, ...] = hp(
+        (),
+        "Files of validation trees. Default: no validation.",
+        needs={"train_trees": GIVEN},
+    )
+    test_trees: tuple[str, ...] = hp(
+        (),
+        "Files of test trees, parsed when training ends.",
+        needs={"train_trees": GIVEN},
+    )
+    treebank_trees: int = hp(
+        20000,
+        "Training trees of the built-in treebank to read, at most"
+        f" {TREEBANK.train_size:,}.",
+        low=1,
+    )
+
+    dataset = "trees"
+
+    def files_of(self, split: str) -> tuple[str, ...]:
+        """The files of a split, as the options name them."""
+        return getattr(self, f"{split}_trees")
+
+
+class Trees(Dataset[TreeFiles]):
+    """Trees of files, or of the built-in treebank."""
+
+    def check(self, data: TreeFiles) -> None:
+        if not isinstance(data, TreeFiles):
+            raise ValueError(
+                "dataset=trees is read by trainers.parse, and has no languages."
+                " Received: dataset='trees'"
+            )
+
+    def read(self, data: TreeFiles, split: str) -> Pairs:
+        if not data.train_trees:
+            return Pairs.of(list(map(make_pair, read_split_trees(data, split))))
+        files = data.files_of(split)
+        num_trees = sum(1 for _ in read_split_trees(data, split))
+        if files and not num_trees:
+            raise ValueError(
+                f"{split}_trees must have trees. Received: no tree in"
+                f" {', '.join(files)}"
+            )
+        # Read anew each time: the paper's semi-supervised training has 17
+        # million.
+        return Pairs(
+            lambda: map(make_pair, read_split_trees(data, split)), num_trees
+        )
+
+    def built_in(self, data: TreeFiles) -> BuiltIn | None:
+        return None if data.train_trees else TREEBANK
+
+    def find_files(self, data: TreeFiles, split: str) -> list[pathlib.Path]:
+        return [pathlib.Path(path) for path in data.files_of(split)]
+
+    def symbols(self, data: TreeFiles, pairs: Pairs) -> tuple[str, ...]:
+        return tuple(
+            sorted({token for _, tree in pairs for token in tree.split()})
+        )
+
+
+def read_split_trees(data: TreeFiles, split: str) -> Iterator[Node]:
+    """The trees of a split; none if there are no files."""
+    if not data.train_trees:
+        number = data.treebank_trees if split == "train" else HELD_OUT
+        return read_treebank(split, number)
+    return read_tree_files(data.files_of(split))
+
+
+def read_treebank(name: str, num_trees: int) -> Iterator[Node]:
+    """The first trees of a split of the built-in treebank.
+
+    >>> (tree,) = read_treebank("test", 1)
+    """
+    return parse_trees(TREEBANK.read(name, num_trees), TREEBANK.file)
+
+
+def make_pair(tree: Node) -> tuple[str, str]:
+    """A sentence and its linear tree.
+
+    >>> from trainers.datasets.constituency import TOP, Leaf
+    >>> make_pair(Node(TOP, (Node("INTJ", (Leaf("UH", "yes"),)),)))
+    ('yes', '(INTJ XX )INTJ')
+    """
+    return " ".join(leaf.word for leaf in leaves(tree)), linearize(tree)
+
+
+def read_tree_files(paths: Iterable[str]) -> Iterator[Node]:
+    """The trees of files, stripped: see `constituency.strip`.
+
+    Trees of nothing but traces are skipped, with a warning.
+
+    Raises:
+        ValueError: A file is not UTF-8, or no such trees.
+        OSError: It cannot be read.
+    """
+    for path in paths:
+        num_empty = 0
+        for tree in read_trees(path):
+            stripped = strip(tree)
+            if stripped.children:
+                yield stripped
+            else:
+                num_empty += 1
+        if num_empty:
+            logging.warning(
+                "%s: %d trees have no words and are skipped", path, num_empty
+            )

@@ -1,0 +1,1 @@
+"""The work of `trainers.import_model`."""

@@ -1,0 +1,135 @@
+"""The work of `trainers.import_model`: a model becomes a work directory."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import uuid
+from collections.abc import Iterator
+
+from keras_transformer.checkpoints import named_weights
+from keras_transformer.commands import flags
+from keras_transformer.hub import find_model
+from keras_transformer.importers import read_model
+from keras_transformer.importers.imported import Imported, describe_tables
+from keras_transformer.importers.pretrained import make_model
+from keras_transformer.workdir import WorkDirectory
+from trainers.datasets.imported import IMPORTED
+from trainers.run.checkpoints import write
+from trainers.run.config import TrainingConfig
+from trainers.run.data_config import DataConfig
+
+STEP = 0  # of the checkpoint: it was trained elsewhere
+
+
+def run(
+    source: str,
+    workdir: str,
+    format: str | None,
+    source_language: str | None,
+    target_language: str | None,
+) -> None:
+    """Imports a model, and shows what it is; arguments as the options.
+
+    Raises:
+        CommandError: The source is no model that can be imported, or the work
+            directory exists, or a file cannot be read or written.
+    """
+    with flags.user_errors():
+        check_new(workdir)
+        format_name, model = read_model(find_model(source), format)
+        model = with_languages(model, source_language, target_language)
+        write_workdir(model, workdir)
+    config = model.config
+    size = sum(array.size for array in model.weights.values())
+    flags.show(
+        f"{workdir}: {size:,} parameters, {config.num_layers} +"
+        f" {config.decoder_depth} layers, vocabulary {config.vocab_size:,},"
+        f" from {source} ({format_name})",
+        *describe_tables(model.tokenizer),
+        *model.notes,
+    )
+
+
+def with_languages(
+    model: Imported, source_language: str | None, target_language: str | None
+) -> Imported:
+    """A model with the given languages, else those of its files."""
+    if source_language is not None:
+        model = model._replace(source_language=source_language)
+    if target_language is not None:
+        model = model._replace(target_language=target_language)
+    given = source_language is not None or target_language is not None
+    language = model.source_language
+    if given or not language or language != model.target_language:
+        return model
+    # Files of test data, PREFIX.gem and PREFIX.gem, would be the same.
+    note = (
+        f"both languages are {language}: here they are named source and target,"
+        " unless --source_language and --target_language say otherwise"
+    )
+    notes = [*model.notes, note]
+    return model._replace(source_language="", target_language="", notes=notes)
+
+
+def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
+    """Makes the work directory of an imported model, whole or not at all.
+
+    Raises:
+        ValueError: The weights do not fit the model that `config` makes,
+            or the path is in use.
+        OSError: It cannot be written.
+    """
+    with new_directory(path) as directory:
+        workdir = WorkDirectory(directory)
+        workdir.save_tokenizer(imported.tokenizer)
+        data = DataConfig(
+            dataset=IMPORTED,
+            source_language=imported.source_language or "source",
+            target_language=imported.target_language or "target",
+            max_length=imported.max_length,
+            share_vocabulary=imported.config.source_vocab_size is None,
+        )
+        workdir.write_config(
+            model=imported.config,
+            decoding=imported.decoding,
+            data=data,
+            training=TrainingConfig(),
+        )
+        weights = named_weights(make_model(imported))
+        write(workdir.averaged, {"weights": weights}, STEP, keep=1)
+
+
+@contextlib.contextmanager
+def new_directory(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """A directory to fill, which gets its name when the body ends.
+
+    If the body fails, nothing is left of it.
+
+    Raises:
+        ValueError: There is something at the path.
+    """
+    path = check_new(path)
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        os.rename(unfinished, path)
+    except BaseException:
+        shutil.rmtree(unfinished)
+        raise
+
+
+def check_new(path: str | os.PathLike) -> pathlib.Path:
+    """The absolute path of a directory that is yet to be made.
+
+    Raises:
+        ValueError: There is something at the path.
+    """
+    path = pathlib.Path(path).absolute()
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise ValueError(
+            "expected a directory that does not exist yet."
+            f" Received: workdir={str(path)!r}"
+        )
+    return path

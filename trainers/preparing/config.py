@@ -1,0 +1,61 @@
+"""The options of `trainers.prepare`; `rules` has those of cleaning."""
+
+import dataclasses
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.fields import Fields, hp, required, same_field
+from trainers.datasets import OF_IDS
+from trainers.datasets.dataset import CorpusConfig
+from trainers.run.data_config import DataConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusOptions(CorpusConfig):
+    """The sentence pairs and their vocabulary, as in trainers.wmt."""
+
+    tokenizer: str = same_field(DataConfig, "tokenizer")
+    vocab_size: int = same_field(TransformerConfig, "vocab_size")
+    vocabulary_pairs: int = hp(
+        500_000,
+        "Maximum number of pairs, spread over the corpus, to train a vocabulary"
+        " on.",
+        low=1,
+    )
+
+    def __post_init__(self) -> None:
+        # First: a tokenizer with dataset=prepared would be refused, too.
+        if self.dataset in OF_IDS:
+            raise ValueError(
+                "dataset must be text, which can be prepared. Received:"
+                f" dataset={self.dataset!r}"
+            )
+        super().__post_init__()
+        if self.tags:
+            raise ValueError(
+                "target_language must be one language: a prepared corpus has"
+                " no tags. Received:"
+                f" target_language={self.target_language!r}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputOptions(Fields):
+    """The output."""
+
+    output: str = required(
+        "DIR", "Directory to write, new or from an earlier run."
+    )
+    overwrite: bool = hp(
+        False, "Start over, even if the directory was prepared differently."
+    )
+    shard_pairs: int = hp(
+        500_000,
+        "Pairs read for one shard. They are all in memory, and are read again"
+        " if the command is killed.",
+        low=1,
+    )
+    workers: int | None = hp(
+        None,
+        "Processes that clean and tokenize. Default: one per core.",
+        low=1,
+    )

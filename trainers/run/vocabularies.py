@@ -1,0 +1,200 @@
+"""The vocabulary of a run: found in its work directory, given, or trained."""
+
+import typing
+from collections.abc import Callable
+
+from keras_transformer.data.pairs import Pairs
+from keras_transformer.tokenization import (
+    PAIR_FILES,
+    SHARED_FILE,
+    Tokenizer,
+    TokenizerPair,
+)
+from keras_transformer.workdir import WorkDirectory
+from trainers.datasets.dataset import find_dataset
+from trainers.run.config import Configuration
+
+
+class Vocabulary(typing.NamedTuple):
+    """A vocabulary as a `Configuration` describes it.
+
+    Attributes:
+        file: Its file in a work directory.
+        name: Its name in log lines.
+        field: The field of its size.
+        size: Its tokens.
+        given: Path of the model to use; empty to train one.
+        sides: The sides of a pair that it is of.
+        symbols: Words that must be one token each.
+    """
+
+    file: str
+    name: str
+    field: str
+    size: int
+    given: str
+    sides: slice
+    symbols: tuple[str, ...]
+
+    def open(
+        self,
+        workdir: WorkDirectory,
+        used: Tokenizer | None,
+        pairs: Pairs,
+        log: Callable[[str], None],
+    ) -> Tokenizer:
+        """The one that the work directory uses; else the given; else a new one.
+
+        Raises:
+            ValueError: It is not as described.
+        """
+        path, tokenizer = self.given, None
+        if path:
+            tokenizer = Tokenizer.load(path)
+        if used is not None:
+            path = str(workdir.path / self.file)
+            if tokenizer and tokenizer.model_bytes != used.model_bytes:
+                raise ValueError(f"{self.given} differs from {path}")
+            tokenizer = used
+        if tokenizer is None:
+            log(f"training a {self.name} of {self.size:,} subwords")
+            lines = (
+                line for pair in pairs for line in pair[self.sides] if line
+            )
+            return Tokenizer.train(lines, self.size, symbols=self.symbols)
+        if tokenizer.vocab_size != self.size:
+            raise ValueError(
+                f"{self.field} must be {tokenizer.vocab_size}, the size of"
+                f" {path}. Received: {self.field}={self.size}"
+            )
+        check_symbols(tokenizer, self.symbols, path)
+        return tokenizer
+
+
+def check_symbols(
+    tokenizer: Tokenizer, symbols: tuple[str, ...], path: str
+) -> None:
+    """Raises ValueError if a symbol is no token of a vocabulary."""
+    if absent := tokenizer.find_missing(symbols):
+        raise ValueError(
+            f"{path} must have a token for each symbol of vocabulary_symbols,"
+            " for the tag of each target language if there are several, and for"
+            " each bracket of training trees. Received: none for"
+            f" {' '.join(absent)}"
+        )
+
+
+def describe_vocabularies(
+    configuration: Configuration,
+    source_symbols: tuple[str, ...],
+    target_symbols: tuple[str, ...],
+) -> list[Vocabulary]:
+    """The vocabulary of both languages, or those of source and target."""
+    data, model = configuration.data, configuration.model
+    given = data.given_tokenizers
+    if data.share_vocabulary:
+        return [
+            Vocabulary(
+                SHARED_FILE,
+                "vocabulary",
+                "vocab_size",
+                model.vocab_size,
+                given["vocab_size"],
+                slice(0, 2),
+                source_symbols + target_symbols,
+            )
+        ]
+    source_file, target_file = PAIR_FILES
+    return [
+        Vocabulary(
+            source_file,
+            "source vocabulary",
+            "source_vocab_size",
+            model.num_source_tokens,
+            given["source_vocab_size"],
+            slice(0, 1),
+            source_symbols,
+        ),
+        Vocabulary(
+            target_file,
+            "target vocabulary",
+            "vocab_size",
+            model.vocab_size,
+            given["vocab_size"],
+            slice(1, 2),
+            target_symbols,
+        ),
+    ]
+
+
+def open_tokenizer(
+    workdir: WorkDirectory,
+    configuration: Configuration,
+    pairs: Pairs,
+    log: Callable[[str], None],
+) -> Tokenizer | TokenizerPair:
+    """The work directory's vocabulary; else the one given; else a new one.
+
+    With `init_from` it is that of the weights.
+
+    Raises:
+        ValueError: Its size is not the model's, or the one given is not the
+            work directory's, or it has no token for a symbol.
+    """
+    data, path = configuration.data, configuration.training.init_from
+    # A tag may be among vocabulary_symbols, too.
+    source_symbols = tuple(
+        dict.fromkeys((*data.vocabulary_symbols, *data.tags.values()))
+    )
+    target_symbols = find_dataset(data.dataset).symbols(data, pairs)
+    if path:
+        tokenizer = _inherited_tokenizer(workdir, configuration)
+        check_symbols(tokenizer.source, source_symbols, path)
+        check_symbols(tokenizer.target, target_symbols, path)
+        return tokenizer
+    vocabularies = describe_vocabularies(
+        configuration, source_symbols, target_symbols
+    )
+    missing = [
+        workdir.path / v.file
+        for v in vocabularies
+        if not (workdir.path / v.file).exists()
+    ]
+    if missing and workdir.config_path.exists():
+        raise ValueError(f"the vocabulary is missing: no {missing[0]}")
+    used = {} if missing else workdir.load_tokenizer().files
+    opened = [
+        v.open(workdir, used.get(v.file), pairs, log) for v in vocabularies
+    ]
+    return opened[0] if len(opened) == 1 else TokenizerPair(*opened)
+
+
+def _inherited_tokenizer(workdir, configuration):
+    """The vocabulary of the work directory that a run begins with.
+
+    A run that has begun has a copy of it.
+    """
+    path = configuration.training.init_from
+    begun = bool(workdir.latest.prefixes())
+    tokenizer = (workdir if begun else WorkDirectory(path)).load_tokenizer()
+    contents = {f: t.model_bytes for f, t in tokenizer.files.items()}
+    if not begun and workdir.config_path.exists():
+        ours = workdir.load_tokenizer().files
+        if {f: t.model_bytes for f, t in ours.items()} != contents:
+            raise ValueError(
+                f"{workdir.path} has another vocabulary than init_from: remove"
+                " it, or choose another workdir"
+            )
+    given = configuration.data.given_tokenizers
+    for field, given_path in given.items():
+        is_source = field == "source_vocab_size"
+        of_side = tokenizer.source if is_source else tokenizer.target
+        if given_path and (
+            len(given) != len(contents)
+            or Tokenizer.load(given_path).model_bytes != of_side.model_bytes
+        ):
+            raise ValueError(
+                f"{given_path} is not the vocabulary of init_from={path}, with"
+                " which the weights were trained"
+            )
+    return tokenizer

@@ -1,0 +1,36 @@
+"""Options of the commands that score."""
+
+import dataclasses
+
+from keras_transformer.fields import GIVEN, Fields, hp
+from trainers.run.config import BLEU_TOKENIZERS
+
+
+@dataclasses.dataclass(frozen=True)
+class TestOptions(Fields):
+    """The sentence pairs."""
+
+    test_files: tuple[str, ...] = hp(
+        (),
+        "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several, separated by"
+        " commas. Default, without test_set: the test pairs of the data set"
+        " that the model was trained on.",
+        excludes={"test_set": GIVEN},
+    )
+    test_set: str = hp(
+        "",
+        "A test set by sacreBLEU's name, such as wmt14/full, which sacreBLEU"
+        " downloads at its first use.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class MetricOptions(Fields):
+    """The score."""
+
+    bleu_tokenizer: str | None = hp(
+        None,
+        "sacreBLEU's tokenizer; auto: by the target language as sacreBLEU does"
+        " (zh, ja-mecab, ko-mecab, else 13a). Default: as in the training.",
+        choices=BLEU_TOKENIZERS,
+    )

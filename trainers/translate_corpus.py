@@ -1,0 +1,136 @@
+"""Translates a file in shards, and joins them.
+
+    python -m trainers.translate_corpus --workdir=DIR --input=mono.de.gz \
+        --output=DIR
+    python -m trainers.translate_corpus --output=DIR --collect=mono.en.gz
+
+If the first command is stopped or killed, rerun it to resume; start it several
+times, also on other machines that share --output, to go faster. --collect
+checks the shards and joins them.
+"""
+
+import dataclasses
+import importlib.util
+import typing
+from collections.abc import Mapping
+
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import end_on_interrupt, load
+from keras_transformer.config import DecodingConfig
+from keras_transformer.fields import GIVEN, Fields, hp, names_of, required
+from trainers.run.options import (
+    LanguageOptions,
+    OutputOptions,
+    ShortlistOptions,
+    TranslatorChoice,
+    TranslatorOptions,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(Fields):
+    """The file and its shards."""
+
+    input: str = hp("", "File to translate: text or .gz.")
+    output: str = required(
+        "DIR", "Directory of the shards: new, or to continue or collect."
+    )
+    shard_lines: int = hp(
+        100_000,
+        "Lines of a shard, which are lost if the command is killed. Its text is"
+        " in memory.",
+        low=1,
+        high=10**9,
+        needs={"input": GIVEN},
+    )
+    seed: int = hp(
+        0,
+        "With sampling: seed; the samples depend on it and on the shard.",
+        low=0,
+        high=2**32 - 1,
+        needs={"input": GIVEN},
+    )
+    runner: str = hp(
+        "",
+        "Translate the shards as a pipeline of Apache Beam (extra beam) on this"
+        " runner, options included: 'FlinkRunner --flink_master=HOST:8081'.",
+        needs={"input": GIVEN},
+    )
+    collect: str = hp(
+        "",
+        "File to write instead, text or .gz: the translations of all shards, in"
+        " the order of the input. Excludes the options of the translator.",
+        excludes={"input": GIVEN},
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.input and not self.collect:
+            raise ValueError(
+                "expected --input=FILE or --collect=FILE. Received: neither"
+            )
+
+
+def collect(options: Options, given: Mapping[str, typing.Any]) -> None:
+    """Joins the shards; refuses all other options that are given."""
+    others = sorted(given.keys() - names_of(Options))
+    if others:
+        received = ", ".join(f"{name}={given[name]!r}" for name in others)
+        raise flags.CommandError(
+            f"collect excludes {', '.join(others)}. Received: {received}"
+        )
+    load("trainers.translating.collection").run(options.output, options.collect)
+
+
+def check_beam() -> None:
+    """Raises CommandError if the extra `beam` is not installed."""
+    if importlib.util.find_spec("apache_beam") is None:
+        raise flags.CommandError(
+            f"runner needs the extra 'beam': {flags.how_to_install('beam')}"
+        )
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs the command."""
+    with flags.exit_status("trainers.translate_corpus"):
+        arguments = flags.parse(
+            argv,
+            __doc__,
+            Options,
+            OutputOptions,
+            TranslatorOptions,
+            ShortlistOptions,
+            LanguageOptions,
+            DecodingConfig,
+        )
+        options = arguments.build(Options)
+        if options.collect:
+            collect(options, arguments.given)
+            return
+        translator = TranslatorChoice.of(arguments)
+        lines = arguments.build(OutputOptions)
+        translator.options.prepare_process()
+        settings = {
+            "shard_lines": options.shard_lines,
+            "n_best": lines.n_best,
+            "alignments": lines.alignments,
+            "seed": options.seed,
+        }
+        if options.runner:
+            check_beam()
+            load("trainers.translating.pipeline").run(
+                translator,
+                options.input,
+                options.output,
+                options.runner,
+                **settings,
+            )
+        else:
+            load("trainers.translating.shards").run(
+                translator, options.input, options.output, **settings
+            )
+
+
+if __name__ == "__main__":
+    end_on_interrupt()
+    main()

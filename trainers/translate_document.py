@@ -1,0 +1,69 @@
+"""Translates a document from standard input to standard output.
+
+    python -m trainers.translate_document --workdir=DIR --format=html \
+        < page.html > translated.html
+
+It finds the sentences of the document, and writes the same document with
+translated sentences: white space, line ends, markup, placeholders such as %s or
+{name}, and addresses stay. It needs the extra `documents`.
+"""
+
+import dataclasses
+
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import end_on_interrupt, load
+from keras_transformer.config import DecodingConfig
+from keras_transformer.documents import FORMATS, WITH_TRANSLATIONS
+from keras_transformer.fields import Fields, hp
+from trainers.run.options import (
+    LanguageOptions,
+    ShortlistOptions,
+    TranslatorChoice,
+    TranslatorOptions,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(Fields):
+    """The document."""
+
+    format: str = hp("text", "Format of the document.", choices=FORMATS)
+    document_map: str = hp(
+        "",
+        "File to write: a JSON object for each sentence of the document, with"
+        " its source and its translation.",
+    )
+    retranslate: bool = hp(
+        False,
+        "Also replace existing translations.",
+        needs={"format": WITH_TRANSLATIONS},
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs the command."""
+    with flags.exit_status("trainers.translate_document"):
+        arguments = flags.parse(
+            argv,
+            __doc__,
+            TranslatorOptions,
+            ShortlistOptions,
+            LanguageOptions,
+            Options,
+            DecodingConfig,
+        )
+        translator = TranslatorChoice.of(arguments)
+        options = arguments.build(Options)
+        flags.check_streams("stdin", "stdout")
+        translator.options.prepare_process()
+        load("trainers.translating.documents").run(
+            translator,
+            options.format,
+            options.document_map,
+            options.retranslate,
+        )
+
+
+if __name__ == "__main__":
+    end_on_interrupt()
+    main()

@@ -1223,7 +1223,12 @@ def test_the_command_refuses_bad_flags(capsys, tmp_path):
     assert "port must be at most 65535" in err
     workdir, several = exports.workdir(), tmp_path / "several"
     shutil.copytree(workdir, several)
-    data = DataConfig(max_length=16, target_language="de,fr")
+    data = DataConfig(
+        dataset="files",
+        train_files=("train",),
+        max_length=16,
+        target_language="de,fr",
+    )
     WorkDirectory(several).replace_section("data", data)
     argv = [f"--workdir={workdir},{several}", "--port=0"]
     err = commands.fails(serve.main, argv, capsys)

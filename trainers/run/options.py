@@ -118,9 +118,9 @@ class EnsembleOptions(TranslatorOptions):
     """The translator."""
 
     workdir: str = required(
-        "DIR[,DIR...]",
-        "Directory that trainers.wmt made. Of several, models with the same"
-        " languages are an ensemble: they search as one, by --ensemble.",
+        "DIR",
+        "Directory that trainers.wmt made; or several, separated by commas:"
+        " models with the same languages are an ensemble, and search as one.",
     )
 
     @property

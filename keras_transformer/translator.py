@@ -224,9 +224,9 @@ class Translator:
                 several models are not an ensemble.
         """
         _check_precision(precision)
-        is_one = isinstance(workdir, str | os.PathLike)
-        paths = [workdir] if is_one else workdir
-        directories = open_ensemble(paths, checkpoint)
+        if isinstance(workdir, str | os.PathLike):
+            workdir = [workdir]
+        directories = open_ensemble(workdir, checkpoint)
         first = directories[0]
         configs = [
             d.read_section("model", TransformerConfig) for d in directories

@@ -24,7 +24,7 @@ from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export
-from trainers import align, evaluate, score, translate, tune
+from trainers import align, evaluate, score, serve, translate, tune
 from trainers.run.options import EnsembleOptions
 from trainers.serving.pairs import load_pairs
 from trainers.translating.shards import make_settings
@@ -145,6 +145,7 @@ def test_a_failing_member_fails_the_search():
 # ---- Work directories --------------------------------------------------------
 
 RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
+SIZES = {"vocab_size": 60, "d_ff": 8}
 LINES = ["a dog", "", "a cat and a dog", "the dog"]
 PAIRS = [("a dog", "Hund da ."), ("a cat and a dog", "o 5")]
 
@@ -158,16 +159,12 @@ def members(tmp_path_factory):
         workdir.path.mkdir()
         shutil.copy(RUN / "tokenizer.model", workdir.path)
         shutil.copy(RUN / "config.json", workdir.path)
-        config = RUN_MODEL | changes
-        model = make_model(seed, **config)
+        model = make_model(seed, **SIZES, **changes)
         workdir.replace_section("model", model.config)
         weights = {"weights": named_weights(model)}
         workdir.averaged.save(weights, step=6 + seed, keep=1)
         paths.append(str(workdir.path))
     return paths
-
-
-RUN_MODEL = {"vocab_size": 60, "d_ff": 8}
 
 
 @pytest.fixture(scope="module")
@@ -300,7 +297,7 @@ def test_commands_refuse_what_has_no_effect(members, capsys):
     for main in (align.main, tune.main):
         assert "expected a work directory" in fails(main, several, capsys)
     argv = [f"--workdir={members[0]}", "--ensemble=linear"]
-    for main in (translate.main, score.main, tune.main):
+    for main in (translate.main, score.main, tune.main, serve.main):
         message = fails(main, argv, capsys)
         assert "ensemble needs several work directories" in message
 

@@ -492,7 +492,7 @@ def make_search(configuration, case, devices):
         return Inference(model, configuration.decoding, length)
 
     inference = without_values(make)
-    model, variables = inference.model, variables_of(inference)
+    [model], variables = inference.models, variables_of(inference)
     values = [shape_of(variable, sharding) for variable in variables]
     ids = jax.ShapeDtypeStruct((rows, length), "int32", sharding=sharding)
 

@@ -407,6 +407,25 @@ class DecodingConfig(SearchConfig, changeable=True):
     sampling: bool = hp(
         False, "Sample from the model's distribution instead of searching."
     )
+    ensemble: str = hp(
+        "linear",
+        "With several models: search by the mean of their probabilities, or"
+        " (log_linear) of their log-probabilities.",
+        choices=("linear", "log_linear"),
+    )
+    glossary_mode: str = hp(
+        "force",
+        "Terms of a glossary: force puts them into every translation; prefer"
+        " makes them more probable.",
+        choices=("force", "prefer"),
+    )
+    glossary_bonus: float = hp(
+        2.0,
+        "With prefer: the bonus of each token of a term, added to its"
+        " log-probability.",
+        low=0.0,
+        high=100.0,
+    )
     temperature: float = hp(
         1.0, "Sampling: the divisor of the logits.", low=1e-3, high=1e3
     )

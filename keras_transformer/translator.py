@@ -7,6 +7,7 @@ Validation, `trainers.evaluate`, `trainers.translate` and every exporter use a
 import copy
 import dataclasses
 import importlib
+import math
 import os
 import typing
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from keras_transformer.config import (
     check_alignment,
     check_position_limit,
 )
+from keras_transformer.decoding.phrases import missing_terms
 from keras_transformer.fields import check_positive
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
@@ -36,6 +38,7 @@ from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.inference import Inference, shortened_outputs
 from keras_transformer.translation.requests import (
     Request,
+    Row,
     Sentences,
     encode,
     encode_pairs,
@@ -44,7 +47,7 @@ from keras_transformer.translation.requests import (
     text_tokenizer,
 )
 from keras_transformer.translation.shortlist import Shortlist
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.workdir import open_ensemble
 
 PRETRAINED = "keras_transformer.importers.pretrained"
 
@@ -110,7 +113,9 @@ class Translator:
 
     Args:
         tokenizer: The `Tokenizer`, or a `TokenizerPair`.
-        model: A `Transformer`; the weights it has at a call are used.
+        model: A `Transformer`; the weights it has at a call are used. Or
+            several with this vocabulary, an ensemble: they search and score by
+            their mean, as `DecodingConfig.ensemble` says.
         decoding: The `DecodingConfig`.
         max_source_length: Maximum length of a source in tokens, EOS included;
             a longer one is truncated.
@@ -129,8 +134,11 @@ class Translator:
 
     Attributes:
         inference: The `Inference`, ids to ids.
-        checkpoint: Path of the checkpoint that `load` read; None if the model
-            was made elsewhere.
+        models: The models, a tuple; `model` is the first of them, whose
+            attention `align` reads.
+        checkpoints: Paths of the checkpoints that `load` read, one for each
+            model; `checkpoint` is the first. None, and no paths, if the models
+            were made elsewhere.
         source_tags: As `with_source_tags` was given them.
 
     Raises:
@@ -143,7 +151,7 @@ class Translator:
     def __init__(
         self,
         tokenizer: Tokenizer | TokenizerPair,
-        model: Transformer,
+        model: Transformer | Sequence[Transformer],
         decoding: DecodingConfig,
         max_source_length: int,
         *,
@@ -159,26 +167,22 @@ class Translator:
                 f" Received: max_source_length={max_source_length}"
             )
         check_positive(batch_tokens=batch_tokens, num_threads=num_threads)
-        for of_side, size in (
-            (tokenizer.source, model.config.num_source_tokens),
-            (tokenizer.target, model.config.vocab_size),
-        ):
-            if of_side.vocab_size != size:
-                raise ValueError(
-                    "Tokenizer and model must have the same vocabulary."
-                    f" Received: {of_side.vocab_size} and {size} tokens"
-                )
-        if shortlist is not None:
-            shortlist.check(model.config)
-        check_position_limit(model.config, max_source_length=max_source_length)
+        models = [model] if isinstance(model, Transformer) else model
+        for config in (one.config for one in models):
+            _check_vocabulary(tokenizer, config)
+            if shortlist is not None:
+                shortlist.check(config)
+            check_position_limit(config, max_source_length=max_source_length)
         self.tokenizer = tokenizer
-        self.model = model
+        self.models = tuple(models)
+        self.model = self.models[0]
         self.max_source_length = max_source_length
         self.batch_tokens = batch_tokens
         self.jit_compile = jit_compile
         self.seed = seed
         self.num_threads = num_threads
         self.shortlist = shortlist
+        self.checkpoints: tuple[str, ...] = ()
         self.checkpoint: str | None = None
         self.source_tags: tuple[str, ...] = ()
         self._set_decoding(decoding)
@@ -186,7 +190,7 @@ class Translator:
     @classmethod
     def load(
         cls,
-        workdir: str | os.PathLike,
+        workdir: str | os.PathLike | Sequence[str | os.PathLike],
         decoding: DecodingConfig | None = None,
         checkpoint: str | None = None,
         *,
@@ -199,37 +203,51 @@ class Translator:
         Logs the checkpoint that it reads, and why it skips another one.
 
         Args:
-            workdir: Path of a work directory of `trainers.wmt`.
+            workdir: Path of a work directory of `trainers.wmt`; or of several,
+                an ensemble of models with the same vocabulary and languages.
+                Options and shortlist are those of the first.
             decoding: A `DecodingConfig`, by default the work directory's.
-            checkpoint: "averaged", "best", "latest" or a checkpoint's path; by
-                default the first of these three that exists.
+            checkpoint: "averaged", "best", "latest" or a checkpoint's path,
+                which excludes several models; by default the first of these
+                three that exists, for each model.
             precision: Dtype of weights and products, one of `PRECISIONS`. With
                 bfloat16 translations differ slightly from float32.
             shortlist: Whether to use the work directory's shortlist, which
                 `trainers.shortlist` makes.
             **options: Keyword arguments that replace the defaults of
                 `Translator`, and `max_source_length`, by default the maximum
-                length in training.
+                length in training, of several models the smallest.
 
         Raises:
             ValueError: It is not a work directory, has no checkpoint or
-                shortlist that can be read, or there is no such precision.
+                shortlist that can be read, there is no such precision, or
+                several models are not an ensemble.
         """
         _check_precision(precision)
-        directory = WorkDirectory(workdir)
-        config = directory.read_section("model", TransformerConfig)
+        if isinstance(workdir, str | os.PathLike):
+            workdir = [workdir]
+        directories = open_ensemble(workdir, checkpoint)
+        first = directories[0]
+        configs = [
+            d.read_section("model", TransformerConfig) for d in directories
+        ]
         if "max_source_length" not in options:
-            options["max_source_length"] = directory.read_max_length()
+            lengths = [d.read_max_length() for d in directories]
+            options["max_source_length"] = min(lengths)
         if decoding is None:
-            decoding = directory.read_section("decoding", DecodingConfig)
-        tokenizer = directory.load_tokenizer()
+            decoding = first.read_section("decoding", DecodingConfig)
+        tokenizer = first.load_tokenizer()
         if shortlist:
-            options["shortlist"] = _read_shortlist(directory, tokenizer)
-        model = Transformer(config)
-        prefix = directory.restore_weights(named_weights(model), checkpoint)
-        model = _in_precision(model, precision)
-        translator = cls(tokenizer, model, decoding, **options)
-        translator.checkpoint = prefix
+            options["shortlist"] = _read_shortlist(first, tokenizer)
+        models, prefixes = [], []
+        for directory, config in zip(directories, configs, strict=True):
+            model = Transformer(config)
+            weights = named_weights(model)
+            prefixes.append(directory.restore_weights(weights, checkpoint))
+            models.append(_in_precision(model, precision))
+        translator = cls(tokenizer, models, decoding, **options)
+        translator.checkpoints = tuple(prefixes)
+        translator.checkpoint = prefixes[0]
         translator._warn_of_shortened_outputs()
         return translator
 
@@ -292,8 +310,12 @@ class Translator:
 
     def _warn_of_shortened_outputs(self):
         """Warns if learned positions limit the length of outputs."""
+        shortest = min(
+            (model.config for model in self.models),
+            key=lambda config: config.position_limit or math.inf,
+        )
         line = shortened_outputs(
-            self.model.config, self.decoding, self.max_source_length
+            shortest, self.decoding, self.max_source_length
         )
         if line:
             logging.warning("%s", line)
@@ -346,7 +368,7 @@ class Translator:
         check_alignment(self.model.config, decoding)
         self.decoding = decoding
         self.inference = Inference(
-            self.model, decoding, self.max_source_length, self.seed
+            self.models, decoding, self.max_source_length, self.seed
         )
         self._batched = BatchedInference(
             self.inference,
@@ -498,8 +520,9 @@ class Translator:
             requests, rows, found, strict=True
         ):
             _check_finite(scores, request.text)
+            notes = [*row.notes, *_notes_on_terms(request, row, ids[0])]
             results.append(
-                Translation(to_strings(ids), ids, scores.tolist(), row.notes)
+                Translation(to_strings(ids), ids, scores.tolist(), notes)
             )
         return results
 
@@ -545,7 +568,8 @@ class Translator:
         to most: in the decoder layer `alignment_layer` (`alignment_head`, or
         the mean of the heads, without EOS), at the step that reads the token
         (Chen et al. 2020, "Shift-Att"), or, in a pre-norm model without a
-        guided head, at the step that writes it.
+        guided head, at the step that writes it. Of an ensemble, the first model
+        aligns.
 
         Args:
             pairs: List of `(source, translation)`, both `str`.
@@ -640,6 +664,32 @@ def _check_finite(numbers, string):
             f"the model's logits are not finite ({shown(string)}). Its weights"
             " are corrupt, or its training diverged"
         )
+
+
+def _notes_on_terms(request: Request, row: Row, ids: list[int]) -> list[str]:
+    """A note for each term that a translation must have, and has not."""
+    if row.automaton is None or not ids:
+        return []
+    return [
+        f"lacks the term {' or '.join(request.terms[number])!r} in its"
+        " translation: it does not fit, or is forbidden, too"
+        for number in missing_terms(row.automaton, ids)
+    ]
+
+
+def _check_vocabulary(
+    tokenizer: Tokenizer | TokenizerPair, config: TransformerConfig
+) -> None:
+    """Refuses vocabularies of another size than a model's."""
+    for of_side, size in (
+        (tokenizer.source, config.num_source_tokens),
+        (tokenizer.target, config.vocab_size),
+    ):
+        if of_side.vocab_size != size:
+            raise ValueError(
+                "Tokenizer and model must have the same vocabulary."
+                f" Received: {of_side.vocab_size} and {size} tokens"
+            )
 
 
 def _check_precision(precision: str) -> None:

@@ -25,7 +25,7 @@ import os
 import pathlib
 import tempfile
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from absl import logging
 
@@ -207,6 +207,11 @@ class WorkDirectory:
                 )
         return tokenizer
 
+    def read_vocabulary(self) -> dict[str, bytes]:
+        """The files of the vocabulary by name; errors as `load_tokenizer`."""
+        files = self.load_tokenizer().files.items()
+        return {name: of_side.model_bytes for name, of_side in files}
+
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
         """Makes the directory, and keeps other processes from training here.
@@ -362,6 +367,38 @@ class WorkDirectory:
                 step_of(prefix),
                 step_of(newest[0]),
             )
+
+
+def open_ensemble(
+    paths: Sequence[str | os.PathLike], checkpoint: str | None
+) -> list[WorkDirectory]:
+    """The work directories of models that search as one; or of a single one.
+
+    Raises:
+        ValueError: There is none; or there are several, whose vocabularies or
+            languages differ, or with the path of a checkpoint.
+    """
+    directories = [WorkDirectory(path) for path in paths]
+    if not directories:
+        raise ValueError("expected a work directory. Received: none")
+    first, *others = directories
+    if others and checkpoint not in (None, *CHECKPOINT_KINDS):
+        raise ValueError(
+            "with several work directories, checkpoint must be one of"
+            f" {', '.join(CHECKPOINT_KINDS)}. Received:"
+            f" checkpoint={checkpoint!r}"
+        )
+    for what, read in (
+        ("languages", WorkDirectory.read_languages),
+        ("vocabulary", WorkDirectory.read_vocabulary),
+    ):
+        for other in others:
+            if read(other) != read(first):
+                raise ValueError(
+                    f"the models of an ensemble must have the same {what}."
+                    f" Received: {first.path} and {other.path}, which differ"
+                )
+    return directories
 
 
 def _shown(value):

@@ -133,6 +133,10 @@ def write(
 ) -> dict:
     """Writes an unverified export; returns its description. See `export`."""
     translator = source.translator
+    if len(translator.models) > 1:
+        raise flags.CommandError(
+            f"an export has one model. Received: {len(translator.models)}"
+        )
     check_model(options.format, translator.model.config, translator.decoding)
     description = make_description(source, options)
     load_exporter(options.format).write(

@@ -29,6 +29,7 @@ from keras_transformer.figures import attention
 from keras_transformer.layers import FeedForward, positional_encoding
 from keras_transformer.model import Transformer
 from keras_transformer.training.rematerialization import REMATERIALIZE
+from keras_transformer.translation.inference import Inference
 from keras_transformer.translator import Translator
 from savedmodel import (
     ctranslate2,
@@ -39,7 +40,7 @@ from savedmodel import (
     reload,
     tflite,
 )
-from trainers import import_model, translate_document, visualize, wmt
+from trainers import import_model, score, translate_document, visualize, wmt
 from trainers.datasets import dataset
 from trainers.parse import Options as ParseOptions
 from trainers.run import devices, strategies
@@ -100,6 +101,13 @@ def store_onnx(value):
         onnx.write(Mock(), Mock(), Mock(precision=value), {}, [])
 
 
+def search_by_mean(value):
+    decoding = replaced(DecodingConfig(), "ensemble", value)
+    model = Transformer(SMALL)
+    ids = np.array([[4, 2]], np.int32)
+    Inference([model, model], decoding, 8).score_ids(ids, ids)
+
+
 def optimize(value):
     make_optimizer(
         make_schedule(SMALL, LINEAR),
@@ -134,6 +142,9 @@ PLACES = {
         ),
     ],
     (SearchConfig, "stopping"): [STOPPING_RULES.__getitem__],
+    (DecodingConfig, "ensemble"): [search_by_mean],
+    (score.Options, "ensemble"): [],  # the same field
+    (DecodingConfig, "glossary_mode"): [],  # compared with both
     (TrainingConfig, "schedule"): [
         lambda value: make_schedule(SMALL, replaced(LINEAR, "schedule", value)),
     ],

@@ -35,6 +35,7 @@ class Echo:
         self.model = types.SimpleNamespace(
             config=TransformerConfig(), dtype="float32"
         )
+        self.models = [self.model]
         self.tokenizer = types.SimpleNamespace(files={})
 
     def reseed(self, seed):

@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import re
+import shutil
 import signal
 import socket
 import threading
@@ -36,7 +37,9 @@ from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
 from keras_transformer.translation import batching
 from keras_transformer.translation.requests import Request, Row, make_requests
 from keras_transformer.translator import Alignment, PairScore, Translation
+from keras_transformer.workdir import WorkDirectory
 from trainers import serve
+from trainers.run.data_config import DataConfig
 from trainers.serving import app, languages, pairs, requests, server, spec
 from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.config import Limits, Options
@@ -1218,8 +1221,16 @@ def test_the_command_refuses_bad_flags(capsys, tmp_path):
     assert f"Address already in use: host=127.0.0.1, port={port}" in err
     err = commands.fails(serve.main, ["--workdir=a", "--port=99999"], capsys)
     assert "port must be at most 65535" in err
-    workdir = exports.workdir()
-    argv = [f"--workdir={workdir},{workdir}", "--port=0"]
+    workdir, several = exports.workdir(), tmp_path / "several"
+    shutil.copytree(workdir, several)
+    data = DataConfig(
+        dataset="files",
+        train_files=("train",),
+        max_length=16,
+        target_language="de,fr",
+    )
+    WorkDirectory(several).replace_section("data", data)
+    argv = [f"--workdir={workdir},{several}", "--port=0"]
     err = commands.fails(serve.main, argv, capsys)
     assert "expected one work directory for en-de" in err
 

@@ -254,7 +254,7 @@ def test_a_small_softmax_matrix_is_transposed_for_a_beam_of_xla(
 ):
     """The limit applies to the matrix of the tokens that are scored."""
     inference = make_translator().with_decoding(**decoding).inference
-    config, softmax = inference.model.config, inference.model.softmax
+    config, softmax = inference.models[0].config, inference.models[0].softmax
     tokens = None if num_tokens is None else np.arange(num_tokens)
     size = (num_tokens or config.vocab_size) * config.d_model
     given, projection = [], softmax.projection

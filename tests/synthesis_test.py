@@ -189,6 +189,25 @@ def test_distillation_and_diversification_translate_the_corpus(
     assert dropped >= len(english) and record["settings"]["name"] == "both"
 
 
+def test_a_teacher_may_be_an_ensemble(make_plan, tmp_path, quick, capsys):
+    """The same model twice translates as once."""
+    once = str(exports.workdir())
+    step = {"kind": "distillation", "languages": ("en", "de")}
+    synthesize.main(make_plan(**step, forward=[once]))
+    expected = contents(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    twice = f"{once},{once}"
+    synthesize.main(make_plan(**step, forward=[twice], ensemble="log_linear"))
+    assert contents(tmp_path / "out").keys() == expected.keys()
+    assert lines_of(tmp_path / "out/made.de.gz")
+    for name in expected:
+        assert gzip.decompress(contents(tmp_path / "out")[name]) == (
+            gzip.decompress(expected[name])
+        )
+    plan = make_plan(**step, forward=[f"{once},missing"])
+    assert "missing/config.json" in fails(synthesize.main, plan, capsys)
+
+
 def test_distillation_translates_more_text(
     make_plan, tmp_path, original, quick, monkeypatch, capsysbinary
 ):

@@ -175,7 +175,7 @@ def test_another_system_has_a_checkpoint_of_the_same_kind(
     monkeypatch.setattr(Translator, "load", load)
     options = TranslatorOptions(workdir="ours", checkpoint=given)
     opened = translating.open_translator(options.in_workdir(str(RUN)), {})
-    assert opened == (str(RUN), used)
+    assert opened == ((str(RUN),), used)
 
 
 def test_streams_that_are_closed_are_one_line(monkeypatch, capsys):

@@ -511,7 +511,7 @@ def test_alignment_is_of_what_the_decoder_reads_or_writes(pre_norm):
     read_or_written = slice(-1) if pre_norm else slice(1, None)
     two_layers = make_two_layers(pre_norm=pre_norm)
     default = two_layers.inference
-    assert find_alignment_layer(default.model.config, default.decoding) == (
+    assert find_alignment_layer(two_layers.model.config, default.decoding) == (
         2 if pre_norm else 1
     )
     pairs = [(TEXT[0], "how the fox"), ("dog", "the box jugs")]

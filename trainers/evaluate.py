@@ -15,10 +15,10 @@ from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
 from trainers.run.options import (
+    EnsembleOptions,
     LanguageOptions,
     ShortlistOptions,
     TranslatorChoice,
-    TranslatorOptions,
 )
 from trainers.scoring.options import MetricOptions, TestOptions
 
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> None:
         arguments = flags.parse(
             argv,
             __doc__,
-            TranslatorOptions,
+            EnsembleOptions,
             ShortlistOptions,
             LanguageOptions,
             TestOptions,
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> None:
             MetricOptions,
             DecodingConfig,
         )
-        translator = TranslatorChoice.of(arguments)
+        translator = TranslatorChoice.of(arguments, EnsembleOptions)
         options = arguments.build(Options)
         test = arguments.build(TestOptions)
         metric = arguments.build(MetricOptions)

@@ -12,11 +12,12 @@ import dataclasses
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import choose_backend, load
-from keras_transformer.fields import Fields, hp
+from keras_transformer.config import DecodingConfig
+from keras_transformer.fields import Fields, hp, same_field
 from trainers.run.options import (
+    EnsembleOptions,
     LanguageOptions,
     TranslatorChoice,
-    TranslatorOptions,
 )
 from trainers.scoring.options import TestOptions
 
@@ -28,6 +29,7 @@ class Options(Fields):
     tokens: bool = hp(
         False, "Show the tokens of each pair, and their log-probabilities."
     )
+    ensemble: str = same_field(DecodingConfig, "ensemble")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -36,12 +38,12 @@ def main(argv: list[str] | None = None) -> None:
         arguments = flags.parse(
             argv,
             __doc__,
-            TranslatorOptions,
+            EnsembleOptions,
             LanguageOptions,
             TestOptions,
             Options,
         )
-        translator = TranslatorChoice.of(arguments)
+        translator = TranslatorChoice.of(arguments, EnsembleOptions)
         options = arguments.build(Options)
         test = arguments.build(TestOptions)
         flags.check_streams("stdout")

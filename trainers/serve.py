@@ -2,9 +2,10 @@
 
     python -m trainers.serve --workdir=DIR[,DIR...] [--port=8080]
 
-Each work directory is a language pair. The requests of many clients share
-batches. SIGTERM and SIGHUP finish accepted requests, and end with status 0. It
-needs the extra `serve`. See docs/serving.md.
+Each work directory is a language pair; those with the same languages are an
+ensemble. The requests of many clients share batches. SIGTERM and SIGHUP finish
+accepted requests, and end with status 0. It needs the extra `serve`. See
+docs/serving.md.
 """
 
 import os
@@ -13,7 +14,7 @@ import signal
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt, load
 from keras_transformer.config import DecodingConfig
-from trainers.run.options import TranslatorOptions
+from trainers.run.options import EnsembleOptions, check_ensemble
 from trainers.serving.config import Limits, Options
 
 
@@ -21,10 +22,12 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.serve"):
         arguments = flags.parse(
-            argv, __doc__, TranslatorOptions, Options, Limits, DecodingConfig
+            argv, __doc__, EnsembleOptions, Options, Limits, DecodingConfig
         )
-        translator = arguments.build(TranslatorOptions)
+        translator = arguments.build(EnsembleOptions)
         options, limits = arguments.build(Options), arguments.build(Limits)
+        search = arguments.given_of(DecodingConfig)
+        check_ensemble(translator, search)
         translator.prepare_process()
         try:
             server = load("trainers.serving.server")
@@ -33,7 +36,6 @@ def main(argv: list[str] | None = None) -> None:
                 f"needs the extra 'serve': {flags.how_to_install('serve')}"
                 f" ({error})"
             ) from error
-        search = arguments.given_of(DecodingConfig)
         server.run(translator, search, options, limits)
 
 

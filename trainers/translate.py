@@ -18,11 +18,11 @@ from keras_transformer.commands.startup import end_on_interrupt, load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import hp
 from trainers.run.options import (
+    EnsembleOptions,
     LanguageOptions,
     OutputOptions,
     ShortlistOptions,
     TranslatorChoice,
-    TranslatorOptions,
 )
 
 
@@ -43,13 +43,13 @@ def main(argv: list[str] | None = None) -> None:
         arguments = flags.parse(
             argv,
             __doc__,
-            TranslatorOptions,
+            EnsembleOptions,
             ShortlistOptions,
             LanguageOptions,
             Options,
             DecodingConfig,
         )
-        translator = TranslatorChoice.of(arguments)
+        translator = TranslatorChoice.of(arguments, EnsembleOptions)
         options = arguments.build(Options)
         flags.check_streams("stdin", "stdout")
         translator.options.prepare_process()

@@ -19,11 +19,11 @@ from keras_transformer.commands.startup import end_on_interrupt, load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import GIVEN, Fields, hp, names_of, required
 from trainers.run.options import (
+    EnsembleOptions,
     LanguageOptions,
     OutputOptions,
     ShortlistOptions,
     TranslatorChoice,
-    TranslatorOptions,
 )
 
 
@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> None:
             __doc__,
             Options,
             OutputOptions,
-            TranslatorOptions,
+            EnsembleOptions,
             ShortlistOptions,
             LanguageOptions,
             DecodingConfig,
@@ -107,7 +107,7 @@ def main(argv: list[str] | None = None) -> None:
         if options.collect:
             collect(options, arguments.given)
             return
-        translator = TranslatorChoice.of(arguments)
+        translator = TranslatorChoice.of(arguments, EnsembleOptions)
         lines = arguments.build(OutputOptions)
         translator.options.prepare_process()
         settings = {

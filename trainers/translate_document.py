@@ -16,10 +16,10 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.documents import FORMATS, WITH_TRANSLATIONS
 from keras_transformer.fields import Fields, hp
 from trainers.run.options import (
+    EnsembleOptions,
     LanguageOptions,
     ShortlistOptions,
     TranslatorChoice,
-    TranslatorOptions,
 )
 
 
@@ -52,13 +52,13 @@ def main(argv: list[str] | None = None) -> None:
         arguments = flags.parse(
             argv,
             __doc__,
-            TranslatorOptions,
+            EnsembleOptions,
             ShortlistOptions,
             LanguageOptions,
             Options,
             DecodingConfig,
         )
-        translator = TranslatorChoice.of(arguments)
+        translator = TranslatorChoice.of(arguments, EnsembleOptions)
         options = arguments.build(Options)
         flags.check_streams("stdin", "stdout")
         translator.options.prepare_process()

@@ -9,6 +9,13 @@ from keras import ops
 
 from keras_transformer.backend import Tensor
 from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding.phrases import (
+    Reading,
+    allocate,
+    covered,
+    first_reading,
+    read,
+)
 from keras_transformer.decoding.rules import (
     MISSING_SCORE,
     Cache,
@@ -64,6 +71,7 @@ def search_beams(
     def make_grow(first: BeamState) -> Body:
         sentences = row_numbers(first.done)
         limit_penalties = length_penalty(config, first.max_lengths)
+        bonus = _largest_bonus(first.constraints, config)
 
         def grow(state: BeamState, cache: Cache) -> tuple[BeamState, Cache]:
             live_ids = ops.reshape(state.live_last_ids, (-1,))  # [B * W]
@@ -76,7 +84,9 @@ def search_beams(
             state = state._replace(
                 done=state.done
                 | (state.index >= state.max_lengths)
-                | stopping.is_over(state, limit_penalties)
+                | stopping.is_over(
+                    _with_bonus(state, bonus, limit_penalties), limit_penalties
+                )
             )
             return state, cache
 
@@ -98,6 +108,12 @@ class Candidates(typing.NamedTuple):
     ids: Tensor  # int32 [B, 2W], the token that continues it
     log_probs: Tensor  # float32 [B, 2W], of whole hypotheses, best first
 
+    def best(self, places: Tensor) -> "Candidates":
+        """Those at places [B, k]."""
+        return Candidates(
+            *(ops.take_along_axis(x, places, axis=1) for x in self)
+        )
+
 
 def _first_beams(
     max_lengths: Tensor, constraints: Constraints, size: int, beam_size: int
@@ -116,6 +132,7 @@ def _first_beams(
         live_last_ids=places + BOS,
         max_lengths=max_lengths,
         constraints=constraints,
+        reading=first_reading(constraints.phrases, places),
         done=max_lengths < 1,
     )
 
@@ -125,7 +142,7 @@ def _best_candidates(
 ) -> Candidates:
     """The 2W best continuations of W hypotheses, of W * V: `Candidates`."""
     beam_size = state.live_log_probs.shape[1]
-    rules = rules_at(config, state.constraints, state.index, beam_size)
+    rules = rules_at(config, state, beam_size)
     ids = None
     if config.no_repeat_ngram:
         # ids [B, 2W, T] -> [B * W, T] of the live hypotheses
@@ -144,11 +161,15 @@ def _best_candidates(
     hypotheses = sentences * beam_size + int_range(beam_size)  # [B, W]
     # The W rows of a sentence share 2W blocks: two for each row.
     size = block_size(logits.shape[-1], 2)
-    if size is None or rules.forced is not None:
+    if size is None or rules.forced is not None or state.constraints.has_terms:
         values, ids = allowed_candidates(
             logits, 2 * beam_size, rules
         )  # [B * W, V] -> [B * W, k]
-        shape = (-1, beam_size, ids.shape[-1])
+        width = ids.shape[-1]
+        if state.constraints.has_terms:
+            values, ids = _add_terms(values, ids, logits, state, rules)
+            width = ops.shape(ids)[-1]
+        shape = (-1, beam_size, width)
         values, ids = (ops.reshape(x, shape) for x in (values, ids))
         rows = hypotheses
     else:
@@ -157,6 +178,8 @@ def _best_candidates(
         )
     # [B, M, k], where all k continue one hypothesis, rows [B, M]
     values = total(values, rows)
+    if state.constraints.has_terms:
+        return _candidates_by_terms(values, ids, state, config)
     width = values.shape[1] * values.shape[2]
     values = ops.reshape(values, (-1, width))
     log_probs, places = ops.top_k(values, 2 * beam_size)  # [B, 2W]
@@ -165,6 +188,104 @@ def _best_candidates(
         parents=gather_rows(rows, blocks, sentences) - hypotheses[:, :1],
         ids=gather_rows(ops.reshape(ids, (-1, width)), places, sentences),
         log_probs=log_probs,
+    )
+
+
+def _add_terms(
+    values: Tensor, ids: Tensor, logits: Tensor, state: BeamState, rules: Rules
+) -> tuple[Tensor, Tensor]:
+    """The tokens of terms that may come, added to candidates [N, k]."""
+    tokens = state.constraints.phrases.tokens  # [B, L]
+    tokens = ops.repeat(tokens, state.live_log_probs.shape[1], axis=0)
+    there = ops.any(tokens[:, :, None] == ids[:, None], axis=2)  # [N, L]
+    tokens = ops.where(there | (tokens < 0), PAD, tokens)
+    of_terms = ops.take_along_axis(logits, tokens, axis=1)
+    of_terms = ops.where(is_banned(tokens, rules), -np.inf, of_terms)
+    of_terms = ops.where(tokens == PAD, -np.inf, of_terms)
+    return (
+        ops.concatenate([values, of_terms], axis=1),
+        ops.concatenate([ids, tokens], axis=1),
+    )
+
+
+def _candidates_by_terms(
+    values: Tensor, ids: Tensor, state: BeamState, config: DecodingConfig
+) -> Candidates:
+    """The `Candidates` of [B, W, k], by terms and by log-probability.
+
+    Where terms are forced, the W that live on are allocated by `phrases`, and
+    the W best others may finish.
+    """
+    phrases, beam_size = state.constraints.phrases, values.shape[1]
+    pool = Candidates(
+        *(
+            ops.reshape(x, (ops.shape(x)[0], -1))  # [B, W, k] -> [B, P]
+            for x in (
+                ops.zeros_like(ids) + int_range(beam_size)[:, None],
+                ids,
+                values,
+            )
+        )
+    )
+    reading = read(phrases, _of_parents(state.reading, pool.parents), pool.ids)
+    banks = covered(phrases, reading)
+    if config.glossary_mode == "prefer":
+        before = ops.take_along_axis(
+            covered(phrases, state.reading), pool.parents, axis=1
+        )
+        bonus = config.glossary_bonus * ops.cast(banks - before, "float32")
+        log_probs = pool.log_probs + bonus
+        log_probs, places = ops.top_k(log_probs, 2 * beam_size)
+        return pool.best(places)._replace(log_probs=log_probs)
+    ends = pool.ids == EOS
+    live = ops.where(ends, -np.inf, pool.log_probs)
+    finish = ops.where(ends, pool.log_probs, -np.inf)
+    parts = [
+        pool._replace(log_probs=live).best(
+            allocate(live, banks, ~ends, beam_size)
+        ),
+        pool._replace(log_probs=finish).best(ops.top_k(finish, beam_size)[1]),
+    ]
+    both = Candidates(
+        *(ops.concatenate(x, axis=1) for x in zip(*parts, strict=True))
+    )
+    both = both.best(ops.top_k(both.log_probs, 2 * beam_size)[1])
+    best = pool.best(ops.top_k(pool.log_probs, 2 * beam_size)[1])
+    has_terms = ops.any(phrases.sizes > 0, axis=1, keepdims=True)  # [B, 1]
+    return Candidates(
+        *(ops.where(has_terms, x, y) for x, y in zip(both, best, strict=True))
+    )
+
+
+def _of_parents(reading: Reading, parents: Tensor) -> Reading:
+    """The `Reading` of hypotheses [B, M], each that of a live one [B, W]."""
+    met = reading.met
+    if not isinstance(met, tuple):
+        met = ops.take_along_axis(met, parents[:, :, None], axis=1)
+    return Reading(ops.take_along_axis(reading.states, parents, axis=1), met)
+
+
+def _largest_bonus(
+    constraints: Constraints, config: DecodingConfig
+) -> Tensor | None:
+    """The bonus [B] of all terms that are preferred; None without such."""
+    if not constraints.has_terms or config.glossary_mode != "prefer":
+        return None
+    sizes = ops.sum(constraints.phrases.sizes, axis=1)
+    return config.glossary_bonus * ops.cast(sizes, "float32")
+
+
+def _with_bonus(
+    state: BeamState, bonus: Tensor | None, limit_penalties: Tensor
+) -> BeamState:
+    """The state with the most that hypotheses may still reach by a bonus."""
+    if bonus is None:
+        return state
+    # A rule divides by the penalty of the limit, which makes a positive number
+    # smaller: it is multiplied before.
+    reach = state.live_log_probs + bonus[:, None]
+    return state._replace(
+        live_log_probs=ops.maximum(reach, reach * limit_penalties[:, None])
     )
 
 
@@ -259,7 +380,15 @@ def _next_beams(
         live_log_probs=ops.where(done, state.live_log_probs, log_probs),
         live_last_ids=last_ids[:, beam_size:],
     )
-    return state, rows[:, beam_size:] - beam_size
+    parents = rows[:, beam_size:] - beam_size
+    if state.constraints.phrases.exist:
+        reading = read(
+            state.constraints.phrases,
+            _of_parents(state.reading, parents),
+            state.live_last_ids,
+        )
+        state = state._replace(reading=reading)
+    return state, parents
 
 
 def _ranked_result(
@@ -267,6 +396,9 @@ def _ranked_result(
 ) -> SearchResult:
     """The finished by score, then the live by score: `SearchResult`."""
     beam_size = state.finished_scores.shape[1]
+    num_finished = count_finished(state)  # [B, 1]
+    if state.constraints.has_terms and config.glossary_mode == "force":
+        state = _without_incomplete(state, num_finished, sentences)
     penalties = length_penalty(
         config, stopping.scored_lengths(state)
     )  # [B, 2W]
@@ -277,7 +409,6 @@ def _ranked_result(
         [finished_log_probs, state.live_log_probs], axis=1
     )  # [B, 2W]
     # Rank r is finished hypothesis r, or the live one that follows the last.
-    num_finished = count_finished(state)  # [B, 1]
     ranks = int_range(beam_size)[None]  # [1, W]
     skipped = beam_size - num_finished
     rows = ops.where(ranks < num_finished, ranks, ranks + skipped)  # [B, W]
@@ -297,6 +428,24 @@ def _ranked_result(
             log_probs < MISSING_SCORE, MISSING_SCORE, log_probs
         ),
         lengths=count_tokens(ids),
+    )
+
+
+def _without_incomplete(
+    state: BeamState, num_finished: Tensor, sentences: Tensor
+) -> BeamState:
+    """Drops live hypotheses that lack a term, unless all hypotheses do."""
+    beam_size = state.live_log_probs.shape[1]
+    complete = ops.all(state.reading.met, axis=2)  # [B, W]
+    complete = complete & (state.live_log_probs > -np.inf)
+    found = ops.any(complete, axis=1, keepdims=True) | (num_finished > 0)
+    log_probs, order = ops.top_k(
+        ops.where(complete | ~found, state.live_log_probs, -np.inf), beam_size
+    )
+    finished = ops.zeros_like(order) + int_range(beam_size)
+    rows = ops.concatenate([finished, beam_size + order], axis=1)  # [B, 2W]
+    return state._replace(
+        ids=gather_rows(state.ids, rows, sentences), live_log_probs=log_probs
     )
 
 

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_transformer.backend import Tensor
 from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding.phrases import Reading, first_reading, read
 from keras_transformer.decoding.rules import (
     MISSING_SCORE,
     Cache,
@@ -102,6 +103,7 @@ class RowState(typing.NamedTuple):
     log_probs: Tensor  # float32 [B]
     max_lengths: Tensor  # int32 [B], constant
     constraints: Constraints  # constant
+    reading: Reading  # by `constraints.phrases`
     done: Tensor  # bool [B], whether the row is frozen
 
 
@@ -119,11 +121,16 @@ def follow_rows(
 
     def extend(state: RowState, cache: Cache) -> tuple[RowState, Cache]:
         logits, cache = step(state.last_ids, cache, state.index)
-        rules = rules_at(config, state.constraints, state.index)
+        rules = rules_at(config, state)
         logits, normalizer = steer(logits, state.ids, rules)
         ids, id_logits = choose(logits, rules)
         ids = ops.where(state.done, PAD, ids)
         index = state.index + 1
+        if constraints.phrases.exist:
+            reading = read(
+                state.constraints.phrases, state.reading, ids[:, None]
+            )
+            state = state._replace(reading=reading)
         state = state._replace(
             index=index,
             last_ids=ids,
@@ -145,6 +152,7 @@ def follow_rows(
         log_probs=ops.cast(zeros, "float32"),
         max_lengths=max_lengths,
         constraints=constraints,
+        reading=first_reading(constraints.phrases, zeros[:, None]),
         done=max_lengths < 1,
     )
     state = run(lambda state: extend, state, cache)

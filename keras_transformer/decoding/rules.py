@@ -9,6 +9,12 @@ from keras import ops
 
 from keras_transformer.backend import Tensor, integer_ids
 from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding.phrases import (
+    NO_PHRASES,
+    Phrases,
+    Reading,
+    banned_tokens,
+)
 from keras_transformer.decoding.selection import (
     blockwise_top_k,
     float32_logits,
@@ -74,13 +80,26 @@ class Constraints(typing.NamedTuple):
     Attributes:
         prefix: int32 `[B, P]`, the tokens that each output begins with, then
             `PAD`. Their log-probabilities count, and they may be tokens that
-            are otherwise not emitted, or repeat n-grams.
+            are otherwise not emitted, repeat n-grams, or are in forbidden
+            phrases.
+        phrases: The `Phrases` that outputs must have, or must not.
     """
 
     prefix: Tensor | tuple[()] = ()
+    phrases: Phrases = NO_PHRASES
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether a sentence has terms."""
+        return self.phrases.has_terms
 
     def padded(self, max_length: int) -> "Constraints":
         """The same, checked, with `prefix` int32 `[B, max_length]`."""
+        if self.phrases.exist:
+            arrays = keras.tree.map_structure(
+                ops.convert_to_tensor, self.phrases
+            )
+            self = self._replace(phrases=arrays)
         if isinstance(self.prefix, tuple) and not self.prefix:
             return self
         prefix = ops.convert_to_tensor(self.prefix)
@@ -104,26 +123,47 @@ class Rules(typing.NamedTuple):
     """The rules of a search at one position.
 
     `forced` is the token that must come, `PAD` for any; None if all outputs are
-    free.
+    free. `forbidden` are tokens that would complete a forbidden phrase, `PAD`
+    for none; `must_go_on` is whether a term is missing, so that EOS may not
+    come; both are None without such phrases.
     """
 
     config: DecodingConfig
     index: Tensor  # int32 scalar, the position
-    forced: Tensor | None  # int32 [N]
+    forced: Tensor | None = None  # int32 [N]
+    forbidden: Tensor | None = None  # int32 [N, L]
+    must_go_on: Tensor | None = None  # bool [N]
+
+
+class SearchState(typing.Protocol):
+    """What rules read of the state of a search."""
+
+    @property
+    def index(self) -> Tensor: ...
+    @property
+    def constraints(self) -> Constraints: ...
+    @property
+    def reading(self) -> Reading: ...
 
 
 def rules_at(
-    config: DecodingConfig,
-    constraints: Constraints,
-    index: Tensor,
-    beam_size: int = 1,
+    config: DecodingConfig, state: SearchState, beam_size: int = 1
 ) -> Rules:
-    """The `Rules` at a position, for N = B * `beam_size` rows."""
-    prefix = constraints.prefix
-    if isinstance(prefix, tuple):
-        return Rules(config, index, None)
-    forced = ops.take(prefix, index, axis=1)  # [B, T] -> [B]
-    return Rules(config, index, ops.repeat(forced, beam_size))
+    """The `Rules` at the position of a state, for N = B * `beam_size` rows."""
+    rules = Rules(config, state.index)
+    prefix, phrases = state.constraints
+    if not isinstance(prefix, tuple):
+        forced = ops.take(prefix, state.index, axis=1)  # [B, T] -> [B]
+        rules = rules._replace(forced=ops.repeat(forced, beam_size))
+    if phrases.has_bans:
+        banned = banned_tokens(phrases, state.reading.states)  # [B, M, L]
+        tokens = ops.where(banned, phrases.tokens[:, None], PAD)
+        tokens = ops.reshape(tokens, (-1, ops.shape(tokens)[2]))
+        rules = rules._replace(forbidden=tokens)
+    if phrases.has_terms and config.glossary_mode == "force":
+        missing = ~ops.all(state.reading.met, axis=2)  # [B, M]
+        rules = rules._replace(must_go_on=ops.reshape(missing, (-1,)))
+    return rules
 
 
 def is_banned(ids: Tensor, rules: Rules) -> Tensor:
@@ -132,6 +172,8 @@ def is_banned(ids: Tensor, rules: Rules) -> Tensor:
     min_length = rules.config.min_length
     if min_length > 1:
         banned = banned | ((ids == EOS) & (rules.index + 1 < min_length))
+    if rules.must_go_on is not None:
+        banned = banned | ((ids == EOS) & rules.must_go_on[:, None])
     if rules.forced is not None:
         forced = rules.forced[:, None]
         banned = ops.where(forced == PAD, banned, ids != forced)
@@ -159,13 +201,15 @@ def steer(
         logits = ops.where(allowed, logits, -np.inf)
     if rules.config.no_repeat_ngram:
         logits = _forbid_repeats(logits, ids, rules)
+    if rules.forbidden is not None:
+        logits = _forbid(logits, rules.forbidden, rules.forbidden != PAD, rules)
     return logits, normalizer
 
 
 def _forbid_repeats(logits: Tensor, ids: Tensor, rules: Rules) -> Tensor:
     """-inf for tokens that would repeat an n-gram: [N, V] -> [N, V]."""
     size, index = rules.config.no_repeat_ngram, rules.index
-    length, vocab_size = ids.shape[1], logits.shape[1]
+    length = ids.shape[1]
     if size > length:
         return logits
     # For every n-gram, by its start s: whether it is complete, and whether it
@@ -180,13 +224,17 @@ def _forbid_repeats(logits: Tensor, ids: Tensor, rules: Rules) -> Tensor:
         )  # [N, T] -> [N]
         same = ids[:, offset : offset + length - size + 1] == last[:, None]
         repeats = repeats & same
+    return _forbid(logits, ids[:, size - 1 :], repeats, rules)
+
+
+def _forbid(logits: Tensor, ids: Tensor, where: Tensor, rules: Rules) -> Tensor:
+    """-inf for ids [N, S] where bool [N, S], unless a token is forced."""
     if rules.forced is not None:
-        repeats = repeats & (rules.forced == PAD)[:, None]
-    ends = ids[:, size - 1 :]  # [N, S]
-    rows = row_numbers(ids)  # [N, 1]
+        where = where & (rules.forced == PAD)[:, None]
+    vocab_size = logits.shape[1]
     counts = ops.segment_sum(  # [N * S] -> [N * V]
-        ops.reshape(ops.cast(repeats, "float32"), (-1,)),
-        ops.reshape(rows * vocab_size + ends, (-1,)),
+        ops.reshape(ops.cast(where, "float32"), (-1,)),
+        ops.reshape(row_numbers(ids) * vocab_size + ids, (-1,)),
         num_segments=ops.shape(ids)[0] * vocab_size,
     )
     counts = ops.reshape(counts, (-1, vocab_size))

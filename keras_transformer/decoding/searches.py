@@ -99,12 +99,19 @@ def search(
     if reorder is None:
         _check_cache(cache, max_lengths, beam_size)
     constraints = constraints.padded(max_length)
+    if constraints.has_terms and (
+        config.sampling or config.stopping != "exact"
+    ):
+        raise ValueError(
+            'terms need a search with stopping="exact". Received:'
+            f" sampling={config.sampling}, stopping={config.stopping!r}"
+        )
     run = functools.partial(
         row_loop.run,
         max_steps=size if size < max_length else None,
         pick=pick,
     )
-    if beam_size > 1:
+    if beam_size > 1 or constraints.has_terms:
         result, done = search_beams(
             step,
             cache,

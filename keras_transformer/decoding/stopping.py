@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_transformer.backend import Tensor
 from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding.phrases import Reading
 from keras_transformer.decoding.rules import Constraints, length_penalty
 from keras_transformer.decoding.selection import (
     count_tokens,
@@ -35,6 +36,7 @@ class BeamState(typing.NamedTuple):
     live_last_ids: Tensor  # int32 [B, W], the next input of `step`
     max_lengths: Tensor  # int32 [B], constant
     constraints: Constraints  # constant
+    reading: Reading  # [B, W], of the live, by the constraints
     done: Tensor  # bool [B], whether the sentence is frozen
 
 

@@ -330,6 +330,8 @@ def attention_figure(
             f" head {decoding.alignment_head}: where a token is written, it"
             " attends to the source of the token before."
         )
+    if len(translator.models) > 1:
+        notes.append("The attention is that of the first model of an ensemble.")
     maps = translator.model.attention_maps(
         {
             "source_ids": tf.constant([source_ids]),

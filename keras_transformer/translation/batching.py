@@ -1,6 +1,7 @@
 """Batches of rows: few shapes, few programs, and threads that share them."""
 
 import concurrent.futures
+import dataclasses
 import functools
 import threading
 import typing
@@ -10,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_transformer.backend import ON_TENSORFLOW
+from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import MISSING_SCORE, UNFINISHED
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.programs import (
@@ -58,9 +60,39 @@ class BatchedInference:
     ) -> list[tuple[list[list[int]], np.ndarray]]:
         """Ids and scores of the hypotheses of each row, best first.
 
+        Rows with terms have a search of their own if this one cannot have
+        terms: see `search_for_terms`.
         The scores are NaN if the search failed. A blank sentence has one
         hypothesis, `[]` with the score 0.
         """
+        if self._for_terms is self or not any(row.has_terms for row in rows):
+            return self._search(rows, num_best)
+        results: list = [None] * len(rows)
+        for has_terms, batched in ((False, self), (True, self._for_terms)):
+            chosen = [i for i, r in enumerate(rows) if r.has_terms == has_terms]
+            found = batched._search([rows[i] for i in chosen], num_best)
+            for i, result in zip(chosen, found, strict=True):
+                results[i] = result
+        return results
+
+    @functools.cached_property
+    def _for_terms(self) -> "BatchedInference":
+        """The search of rows with terms, which has programs of its own."""
+        decoding = search_for_terms(self.inference.decoding)
+        if decoding == self.inference.decoding:
+            return self
+        return BatchedInference(
+            self.inference.with_decoding(decoding),
+            self.batch_tokens,
+            self.jit_compile,
+            self.num_threads,
+            self.shortlist,
+        )
+
+    def _search(
+        self, rows: Sequence[Row], num_best: int
+    ) -> list[tuple[list[list[int]], np.ndarray]]:
+        """`search` of rows that this search can have."""
         results = [([list[int]()], np.zeros(1)) for _ in rows]
         sizes = [len(row.source_ids) for row in rows]
         lengths = [size if size > 1 else 0 for size in sizes]
@@ -165,17 +197,14 @@ class BatchedInference:
         num_rows, length = source_ids.shape
         tokens = None
         if self.shortlist is not None:
-            targets = [row.target_ids for row in rows]
-            tokens = self.shortlist.tokens(sources, targets)
+            required = [row.required_ids for row in rows]
+            tokens = self.shortlist.tokens(sources, required)
 
         def to_array(targets: Sequence[Sequence[int]]) -> np.ndarray:
             longest = self.inference.output_limit(length)
-            ids = pad_rows(targets, longest, PAD, num_rows)
-            if tokens is None:
-                return ids
-            return np.searchsorted(tokens, ids).astype(np.int32)
+            return pad_rows(targets, longest, PAD, num_rows)
 
-        arrays = [source_ids, constraints_of(rows, to_array)]
+        arrays = [source_ids, constraints_of(rows, num_rows, to_array, tokens)]
         if tokens is not None:
             arrays.append(tokens)
         found = self.run(
@@ -199,8 +228,23 @@ class BatchedInference:
             full_rows(length, self.batch_tokens),
             self.row_factor,
         )
-        longest = self.inference.model.config.position_limit
+        longest = self.inference.position_limit
         return [pad_rows(side, longest, EOS, num_rows) for side in sides]
+
+
+def search_for_terms(decoding: DecodingConfig) -> DecodingConfig:
+    """The search of sentences with terms: exact, with at least four beams.
+
+    >>> search_for_terms(DecodingConfig(beam_size=1)).beam_size
+    4
+    """
+    if decoding.sampling:
+        return decoding  # which refuses them
+    return dataclasses.replace(
+        decoding,
+        beam_size=max(decoding.beam_size, DecodingConfig.beam_size),
+        stopping="exact",
+    )
 
 
 def batches_of(

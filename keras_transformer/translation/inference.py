@@ -1,9 +1,10 @@
-"""Ids to ids: the search, scores and alignments of a model, as graphs.
+"""Ids to ids: the search, scores and alignments of models, as graphs.
 
 Translators and every export run these functions.
 """
 
 import typing
+from collections.abc import Sequence
 
 import keras
 from keras import ops
@@ -22,6 +23,7 @@ from keras_transformer.decoding import (
     SearchResult,
     search,
 )
+from keras_transformer.fields import unhandled
 from keras_transformer.layers import recorded_weights
 from keras_transformer.model import Transformer
 from keras_transformer.row_loop import pick_rows
@@ -35,33 +37,48 @@ MOST_TRANSPOSED = 1 << 22
 
 
 class Inference:
-    """A model with its search (sec. 6.1), on ids.
+    """A model, or an ensemble of models, with its search (sec. 6.1), on ids.
 
-    The weights are those that the model has at a call. Sources, EOS included,
+    Several models have the same vocabulary; the search sees the mean, by
+    `decoding.ensemble`, and alignments are those of the first. The weights are
+    those that the models have at a call. Sources, EOS included,
     have at most `max_source_length` tokens. The seed is for sampling; every
     call draws new samples.
     """
 
     def __init__(
         self,
-        model: Transformer,
+        models: Transformer | Sequence[Transformer],
         decoding: DecodingConfig,
         max_source_length: int,
         seed: int | keras.random.SeedGenerator = 0,
     ):
-        self.model = model
+        is_one = isinstance(models, Transformer)
+        self.models = (models,) if is_one else tuple(models)
         self.decoding = decoding
         self.max_source_length = max_source_length
         if isinstance(seed, int):
             seed = keras.random.SeedGenerator(seed)
         self.seed = seed
 
+    def with_decoding(self, decoding: DecodingConfig) -> "Inference":
+        """The same models with another search."""
+        return Inference(
+            self.models, decoding, self.max_source_length, self.seed
+        )
+
     def for_sources_up_to(self, length: int) -> "Inference":
         """The same inference with another `max_source_length`.
 
         A graph for sources of unknown length has room for the longest source.
         """
-        return Inference(self.model, self.decoding, length, self.seed)
+        return Inference(self.models, self.decoding, length, self.seed)
+
+    @property
+    def position_limit(self) -> int | None:
+        """The smallest number of learned positions; None if there are none."""
+        limits = [model.config.position_limit for model in self.models]
+        return min((n for n in limits if n is not None), default=None)
 
     @property
     def max_target_length(self) -> int:
@@ -75,7 +92,7 @@ class Inference:
         """
         limits = (
             source_length + self.decoding.extra_length,
-            self.model.config.position_limit,
+            self.position_limit,
             self.decoding.max_output_length,
         )
         return min(limit for limit in limits if limit is not None)
@@ -130,46 +147,67 @@ class Inference:
             )
         config = self.decoding
         max_lengths, max_length = self.output_limits(source_ids)
-        memory = self.model.encode(source_ids)
+        memories = tuple(model.encode(source_ids) for model in self.models)
         growing = shapes != "static" and source_ids.shape[0] is None
         leaving = growing and shapes == "free" and not config.sampling
         beam_size = config.num_hypotheses
-        cache = self.model.make_cache(
-            ops.shape(source_ids)[0],
-            min(max_steps or max_length, max_length),
-            beam_size,
-            growing,
+        caches = tuple(
+            model.make_cache(
+                ops.shape(source_ids)[0],
+                min(max_steps or max_length, max_length),
+                beam_size,
+                growing,
+            )
+            for model in self.models
         )
         # Read once, not at each position: a copy of a variable is a tensor.
-        weights = [(w, ops.copy(w)) for w in self.model.weights]
+        weights = [
+            (w, ops.copy(w)) for model in self.models for w in model.weights
+        ]
         compiled = shapes == "static"
-        transposed = (
-            compiled
-            and beam_size > 1
-            and self._softmax_size(tokens) <= MOST_TRANSPOSED
-        )
         with keras.StatelessScope(weights):
-            project = self.model.softmax.projection(
-                tokens, compiled, transposed
-            )
+            projections = [
+                model.softmax.projection(
+                    tokens,
+                    compiled,
+                    transposed=compiled
+                    and beam_size > 1
+                    and _softmax_size(model, tokens) <= MOST_TRANSPOSED,
+                )
+                for model in self.models
+            ]
 
         def step(
             ids: Tensor, state: typing.Any, index: Tensor
         ) -> tuple[Tensor, typing.Any]:
-            cache, memory = state
+            caches, memories = state
             if tokens is not None:
                 ids = ops.take(tokens, ids, axis=0)
             with keras.StatelessScope(weights):
-                x, cache = self.model.step_states(ids, memory, cache, index)
-            return project(x), (cache, memory)
+                stepped = [
+                    model.step_states(ids, memory, cache, index)
+                    for model, memory, cache in zip(
+                        self.models, memories, caches, strict=True
+                    )
+                ]
+            logits = [
+                project(x)
+                for project, (x, _) in zip(projections, stepped, strict=True)
+            ]
+            caches = tuple(cache for _, cache in stepped)
+            return self._mean(logits), (caches, memories)
 
         def reorder(state: typing.Any, parents: Tensor) -> typing.Any:
-            cache, memory = state
-            return self.model.reorder_cache(cache, parents), memory
+            caches, memories = state
+            caches = tuple(
+                model.reorder_cache(cache, parents)
+                for model, cache in zip(self.models, caches, strict=True)
+            )
+            return caches, memories
 
         found = search(
             step,
-            (cache, memory),  # which sentences that leave take along
+            (caches, memories),  # which sentences that leave take along
             max_lengths,
             config,
             max_length=max_length,
@@ -184,11 +222,18 @@ class Inference:
             return found
         return found._replace(ids=ops.take(tokens, found.ids, axis=0))
 
-    def _softmax_size(self, tokens: Tensor | None) -> int:
-        """Numbers in the softmax matrix of all tokens, or of some."""
-        config = self.model.config
-        num_tokens = config.vocab_size if tokens is None else tokens.shape[0]
-        return num_tokens * config.d_model
+    def _mean(self, logits: list[Tensor]) -> Tensor:
+        """The logits of the ensemble from those of each model."""
+        if len(logits) == 1:
+            return logits[0]
+        match self.decoding.ensemble:
+            case "linear":  # the mean of probabilities
+                log_probs = [ops.log_softmax(x, axis=-1) for x in logits]
+                return ops.logsumexp(ops.stack(log_probs), axis=0)
+            case "log_linear":  # of log-probabilities, but for a constant
+                return sum(logits) / len(logits)
+            case other:
+                raise unhandled(ensemble=other)
 
     def score_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
         """Log-probability of every token of given translations.
@@ -196,8 +241,12 @@ class Inference:
         Both are int32 rows that end with `EOS`, then `PAD`: `[B, S]` and
         `[B, T]`. Returns float32 `[B, T]`, 0 where `labels` is `PAD`.
         """
-        memory = self.model.encode(source_ids)
-        logits = self.model.decode(shift_right(labels), memory)
+        logits = self._mean(
+            [
+                model.decode(shift_right(labels), model.encode(source_ids))
+                for model in self.models
+            ]
+        )
         chosen = ops.take_along_axis(logits, labels[:, :, None], axis=-1)
         log_probs = chosen[:, :, 0] - ops.logsumexp(logits, axis=-1)  # [B, T]
         return ops.where(labels == PAD, 0.0, log_probs)
@@ -211,22 +260,30 @@ class Inference:
         as `aligns_when_read` says, writes it; 0 where the source is `EOS` or
         `PAD`.
         """
-        layer = find_alignment_layer(self.model.config, self.decoding)
-        block = self.model.decoder.blocks[layer - 1]
-        memory = self.model.encode(source_ids)
+        model = self.models[0]
+        layer = find_alignment_layer(model.config, self.decoding)
+        block = model.decoder.blocks[layer - 1]
+        memory = model.encode(source_ids)
         with recorded_weights() as weights:
-            self.model.decode(shift_right(labels), memory)
+            model.decode(shift_right(labels), memory)
         attention = ops.cast(weights[block.cross_attention], "float32")
         head = self.decoding.alignment_head
         if head:
             attention = attention[:, head - 1 : head]
         attention = ops.mean(attention, axis=1)  # [N, H, T, S] -> [N, T, S]
         real = (source_ids != PAD) & (source_ids != EOS)
-        if aligns_when_read(self.model.config, self.decoding):
+        if aligns_when_read(model.config, self.decoding):
             attention = attention[:, 1:]
         else:
             attention = attention[:, :-1]
         return ops.where(real[:, None], attention, 0.0)
+
+
+def _softmax_size(model: Transformer, tokens: Tensor | None) -> int:
+    """Numbers in the softmax matrix of all tokens, or of some."""
+    config = model.config
+    num_tokens = config.vocab_size if tokens is None else tokens.shape[0]
+    return num_tokens * config.d_model
 
 
 def shortened_outputs(

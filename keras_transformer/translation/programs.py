@@ -120,7 +120,8 @@ def _make_jax_program(
 
 def variables_of(inference: Inference) -> list[keras.Variable]:
     """Variables of an `Inference` whose values a program of JAX takes."""
-    return [*inference.model.variables, inference.seed.state]
+    variables = [v for model in inference.models for v in model.variables]
+    return [*variables, inference.seed.state]
 
 
 def lower(

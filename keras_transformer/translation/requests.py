@@ -16,6 +16,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from keras_transformer.decoding import UNCONSTRAINED, Constraints
+from keras_transformer.decoding.phrases import (
+    Automaton,
+    make_automaton,
+    stack,
+)
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.inference import Inference
 from keras_transformer.vocabulary import EOS
@@ -32,10 +37,15 @@ class Request:
         prefix: The beginning of its translation, "" for a free one. It is
             forced token by token: after "hou", the model cannot go on to
             "house" if that is one token.
+        terms: What the translation must have: for each term its forms, one of
+            which suffices.
+        avoid: What the translation must not have.
     """
 
     text: str
     prefix: str = ""
+    terms: tuple[tuple[str, ...], ...] = ()
+    avoid: tuple[str, ...] = ()
 
 
 class Row(typing.NamedTuple):
@@ -48,12 +58,26 @@ class Row(typing.NamedTuple):
         target_ids: Tokens of the target that are given: those that the output
             begins with; or all of a translation to score, EOS included.
         notes: A sentence for each truncation.
+        automaton: Of the phrases that the output must have, or must not; None
+            if there are none.
     """
 
     source_ids: list[int]
     tag_length: int
     target_ids: list[int]
     notes: list[str]
+    automaton: Automaton | None = None
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether the output must have a term."""
+        return self.automaton is not None and bool(self.automaton.sizes)
+
+    @property
+    def required_ids(self) -> list[int]:
+        """Tokens that the search must know."""
+        tokens = self.automaton.tokens if self.automaton else []
+        return [*self.target_ids, *tokens]
 
 
 class UntaggedError(ValueError):
@@ -119,10 +143,18 @@ def encode(
     each such sentence begins with one, or `UntaggedError` is raised.
     """
     rows = _sources([r.text for r in requests], tokenizer, tags, inference)
+    target = text_tokenizer(tokenizer, tags).target
+    for i, request in enumerate(requests):
+        if request.terms or request.avoid:
+            automaton = make_automaton(
+                [phrase_ids(target, forms) for forms in request.terms],
+                phrase_ids(target, request.avoid),
+            )
+            rows[i] = rows[i]._replace(automaton=automaton)
     prefixes = [request.prefix for request in requests]
     if not any(prefixes):
         return rows
-    targets = text_tokenizer(tokenizer, tags).target.to_ids(prefixes)
+    targets = target.to_ids(prefixes)
     return [
         _with_prefix(row, ids[:-1], inference)
         for row, ids in zip(rows, targets, strict=True)
@@ -156,14 +188,43 @@ def encode_pairs(
     ]
 
 
+def phrase_ids(
+    tokenizer: Tokenizer, phrases: Sequence[str]
+) -> list[tuple[int, ...]]:
+    """The tokens of phrases, where they stand between spaces."""
+    return [tuple(ids[:-1]) for ids in tokenizer.to_ids(phrases)]
+
+
 def constraints_of(
     rows: Sequence[Row],
+    num_rows: int,
     to_array: Callable[[Sequence[Sequence[int]]], np.ndarray],
+    tokens: np.ndarray | None = None,
 ) -> Constraints:
-    """The `Constraints` of a batch; `to_array` makes int32 `[B, P]` of ids."""
-    if not any(row.target_ids for row in rows):
-        return UNCONSTRAINED
-    return Constraints(prefix=to_array([row.target_ids for row in rows]))
+    """The `Constraints` of a batch.
+
+    Args:
+        rows: Its rows.
+        num_rows: B, the number that they are padded to.
+        to_array: Makes int32 `[B, P]` of the ids of each row.
+        tokens: The shortlist, whose places the search has for ids.
+    """
+
+    def places(ids):
+        if tokens is None:
+            return ids
+        found = np.searchsorted(tokens, ids).astype(np.int32)
+        return np.where(ids < 0, ids, found)
+
+    constraints = UNCONSTRAINED
+    if any(row.target_ids for row in rows):
+        prefix = to_array([row.target_ids for row in rows])
+        constraints = constraints._replace(prefix=places(prefix))
+    if any(row.automaton for row in rows):
+        phrases = stack([row.automaton for row in rows], num_rows)
+        phrases = phrases._replace(tokens=places(phrases.tokens))
+        constraints = constraints._replace(phrases=phrases)
+    return constraints
 
 
 def shown(string: str) -> str:

@@ -328,6 +328,43 @@ def test_a_shortlist_that_has_the_tokens_of_an_output_gives_it(
     assert set(search(others)) <= {EOS, UNK, *others}
 
 
+def test_an_ensemble_is_the_mean_of_its_models(run):
+    """The weights of all of them are arguments of the programs."""
+    alone, other = kt.Translator.load(run), kt.Translator.load(run)
+    random = np.random.RandomState(0)
+    for weight in other.model.weights:
+        weight.assign(random.normal(size=weight.shape, scale=0.5))
+    both = kt.Translator(
+        alone.tokenizer,
+        [alone.model, other.model],
+        kt.DecodingConfig(length_penalty=0.0),
+        alone.max_source_length,
+    )
+    pairs = [("the old man reads a book", "der alte Mann"), ("a", "ein")]
+
+    def check():
+        each = zip(
+            both.score(pairs),
+            alone.score(pairs),
+            other.score(pairs),
+            strict=True,
+        )
+        for mean, *models in each:
+            values = [np.exp(model.log_probs) for model in models]
+            expected = np.log(np.mean(values, axis=0))
+            np.testing.assert_allclose(mean.log_probs, expected, rtol=1e-4)
+        [(ids, found), *_] = both.n_best_ids([pairs[0][0]])[0]
+        source = np.array(both.tokenizer.to_ids([pairs[0][0]]), "int32")
+        forced = both.inference.score_ids(source, np.array([ids], "int32"))
+        np.testing.assert_allclose(found, np.sum(forced), rtol=1e-4)
+        return found
+
+    before, programs = check(), len(both._batched._programs)
+    other.model.weights[0].assign(alone.model.weights[0])
+    assert check() != pytest.approx(before)
+    assert len(both._batched._programs) == programs
+
+
 def test_samples_are_new_in_each_call(run):
     translator = kt.Translator.load(run).with_decoding(
         sampling=True, temperature=2.0

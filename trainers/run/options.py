@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Mapping
 
-from keras_transformer.commands.flags import Arguments
+from keras_transformer.commands.flags import Arguments, CommandError
 from keras_transformer.commands.startup import (
     BACKENDS,
     DEVICES,
@@ -63,9 +63,9 @@ class SearchDeviceOptions(DeviceOptions):
         choose_backend(self.backend, self.device)
         prepare_search(self.jit_compile)
 
-    def of_workdir(self, path: str) -> "TranslatorOptions":
+    def of_workdir(self, path: str) -> "EnsembleOptions":
         """The options of a translator that computes so."""
-        return TranslatorOptions(
+        return EnsembleOptions(
             workdir=path,
             backend=self.backend,
             device=self.device,
@@ -96,7 +96,12 @@ class TranslatorOptions(SearchDeviceOptions, WorkdirOptions):
         low=1,
     )
 
-    def in_workdir(self, path: str) -> "TranslatorOptions":
+    @property
+    def workdirs(self) -> tuple[str, ...]:
+        """The work directories of the models: a single one."""
+        return (self.workdir,)
+
+    def in_workdir(self, path: str) -> typing.Self:
         """The options for another work directory.
 
         Its checkpoint is of the same kind; if `checkpoint` is a path, which
@@ -105,6 +110,38 @@ class TranslatorOptions(SearchDeviceOptions, WorkdirOptions):
         is_kind = self.checkpoint in CHECKPOINT_KINDS
         return dataclasses.replace(
             self, workdir=path, checkpoint=self.checkpoint if is_kind else None
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class EnsembleOptions(TranslatorOptions):
+    """The translator."""
+
+    workdir: str = required(
+        "DIR",
+        "Directory that trainers.wmt made; or several, separated by commas:"
+        " models with the same languages are an ensemble, and search as one.",
+    )
+
+    @property
+    def workdirs(self) -> tuple[str, ...]:
+        """The work directories of the models."""
+        return split_workdirs(self.workdir)
+
+
+def split_workdirs(text: str) -> tuple[str, ...]:
+    """The paths of work directories that commas separate."""
+    return tuple(filter(None, text.split(","))) or (text,)
+
+
+def check_ensemble(
+    options: TranslatorOptions, search: Mapping[str, typing.Any]
+) -> None:
+    """Refuses the option `ensemble` for a single model."""
+    if "ensemble" in search and len(options.workdirs) == 1:
+        raise CommandError(
+            "ensemble needs several work directories. Received:"
+            f" ensemble={search['ensemble']!r}, workdir={options.workdir!r}"
         )
 
 
@@ -167,11 +204,21 @@ class TranslatorChoice(typing.NamedTuple):
     shortlist: bool = False
 
     @classmethod
-    def of(cls, arguments: Arguments) -> "TranslatorChoice":
-        """The choice of a command line with some of these options."""
+    def of(
+        cls,
+        arguments: Arguments,
+        section: type[TranslatorOptions] = TranslatorOptions,
+    ) -> "TranslatorChoice":
+        """The choice of a command line with some of these options.
+
+        `section` is `EnsembleOptions` if the command takes several models.
+        """
+        options = arguments.build(section)
+        search = arguments.given_of(DecodingConfig)
+        check_ensemble(options, search)
         return cls(
-            arguments.build(TranslatorOptions),
-            arguments.given_of(DecodingConfig),
+            options,
+            search,
             arguments.build(LanguageOptions).target_language,
             arguments.build(ShortlistOptions).shortlist,
         )

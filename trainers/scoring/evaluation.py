@@ -40,16 +40,17 @@ def read_systems(
 ) -> dict[str, list[str] | None]:
     """The translations of the systems to compare, by path.
 
-    A work directory, which has not translated yet, has None. Lines and
-    languages must be those of the sources, names distinct.
+    A work directory, which has not translated yet, has None. The first path is
+    that of the system, or those of its models. Lines and languages must be
+    those of the sources, names distinct.
     """
     if len(set(paths)) < len(paths):
         raise ValueError(
             "compare must name each system once. Received:"
             f" compare={','.join(paths)!r}"
         )
-    systems: dict[str, list[str] | None] = {}
-    for path in paths:
+    systems: dict[str, list[str] | None] = {paths[0]: None}
+    for path in paths[1:]:
         if os.path.isdir(path):
             its = read_data(path, target_language)
             for name in ("source_language", "target_language"):
@@ -112,15 +113,16 @@ def run(
 ) -> None:
     """Translates the test set, and shows the scores."""
     path, target_language = choice.options.workdir, choice.target_language
+    first = choice.options.workdirs[0]
     with flags.user_errors():
-        data = read_data(path, target_language)
+        data = read_data(first, target_language)
         if compare and data.tags:
             raise ValueError(
                 "compare needs target_language, one of"
                 f" {', '.join(data.tags)}. Received: no target_language"
             )
         directions = [data.into(language) for language in data.tags] or [data]
-        tokenizer = bleu_tokenizer_of(path, metric)
+        tokenizer = bleu_tokenizer_of(first, metric)
         metrics = [
             TranslationMetric(language, tokenizer)
             for language in data.directions.values()

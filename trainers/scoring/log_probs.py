@@ -59,7 +59,8 @@ def score_lines(
 def run(choice: TranslatorChoice, test: TestOptions, show_tokens: bool) -> None:
     """Scores pairs."""
     with flags.user_errors():
-        data = read_data(choice.options.workdir, choice.target_language)
+        workdir = choice.options.workdirs[0]
+        data = read_data(workdir, choice.target_language)
         pairs = read_test_pairs(data, test)
     lines = score_lines(open_translator(*choice), pairs, show_tokens)
     write_lines(lines, sys.stdout.buffer)

@@ -7,9 +7,11 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
+from keras_transformer.data.languages import Languages
 from keras_transformer.figures.attention import attention_figure
 from keras_transformer.translation.requests import Request, text_tokenizer
 from keras_transformer.translator import Translation, Translator
@@ -143,17 +145,24 @@ def load_pairs(
     search: Mapping[str, typing.Any],
     max_searches: int,
 ) -> list[Pair]:
-    """The pairs of work directories, whose names commas separate.
+    """The pairs of work directories; those with the same languages are one.
 
     A model of several target languages gives a pair for each. `search` has
     fields of `DecodingConfig` that override the work directories'.
     """
     pairs: dict[tuple[str, str], Pair] = {}
-    workdir = options.workdir
-    for path in filter(None, workdir.split(",")):
-        one = options if path == workdir else options.in_workdir(path)
+    models: dict[Languages, list[str]] = {}
+    for path in options.workdirs:
+        with flags.user_errors():
+            languages = WorkDirectory(path).read_languages()
+        models.setdefault(languages, []).append(path)
+    for languages, paths in models.items():
+        one = options
+        if len(models) > 1:
+            one = options.in_workdir(",".join(paths))
+        if len(paths) > 1:
+            logging.info("an ensemble: %s", one.workdir)
         translator = open_translator(one, search)
-        languages = WorkDirectory(path).read_languages()
         source = languages.source_language or "source"
         target = languages.target_language or "target"
         tags = languages.tags
@@ -161,7 +170,7 @@ def load_pairs(
             if (source, language) in pairs:
                 raise flags.CommandError(
                     f"expected one work directory for {source}-{language}."
-                    f" Received: workdir={workdir}"
+                    f" Received: workdir={options.workdir}"
                 )
             into = translator
             if tags:

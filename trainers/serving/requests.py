@@ -177,7 +177,7 @@ def read_requests(
 ) -> list[Request]:
     """The texts of the field `text`, with those of `PER_TEXT`."""
     texts = read_texts(fields, "text", limits)
-    columns = {}
+    columns: dict[str, typing.Any] = {}
     for name, (_, of_sentence) in PER_TEXT.items():
         if fields.get(name, "") in ("", [], [""] * len(texts)):
             continue

@@ -21,6 +21,7 @@ from keras_transformer.importers.files import check_file, shown
 from keras_transformer.importers.yaml_files import read_options
 from trainers.preparing.rules import CleaningOptions
 from trainers.run.data_config import DataConfig
+from trainers.run.options import split_workdirs
 
 # The models that each kind of step has, by direction.
 KINDS = {
@@ -107,12 +108,13 @@ class StepOptions(Fields):
     )
     forward: tuple[str, ...] = hp(
         (),
-        "Work directories of models from source to target.",
+        "Work directories of models from source to target. With commas in one"
+        " text, such as 'a,b', they are an ensemble.",
         excludes={"kind": _kinds_without("forward")},
     )
     backward: tuple[str, ...] = hp(
         (),
-        "Work directories of models from target to source.",
+        "Work directories of models from target to source, likewise.",
         excludes={"kind": _kinds_without("backward")},
     )
     text: tuple[str, ...] = hp(
@@ -144,18 +146,22 @@ class StepOptions(Fields):
                     f"{name} must be one word of the form {pattern}. Received:"
                     f" {name}={getattr(self, name)!r}"
                 )
-        for _, _, path in self.models:
-            check_file(pathlib.Path(path, "config.json"))
+        for _, _, paths in self.models:
+            for path in split_workdirs(paths):
+                check_file(pathlib.Path(path, "config.json"))
         for path in self.text:
             check_file(pathlib.Path(path))
 
     @property
     def models(self) -> list[tuple[str, int, str]]:
-        """Direction, number from 1, and work directory of each model."""
+        """Direction, number from 1, and work directory of each model.
+
+        An ensemble is one, with the work directories of its models.
+        """
         return [
-            (direction, number, path)
+            (direction, number, paths)
             for direction in ("forward", "backward")
-            for number, path in enumerate(getattr(self, direction), 1)
+            for number, paths in enumerate(getattr(self, direction), 1)
         ]
 
 

@@ -40,7 +40,7 @@ from keras_transformer.workdir import WorkDirectory
 from trainers.preparing.folder import describe_file, run_errors, write_json
 from trainers.run.data_config import DataConfig
 from trainers.run.inheritance import UNKNOWN_LANGUAGES
-from trainers.run.options import SearchDeviceOptions
+from trainers.run.options import SearchDeviceOptions, split_workdirs
 from trainers.synthesis.pairs import FILLER, REASONS, PairFilter, add_noise
 from trainers.synthesis.plan import KINDS, Plan, Step, StepOptions
 from trainers.translating.collection import new_text_file
@@ -74,7 +74,11 @@ def run(plan: Plan, options: SearchDeviceOptions) -> None:
 def check_directions(plan: Plan) -> None:
     """Each model must translate from and into the languages of the plan."""
     for step in plan.steps:
-        for direction, _, workdir in step.options.models:
+        for direction, workdir in [
+            (direction, workdir)
+            for direction, _, workdirs in step.options.models
+            for workdir in split_workdirs(workdirs)
+        ]:
             data = WorkDirectory(workdir).read_section("data", DataConfig)
             found = data.source_language, data.target_language
             expected = plan.corpus.languages[:: ORDERS[direction]]

@@ -40,7 +40,7 @@ def run(
             "a document needs --target_language: the model has the languages of"
             f" {' '.join(translator.source_tags)}. Received: no target_language"
         )
-    workdir = WorkDirectory(choice.options.workdir)
+    workdir = WorkDirectory(choice.options.workdirs[0])
     language = workdir.read_languages().source_language or "en"
     try:
         document = documents.parse(

@@ -36,7 +36,7 @@ def open_translator(
 ) -> Translator:
     """The translator of a `TranslatorChoice`, which has these values."""
     with flags.user_errors():
-        workdir = WorkDirectory(options.workdir)
+        workdir = WorkDirectory(options.workdirs[0])
         before = workdir.read_section("decoding", DecodingConfig)
         others = {
             "jit_compile": options.jit_compile,
@@ -47,7 +47,7 @@ def open_translator(
             others["max_source_length"] = options.max_source_length
         tags = workdir.read_languages().choose_tags(target_language)
         translator = Translator.load(
-            options.workdir,
+            options.workdirs,
             dataclasses.replace(before, **search),
             options.checkpoint,
             precision=options.precision,

@@ -122,6 +122,17 @@ def make_settings(
             # The threads share batches, and a batch shares its tokens.
             "num_threads": translator.num_threads,
         }
+    of_ensemble = {}
+    if len(translator.models) > 1:
+        of_ensemble["other_models"] = [
+            {
+                **dataclasses.asdict(model.config),
+                "checkpoint_sha256": _checkpoint_sha256(prefix),
+            }
+            for model, prefix in zip(
+                translator.models[1:], translator.checkpoints[1:], strict=True
+            )
+        ]
     return {
         **dataclasses.asdict(translator.model.config),
         **dataclasses.asdict(translator.decoding),
@@ -132,6 +143,7 @@ def make_settings(
         "checkpoint_sha256": _checkpoint_sha256(translator.checkpoint),
         "source_tags": list(translator.source_tags),
         **of_shortlist,
+        **of_ensemble,
         "max_source_length": translator.max_source_length,
         "precision": translator.model.dtype,
         "jit_compile": translator.jit_compile,

@@ -1,0 +1,88 @@
+"""Tests of `keras_transformer.translation.glossary`."""
+
+import pytest
+
+from keras_transformer.translation.glossary import Glossary, Term
+
+
+def glossary(*lines):
+    return Glossary.parse(lines, "terms.tsv")
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "is_there"),
+    [
+        ("valve\tVentil", "the valve.", True),
+        ("valve\tVentil", "The VALVE", True),
+        ("valve\tVentil", "valves", False),
+        ("valve\tVentil", "bivalve", False),
+        ("valve\tVentil", "valve_2", False),
+        ("valve\tVentil\tpart", "bivalves", True),
+        ("IT\tIT\tcase", "it is", False),
+        ("IT\tIT\tcase", "the IT", True),
+        ("colou?rs?\tFarbe\tpattern", "Colors", True),
+        ("colou?rs?\tFarbe\tpattern", "colorful", False),
+        ("check valve\tRückschlagventil", "a check  valve", True),
+        ("C++\tC++", "in C++, too", True),
+        ("C++\tC++", "C++11", True),
+        ("R&D\tF&E", "our R&D", True),
+        ("Straße\tstreet", "die STRASSE", False),
+        ("阀门\tvalve", "打开阀门吧", True),
+        ("ventil\tvalve", "Öffne das Ventil", True),
+        ("öl\toil", "Altöl", False),
+    ],
+)
+def test_what_a_term_is_in(line, text, is_there):
+    assert bool(glossary(line).terms_of(text)) == is_there
+
+
+def test_the_longest_term_counts_and_each_once():
+    terms = glossary(
+        "valve\tVentil | Klappe",
+        "check valve\tRückschlagventil",
+        "# a comment",
+        "",
+        "pump\tPumpe",
+    )
+    assert terms.terms_of("A pump, a check valve, a valve and a valve.") == (
+        ("Pumpe",),
+        ("Rückschlagventil",),
+        ("Ventil", "Klappe"),
+    )
+    assert terms.terms_of("A check valve") == (("Rückschlagventil",),)
+    assert terms.terms_of("nothing") == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["valve"], "line 1: expected a term, a tab .* Received: 1 fields"),
+        (["a\tb\tcase\tx"], "Received: 4 fields"),
+        (["\tb"], "Received: '' and 'b'"),
+        (["a\tb|"], r"Received: 'a' and 'b\|'"),
+        (["a\tb\tcases"], "flags must be among .* Received: cases"),
+        (["a\tb", "a\tc"], "line 2: expected each term once"),
+        (["(\tb\tpattern"], "line 1: the pattern must be a regular expression"),
+    ],
+)
+def test_a_wrong_line_is_named(lines, message):
+    with pytest.raises(ValueError, match=f"terms.tsv: .*{message}"):
+        glossary(*lines)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "terms.tsv"
+    path.write_bytes("\ufeffvalve\tVentil\r\n".encode())
+    assert Glossary.read(path).terms == [Term("valve", ("Ventil",))]
+    path.write_bytes(b"caf\xe9\tKaffee\n")
+    with pytest.raises(ValueError, match="terms.tsv: not UTF-8"):
+        Glossary.read(path)
+
+
+def test_many_terms_are_found_quickly_enough_to_be_found_at_all():
+    """As brute force finds them."""
+    terms = glossary(*(f"word{i} x{i}\tWort{i}" for i in range(2000)))
+    text = " ".join(f"word{i} x{i}" for i in range(0, 2000, 100))
+    assert terms.terms_of(text) == tuple(
+        (f"Wort{i}",) for i in range(0, 2000, 100)
+    )

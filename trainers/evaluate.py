@@ -17,6 +17,7 @@ from keras_transformer.fields import Fields, hp
 from trainers.run.options import (
     LanguageOptions,
     ShortlistOptions,
+    TerminologyOptions,
     TranslatorChoice,
     TranslatorOptions,
 )
@@ -45,6 +46,7 @@ def main(argv: list[str] | None = None) -> None:
             TranslatorOptions,
             ShortlistOptions,
             LanguageOptions,
+            TerminologyOptions,
             TestOptions,
             Options,
             MetricOptions,

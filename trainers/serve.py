@@ -3,8 +3,9 @@
     python -m trainers.serve --workdir=DIR[,DIR...] [--port=8080]
 
 Each work directory is a language pair. The requests of many clients share
-batches. SIGTERM and SIGHUP finish accepted requests, and end with status 0. It
-needs the extra `serve`. See docs/serving.md.
+batches. SIGTERM and SIGHUP finish accepted requests, and end with status 0;
+with --glossaries, SIGHUP reads these again. It needs the extra `serve`. See
+docs/serving.md.
 """
 
 import os

@@ -21,6 +21,7 @@ from trainers.run.options import (
     LanguageOptions,
     OutputOptions,
     ShortlistOptions,
+    TerminologyOptions,
     TranslatorChoice,
     TranslatorOptions,
 )
@@ -46,6 +47,7 @@ def main(argv: list[str] | None = None) -> None:
             TranslatorOptions,
             ShortlistOptions,
             LanguageOptions,
+            TerminologyOptions,
             Options,
             DecodingConfig,
         )

@@ -22,6 +22,7 @@ from trainers.run.options import (
     LanguageOptions,
     OutputOptions,
     ShortlistOptions,
+    TerminologyOptions,
     TranslatorChoice,
     TranslatorOptions,
 )
@@ -101,6 +102,7 @@ def main(argv: list[str] | None = None) -> None:
             TranslatorOptions,
             ShortlistOptions,
             LanguageOptions,
+            TerminologyOptions,
             DecodingConfig,
         )
         options = arguments.build(Options)

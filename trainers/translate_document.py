@@ -18,6 +18,7 @@ from keras_transformer.fields import Fields, hp
 from trainers.run.options import (
     LanguageOptions,
     ShortlistOptions,
+    TerminologyOptions,
     TranslatorChoice,
     TranslatorOptions,
 )
@@ -49,6 +50,7 @@ def main(argv: list[str] | None = None) -> None:
             TranslatorOptions,
             ShortlistOptions,
             LanguageOptions,
+            TerminologyOptions,
             Options,
             DecodingConfig,
         )

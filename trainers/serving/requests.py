@@ -16,9 +16,10 @@ from starlette.types import Message, Receive
 
 from keras_transformer import documents
 from keras_transformer.fields import Fields, hp
-from keras_transformer.translation.requests import Request
+from keras_transformer.translation.glossary import Glossary
+from keras_transformer.translation.requests import Request, Terminology
 from trainers.serving.config import Limits
-from trainers.serving.spec import TEXTS, Schema
+from trainers.serving.spec import TEXT, TEXTS, Schema
 
 FORM_FIELDS = 100
 # Search options of a request. The others would change how much memory a search
@@ -71,6 +72,18 @@ class PerText(typing.NamedTuple):
 
 
 PER_TEXT = {"prefix": PerText(TEXTS, of_sentence=True)}
+# What a request may have for all of its texts, as their `Terminology`.
+TERMINOLOGY: dict[str, Schema] = {
+    "glossary": {
+        "description": "The name of a glossary of the server, or an object of"
+        " terms and their translations; | separates alternatives.",
+        "oneOf": [TEXT, {"type": "object", "additionalProperties": TEXT}],
+    },
+    "avoid": {
+        "description": "Words and phrases that translations do not have.",
+        **TEXTS,
+    },
+}
 
 
 class Body:
@@ -194,6 +207,44 @@ def read_requests(
         Request(text, **{name: of[i] for name, of in columns.items()})
         for i, text in enumerate(texts)
     ]
+
+
+def read_terminology(
+    fields: Values, glossaries: Mapping[str, Glossary], limits: Limits
+) -> Terminology:
+    """The terminology of a request; `glossaries` are those of the server."""
+    glossary, avoid = fields.get("glossary") or {}, ()
+    if isinstance(glossary, str):
+        if glossary not in glossaries:
+            raise HTTPException(
+                400,
+                "glossary must be one of the server's"
+                f" ({', '.join(glossaries) or 'it has none'}). Received:"
+                f" {glossary!r}",
+            )
+        found = glossaries[glossary]
+    else:
+        is_mapping = isinstance(glossary, dict)
+        if not is_mapping or not all(
+            isinstance(target, str) for target in glossary.values()
+        ):
+            raise HTTPException(
+                400,
+                "glossary must be a name, or an object of terms and their"
+                f" translations. Received: {glossary!r}",
+            )
+        if len(glossary) > limits.max_terms:
+            raise HTTPException(
+                400,
+                f"glossary must have at most {limits.max_terms} terms."
+                f" Received: {len(glossary)}",
+            )
+        with bad_values():
+            found = Glossary.of(glossary)
+    if fields.get("avoid") not in (None, "", []):
+        avoid = tuple(read_texts(fields, "avoid", limits))
+    with bad_values():
+        return Terminology(found, avoid)
 
 
 def read_text(fields: Values, name: str, default: str | None = None) -> str:

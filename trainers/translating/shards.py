@@ -132,6 +132,7 @@ def make_settings(
         "checkpoint_sha256": _checkpoint_sha256(translator.checkpoint),
         "source_tags": list(translator.source_tags),
         **of_shortlist,
+        **translator.terminology.sums,
         "max_source_length": translator.max_source_length,
         "precision": translator.model.dtype,
         "jit_compile": translator.jit_compile,

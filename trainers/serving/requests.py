@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import json
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import starlette.requests
 from starlette.exceptions import HTTPException
@@ -213,38 +213,30 @@ def read_terminology(
     fields: Values, glossaries: Mapping[str, Glossary], limits: Limits
 ) -> Terminology:
     """The terminology of a request; `glossaries` are those of the server."""
-    glossary, avoid = fields.get("glossary") or {}, ()
-    if isinstance(glossary, str):
-        if glossary not in glossaries:
-            raise HTTPException(
-                400,
-                "glossary must be one of the server's"
-                f" ({', '.join(glossaries) or 'it has none'}). Received:"
-                f" {glossary!r}",
-            )
-        found = glossaries[glossary]
-    else:
-        is_mapping = isinstance(glossary, dict)
-        if not is_mapping or not all(
-            isinstance(target, str) for target in glossary.values()
-        ):
-            raise HTTPException(
-                400,
-                "glossary must be a name, or an object of terms and their"
-                f" translations. Received: {glossary!r}",
-            )
-        if len(glossary) > limits.max_terms:
-            raise HTTPException(
-                400,
-                f"glossary must have at most {limits.max_terms} terms."
-                f" Received: {len(glossary)}",
-            )
-        with bad_values():
-            found = Glossary.of(glossary)
+    avoid: Sequence[str] = ()
     if fields.get("avoid") not in (None, "", []):
-        avoid = tuple(read_texts(fields, "avoid", limits))
+        avoid = read_texts(fields, "avoid", limits)
     with bad_values():
-        return Terminology(found, avoid)
+        glossary = _read_glossary(fields, glossaries, limits.max_terms)
+        return Terminology(glossary, tuple(avoid))
+
+
+def _read_glossary(fields, glossaries, max_terms):
+    """The glossary of a request; ValueError if it is wrong."""
+    value = fields.get("glossary") or {}
+    if isinstance(value, str):
+        if value in glossaries:
+            return glossaries[value]
+        expected = f"one of: {', '.join(glossaries) or 'there are none'}"
+    elif not isinstance(value, dict) or not all(
+        isinstance(targets, str) for targets in value.values()
+    ):
+        expected = "a name, or an object of terms and their translations"
+    elif len(value) <= max_terms:
+        return Glossary.of(value)
+    else:
+        expected, value = f"of at most {max_terms} terms", len(value)
+    raise ValueError(f"glossary must be {expected}. Received: {value!r}")
 
 
 def read_text(fields: Values, name: str, default: str | None = None) -> str:

@@ -56,7 +56,7 @@ def run(
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, _end)
             if options.glossaries is not None:
-                signal.signal(signal.SIGHUP, lambda *_: _reload(service))
+                signal.signal(signal.SIGHUP, lambda *_: reload(service))
             elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
                 signal.signal(signal.SIGHUP, _hang_up)
             bound.listen()
@@ -122,7 +122,7 @@ def _warm_up(service):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _reload(service):
+def reload(service: Service) -> threading.Thread:
     """Reads the glossaries again, in a thread: a signal must not wait."""
 
     def read():
@@ -133,7 +133,9 @@ def _reload(service):
         else:
             flags.show(f"glossaries: {', '.join(service.glossaries)}")
 
-    threading.Thread(target=read, daemon=True).start()
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    return thread
 
 
 def _end(*_):

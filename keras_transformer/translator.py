@@ -39,7 +39,6 @@ from keras_transformer.translation.inference import Inference, shortened_outputs
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
     Request,
-    Row,
     Sentences,
     Terminology,
     encode,
@@ -533,7 +532,7 @@ class Translator:
             texts = to_strings(ids)
             notes = [
                 *row.notes,
-                *_notes_on_terms(request, row, ids[0]),
+                *self._notes_on_terms(request, row, ids[0]),
                 *_notes_on_words(request, texts),
             ]
             results.append(Translation(texts, ids, scores.tolist(), notes))
@@ -563,6 +562,19 @@ class Translator:
             for i, result in zip(left, results, strict=True):
                 found[i] = result
         return rows, found
+
+    def _notes_on_terms(self, request, row, ids):
+        """A note for each term that a translation lacks."""
+        if row.automaton is None or not ids:
+            return []
+        reason = ""
+        if self.decoding.glossary_mode == "force":
+            reason = ": it does not fit, or is forbidden, too"
+        return [
+            f"lacks the term {' or '.join(request.terms[number])!r} in its"
+            f" translation{reason}"
+            for number in missing_terms(row.automaton, ids)
+        ]
 
     def _search_and_warn(self, strings, prefixes, num_best):
         """As `search`, with a warning for each truncation."""
@@ -706,17 +718,6 @@ def _check_finite(numbers, string):
             f"the model's logits are not finite ({shown(string)}). Its weights"
             " are corrupt, or its training diverged"
         )
-
-
-def _notes_on_terms(request: Request, row: Row, ids: list[int]) -> list[str]:
-    """A note for each term that a translation must have, and has not."""
-    if row.automaton is None or not ids:
-        return []
-    return [
-        f"lacks the term {' or '.join(request.terms[number])!r} in its"
-        " translation: it does not fit, or is forbidden, too"
-        for number in missing_terms(row.automaton, ids)
-    ]
 
 
 def _notes_on_words(request: Request, texts: list[str]) -> list[str]:

@@ -236,3 +236,18 @@ def test_a_plan_has_the_checksums_of_its_terminology(tmp_path):
     assert sums[0] == sums[1] and sums[0][0] != sums[2][0]
     plain = make_settings(Translator.load(RUN), shard_lines=9)
     assert not {"glossary_sha256", "avoid_sha256"} & plain.keys()
+
+
+def test_a_term_that_is_missing_is_told(translator):
+    """Where terms are forced, with the reason."""
+    request = Request(
+        "a dog.", terms=(("Mann Mann Mann Junge", "Mann Jun" * 9),)
+    )
+    told = "lacks the term .* in its translation"
+    [found] = translator.search([request])
+    [note] = found.notes
+    assert re.fullmatch(f"{told}: it does not fit, or is forbidden, too", note)
+    preferring = translator.with_decoding(glossary_mode="prefer")
+    [found] = preferring.search([request])
+    [note] = found.notes
+    assert re.fullmatch(told, note)

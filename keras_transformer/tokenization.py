@@ -199,6 +199,13 @@ class Tokenizer:
             return self
         return Tokenizer(model.SerializeToString(deterministic=True))
 
+    @functools.cached_property
+    def inside_words(self) -> "Tokenizer":
+        """The same vocabulary and ids; no space is put before a string."""
+        model = self._proto()
+        model.normalizer_spec.add_dummy_prefix = False
+        return Tokenizer(model.SerializeToString(deterministic=True))
+
     @property
     def entries(self) -> list[tuple[str, float, str]]:
         """Piece, score and type (`NORMAL`, `CONTROL`, ...) of each id."""
@@ -294,6 +301,14 @@ class Tokenizer:
             # Implementations of SentencePiece differ in the spaces they leave.
             strings.append(self._processor.decode(row).strip(ASCII_SPACES))
         return strings
+
+    def parts(self, ids: Sequence[int]) -> list[str]:
+        """The text that each token adds to a string, spaces included."""
+        decoded = self._processor.decode(
+            list(map(int, ids)), out_type="serialized_proto"
+        )
+        text = sentencepiece_pb2.SentencePieceText.FromString(decoded)
+        return [piece.surface for piece in text.pieces]
 
     @functools.cached_property
     def table(self) -> dict[str, int]:

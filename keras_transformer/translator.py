@@ -35,21 +35,27 @@ from keras_transformer.translation.alignment import (
     word_spans,
 )
 from keras_transformer.translation.batching import BatchedInference
+from keras_transformer.translation.glossary import find_words
 from keras_transformer.translation.inference import Inference, shortened_outputs
 from keras_transformer.translation.requests import (
+    NO_TERMINOLOGY,
     Request,
-    Row,
     Sentences,
+    Terminology,
     encode,
     encode_pairs,
     make_requests,
+    phrase_ids,
     shown,
     text_tokenizer,
+    without_words,
 )
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import open_ensemble
 
 PRETRAINED = "keras_transformer.importers.pretrained"
+# More searches of a sentence, at most, whose translation has forbidden words.
+MORE_SEARCHES = 8
 
 
 class Translation(typing.NamedTuple):
@@ -140,6 +146,7 @@ class Translator:
             model; `checkpoint` is the first. None, and no paths, if the models
             were made elsewhere.
         source_tags: As `with_source_tags` was given them.
+        terminology: As `with_terminology` was given it.
 
     Raises:
         ValueError: A number is too small, the decoder has no such
@@ -185,6 +192,7 @@ class Translator:
         self.checkpoints: tuple[str, ...] = ()
         self.checkpoint: str | None = None
         self.source_tags: tuple[str, ...] = ()
+        self.terminology = NO_TERMINOLOGY
         self._set_decoding(decoding)
 
     @classmethod
@@ -354,6 +362,25 @@ class Translator:
         translator.source_tags = tuple(tags)
         return translator
 
+    def with_terminology(self, terminology: Terminology) -> "Translator":
+        """The same translator with a glossary and forbidden words.
+
+        Args:
+            terminology: What holds for every sentence, beside the terms and
+                words of its `Request`.
+
+        Raises:
+            ValueError: There are terms, and the translator samples.
+        """
+        terminology.check(self.decoding)
+        translator = copy.copy(self)
+        translator.terminology = terminology
+        return translator
+
+    def check_forms(self, forms: Sequence[str]) -> None:
+        """Raises ValueError if translations cannot have forms of a term."""
+        phrase_ids(self._target_tokenizer, forms)
+
     def without_shortlist(self) -> "Translator":
         """The same translator, with the whole vocabulary for its outputs."""
         if self.shortlist is None:
@@ -501,7 +528,10 @@ class Translator:
             ValueError: As `translate`, or `num_best` is out of range.
             FloatingPointError: As `translate`.
         """
-        requests = make_requests(strings, prefixes)
+        requests = [
+            self.terminology.of(request)
+            for request in make_requests(strings, prefixes)
+        ]
         num_found = self.decoding.num_hypotheses
         num_best = num_found if num_best is None else num_best
         check_positive(num_best=num_best)
@@ -512,19 +542,59 @@ class Translator:
                 f" beam_size={self.decoding.beam_size},"
                 f" sampling={self.decoding.sampling}"
             )
-        rows = encode(requests, *self._encoding())
-        found = self._batched.search(rows, num_best)
+        rows, found = self._search_rows(requests, num_best)
         to_strings = self.tokenizer.target.to_strings
         results = []
         for request, row, (ids, scores) in zip(
             requests, rows, found, strict=True
         ):
             _check_finite(scores, request.text)
-            notes = [*row.notes, *_notes_on_terms(request, row, ids[0])]
-            results.append(
-                Translation(to_strings(ids), ids, scores.tolist(), notes)
-            )
+            texts = to_strings(ids)
+            notes = [
+                *row.notes,
+                *self._notes_on_terms(request, row, ids[0]),
+                *_notes_on_words(request, texts),
+            ]
+            results.append(Translation(texts, ids, scores.tolist(), notes))
         return results
+
+    def _search_rows(self, requests, num_best):
+        """Rows of sentences, and what a search finds without forbidden words.
+
+        A word may be written by many sequences of tokens. Those that a search
+        emits are forbidden in the next one.
+        """
+        rows = encode(requests, *self._encoding())
+        found = self._batched.search(rows, num_best)
+        left = [i for i, request in enumerate(requests) if request.avoid]
+        for _ in range(MORE_SEARCHES):
+            again = {}
+            for i in left:
+                row = without_words(
+                    rows[i], requests[i], found[i][0], self._target_tokenizer
+                )
+                if row is not None:
+                    again[i] = rows[i] = row
+            if not again:
+                break
+            left = list(again)
+            results = self._batched.search(list(again.values()), num_best)
+            for i, result in zip(left, results, strict=True):
+                found[i] = result
+        return rows, found
+
+    def _notes_on_terms(self, request, row, ids):
+        """A note for each term that a translation lacks."""
+        if row.automaton is None or not ids:
+            return []
+        reason = ""
+        if self.decoding.glossary_mode == "force":
+            reason = ": it does not fit, or is forbidden, too"
+        return [
+            f"lacks the term {' or '.join(request.terms[number])!r} in its"
+            f" translation{reason}"
+            for number in missing_terms(row.automaton, ids)
+        ]
 
     def _search_and_warn(self, strings, prefixes, num_best):
         """As `search`, with a warning for each truncation."""
@@ -622,6 +692,11 @@ class Translator:
         """The arguments of `encode` and `encode_pairs` after the first."""
         return self.tokenizer, self.source_tags, self.inference
 
+    @property
+    def _target_tokenizer(self):
+        """The tokenizer of translations."""
+        return text_tokenizer(self.tokenizer, self.source_tags).target
+
     def _align(self, pairs, make_side):
         """Links of the words of each pair, and its notes on truncation.
 
@@ -666,14 +741,14 @@ def _check_finite(numbers, string):
         )
 
 
-def _notes_on_terms(request: Request, row: Row, ids: list[int]) -> list[str]:
-    """A note for each term that a translation must have, and has not."""
-    if row.automaton is None or not ids:
-        return []
+def _notes_on_words(request: Request, texts: list[str]) -> list[str]:
+    """A note for each forbidden word that translations have all the same."""
+    found = [
+        m.group() for text in texts for m in find_words(request.avoid, text)
+    ]
     return [
-        f"lacks the term {' or '.join(request.terms[number])!r} in its"
-        " translation: it does not fit, or is forbidden, too"
-        for number in missing_terms(row.automaton, ids)
+        f"has the forbidden word {word!r} in its translation"
+        for word in dict.fromkeys(found)
     ]
 
 

@@ -11,6 +11,7 @@ import time
 import types
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.translation.requests import Terminology
 from keras_transformer.translator import Translation
 from trainers import translate_corpus
 from trainers.translating import shards
@@ -28,6 +29,7 @@ class Echo:
     jit_compile = False
     source_tags = ()
     shortlist = None
+    terminology = Terminology()
 
     def __init__(self, options, search, *_):
         self.checkpoint = f"{options.workdir}/ckpt-1"

@@ -33,6 +33,7 @@ class ScriptedServer(http.server.ThreadingHTTPServer):
         self.settings = {
             "charLimit": 100,
             "keyRequired": False,
+            "glossaries": [],
             "search": {
                 "beam_size": {"default": 4, "max": 8},
                 "length_penalty": {"default": 0.6, "min": 0, "max": 10},

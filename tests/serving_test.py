@@ -359,6 +359,10 @@ class Script:
     def align_spans(self, pairs):
         return [[] for _ in pairs]
 
+    def check_forms(self, forms):
+        if "\u00f1" in forms:
+            raise ValueError(f"no tokens for {forms}")
+
     def with_decoding(self, **changes):
         changed = copy.copy(self)
         changed.decoding = dataclasses.replace(self.decoding, **changes)
@@ -574,6 +578,97 @@ def test_libretranslate_detects_the_languages_of_the_server(served):
     assert languages.Detector(["en"]).rank(french) == [("en", 100.0)]
 
 
+# ---- Terminology -------------------------------------------------------------
+
+BOTH = {"source": "en", "target": "de"}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("/translate", "q"), ("/v1/translate", "text")]
+)
+def test_a_request_has_terms_and_forbidden_words(served, path, name):
+    glossary = {"dog": "Hund | Köter", "red tree": "Baum"}
+    text = "A dog. A red tree! No."
+    fields = {name: text, **BOTH}
+    post(served, path, glossary=glossary, avoid=["x", "y z"], **fields)
+    *_, searched, _ = served.script.calls[-1]
+    assert [(r.text, r.terms, r.avoid) for r in searched] == [
+        ("A dog.", (("Hund", "Köter"),), ("x", "y z")),
+        ("A red tree!", (("Baum",),), ("x", "y z")),
+        ("No.", (), ("x", "y z")),
+    ]
+    post(served, path, glossary="", avoid="x", **fields)
+    *_, searched, _ = served.script.calls[-1]
+    assert searched[0] == Request("A dog.", avoid=("x",))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"glossary": "cars"},
+            "glossary must be one of: there are none. Received: 'cars'",
+        ),
+        ({"glossary": ["a"]}, "glossary must be a name, or an object of terms"),
+        ({"glossary": {"a": 1}}, "glossary must be a name, or an object of"),
+        ({"glossary": {"a": "b|"}}, "expected a term, a tab and its trans"),
+        ({"glossary": {"a": "\u00f1"}}, "no tokens for ('\u00f1',)"),
+        (
+            {"glossary": {str(i): "b" for i in range(1001)}},
+            "glossary must be of at most 1000 terms. Received: 1001",
+        ),
+        ({"avoid": 1}, "avoid must be a text or a list of texts. Received: 1"),
+        ({"avoid": ["a", " "]}, "avoid must have words. Received: a blank one"),
+    ],
+)
+def test_a_wrong_terminology_is_refused(served, fields, message):
+    found = refused(served, 400, "/translate", q="a", **BOTH, **fields)
+    assert found.startswith(message)
+    found = refused(served, 400, "/v1/translate", text="a", **BOTH, **fields)
+    assert found.startswith(message)
+
+
+def test_sampling_has_no_glossary(served):
+    fields = {"text": "a", **BOTH, "sampling": True}
+    assert post(served, "/v1/translate", avoid=["b"], **fields)
+    assert (
+        refused(served, 400, "/v1/translate", glossary={"a": "b"}, **fields)
+        == "glossary excludes sampling. Received: sampling=True"
+    )
+
+
+def test_the_server_reads_its_glossaries_again(tmp_path, caplog):
+    """If one is wrong, they stay as they were."""
+    first = tmp_path / "cars.tsv"
+    first.write_text("dog\tHund\n")
+    (tmp_path / "notes.txt").write_text("no glossary")
+    with running(options={"glossaries": str(tmp_path)}) as served:
+
+        def names():
+            settings = served.client.get("/frontend/settings").json()
+            return settings["glossaries"]
+
+        def terms():
+            post(served, "/translate", q="a dog", glossary="cars", **BOTH)
+            [request] = script.calls[-1][2]
+            return request.terms
+
+        script = served.service.pairs["en", "de"].translator
+        assert names() == ["cars"] and terms() == (("Hund",),)
+        (tmp_path / "trees.tsv").write_text("tree\n")
+        server.reload(served.service).join()
+        assert "stay as they were" in caplog.text
+        assert "trees.tsv: line 1: expected a term" in caplog.text
+        first.write_text("dog\tKöter\n")
+        assert names() == ["cars"] and terms() == (("Hund",),)
+        (tmp_path / "trees.tsv").write_text("tree\tBaum\n")
+        server.reload(served.service).join()
+        assert names() == ["cars", "trees"] and terms() == (("Köter",),)
+    with pytest.raises(ValueError, match="expected files NAME.tsv"):
+        (tmp_path / "none").mkdir()
+        Service([], Options(glossaries=str(tmp_path / "none")), Limits())
+
+
 def test_unknown_languages_are_not_detected(caplog):
     detector = languages.Detector(["en", "source", "pt_BR"])
     assert detector.rank("O cão corre na floresta.")[0][0] == "pt_BR"
@@ -605,6 +700,9 @@ def test_the_description_names_every_path_and_field(served):
         content = described["paths"][path]["post"]["requestBody"]["content"]
         schema = content["application/json"]["schema"]
         assert set(hostile_requests.GOOD[path]) <= set(schema["properties"])
+    for name in requests.TERMINOLOGY:
+        for path in ("/translate", "/v1/translate"):
+            assert "oneOf" in schema_of(described, path, name)
     for name in requests.PER_TEXT:
         assert name in Request.__dataclass_fields__
         assert "oneOf" in schema_of(described, "/v1/translate", name)
@@ -1247,6 +1345,19 @@ def test_a_server_that_is_ended_while_it_warms_up_ends_well(start, text):
     """Though a thread is in TensorFlow."""
     process = start()
     assert " 4 of 4 programs" not in process.read_until(text)
+    process.send_signal(signal.SIGTERM)
+    process.ends(0)
+
+
+def test_sighup_reads_the_glossaries_again(tmp_path, processes):
+    (tmp_path / "cars.tsv").write_text("dog\tHund\n")
+    argv = [f"--workdir={exports.workdir()}", "--port=0"]
+    argv.append(f"--glossaries={tmp_path}")
+    process = processes.start(argv, "none", "trainers.serve", "script")
+    process.read_until("warming up\n")
+    (tmp_path / "cars.tsv").rename(tmp_path / "trees.tsv")
+    process.send_signal(signal.SIGHUP)
+    process.read_until("glossaries: trees\n")
     process.send_signal(signal.SIGTERM)
     process.ends(0)
 

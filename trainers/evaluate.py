@@ -18,6 +18,7 @@ from trainers.run.options import (
     EnsembleOptions,
     LanguageOptions,
     ShortlistOptions,
+    TerminologyOptions,
     TranslatorChoice,
 )
 from trainers.scoring.options import MetricOptions, TestOptions
@@ -45,6 +46,7 @@ def main(argv: list[str] | None = None) -> None:
             EnsembleOptions,
             ShortlistOptions,
             LanguageOptions,
+            TerminologyOptions,
             TestOptions,
             Options,
             MetricOptions,

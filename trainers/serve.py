@@ -4,7 +4,8 @@
 
 Each work directory is a language pair; those with the same languages are an
 ensemble. The requests of many clients share batches. SIGTERM and SIGHUP finish
-accepted requests, and end with status 0. It needs the extra `serve`. See
+accepted requests, and end with status 0; with --glossaries, SIGHUP reads these
+again. It needs the extra `serve`. See
 docs/serving.md.
 """
 

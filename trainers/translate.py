@@ -22,6 +22,7 @@ from trainers.run.options import (
     LanguageOptions,
     OutputOptions,
     ShortlistOptions,
+    TerminologyOptions,
     TranslatorChoice,
 )
 
@@ -46,6 +47,7 @@ def main(argv: list[str] | None = None) -> None:
             EnsembleOptions,
             ShortlistOptions,
             LanguageOptions,
+            TerminologyOptions,
             Options,
             DecodingConfig,
         )

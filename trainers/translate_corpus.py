@@ -23,6 +23,7 @@ from trainers.run.options import (
     LanguageOptions,
     OutputOptions,
     ShortlistOptions,
+    TerminologyOptions,
     TranslatorChoice,
 )
 
@@ -101,6 +102,7 @@ def main(argv: list[str] | None = None) -> None:
             EnsembleOptions,
             ShortlistOptions,
             LanguageOptions,
+            TerminologyOptions,
             DecodingConfig,
         )
         options = arguments.build(Options)

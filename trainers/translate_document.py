@@ -19,6 +19,7 @@ from trainers.run.options import (
     EnsembleOptions,
     LanguageOptions,
     ShortlistOptions,
+    TerminologyOptions,
     TranslatorChoice,
 )
 
@@ -55,6 +56,7 @@ def main(argv: list[str] | None = None) -> None:
             EnsembleOptions,
             ShortlistOptions,
             LanguageOptions,
+            TerminologyOptions,
             Options,
             DecodingConfig,
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
+from absl import logging
 
 from keras_transformer.backend import ON_TENSORFLOW
 from keras_transformer.config import DecodingConfig
@@ -65,7 +66,7 @@ class BatchedInference:
         The scores are NaN if the search failed. A blank sentence has one
         hypothesis, `[]` with the score 0.
         """
-        if self._for_terms is self or not any(row.has_terms for row in rows):
+        if not any(row.has_terms for row in rows) or self._for_terms is self:
             return self._search(rows, num_best)
         results: list = [None] * len(rows)
         for has_terms, batched in ((False, self), (True, self._for_terms)):
@@ -81,6 +82,13 @@ class BatchedInference:
         decoding = search_for_terms(self.inference.decoding)
         if decoding == self.inference.decoding:
             return self
+        if decoding.beam_size != self.inference.decoding.beam_size:
+            logging.warning(
+                "sentences with terms of a glossary have beam_size=%d, the"
+                " others beam_size=%d",
+                decoding.beam_size,
+                self.inference.decoding.beam_size,
+            )
         return BatchedInference(
             self.inference.with_decoding(decoding),
             self.batch_tokens,

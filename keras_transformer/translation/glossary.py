@@ -10,13 +10,18 @@ separated by `|`, and, after another tab, flags separated by commas:
 A term is a whole word, or several, in any case, unless a flag says otherwise:
 `case` for exactly this case, `part` also inside words, `pattern` for a regular
 expression. Blank lines and lines that begin with `#` do not count.
+
+A file of forbidden words has a word or a phrase in each line.
 """
 
 import dataclasses
+import functools
+import hashlib
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 FLAGS = ("case", "part", "pattern")
 WORD = re.compile(r"\w+")
@@ -52,6 +57,8 @@ class Term:
                 f"flags must be among {', '.join(FLAGS)}. Received:"
                 f" {', '.join(sorted(unknown))}"
             )
+        if "pattern" not in self.flags:
+            return  # many terms are never compiled
         try:
             self.pattern.match("")
         except re.error as error:
@@ -60,7 +67,13 @@ class Term:
                 f" Received: {self.source!r}"
             ) from error
 
-    @property
+    @classmethod
+    def of(cls, source: str, targets: str, flags: Iterable[str] = ()) -> "Term":
+        """The term with translations that `|` separates."""
+        forms = (form.strip() for form in targets.split("|"))
+        return cls(source.strip(), tuple(forms), frozenset(flags))
+
+    @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
         """The regular expression of the term."""
         term = self.source
@@ -87,32 +100,42 @@ class Glossary:
         self.terms = list(terms)
         # Terms of words by their first word: a text has few words, a glossary
         # many terms.
-        self._by_word: dict[str, list[tuple[re.Pattern[str], Term]]] = {}
-        self._others: list[tuple[re.Pattern[str], Term]] = []
+        self._by_word: dict[str, list[Term]] = {}
+        self._others: list[Term] = []
         for term in self.terms:
             first = WORD.match(term.source.strip())
             if term.flags & {"part", "pattern"} or first is None:
-                self._others.append((term.pattern, term))
+                self._others.append(term)
             elif re.search(f"[{SPACELESS}]", first.group()):
-                self._others.append((term.pattern, term))
+                self._others.append(term)
             else:
                 word = first.group().casefold()
-                self._by_word.setdefault(word, []).append((term.pattern, term))
+                self._by_word.setdefault(word, []).append(term)
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """The checksum of the terms."""
+        rows = [(t.source, t.targets, sorted(t.flags)) for t in self.terms]
+        return hashlib.sha256(repr(rows).encode()).hexdigest()
 
     def terms_of(self, text: str) -> tuple[tuple[str, ...], ...]:
         """The translations of the terms in a text, each once, in order.
 
         Of terms that overlap, the longest counts.
         """
+        return tuple(dict.fromkeys(term.targets for _, term in self.find(text)))
+
+    def find(self, text: str) -> list[tuple[re.Match[str], Term]]:
+        """The terms in a text, where they are, in order."""
         found = [
             (match, term)
-            for pattern, term in self._others
-            for match in pattern.finditer(text)
+            for term in self._others
+            for match in term.pattern.finditer(text)
             if match.group()
         ]
         for word in WORD.finditer(text):
-            for pattern, term in self._by_word.get(word.group().casefold(), ()):
-                if match := pattern.match(text, word.start()):
+            for term in self._by_word.get(word.group().casefold(), ()):
+                if match := term.pattern.match(text, word.start()):
                     found.append((match, term))
         found.sort(key=lambda x: (x[0].start() - x[0].end(), x[0].start()))
         chosen: list[tuple[re.Match[str], Term]] = []
@@ -122,12 +145,24 @@ class Glossary:
                 for other, _ in chosen
             ):
                 chosen.append((match, term))
-        chosen.sort(key=lambda x: x[0].start())
-        return tuple(dict.fromkeys(term.targets for _, term in chosen))
+        return sorted(chosen, key=lambda x: x[0].start())
 
     @classmethod
-    def parse(cls, lines: Iterable[str], name: str) -> "Glossary":
+    def of(cls, translations: Mapping[str, str]) -> "Glossary":
+        """The glossary of terms and their translations, as in a file."""
+        return cls(Term.of(*item) for item in translations.items())
+
+    @classmethod
+    def parse(
+        cls,
+        lines: Iterable[str],
+        name: str,
+        check: Callable[[Sequence[str]], object] = lambda targets: None,
+    ) -> "Glossary":
         """The glossary of the lines of a file.
+
+        `check` is called with the translations of each term; it may raise
+        ValueError.
 
         Raises:
             ValueError: A line is wrong, or a term comes twice; the message has
@@ -139,6 +174,7 @@ class Glossary:
                 continue
             try:
                 term = _parse(line.rstrip("\r\n").split("\t"))
+                check(term.targets)
                 if (term.source, term.flags) in terms:
                     raise ValueError(
                         "expected each term once. Received:"
@@ -150,18 +186,59 @@ class Glossary:
         return cls(terms.values())
 
     @classmethod
-    def read(cls, path: str | os.PathLike) -> "Glossary":
-        """The glossary of a file, UTF-8.
+    def read(
+        cls,
+        path: str | os.PathLike,
+        check: Callable[[Sequence[str]], object] = lambda targets: None,
+    ) -> "Glossary":
+        """The glossary of a file, UTF-8; `check` as in `parse`.
 
         Raises:
             ValueError: As `parse`, or it is not UTF-8.
             OSError: It cannot be read.
         """
-        try:
-            text = pathlib.Path(path).read_text("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: not UTF-8 ({error.reason})") from error
-        return cls.parse(text.split("\n"), str(path))
+        return cls.parse(_read_lines(path), str(path), check)
+
+
+def read_words(path: str | os.PathLike) -> tuple[str, ...]:
+    """The forbidden words and phrases of a file; errors as `Glossary.read`."""
+    lines = [line.strip() for line in _read_lines(path)]
+    return tuple(line for line in lines if line and not line.startswith("#"))
+
+
+def find_words(words: tuple[str, ...], text: str) -> list[re.Match[str]]:
+    """Where a text has some words, in any case.
+
+    >>> [m.group() for m in find_words(("valve",), "Valves (VALVE)")]
+    ['VALVE']
+    """
+    return [match for match, _ in _glossary_of(words).find(text)]
+
+
+def casings(word: str) -> list[str]:
+    """A word as it is, in lower case, capitalized, and in capitals.
+
+    >>> casings("check Valve")
+    ['check Valve', 'check valve', 'Check valve', 'CHECK VALVE']
+    """
+    lower = word.lower()
+    ways = word, lower, lower[:1].upper() + lower[1:], word.upper()
+    return list(dict.fromkeys(ways))
+
+
+@functools.lru_cache(8)
+def _glossary_of(words):
+    """The glossary that finds words. Outputs are in the form NFKC."""
+    forms = [unicodedata.normalize("NFKC", word) for word in words]
+    return Glossary(Term(form, (form,)) for form in forms)
+
+
+def _read_lines(path):
+    """The lines of a file, UTF-8."""
+    try:
+        return pathlib.Path(path).read_text("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 ({error.reason})") from error
 
 
 def _parse(fields: Sequence[str]) -> Term:
@@ -171,11 +248,6 @@ def _parse(fields: Sequence[str]) -> Term:
             "expected a term, a tab and its translation, and flags after"
             f" another tab. Received: {len(fields)} fields"
         )
-    source, targets, *flags = (field.strip() for field in fields)
-    return Term(
-        source,
-        tuple(form.strip() for form in targets.split("|")),
-        frozenset(
-            f.strip() for flag in flags for f in flag.split(",") if f.strip()
-        ),
-    )
+    source, targets, *flags = fields
+    given = [f.strip() for flag in flags for f in flag.split(",")]
+    return Term.of(source, targets, filter(None, given))

@@ -9,12 +9,17 @@ three and a rule in `decoding/rules.py`. All code between passes them on and
 does not look inside.
 """
 
+import bisect
 import dataclasses
+import hashlib
+import itertools
+import re
 import typing
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import UNCONSTRAINED, Constraints
 from keras_transformer.decoding.phrases import (
     Automaton,
@@ -22,8 +27,14 @@ from keras_transformer.decoding.phrases import (
     stack,
 )
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation.glossary import (
+    SPACELESS,
+    Glossary,
+    casings,
+    find_words,
+)
 from keras_transformer.translation.inference import Inference
-from keras_transformer.vocabulary import EOS
+from keras_transformer.vocabulary import EOS, UNK
 
 SHOWN = 60  # characters of a long sentence that a message shows
 
@@ -39,13 +50,62 @@ class Request:
             "house" if that is one token.
         terms: What the translation must have: for each term its forms, one of
             which suffices.
-        avoid: What the translation must not have.
+        avoid: Words and phrases that the translation must not have.
     """
 
     text: str
     prefix: str = ""
     terms: tuple[tuple[str, ...], ...] = ()
     avoid: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Terminology:
+    """What the translations of some texts must have, and must not have.
+
+    Attributes:
+        glossary: Terms of the texts, with their translations.
+        avoid: As in `Request`.
+    """
+
+    glossary: Glossary = dataclasses.field(default_factory=lambda: Glossary(()))
+    avoid: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if not all(map(str.strip, self.avoid)):
+            raise ValueError("avoid must have words. Received: a blank one")
+
+    @property
+    def sums(self) -> dict[str, str]:
+        """The checksums of those that there are."""
+        sums = {}
+        if self.glossary.terms:
+            sums["glossary_sha256"] = self.glossary.sha256
+        if self.avoid:
+            text = "\n".join(self.avoid)
+            sums["avoid_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        return sums
+
+    def check(self, decoding: DecodingConfig) -> None:
+        """Raises ValueError if a translator samples, which needs a search."""
+        if self.glossary.terms and decoding.sampling:
+            raise ValueError(
+                "glossary excludes sampling. Received: sampling=True"
+            )
+
+    def of(self, request: Request) -> Request:
+        """The request with the terms of its text, and the forbidden words."""
+        terms = self.glossary.terms_of(request.text)
+        if not terms and not self.avoid:
+            return request
+        return dataclasses.replace(
+            request,
+            terms=(*request.terms, *terms),
+            avoid=(*request.avoid, *self.avoid),
+        )
+
+
+NO_TERMINOLOGY = Terminology()
 
 
 class Row(typing.NamedTuple):
@@ -60,6 +120,7 @@ class Row(typing.NamedTuple):
         notes: A sentence for each truncation.
         automaton: Of the phrases that the output must have, or must not; None
             if there are none.
+        forbidden: The phrases that it must not have.
     """
 
     source_ids: list[int]
@@ -67,6 +128,7 @@ class Row(typing.NamedTuple):
     target_ids: list[int]
     notes: list[str]
     automaton: Automaton | None = None
+    forbidden: frozenset[tuple[int, ...]] = frozenset()
 
     @property
     def has_terms(self) -> bool:
@@ -145,12 +207,8 @@ def encode(
     rows = _sources([r.text for r in requests], tokenizer, tags, inference)
     target = text_tokenizer(tokenizer, tags).target
     for i, request in enumerate(requests):
-        if request.terms or request.avoid:
-            automaton = make_automaton(
-                [phrase_ids(target, forms) for forms in request.terms],
-                phrase_ids(target, request.avoid),
-            )
-            rows[i] = rows[i]._replace(automaton=automaton)
+        if request.terms:
+            rows[i] = _with_phrases(rows[i], request, target)
     prefixes = [request.prefix for request in requests]
     if not any(prefixes):
         return rows
@@ -191,8 +249,46 @@ def encode_pairs(
 def phrase_ids(
     tokenizer: Tokenizer, phrases: Sequence[str]
 ) -> list[tuple[int, ...]]:
-    """The tokens of phrases, where they stand between spaces."""
-    return [tuple(ids[:-1]) for ids in tokenizer.to_ids(phrases)]
+    """The tokens that write phrases: between spaces, or in spaceless text.
+
+    Raises:
+        ValueError: The vocabulary cannot write a phrase.
+    """
+    found = []
+    for phrase in phrases:
+        ways = _ways(tokenizer, phrase)
+        if not ways:
+            raise ValueError(
+                "the vocabulary has no tokens for a translation. Received:"
+                f" {phrase!r}"
+            )
+        found += ways
+    return found
+
+
+def without_words(
+    row: Row,
+    request: Request,
+    outputs: Sequence[Sequence[int]],
+    tokenizer: Tokenizer,
+) -> Row | None:
+    """The row that also forbids the words to avoid that its outputs have.
+
+    Forbidden are the tokens of those words, as emitted and of each casing. A
+    long list of words costs nothing where a model would not emit them. None if
+    that are no more than before: there are no such words, or a prefix has them.
+    """
+    forbidden = set(row.forbidden)
+    for ids in outputs:
+        parts = tokenizer.parts(ids)
+        for match in find_words(request.avoid, "".join(parts)):
+            forbidden.add(_emitted(ids, parts, match))
+            for word in casings(match.group()):
+                forbidden.update(_ways(tokenizer, word))
+    if forbidden == row.forbidden:
+        return None
+    row = row._replace(forbidden=frozenset(forbidden))
+    return _with_phrases(row, request, tokenizer)
 
 
 def constraints_of(
@@ -230,6 +326,38 @@ def constraints_of(
 def shown(string: str) -> str:
     """The beginning of a long sentence, for a message."""
     return f"{string.strip()[:SHOWN]} ..."
+
+
+def _with_phrases(row, request, tokenizer):
+    """The row with the automaton of its terms and forbidden phrases."""
+    terms = [phrase_ids(tokenizer, forms) for forms in request.terms]
+    automaton = make_automaton(terms, sorted(row.forbidden))
+    return row._replace(automaton=automaton)
+
+
+def _ways(tokenizer, phrase):
+    """The sequences of tokens that write a phrase; none if it has unknown ones.
+
+    Words of spaceless scripts may follow others, so that no space is before.
+    """
+    tokenizers = [tokenizer]
+    if re.match(f"[{SPACELESS}]", phrase):
+        tokenizers.append(tokenizer.inside_words)
+    rows = [tuple(one.to_ids([phrase])[0][:-1]) for one in tokenizers]
+    return [row for row in dict.fromkeys(rows) if row and UNK not in row]
+
+
+def _emitted(ids, parts, match):
+    """The tokens of an output that have written a match in its text."""
+    ends = list(itertools.accumulate(map(len, parts)))
+    first = bisect.bisect_right(ends, match.start())
+    last = bisect.bisect_left(ends, match.end())
+    # Without a space before it, a token may also be inside other words: the
+    # one before it says that it is not.
+    begins = ends[first] - len(parts[first]) == match.start()
+    if begins and first and not re.match(f"[{SPACELESS}]", match.group()):
+        first -= 1
+    return tuple(ids[first : last + 1])
 
 
 def _sources(strings, tokenizer, tags, inference):

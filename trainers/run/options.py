@@ -170,6 +170,21 @@ class LanguageOptions(Fields):
 
 
 @dataclasses.dataclass(frozen=True)
+class TerminologyOptions(Fields):
+    """The terminology."""
+
+    glossary: str | None = hp(
+        None,
+        "File with a term in each line: the term, a tab, and its translation,"
+        " which translations of sentences with the term then have.",
+    )
+    avoid: str | None = hp(
+        None,
+        "File of words and phrases, one a line, that translations do not have.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class OutputOptions(Fields):
     """The output."""
 
@@ -196,12 +211,14 @@ class TranslatorChoice(typing.NamedTuple):
         search: Fields of `DecodingConfig` on the command line, which override
             those of the work directory.
         target_language, shortlist: As in `LanguageOptions`, `ShortlistOptions`.
+        terminology: The files of the terminology.
     """
 
     options: TranslatorOptions
     search: Mapping[str, typing.Any]
     target_language: str | None = None
     shortlist: bool = False
+    terminology: TerminologyOptions | None = None
 
     @classmethod
     def of(
@@ -216,9 +233,17 @@ class TranslatorChoice(typing.NamedTuple):
         options = arguments.build(section)
         search = arguments.given_of(DecodingConfig)
         check_ensemble(options, search)
+        terminology = arguments.build(TerminologyOptions)
+        for name in ("glossary_mode", "glossary_bonus"):
+            if name in search and not terminology.glossary:
+                raise CommandError(
+                    f"{name} needs glossary. Received:"
+                    f" {name}={search[name]!r}, no glossary"
+                )
         return cls(
             options,
             search,
             arguments.build(LanguageOptions).target_language,
             arguments.build(ShortlistOptions).shortlist,
+            terminology,
         )

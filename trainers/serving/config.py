@@ -25,6 +25,11 @@ class Options(Fields):
         "Origins, such as https://example.org, whose pages may use the server;"
         " *: all. Default: none.",
     )
+    glossaries: str | None = hp(
+        None,
+        "Directory of glossaries, NAME.tsv, which requests choose by NAME."
+        " SIGHUP reads them again; without it, SIGHUP ends the server.",
+    )
     max_batch_tokens: int = hp(
         4096, "Maximum number of source tokens in a batch.", low=1
     )
@@ -64,6 +69,9 @@ class Limits(Fields):
     max_texts: int = hp(128, "Texts in a request.", low=1)
     max_characters: int = hp(
         10000, "Characters of all texts of a request.", low=1
+    )
+    max_terms: int = hp(
+        1000, "Terms of a glossary that is in the request.", low=0
     )
     max_alternatives: int = hp(
         3, "Translations besides the best one.", low=0, high=10**4

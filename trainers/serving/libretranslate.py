@@ -7,7 +7,7 @@ from keras_transformer import documents
 from keras_transformer.figures.writing import direction
 from trainers.serving import requests
 from trainers.serving.languages import name_of
-from trainers.serving.requests import Values
+from trainers.serving.requests import TERMINOLOGY, Values
 from trainers.serving.service import Service
 from trainers.serving.spec import TEXT, TEXTS, Api, Get, Post
 
@@ -24,8 +24,13 @@ async def translate(service: Service, fields: Values) -> dict:
             "n_best": 1 + alternatives,
         }
     )
+    terminology = requests.read_terminology(
+        fields, service.glossaries, service.limits
+    )
     # Few clients know how wide the beam is.
-    found = await service.translate(texts, options, may_be_fewer=True)
+    found = await service.translate(
+        texts, options, terminology=terminology, may_be_fewer=True
+    )
     answer: dict[str, list] = {"translatedText": [t.texts[0] for t in found]}
     if alternatives:
         answer["alternatives"] = [t.texts[1:] for t in found]
@@ -72,7 +77,10 @@ def list_languages(service: Service) -> list[dict]:
 
 
 def describe(service: Service) -> dict:
-    """The answer of /frontend/settings; `search` is for our own page."""
+    """The answer of /frontend/settings.
+
+    `search` and `glossaries` are for our own page.
+    """
     (source, target), pair = next(iter(service.pairs.items()))
     decoding, needs_key = (
         pair.translator.decoding,
@@ -92,6 +100,7 @@ def describe(service: Service) -> dict:
             "source": {"code": source, "name": name_of(source)},
             "target": {"code": target, "name": name_of(target)},
         },
+        "glossaries": list(service.glossaries),
         "search": {
             "beam_size": {"default": decoding.beam_size, "max": most},
             "length_penalty": {"default": alpha, "min": 0, "max": 10},
@@ -116,6 +125,7 @@ API = Api(
             {
                 "format": {**TEXT, "enum": documents.FORMATS},
                 "alternatives": {"type": "integer", "minimum": 0},
+                **TERMINOLOGY,
             },
         ),
         "/detect": Post(

@@ -126,6 +126,7 @@ function translate(delay = DEBOUNCE) {
       length_penalty: Number(find("length_penalty").value),
       n_best: Math.min(beamSize, state.settings.search.n_best.max),
       details: true,
+      glossary: find("glossary").value || undefined,
     });
     show(answer.translations[0]);
   });
@@ -359,7 +360,10 @@ function swap() {
 }
 
 function showSettings() {
-  const { search, keyRequired } = state.settings;
+  const { search, keyRequired, glossaries } = state.settings;
+  const none = { code: "", name: "none" };
+  fill(find("glossary"), [none, ...glossaries.map((name) => ({ code: name, name }))]);
+  find("glossaries").hidden = !glossaries.length;
   for (const [name, { default: value, min, max }] of Object.entries(search)) {
     const input = find(name);
     if (input) Object.assign(input, { value, max, ...(min !== undefined && { min }) });

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import json
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import starlette.requests
 from starlette.exceptions import HTTPException
@@ -16,9 +16,10 @@ from starlette.types import Message, Receive
 
 from keras_transformer import documents
 from keras_transformer.fields import Fields, hp
-from keras_transformer.translation.requests import Request
+from keras_transformer.translation.glossary import Glossary
+from keras_transformer.translation.requests import Request, Terminology
 from trainers.serving.config import Limits
-from trainers.serving.spec import TEXTS, Schema
+from trainers.serving.spec import TEXT, TEXTS, Schema
 
 FORM_FIELDS = 100
 # Search options of a request. The others would change how much memory a search
@@ -71,6 +72,18 @@ class PerText(typing.NamedTuple):
 
 
 PER_TEXT = {"prefix": PerText(TEXTS, of_sentence=True)}
+# What a request may have for all of its texts, as their `Terminology`.
+TERMINOLOGY: dict[str, Schema] = {
+    "glossary": {
+        "description": "The name of a glossary of the server, or an object of"
+        " terms and their translations; | separates alternatives.",
+        "oneOf": [TEXT, {"type": "object", "additionalProperties": TEXT}],
+    },
+    "avoid": {
+        "description": "Words and phrases that translations do not have.",
+        **TEXTS,
+    },
+}
 
 
 class Body:
@@ -194,6 +207,36 @@ def read_requests(
         Request(text, **{name: of[i] for name, of in columns.items()})
         for i, text in enumerate(texts)
     ]
+
+
+def read_terminology(
+    fields: Values, glossaries: Mapping[str, Glossary], limits: Limits
+) -> Terminology:
+    """The terminology of a request; `glossaries` are those of the server."""
+    avoid: Sequence[str] = ()
+    if fields.get("avoid") not in (None, "", []):
+        avoid = read_texts(fields, "avoid", limits)
+    with bad_values():
+        glossary = _read_glossary(fields, glossaries, limits.max_terms)
+        return Terminology(glossary, tuple(avoid))
+
+
+def _read_glossary(fields, glossaries, max_terms):
+    """The glossary of a request; ValueError if it is wrong."""
+    value = fields.get("glossary") or {}
+    if isinstance(value, str):
+        if value in glossaries:
+            return glossaries[value]
+        expected = f"one of: {', '.join(glossaries) or 'there are none'}"
+    elif not isinstance(value, dict) or not all(
+        isinstance(targets, str) for targets in value.values()
+    ):
+        expected = "a name, or an object of terms and their translations"
+    elif len(value) <= max_terms:
+        return Glossary.of(value)
+    else:
+        expected, value = f"of at most {max_terms} terms", len(value)
+    raise ValueError(f"glossary must be {expected}. Received: {value!r}")
 
 
 def read_text(fields: Values, name: str, default: str | None = None) -> str:

@@ -15,6 +15,7 @@ import typing
 from collections.abc import Mapping
 
 import uvicorn
+from absl import logging
 
 from keras_transformer.commands import flags
 from trainers.run.options import TranslatorOptions
@@ -37,7 +38,10 @@ def run(
     options: Options,
     limits: Limits,
 ) -> None:
-    """Serves the pairs of `load_pairs` until SIGTERM, SIGINT or SIGHUP."""
+    """Serves the pairs of `load_pairs` until SIGTERM, SIGINT or SIGHUP.
+
+    SIGHUP reads the glossaries again, if there are any.
+    """
     with flags.user_errors():
         # Before the models, whose loading takes long. Nobody can connect yet.
         bound = bind(options.host, options.port)
@@ -51,7 +55,9 @@ def run(
             # finished what was accepted, it raises the signal again.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, _end)
-            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
+            if options.glossaries is not None:
+                signal.signal(signal.SIGHUP, lambda *_: reload(service))
+            elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
                 signal.signal(signal.SIGHUP, _hang_up)
             bound.listen()
             host, port = bound.getsockname()[:2]
@@ -114,6 +120,22 @@ def _warm_up(service):
     except Exception as error:
         service.failure = error
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def reload(service: Service) -> threading.Thread:
+    """Reads the glossaries again, in a thread: a signal must not wait."""
+
+    def read():
+        try:
+            service.read_glossaries()
+        except (ValueError, OSError) as error:
+            logging.error("the glossaries stay as they were: %s", error)
+        else:
+            flags.show(f"glossaries: {', '.join(service.glossaries)}")
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    return thread
 
 
 def _end(*_):

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import itertools
+import pathlib
 import typing
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 
@@ -10,7 +11,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
-from keras_transformer.translation.requests import Sentences, make_requests
+from keras_transformer.translation.glossary import Glossary
+from keras_transformer.translation.requests import (
+    NO_TERMINOLOGY,
+    Sentences,
+    Terminology,
+    make_requests,
+)
 from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.config import Limits, Options
 from trainers.serving.languages import Detector
@@ -48,6 +55,7 @@ class Service:
     """Translates for many clients.
 
     Attributes:
+        glossaries: Its glossaries by name.
         is_ready: Whether it has warmed up.
         failure: What the warm-up raised, or None.
     """
@@ -55,6 +63,8 @@ class Service:
     def __init__(self, pairs: Sequence[Pair], options: Options, limits: Limits):
         self.pairs = {(pair.source, pair.target): pair for pair in pairs}
         self.options, self.limits = options, limits
+        self.glossaries: dict[str, Glossary] = {}
+        self.read_glossaries()
         sources = list(dict.fromkeys(pair.source for pair in pairs))
         self.detector = Detector(sources)
         self.metrics = Metrics()
@@ -71,6 +81,23 @@ class Service:
         self.is_ready = False
         self.failure: Exception | None = None
         self._numbers = itertools.count()
+
+    def read_glossaries(self) -> None:
+        """Reads the glossaries; those that it has stay if one is wrong.
+
+        Raises:
+            ValueError, OSError: As `Glossary.read`, or there are none.
+        """
+        if self.options.glossaries is None:
+            return
+        paths = sorted(pathlib.Path(self.options.glossaries).iterdir())
+        found = {p.stem: Glossary.read(p) for p in paths if p.suffix == ".tsv"}
+        if not found:
+            raise ValueError(
+                "expected files NAME.tsv. Received:"
+                f" glossaries={self.options.glossaries!r}"
+            )
+        self.glossaries = found
 
     def warm_up(self) -> Iterator[str]:
         """Makes the programs of all pairs; yields a line after each.
@@ -122,12 +149,14 @@ class Service:
         texts: Sentences,
         options: TranslationRequest,
         search: Mapping[str, typing.Any] | None = None,
+        terminology: Terminology = NO_TERMINOLOGY,
         may_be_fewer: bool = False,
     ) -> list[Translated]:
         """Translates texts. The sentences of a `Request` have its other fields.
 
         `search` has fields of `DecodingConfig` that differ from the server's;
-        `may_be_fewer`: `n_best` may be more than a search finds.
+        `terminology` holds for each sentence; `may_be_fewer`: `n_best` may be
+        more than a search finds.
         """
         requests = make_requests(texts)
         languages: list[tuple[str, float | None]] = [
@@ -144,6 +173,9 @@ class Service:
             )
             for pair in dict.fromkeys(pairs)
         }
+        with bad_values():
+            for one in searches.values():
+                terminology.check(one.decoding)
         work: list[Coroutine[typing.Any, typing.Any, tuple]]
         if options.split:
             parsed = await run_in_threadpool(
@@ -154,7 +186,11 @@ class Service:
             )
             work = [
                 self._translate_document(
-                    document, request, searches[pair], options.n_best
+                    document,
+                    request,
+                    searches[pair],
+                    terminology,
+                    options.n_best,
                 )
                 for document, request, pair in zip(
                     parsed, requests, pairs, strict=True
@@ -162,7 +198,7 @@ class Service:
             ]
         else:
             work = [
-                self._translate_sentence(request, searches[pair])
+                self._translate_sentence(request, searches[pair], terminology)
                 for request, pair in zip(requests, pairs, strict=True)
             ]
         try:
@@ -198,12 +234,14 @@ class Service:
             seed=None if options.seed is None else (options.seed, number),
         )
 
-    async def _translate_sentence(self, request, search):
+    async def _translate_sentence(self, request, search, terminology):
         """The translations of a text that is one sentence, and its `Found`."""
-        [found] = await self._search(search, [request])
+        [found] = await self._search(search, [request], terminology)
         return found.translation.texts, [(request.text, "", found)]
 
-    async def _translate_document(self, document, request, search, n_best):
+    async def _translate_document(
+        self, document, request, search, terminology, n_best
+    ):
         """The translations of a document, and its sentences with `Found`."""
         sentences, before = document.sentences, document.texts_before()
         searched: list[list[Found]] = []
@@ -216,7 +254,7 @@ class Service:
             requests = [
                 dataclasses.replace(request, text=text) for text in stage.items
             ]
-            searched.append(await self._search(search, requests))
+            searched.append(await self._search(search, requests, terminology))
             return [found.translation.texts[0] for found in searched[-1]]
 
         work = documents.stages(document)
@@ -231,8 +269,13 @@ class Service:
         rows = list(zip(sentences, before, found, strict=True))
         return list(dict.fromkeys(texts)), rows
 
-    async def _search(self, search, requests):
+    async def _search(self, search, requests, terminology):
         """The `Found`s of sentences."""
+        requests = list(map(terminology.of, requests))
+        with bad_values():
+            for request in requests:
+                for forms in request.terms:
+                    search.pair.translator.check_forms(forms)
         ids = search.pair.translator.tokenizer.source.to_ids(
             [request.text for request in requests]
         )

@@ -8,13 +8,15 @@ from trainers.serving import requests
 from trainers.serving.requests import (
     PER_TEXT,
     SEARCH_FIELDS,
+    TERMINOLOGY,
     TranslationRequest,
     Values,
 )
 from trainers.serving.service import Service
 from trainers.serving.spec import TEXT, TEXTS, Api, Post, schemas_of
 
-OTHERS = ("text", *PER_TEXT, "api_key")  # not in `TranslationRequest`
+# Fields that are not in `TranslationRequest`.
+OTHERS = ("text", *PER_TEXT, *TERMINOLOGY, "api_key")
 
 
 async def translate(service: Service, fields: Values) -> dict:
@@ -27,7 +29,10 @@ async def translate(service: Service, fields: Values) -> dict:
     ):
         if not has_effect:
             raise HTTPException(400, f"{name} needs {needed}")
-    found = await service.translate(texts, options, search)
+    terminology = requests.read_terminology(
+        fields, service.glossaries, service.limits
+    )
+    found = await service.translate(texts, options, search, terminology)
     return {
         "translations": [
             {
@@ -85,6 +90,7 @@ API = Api(
             {"text": TEXTS, "target": TEXT},
             {
                 **{name: row.schema for name, row in PER_TEXT.items()},
+                **TERMINOLOGY,
                 **schemas_of(TranslationRequest),
                 **schemas_of(DecodingConfig, SEARCH_FIELDS),
             },

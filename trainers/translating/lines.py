@@ -15,15 +15,21 @@ from absl import logging
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
+from keras_transformer.translation.glossary import Glossary, read_words
 from keras_transformer.translation.requests import (
     Request,
+    Terminology,
     UntaggedError,
     make_requests,
 )
 from keras_transformer.translator import Translation, Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run import devices
-from trainers.run.options import TranslatorChoice, TranslatorOptions
+from trainers.run.options import (
+    TerminologyOptions,
+    TranslatorChoice,
+    TranslatorOptions,
+)
 
 CHUNK = 4096  # lines read, sorted and translated together
 
@@ -33,6 +39,7 @@ def open_translator(
     search: Mapping[str, typing.Any],
     target_language: str | None = None,
     shortlist: bool = False,
+    terminology: TerminologyOptions | None = None,
 ) -> Translator:
     """The translator of a `TranslatorChoice`, which has these values."""
     with flags.user_errors():
@@ -54,7 +61,25 @@ def open_translator(
             shortlist=shortlist,
             **others,
         )
-    return translator.with_source_tags(tags) if tags else translator
+        if tags:
+            translator = translator.with_source_tags(tags)
+        if terminology is not None:
+            found = _read_terminology(terminology, translator)
+            translator = translator.with_terminology(found)
+        return translator
+
+
+def _read_terminology(
+    options: TerminologyOptions, translator: Translator
+) -> Terminology:
+    """The terminology of files, for a translator."""
+    parts: dict[str, typing.Any] = {}
+    if options.glossary:
+        check = translator.check_forms
+        parts["glossary"] = Glossary.read(options.glossary, check)
+    if options.avoid:
+        parts["avoid"] = read_words(options.avoid)
+    return Terminology(**parts)
 
 
 def read_lines(

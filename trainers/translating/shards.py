@@ -144,6 +144,7 @@ def make_settings(
         "source_tags": list(translator.source_tags),
         **of_shortlist,
         **of_ensemble,
+        **translator.terminology.sums,
         "max_source_length": translator.max_source_length,
         "precision": translator.model.dtype,
         "jit_compile": translator.jit_compile,

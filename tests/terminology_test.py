@@ -1,0 +1,253 @@
+"""A glossary and forbidden words, from files and requests to translations."""
+
+import io
+import pathlib
+import re
+import sys
+
+import pytest
+from commands import fails
+
+import keras_transformer as kt
+from keras_transformer.translation import glossary as glossaries
+from keras_transformer.translation.requests import (
+    Request,
+    Row,
+    Terminology,
+    phrase_ids,
+    without_words,
+)
+from keras_transformer.translator import Translator
+from keras_transformer.vocabulary import EOS
+from trainers import translate, translate_document
+from trainers.run.options import TerminologyOptions, TranslatorOptions
+from trainers.translating import lines as translating
+from trainers.translating.shards import make_settings
+
+RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
+CHINESE = [
+    "打开阀门",
+    "关闭阀门",
+    "阀门在那里",
+    "这里的阀门坏了",
+    "阀门",
+    "泵 阀门",
+]
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return Translator.load(RUN)
+
+
+def translate_text(monkeypatch, capfd, command, text, *options):
+    """The output of a command, and what it wrote to standard error."""
+    stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    command.main([f"--workdir={RUN}", *options])
+    return capfd.readouterr()
+
+
+# ---- The search --------------------------------------------------------------
+
+
+def test_forbidden_words_are_not_in_the_text(translator):
+    texts = ["a dog sleeps.", "a boy runs."]
+    plain = translator.translate(texts)
+    words = [re.findall(r"\w+", text) for text in plain]
+    [word] = set(words[0]) - set(words[1])
+    avoiding = translator.with_terminology(Terminology(avoid=(word.upper(),)))
+    found = avoiding.search(texts)
+    assert [translation.notes for translation in found] == [[], []]
+    assert len(found[0].texts) == 2
+    for text in found[0].texts:
+        assert word.lower() not in re.findall(r"\w+", text.lower())
+    # Sentences without the word, and parts of words, are as before.
+    assert found[1].texts[0] == plain[1]
+    others = translator.with_terminology(Terminology(avoid=(word[:-1],)))
+    assert others.translate(texts) == plain
+
+
+def test_tokens_that_were_emitted_are_forbidden(translator):
+    """However a word is written, but not inside other words."""
+    tokenizer = translator.tokenizer
+    piece = tokenizer.pieces.index
+    row = Row([EOS], 0, [], [])
+    outputs = [[piece(p) for p in "▁ein ▁H u n d .".split()] + [EOS]]
+
+    def forbidden(word):
+        found = without_words(
+            row, Request("a", avoid=(word,)), outputs, tokenizer
+        )
+        return found and {
+            tuple(tokenizer.pieces[id] for id in ids) for ids in found.forbidden
+        }
+
+    assert ("▁H", "u", "n", "d") in forbidden("hund")
+    assert ("▁H", "un", "d") in forbidden("hund")  # as it is segmented
+    assert forbidden("und") is None
+    outputs = [[piece(p) for p in "▁H u n d . un d".split()]]
+    assert (".", "un", "d") in forbidden("und")
+    [way] = phrase_ids(tokenizer, ["und"])
+    assert [tokenizer.pieces[id] for id in way] == ["▁", "un", "d"]
+
+
+def test_a_forbidden_word_of_the_prefix_is_told(translator):
+    avoiding = translator.with_terminology(Terminology(avoid=("ein",)))
+    [found] = avoiding.search([Request("a dog sleeps.", prefix="ein")])
+    assert found.texts[0].startswith("ein")
+    assert found.notes == ["has the forbidden word 'ein' in its translation"]
+
+
+def test_terms_in_spaceless_text():
+    tokenizer = kt.Tokenizer.train(CHINESE * 9, vocab_size=26)
+    ways = [
+        [tokenizer.pieces[id] for id in ids]
+        for ids in phrase_ids(tokenizer, ["阀门"])
+    ]
+    assert len(ways) == 2
+    assert ["".join(way) for way in ways] == ["▁阀门", "阀门"]
+    for text in CHINESE:
+        [ids] = tokenizer.to_ids([text])
+        text_of = "".join(tokenizer.pieces[id] for id in ids)
+        inside = any(str(w)[1:-1] in str(ids) for w in ways)
+        assert text_of.count("阀门") == 1 and not inside
+    row = without_words(
+        Row([EOS], 0, [], []),
+        Request("a", avoid=("阀门",)),
+        tokenizer.to_ids(CHINESE),
+        tokenizer,
+    )
+    for ids in tokenizer.to_ids(CHINESE):
+        assert any(
+            tuple(ids[i : i + len(way)]) == way
+            for way in row.forbidden
+            for i in range(len(ids))
+        )
+
+
+def test_a_beam_that_is_raised_is_told_once(caplog):
+    greedy = Translator.load(RUN).with_decoding(beam_size=1)
+    request = Request("a dog sleeps.", terms=(("Mann",),))
+    for _ in range(2):
+        assert "Mann" in greedy.translate([request])[0]
+    told = [m for m in caplog.messages if "beam_size" in m]
+    assert told == [
+        "sentences with terms of a glossary have beam_size=4, the others"
+        " beam_size=1"
+    ]
+
+
+def test_casings_and_words():
+    assert glossaries.casings("IT") == ["IT", "it", "It"]
+    words = ("ﬁn", "check valve")
+    text = "Fin, fins, check\nValve"
+    found = [m.group() for m in glossaries.find_words(words, text)]
+    assert found == ["Fin", "check\nValve"]
+    with pytest.raises(ValueError, match="avoid must have words"):
+        Terminology(avoid=("a", " "))
+
+
+# ---- Commands ----------------------------------------------------------------
+
+
+def test_lines_have_the_terms_of_a_file(tmp_path, monkeypatch, capfd):
+    terms, words = tmp_path / "terms.tsv", tmp_path / "words.txt"
+    terms.write_text("dog\tMann|Jäger\n")
+    words.write_text("# wrong\n\nKEINGE\n")
+    text = "a dog sleeps.\na boy runs.\n"
+    out, _ = translate_text(
+        monkeypatch,
+        capfd,
+        translate,
+        text,
+        f"--glossary={terms}",
+        f"--avoid={words}",
+    )
+    first, second = out.splitlines()
+    assert "Mann" in first
+    assert "keinge" not in re.findall(r"\w+", out)
+    plain, _ = translate_text(monkeypatch, capfd, translate, text)
+    assert "keinge" in plain and "Mann" not in plain
+    assert "Mann" not in second
+
+
+def test_a_document_has_the_terms_of_a_file(tmp_path, monkeypatch, capfd):
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("dog\tMann\n")
+    text = "<p>A <b>boy</b> runs.</p><p>a dog sleeps.</p>"
+    out, _ = translate_text(
+        monkeypatch,
+        capfd,
+        translate_document,
+        text,
+        "--format=html",
+        f"--glossary={terms}",
+    )
+    before, after = out.split("</p><p>")
+    assert "Mann" in after and "Mann" not in before
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "message"),
+    [
+        (
+            "boy\tJunge\nman\tMañana\n",
+            (),
+            "{path}: line 2: the vocabulary has no tokens for a translation."
+            " Received: 'Mañana'",
+        ),
+        (
+            "boy\tJunge\n",
+            ("--sampling",),
+            "glossary excludes sampling. Received: sampling=True",
+        ),
+        (
+            None,
+            ("--glossary_mode=prefer",),
+            "glossary_mode needs glossary. Received: glossary_mode='prefer', no"
+            " glossary",
+        ),
+    ],
+)
+def test_what_is_refused(tmp_path, capsys, lines, options, message):
+    path = tmp_path / "terms.tsv"
+    if lines:
+        path.write_text(lines)
+        options = (f"--glossary={path}", *options)
+    argv = [f"--workdir={RUN}", *options]
+    assert fails(translate.main, argv, capsys) == (
+        f"trainers.translate: {message.format(path=path)}\n"
+    )
+
+
+def test_a_plan_has_the_checksums_of_its_terminology(tmp_path):
+    terms, words = tmp_path / "terms.tsv", tmp_path / "words.txt"
+    words.write_text("Hund\n")
+    sums = []
+    for text in ("dog\tMann\n", "# the same\ndog\tMann\n", "dog\tHund\n"):
+        terms.write_text(text)
+        options = TerminologyOptions(str(terms), str(words))
+        translator = translating.open_translator(
+            TranslatorOptions(workdir=str(RUN)), {}, terminology=options
+        )
+        settings = make_settings(translator, shard_lines=9)
+        sums.append((settings["glossary_sha256"], settings["avoid_sha256"]))
+    assert sums[0] == sums[1] and sums[0][0] != sums[2][0]
+    plain = make_settings(Translator.load(RUN), shard_lines=9)
+    assert not {"glossary_sha256", "avoid_sha256"} & plain.keys()
+
+
+def test_a_term_that_is_missing_is_told(translator):
+    """Where terms are forced, with the reason."""
+    request = Request(
+        "a dog.", terms=(("Mann Mann Mann Junge", "Mann Jun" * 9),)
+    )
+    told = "lacks the term .* in its translation"
+    [found] = translator.search([request])
+    [note] = found.notes
+    assert re.fullmatch(f"{told}: it does not fit, or is forbidden, too", note)
+    preferring = translator.with_decoding(glossary_mode="prefer")
+    [found] = preferring.search([request])
+    [note] = found.notes
+    assert re.fullmatch(told, note)

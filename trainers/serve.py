@@ -11,7 +11,7 @@ import os
 import signal
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import end_on_interrupt, load
+from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
 from trainers.run.options import TranslatorOptions
 from trainers.serving.config import Limits, Options
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> None:
         options, limits = arguments.build(Options), arguments.build(Limits)
         translator.prepare_process()
         try:
-            server = load("trainers.serving.server")
+            from trainers.serving import server
         except ModuleNotFoundError as error:
             raise flags.CommandError(
                 f"needs the extra 'serve': {flags.how_to_install('serve')}"

@@ -14,16 +14,11 @@ large files, in shards.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import end_on_interrupt, load
+from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import hp
-from trainers.run.options import (
-    LanguageOptions,
-    OutputOptions,
-    ShortlistOptions,
-    TranslatorChoice,
-    TranslatorOptions,
-)
+from trainers.run.options import TRANSLATOR, OutputOptions, TranslatorChoice
+from trainers.translating import lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +38,7 @@ def main(argv: list[str] | None = None) -> None:
         arguments = flags.parse(
             argv,
             __doc__,
-            TranslatorOptions,
-            ShortlistOptions,
-            LanguageOptions,
+            *TRANSLATOR,
             Options,
             DecodingConfig,
         )
@@ -53,7 +46,7 @@ def main(argv: list[str] | None = None) -> None:
         options = arguments.build(Options)
         flags.check_streams("stdin", "stdout")
         translator.options.prepare_process()
-        load("trainers.translating.lines").run(
+        lines.run(
             translator, options.n_best, options.alignments, options.prefix_file
         )
 

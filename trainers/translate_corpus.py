@@ -15,16 +15,11 @@ import typing
 from collections.abc import Mapping
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import end_on_interrupt, load
+from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import GIVEN, Fields, hp, names_of, required
-from trainers.run.options import (
-    LanguageOptions,
-    OutputOptions,
-    ShortlistOptions,
-    TranslatorChoice,
-    TranslatorOptions,
-)
+from trainers.run.options import TRANSLATOR, OutputOptions, TranslatorChoice
+from trainers.translating import collection, shards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +74,7 @@ def collect(options: Options, given: Mapping[str, typing.Any]) -> None:
         raise flags.CommandError(
             f"collect excludes {', '.join(others)}. Received: {received}"
         )
-    load("trainers.translating.collection").run(options.output, options.collect)
+    collection.run(options.output, options.collect)
 
 
 def check_beam() -> None:
@@ -98,9 +93,7 @@ def main(argv: list[str] | None = None) -> None:
             __doc__,
             Options,
             OutputOptions,
-            TranslatorOptions,
-            ShortlistOptions,
-            LanguageOptions,
+            *TRANSLATOR,
             DecodingConfig,
         )
         options = arguments.build(Options)
@@ -118,7 +111,9 @@ def main(argv: list[str] | None = None) -> None:
         }
         if options.runner:
             check_beam()
-            load("trainers.translating.pipeline").run(
+            from trainers.translating import pipeline  # needs apache_beam
+
+            pipeline.run(
                 translator,
                 options.input,
                 options.output,
@@ -126,9 +121,7 @@ def main(argv: list[str] | None = None) -> None:
                 **settings,
             )
         else:
-            load("trainers.translating.shards").run(
-                translator, options.input, options.output, **settings
-            )
+            shards.run(translator, options.input, options.output, **settings)
 
 
 if __name__ == "__main__":

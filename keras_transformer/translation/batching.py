@@ -10,7 +10,12 @@ import keras
 import numpy as np
 
 from keras_transformer.backend import ON_TENSORFLOW
-from keras_transformer.decoding import MISSING_SCORE, UNFINISHED
+from keras_transformer.decoding import (
+    MISSING_SCORE,
+    UNCONSTRAINED,
+    UNFINISHED,
+    Constraints,
+)
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.programs import (
     Nest,
@@ -18,7 +23,7 @@ from keras_transformer.translation.programs import (
     make_program,
     shape_of,
 )
-from keras_transformer.translation.requests import Row, constraints_of
+from keras_transformer.translation.requests import Row
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.vocabulary import EOS, PAD, UNK
 
@@ -316,6 +321,16 @@ def room(length: int) -> int:
 def _free_room(length: int) -> int:
     """The `room` for a row of any length."""
     return room(padded_length(length))
+
+
+def constraints_of(
+    rows: Sequence[Row],
+    to_array: Callable[[Sequence[Sequence[int]]], np.ndarray],
+) -> Constraints:
+    """The `Constraints` of a batch; `to_array` makes int32 `[B, P]` of ids."""
+    if not any(row.target_ids for row in rows):
+        return UNCONSTRAINED
+    return Constraints(prefix=to_array([row.target_ids for row in rows]))
 
 
 def pad_rows(

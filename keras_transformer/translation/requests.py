@@ -11,14 +11,13 @@ does not look inside.
 
 import dataclasses
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from keras_transformer.decoding import UNCONSTRAINED, Constraints
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from keras_transformer.translation.inference import Inference
 from keras_transformer.vocabulary import EOS
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translation.inference import Inference
 
 SHOWN = 60  # characters of a long sentence that a message shows
 
@@ -111,7 +110,7 @@ def encode(
     requests: Sequence[Request],
     tokenizer: Tokenizer | TokenizerPair,
     tags: Sequence[str],
-    inference: Inference,
+    inference: "Inference",
 ) -> list[Row]:
     """A `Row` for each sentence, truncated to the limits of an `Inference`.
 
@@ -133,7 +132,7 @@ def encode_pairs(
     pairs: Sequence[tuple[str, str]],
     tokenizer: Tokenizer | TokenizerPair,
     tags: Sequence[str],
-    inference: Inference,
+    inference: "Inference",
 ) -> list[Row]:
     """As `encode`, for pairs of a sentence and a given translation."""
     _check_list(
@@ -154,16 +153,6 @@ def encode_pairs(
         row._replace(target_ids=ids, notes=[*row.notes, *notes])
         for row, (ids, notes) in zip(rows, targets, strict=True)
     ]
-
-
-def constraints_of(
-    rows: Sequence[Row],
-    to_array: Callable[[Sequence[Sequence[int]]], np.ndarray],
-) -> Constraints:
-    """The `Constraints` of a batch; `to_array` makes int32 `[B, P]` of ids."""
-    if not any(row.target_ids for row in rows):
-        return UNCONSTRAINED
-    return Constraints(prefix=to_array([row.target_ids for row in rows]))
 
 
 def shown(string: str) -> str:
@@ -208,7 +197,7 @@ def _truncated(
         yield ids, notes
 
 
-def _with_prefix(row: Row, ids: list[int], inference: Inference) -> Row:
+def _with_prefix(row: Row, ids: list[int], inference: "Inference") -> Row:
     """The row of a sentence whose output begins with ids, if it is so long."""
     limit = len(row.source_ids) - 1
     if limit:

@@ -13,7 +13,7 @@ from keras_transformer.config import (
 )
 from keras_transformer.fields import GIVEN, Fields, check_options, hp
 from trainers.datasets import OF_TEXT_FILES
-from trainers.datasets.dataset import find_dataset
+from trainers.datasets.dataset import SPLITS, find_dataset
 from trainers.run.data_config import DataConfig
 
 # sacreBLEU's tokenizers that need no download; auto: by the target language.
@@ -325,6 +325,15 @@ class Configuration:
                     f" which is small; --recipe={corpus.recipe} is made for it."
                     f" Received: {field}={size}"
                 )
+
+    def check_files(self) -> None:
+        """Raises an OSError if a file of the data cannot be read."""
+        find_files = find_dataset(self.data.dataset).find_files
+        files = [
+            path for split in SPLITS for path in find_files(self.data, split)
+        ]
+        for path in (*files, *self.training.guided_alignment):
+            open(path, "rb").close()
 
     def _check_guided_alignment(self):
         """The options of guided alignment fit data, engine and search."""

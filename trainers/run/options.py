@@ -17,6 +17,7 @@ from keras_transformer.config import (
     DecodingConfig,
 )
 from keras_transformer.fields import Fields, hp, required
+from keras_transformer.workdir import WorkDirectory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +133,10 @@ class LanguageOptions(Fields):
     )
 
 
+# What `TranslatorChoice.of` reads.
+TRANSLATOR = (TranslatorOptions, ShortlistOptions, LanguageOptions)
+
+
 @dataclasses.dataclass(frozen=True)
 class OutputOptions(Fields):
     """The output."""
@@ -174,4 +179,26 @@ class TranslatorChoice(typing.NamedTuple):
             arguments.given_of(DecodingConfig),
             arguments.build(LanguageOptions).target_language,
             arguments.build(ShortlistOptions).shortlist,
+        )
+
+    def at(self, path: str) -> "TranslatorChoice":
+        """The same in a work directory, if it is another: see `in_workdir`."""
+        options = self.options
+        there = options if path == options.workdir else options.in_workdir(path)
+        return self._replace(options=there)
+
+    def read_search(self) -> DecodingConfig:
+        """The search of the work directory, with the fields of `search`."""
+        workdir = WorkDirectory(self.options.workdir)
+        before = workdir.read_section("decoding", DecodingConfig)
+        return dataclasses.replace(before, **self.search)
+
+    def check(self) -> None:
+        """Raises what opening the translator would, without a framework."""
+        options = self.options
+        workdir = WorkDirectory(options.workdir)
+        search, length = self.read_search(), options.max_source_length
+        workdir.read_languages().choose_tags(self.target_language)
+        workdir.check_translator(
+            search, options.checkpoint, length, self.shortlist
         )

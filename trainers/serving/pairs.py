@@ -9,13 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
-from keras_transformer.figures.attention import attention_figure
 from keras_transformer.translation.requests import Request, text_tokenizer
-from keras_transformer.translator import Translation, Translator
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.options import TranslatorOptions
+from trainers.run.options import TranslatorChoice, TranslatorOptions
 from trainers.translating.lines import open_translator
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translation, Translator
 
 # Sources of at most this many tokens are translated as soon as the server is
 # ready; for longer ones a program may still be missing.
@@ -33,7 +35,7 @@ class Pair:
         self,
         source: str,
         target: str,
-        translator: Translator,
+        translator: "Translator",
         max_searches: int,
     ):
         self.source, self.target = source, target
@@ -44,7 +46,7 @@ class Pair:
             )
         )
 
-    def translator_for(self, decoding: DecodingConfig) -> Translator:
+    def translator_for(self, decoding: DecodingConfig) -> "Translator":
         """The translator with certain search options."""
         if decoding == self.translator.decoding:
             return self.translator
@@ -73,9 +75,10 @@ class Pair:
 
     def draw_attention(self, items: Sequence[tuple[str, str]]) -> list[str]:
         """The page of attention of each text and its translation."""
+        figures = load("keras_transformer.figures.attention")
         languages = self.source, self.target
         return [
-            attention_figure(self.translator, *pair, languages).html()
+            figures.attention_figure(self.translator, *pair, languages).html()
             for pair in items
         ]
 
@@ -91,7 +94,7 @@ class Found(typing.NamedTuple):
             target, from 0.
     """
 
-    translation: Translation
+    translation: "Translation"
     details: list[dict[str, list]]
 
 
@@ -150,10 +153,14 @@ def load_pairs(
     """
     pairs: dict[tuple[str, str], Pair] = {}
     workdir = options.workdir
-    for path in filter(None, workdir.split(",")):
-        one = options if path == workdir else options.in_workdir(path)
-        translator = open_translator(one, search)
-        languages = WorkDirectory(path).read_languages()
+    choice = TranslatorChoice(options, search)
+    choices = [choice.at(path) for path in workdir.split(",") if path]
+    with flags.user_errors():
+        for one in choices:  # all, before the first is loaded
+            one.check()
+    for choice in choices:
+        translator = open_translator(*choice)
+        languages = WorkDirectory(choice.options.workdir).read_languages()
         source = languages.source_language or "source"
         target = languages.target_language or "target"
         tags = languages.tags

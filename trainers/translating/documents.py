@@ -10,11 +10,14 @@ from collections.abc import Iterable, Sequence
 
 from keras_transformer import documents
 from keras_transformer.commands import flags
+from keras_transformer.data.pairs import text_lines
 from keras_transformer.files import write_atomically
-from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorChoice
 from trainers.translating.lines import CHUNK, open_translator
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translator
 
 
 def run(
@@ -66,7 +69,7 @@ def run(
     )
 
 
-def _translate(translator: Translator, sentences: Sequence[str]) -> list[str]:
+def _translate(translator: "Translator", sentences: Sequence[str]) -> list[str]:
     """Translates sentences in chunks, and says how many are done."""
     translations: list[str] = []
     for begin in range(0, len(sentences), CHUNK):
@@ -84,7 +87,7 @@ def _report(line: str) -> None:
 def _read_text(file: typing.BinaryIO) -> str:
     """The text of a binary file, its line ends as they are."""
     try:
-        return file.read().decode("utf-8")
+        return b"".join(text_lines(file, "standard input")).decode("utf-8")
     except OSError as error:
         raise flags.RunError(f"standard input: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -92,6 +95,8 @@ def _read_text(file: typing.BinaryIO) -> str:
         raise flags.CommandError(
             f"standard input: line {line} is not UTF-8 ({error.reason})"
         ) from error
+    except ValueError as error:
+        raise flags.CommandError(str(error)) from error
 
 
 def _map_lines(pairs: Iterable[tuple[str, str]]) -> str:

@@ -85,12 +85,9 @@ def main(argv: list[str] | None = None) -> None:
         metric = arguments.build(MetricOptions)
         flags.check_streams("stdout")
         translator.options.prepare_process()
+        valid_files, (beams, penalties) = options.valid_files, options.grid()
         tuning.run(
-            translator,
-            metric,
-            options.valid_files,
-            *options.grid(),
-            options.save,
+            translator, metric, valid_files, beams, penalties, options.save
         )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 
 from keras_transformer.config import (
     PAPER_BETA_2,
@@ -328,12 +329,12 @@ class Configuration:
 
     def check_files(self) -> None:
         """Raises an OSError if a file of the data cannot be read."""
-        find_files = find_dataset(self.data.dataset).find_files
-        files = [
-            path for split in SPLITS for path in find_files(self.data, split)
-        ]
-        for path in (*files, *self.training.guided_alignment):
-            open(path, "rb").close()
+        dataset = find_dataset(self.data.dataset)
+        paths = list(map(pathlib.Path, self.training.guided_alignment))
+        for split in SPLITS:
+            paths += dataset.find_files(self.data, split)
+        for path in paths:
+            path.open("rb").close()
 
     def _check_guided_alignment(self):
         """The options of guided alignment fit data, engine and search."""

@@ -15,8 +15,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.shared import Shared
 
 from keras_transformer.commands import flags
+from trainers.preparing.folder import run_errors
 from trainers.run.options import TranslatorChoice
 from trainers.translating import shards
+from trainers.translating.lines import open_translator
 
 
 class TranslateShards(beam.DoFn):
@@ -48,7 +50,7 @@ class _Process:
         settings: dict[str, typing.Any],
     ):
         choice.options.prepare_process()
-        self._translator = shards.open_translator(*choice)
+        self._translator = open_translator(*choice)
         self._plan = shards.open_for(
             self._translator, input, output, **settings
         )
@@ -56,7 +58,7 @@ class _Process:
 
     def translate(self, number: int) -> int:
         shard = self._plan.shards[number]
-        with self._lock, shards.run_errors(self._plan.path):
+        with self._lock, run_errors(self._plan.path):
             # A runner repeats an element when it has lost its worker.
             if shard in self._plan.unfinished():
                 shards.translate_shard(self._plan, shard, self._translator)
@@ -77,7 +79,7 @@ def run(
     with flags.user_errors():
         beam_options = PipelineOptions(shlex.split(f"--runner={runner}"))
         pipeline = beam.Pipeline(options=beam_options)
-    translator = shards.open_translator(*choice)
+    translator = open_translator(*choice)
     plan = shards.open_for(translator, input, output, **settings)
     numbers = [shard.number for shard in plan.unfinished()]
     try:

@@ -34,7 +34,7 @@ def bleu_tokenizer_of(workdir: str, options: MetricOptions) -> str:
 
 def read_systems(
     paths: Sequence[str],
-    choice: TranslatorChoice,
+    target_language: str | None,
     sources: Sequence[str],
     data: DataConfig,
 ) -> dict[str, list[str] | None]:
@@ -51,7 +51,7 @@ def read_systems(
     systems: dict[str, list[str] | None] = {}
     for path in paths:
         if os.path.isdir(path):
-            its = read_data(path, choice.target_language)
+            its = read_data(path, target_language)
             for name in ("source_language", "target_language"):
                 if getattr(its, name) != getattr(data, name):
                     raise ValueError(
@@ -59,7 +59,6 @@ def read_systems(
                         " the system it is compared with. Received:"
                         f" {name}={getattr(its, name)!r}"
                     )
-            choice.at(path).check()
             systems[path] = None
         else:
             lines = systems[path] = read_text(path)
@@ -124,7 +123,12 @@ def run(
             for language in data.directions.values()
         ]
         tests = [read_references(one, test) for one in directions]
-        systems = read_systems((path, *compare), choice, tests[0][0], data)
+        systems = read_systems(
+            (path, *compare), target_language, tests[0][0], data
+        )
+        for other in compare:
+            if systems[other] is None:
+                choice.at(other).check()
         if output:
             for one in directions:
                 flags.check_output(output, files_read(one, test, compare))

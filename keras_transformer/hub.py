@@ -13,10 +13,23 @@ import re
 from keras_transformer.commands.flags import how_to_install
 
 PREFIX = "hf://"
+NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 # Forms of one model's weights, in the order in which the importer takes them:
 # a later one is downloaded only if there is none before it.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 OF_OTHERS = ("*.h5", "*.msgpack", "*.onnx", "*.ot")  # no importer reads them
+
+
+def suggest(name: str | os.PathLike) -> str:
+    """A part of an error, if a path that is not there may name a repository.
+
+    >>> suggest("Helsinki-NLP/opus-mt-en-de")
+    ' (trainers.import_model reads hf://Helsinki-NLP/opus-mt-en-de)'
+    """
+    name = re.sub("^hf:/+", "", os.fspath(name))  # a path has one slash less
+    if os.path.exists(name.split("/")[0]) or not NAME.fullmatch(name):
+        return ""
+    return f" (trainers.import_model reads {PREFIX}{name})"
 
 
 def find_model(name: str | os.PathLike) -> pathlib.Path:
@@ -27,8 +40,10 @@ def find_model(name: str | os.PathLike) -> pathlib.Path:
     """
     name = os.fspath(name)
     if not name.startswith(PREFIX):
+        if hint := suggest(name):
+            raise ValueError(f"expected a directory{hint}. Received: {name!r}")
         return pathlib.Path(name)
-    parts = re.fullmatch(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", name[5:])
+    parts = NAME.fullmatch(name[5:])
     if not parts:
         raise ValueError(
             f"expected {PREFIX}OWNER/NAME[@REVISION]. Received: {name!r}"

@@ -23,7 +23,6 @@ from keras_transformer.config import (
     check_alignment,
     check_position_limit,
 )
-from keras_transformer.decoding.phrases import missing_terms
 from keras_transformer.fields import check_positive
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
@@ -34,6 +33,7 @@ from keras_transformer.translation.alignment import (
     word_side,
     word_spans,
 )
+from keras_transformer.translation.automaton import missing_terms
 from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.glossary import find_words
 from keras_transformer.translation.inference import Inference, shortened_outputs

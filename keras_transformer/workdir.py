@@ -38,10 +38,18 @@ from keras_transformer.checkpoints import (
     is_there,
     step_of,
 )
-from keras_transformer.config import CHECKPOINT_KINDS, LengthConfig
+from keras_transformer.config import (
+    CHECKPOINT_KINDS,
+    LengthConfig,
+    SearchConfig,
+    TransformerConfig,
+    check_alignment,
+    check_position_limit,
+)
 from keras_transformer.data.languages import Languages
 from keras_transformer.fields import REMOVED_FIELDS, from_values, kinds_of
 from keras_transformer.files import read_json, write_atomically
+from keras_transformer.hub import suggest
 from keras_transformer.locking import lock_file, without_empty_directories
 from keras_transformer.tokenization import (
     PAIR_FILES,
@@ -90,7 +98,8 @@ class WorkDirectory:
         except FileNotFoundError:
             raise ValueError(
                 "expected a work directory made by trainers.wmt, with a"
-                f" config.json. Received: workdir={str(self.path)!r}"
+                f" config.json{suggest(self.path)}."
+                f" Received: workdir={str(self.path)!r}"
             ) from None
         except NotADirectoryError:
             raise self._not_a_directory() from None
@@ -257,6 +266,29 @@ class WorkDirectory:
             "expected a directory, or a path where one can be made. Received:"
             f" workdir={str(self.path)!r}, which is a file or below one"
         )
+
+    def check_translator(
+        self,
+        search: SearchConfig,
+        checkpoint: str | None,
+        max_source_length: int | None,
+        shortlist: bool = False,
+    ) -> None:
+        """Raises what `Translator.load` would, without a framework.
+
+        It reads no weights.
+        """
+        config = self.read_section("model", TransformerConfig)
+        check_alignment(config, search)
+        longest = max_source_length or self.read_max_length()
+        check_position_limit(config, max_source_length=longest)
+        self.load_tokenizer()
+        self.check_checkpoint(checkpoint)
+        if shortlist and not self.shortlist_path.exists():
+            raise ValueError(
+                f"expected {self.shortlist_path}, which trainers.shortlist"
+                " makes. Received: no such file"
+            )
 
     def check_checkpoint(self, choice: str | None) -> None:
         """Raises ValueError if there is no such checkpoint, intact or not."""

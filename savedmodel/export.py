@@ -35,8 +35,6 @@ from keras_transformer.config import (
     DecodingConfig,
     SearchConfig,
     TransformerConfig,
-    check_alignment,
-    check_position_limit,
 )
 from keras_transformer.fields import names_of
 from keras_transformer.files import with_checksum
@@ -262,11 +260,9 @@ def check_source(
     search = arguments.build(SearchOptions, **search_of(before))
     decoding = DecodingConfig(**vars(search))
     check_model(options.format, config, decoding)
-    check_alignment(config, decoding)
-    longest = options.max_source_length or workdir.read_max_length()
-    check_position_limit(config, max_source_length=longest)
-    workdir.load_tokenizer()
-    workdir.check_checkpoint(options.checkpoint)
+    workdir.check_translator(
+        decoding, options.checkpoint, options.max_source_length
+    )
     return decoding
 
 

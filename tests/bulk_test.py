@@ -25,6 +25,7 @@ from echo import Echo
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.files import checksum_of, with_checksum
+from keras_transformer.workdir import WorkDirectory
 from trainers import translate, translate_corpus
 from trainers.run.options import TranslatorChoice, TranslatorOptions
 from trainers.translating import lines as translating
@@ -41,6 +42,7 @@ class Job:
     def __init__(self, directory):
         self.workdir = directory / "run"
         self.workdir.mkdir()
+        WorkDirectory(self.workdir).write_config(decoding=DecodingConfig())
         self.checkpoint = self.workdir / "ckpt-1.safetensors"
         self.checkpoint.write_bytes(b"weights")
         self.input = directory / "input.txt"

@@ -42,6 +42,24 @@ def fails(main, argv, capsys, code=2):
     return err
 
 
+def run_bad_commands(given, cwd=ROOT):
+    """Runs commands, lists of module and arguments, in a new process.
+
+    Returns a dictionary for each: its `status`, what it wrote to `err`, and the
+    `slow` packages that were imported.
+    """
+    run = subprocess.run(
+        [sys.executable, ROOT / "tests" / "programs" / "bad_flags.py"],
+        input="".join(json.dumps(one) + "\n" for one in given),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    return list(map(json.loads, run.stdout.splitlines()))
+
+
 def fails_without_room(main, argv, monkeypatch, capsys):
     """A command whose standard output is full ends with one line."""
     with open("/dev/full", "w") as full, monkeypatch.context() as patch:

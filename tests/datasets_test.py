@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from commands import fails
 
 from keras_transformer.data.pairs import MissingSplitError, Pairs
 from keras_transformer.tokenization import Tokenizer
@@ -21,6 +22,7 @@ from trainers.datasets import (
 from trainers.datasets.constituency import write_tree
 from trainers.datasets.dataset import CorpusConfig, find_dataset, read_split
 from trainers.datasets.trees import TreeFiles, make_pair, read_treebank
+from trainers.run import session
 from trainers.run.data_config import DataConfig
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -150,6 +152,17 @@ def test_phrasebook():
     with pytest.raises(ValueError, match="is English and German"):
         read_split(DataConfig(target_language="fr"), "train")
     assert find_dataset("phrasebook").limits()[0].startswith("The phrasebook")
+
+
+def test_a_dry_run_downloads_nothing(monkeypatch, capsys):
+    def check(name, data_dir):
+        raise ValueError(f"{name} is not in {data_dir}")
+
+    monkeypatch.setattr(tfds, "check_prepared", check)
+    monkeypatch.setattr(session, "open_trainer", pytest.fail)
+    argv = ["--workdir=new", "--dataset=tfds:x/y", "--data_dir=here"]
+    error = fails(wmt.main, [*argv, "--dry_run"], capsys)
+    assert error == "trainers.wmt: x/y is not in here\n"
 
 
 def test_imported():

@@ -32,6 +32,7 @@ from trainers import evaluate
 from trainers.run import config, validation
 from trainers.run.data_config import DataConfig
 from trainers.run.loop import Trainer
+from trainers.run.options import TranslatorChoice
 from trainers.run.progress import Progress
 from trainers.run.tensorflow_engine import make_loss_sums
 from trainers.scoring import comparison, evaluation
@@ -473,7 +474,7 @@ def test_evaluate_without_room_for_its_result(
     work_directory, monkeypatch, capsys
 ):
     fails_without_room(evaluate.main, work_directory, monkeypatch, capsys)
-    monkeypatch.setattr(evaluate, "load", pytest.fail)
+    monkeypatch.setattr(evaluation, "run", pytest.fail)
     monkeypatch.setattr(sys, "stdout", None)
     message = fails(evaluate.main, work_directory, capsys, code=1)
     assert "expected an open stdout" in message
@@ -504,6 +505,7 @@ def test_evaluate_compares_systems(
     """With a file, and with a work directory, which says what ours says."""
     few = {"ar": 30, "bs": 30}
     monkeypatch.setattr(comparison.PairedTest, "_DEFAULT_SAMPLES", few)
+    monkeypatch.setattr(TranslatorChoice, "check", lambda self: None)
     right, other = tmp_path / "right.txt", tmp_path / "other"
     right.write_text("\n".join(JAPANESE) + "\n", encoding="utf-8")
     other.mkdir()

@@ -62,6 +62,26 @@ def test_invalid_utf8_is_located(tmp_path):
         pairs_module.read_parallel_files([prefix], "en", "de")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_utf_16_is_refused(tmp_path, encoding, zipped):
+    text = "\nein Hund läuft\n".encode(encoding)
+    prefix = write_pair(tmp_path, b"\na dog runs\n", text)
+    path = tmp_path / "train.de"
+    if zipped:
+        path.unlink()
+        path = tmp_path / "train.de.gz"
+        path.write_bytes(gzip.compress(text))
+    with pytest.raises(ValueError, match=f"^{path}: .* UTF-16, or no"):
+        pairs_module.read_parallel_files([prefix], "en", "de")
+
+
+def test_what_is_text_in_utf_8_is_read_as_it_is():
+    late = [b"x" * pairs_module.FIRST_BYTES + b"\n", b"a\0b\n"]
+    for lines in ([b"\xef\xbb\xbfa\n", b"\xff\xfe"], late, []):
+        assert list(pairs_module.text_lines(lines, "x")) == lines
+
+
 def test_a_corpus_must_have_lines(tmp_path):
     prefix = write_pair(tmp_path, b"", b"")
     with pytest.raises(ValueError, match="no lines. Received:.*train"):
@@ -126,6 +146,17 @@ def test_tfds_errors_are_clear(tfds_dir):
         pairs_module.read_tfds(
             "tiny_translate", "no_split", "en", "de", tfds_dir
         )
+
+
+def test_what_would_be_downloaded_is_told(tfds_dir, tmp_path):
+    assert pairs_module.check_prepared("tiny_translate", tfds_dir) is None
+    with pytest.raises(ValueError) as error:
+        pairs_module.check_prepared("wmt14_translate/de-en", tmp_path)
+    assert str(error.value) == (
+        f"wmt14_translate/de-en is not in {tmp_path}, and a dry run does not"
+        " download it; tfds build wmt14_translate/de-en"
+        f" --data_dir={tmp_path} does"
+    )
 
 
 def test_a_file_in_place_of_a_prefix_is_told(tmp_path):

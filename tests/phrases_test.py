@@ -14,8 +14,9 @@ from keras import ops
 
 from keras_transformer import decoding
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding import phrases as p
 from keras_transformer.decoding.rules import MISSING_SCORE, Constraints
+from keras_transformer.translation.automaton import make_automaton
+from keras_transformer.translation.batching import stack
 from keras_transformer.vocabulary import EOS, PAD
 
 LENGTH = 3  # T: the outputs are few enough to enumerate
@@ -92,7 +93,7 @@ def random_case(seed):
 
 def run(model, config, sentences, length, **options):
     """The `SearchResult` of sentences with their terms."""
-    automata = [p.make_automaton(*sentence) for sentence in sentences]
+    automata = [make_automaton(*sentence) for sentence in sentences]
     numbers = np.arange(len(sentences), dtype="int32")
     return decoding.search(
         model.step,
@@ -100,7 +101,7 @@ def run(model, config, sentences, length, **options):
         np.full(len(sentences), length, "int32"),
         config,
         max_length=length,
-        constraints=Constraints(phrases=p.stack(automata)),
+        constraints=Constraints(phrases=stack(automata)),
         **options,
     )
 
@@ -263,7 +264,7 @@ def test_an_automaton_is_the_definition():
     random_ = random.Random(0)
     for seed in range(200):
         [(terms, forbidden), *_] = random_case(seed)
-        automaton = p.make_automaton(terms, forbidden)
+        automaton = make_automaton(terms, forbidden)
         state, met = 0, set()
         ids = []
         for _ in range(16):

@@ -34,6 +34,7 @@ import keras_transformer as kt
 from keras_transformer import documents
 from keras_transformer.commands.flags import RunError
 from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
+from keras_transformer.figures import attention
 from keras_transformer.translation import batching
 from keras_transformer.translation.requests import Request, Row, make_requests
 from keras_transformer.translator import Alignment, PairScore, Translation
@@ -1135,7 +1136,7 @@ def assert_is_error(name, body):
 
 def test_hostile_requests_have_one_clear_error(caplog, monkeypatch):
     figure = types.SimpleNamespace(html=lambda: "<html>")
-    monkeypatch.setattr(pairs, "attention_figure", lambda *_: figure)
+    monkeypatch.setattr(attention, "attention_figure", lambda *_: figure)
     number = 0
     with running() as served:
         for name, request in hostile_requests.hostile_requests():

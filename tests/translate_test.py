@@ -111,6 +111,12 @@ def test_input_that_cannot_be_read_is_one_line():
         next(lines)
 
 
+def test_utf_16_is_refused():
+    for text in ("\nein Hund\n".encode(e) for e in ("utf-16", "utf-16-be")):
+        with pytest.raises(CommandError, match="^standard input: .* UTF-16, "):
+            list(translating.read_lines(io.BytesIO(text)))
+
+
 def test_weights_that_are_no_numbers_are_one_line():
     outputs = translating.translate_lines(Echo(), ["a", "b", "no number"], 2)
     assert [next(outputs), next(outputs)] == ["a", "b"]

@@ -19,7 +19,7 @@ The chosen layer is the value for --alignment_layer of other commands.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import choose_backend, load
+from keras_transformer.commands.startup import choose_backend
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp, same_field
 from trainers.run.options import (
@@ -27,6 +27,7 @@ from trainers.run.options import (
     TranslatorChoice,
     TranslatorOptions,
 )
+from trainers.scoring import alignment
 from trainers.scoring.options import TestOptions
 
 
@@ -59,9 +60,7 @@ def main(argv: list[str] | None = None) -> None:
         test = arguments.build(TestOptions)
         flags.check_streams("stdout")
         choose_backend(translator.options.backend, translator.options.device)
-        load("trainers.scoring.alignment").run(
-            translator, test, options.alignment_layer, options.gold
-        )
+        alignment.run(translator, test, options.alignment_layer, options.gold)
 
 
 if __name__ == "__main__":

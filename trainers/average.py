@@ -9,8 +9,9 @@ It may run during training.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
 from keras_transformer.fields import hp
+from keras_transformer.workdir import WorkDirectory
+from trainers.run import checkpoints
 from trainers.run.config import TrainingConfig
 from trainers.run.options import WorkdirOptions
 
@@ -31,10 +32,8 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.average"):
         options = flags.parse(argv, __doc__, Options).build(Options)
-        workdirs = load("keras_transformer.workdir")
-        checkpoints = load("trainers.run.checkpoints")
         with flags.user_errors():
-            workdir = workdirs.WorkDirectory(options.workdir)
+            workdir = WorkDirectory(options.workdir)
             last = options.last
             if last is None:
                 training = workdir.read_section("training", TrainingConfig)

@@ -11,16 +11,10 @@ before it shows the differences between systems and their significance.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from trainers.run.options import (
-    EnsembleOptions,
-    LanguageOptions,
-    ShortlistOptions,
-    TerminologyOptions,
-    TranslatorChoice,
-)
+from trainers.run.options import TRANSLATOR, EnsembleOptions, TranslatorChoice
+from trainers.scoring import evaluation
 from trainers.scoring.options import MetricOptions, TestOptions
 
 
@@ -43,10 +37,7 @@ def main(argv: list[str] | None = None) -> None:
         arguments = flags.parse(
             argv,
             __doc__,
-            EnsembleOptions,
-            ShortlistOptions,
-            LanguageOptions,
-            TerminologyOptions,
+            *TRANSLATOR,
             TestOptions,
             Options,
             MetricOptions,
@@ -58,7 +49,7 @@ def main(argv: list[str] | None = None) -> None:
         metric = arguments.build(MetricOptions)
         flags.check_streams("stdout")
         translator.options.prepare_process()
-        load("trainers.scoring.evaluation").run(
+        evaluation.run(
             translator, test, metric, options.output, options.compare
         )
 

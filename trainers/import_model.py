@@ -24,9 +24,9 @@ run. docs/pretrained.md lists the files and possible differences.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
 from keras_transformer.fields import Fields, hp, required
 from keras_transformer.importers import IMPORTERS
+from trainers.importing import workdir as importing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.import_model"):
         options = flags.parse(argv, __doc__, Options).build(Options)
-        load("trainers.importing.workdir").run(**vars(options))
+        importing.run(**vars(options))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ used, if it has any. The last line is a JSON object.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
 from keras_transformer.fields import Fields, hp
 from trainers.parse_text import ParserOptions
+from trainers.parsing import evaluation
 from trainers.parsing.config import ParserDecoding
 
 
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> None:
         options = arguments.build(Options)
         flags.check_streams("stdout")
         parser.prepare_process()
-        load("trainers.parsing.evaluation").run(
+        evaluation.run(
             parser,
             arguments.given_of(ParserDecoding),
             options.trees,

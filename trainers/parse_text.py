@@ -10,8 +10,9 @@ terminal each line is answered at once.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import end_on_interrupt, load
+from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.fields import Fields, hp, required
+from trainers.parsing import text
 from trainers.parsing.config import ParserDecoding
 from trainers.run.options import TranslatorOptions
 
@@ -44,9 +45,7 @@ def main(argv: list[str] | None = None) -> None:
         tokenized = arguments.build(Options).tokenized
         flags.check_streams("stdin", "stdout")
         options.prepare_process()
-        load("trainers.parsing.text").run(
-            options, arguments.given_of(ParserDecoding), tokenized
-        )
+        text.run(options, arguments.given_of(ParserDecoding), tokenized)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ many pairs each rule dropped.
 """
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
+from trainers.preparing import preparation
 from trainers.preparing.config import CorpusOptions, OutputOptions
 from trainers.preparing.rules import CleaningOptions
 
@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> None:
         output = arguments.build(OutputOptions)
         cleaning_options = arguments.build(CleaningOptions)
         corpus = arguments.build(CorpusOptions)
-        load("trainers.preparing.preparation").run(
+        preparation.run(
             output, corpus, cleaning_options, arguments.given.get("vocab_size")
         )
 

@@ -11,7 +11,7 @@ spaces. The last line is a JSON object with the perplexity per token.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import choose_backend, load
+from keras_transformer.commands.startup import choose_backend
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp, same_field
 from trainers.run.options import (
@@ -19,6 +19,7 @@ from trainers.run.options import (
     LanguageOptions,
     TranslatorChoice,
 )
+from trainers.scoring import log_probs
 from trainers.scoring.options import TestOptions
 
 
@@ -48,7 +49,7 @@ def main(argv: list[str] | None = None) -> None:
         test = arguments.build(TestOptions)
         flags.check_streams("stdout")
         choose_backend(translator.options.backend, translator.options.device)
-        load("trainers.scoring.log_probs").run(translator, test, options.tokens)
+        log_probs.run(translator, test, options.tokens)
 
 
 if __name__ == "__main__":

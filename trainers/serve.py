@@ -13,7 +13,7 @@ import os
 import signal
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import end_on_interrupt, load
+from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
 from trainers.run.options import EnsembleOptions, check_ensemble
 from trainers.serving.config import Limits, Options
@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> None:
         check_ensemble(translator, search)
         translator.prepare_process()
         try:
-            server = load("trainers.serving.server")
+            from trainers.serving import server
         except ModuleNotFoundError as error:
             raise flags.CommandError(
                 f"needs the extra 'serve': {flags.how_to_install('serve')}"

@@ -12,9 +12,9 @@ last line is a JSON object.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
 from keras_transformer.fields import hp
 from trainers.run.options import WorkdirOptions
+from trainers.scoring import shortlist
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.shortlist"):
         options = flags.parse(argv, __doc__, Options).build(Options)
-        load("trainers.scoring.shortlist").run(**dataclasses.asdict(options))
+        shortlist.run(**dataclasses.asdict(options))
 
 
 if __name__ == "__main__":

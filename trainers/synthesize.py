@@ -12,9 +12,10 @@ command that trains on its pairs. It needs the extra `import`.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import end_on_interrupt, load
+from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.fields import required
 from trainers.run.options import SearchDeviceOptions
+from trainers.synthesis import steps
 from trainers.synthesis.plan import read_plan
 
 
@@ -32,7 +33,7 @@ def main(argv: list[str] | None = None) -> None:
         with flags.user_errors():
             plan = read_plan(options.config)
         options.prepare_process()
-        load("trainers.synthesis.steps").run(plan, options)
+        steps.run(plan, options)
 
 
 if __name__ == "__main__":

@@ -14,17 +14,16 @@ large files, in shards.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import end_on_interrupt, load
+from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import hp
 from trainers.run.options import (
+    TRANSLATOR,
     EnsembleOptions,
-    LanguageOptions,
     OutputOptions,
-    ShortlistOptions,
-    TerminologyOptions,
     TranslatorChoice,
 )
+from trainers.translating import lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +43,7 @@ def main(argv: list[str] | None = None) -> None:
         arguments = flags.parse(
             argv,
             __doc__,
-            EnsembleOptions,
-            ShortlistOptions,
-            LanguageOptions,
-            TerminologyOptions,
+            *TRANSLATOR,
             Options,
             DecodingConfig,
         )
@@ -55,7 +51,7 @@ def main(argv: list[str] | None = None) -> None:
         options = arguments.build(Options)
         flags.check_streams("stdin", "stdout")
         translator.options.prepare_process()
-        load("trainers.translating.lines").run(
+        lines.run(
             translator, options.n_best, options.alignments, options.prefix_file
         )
 

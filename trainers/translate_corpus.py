@@ -15,17 +15,16 @@ import typing
 from collections.abc import Mapping
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import end_on_interrupt, load
+from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import GIVEN, Fields, hp, names_of, required
 from trainers.run.options import (
+    TRANSLATOR,
     EnsembleOptions,
-    LanguageOptions,
     OutputOptions,
-    ShortlistOptions,
-    TerminologyOptions,
     TranslatorChoice,
 )
+from trainers.translating import collection, shards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +79,7 @@ def collect(options: Options, given: Mapping[str, typing.Any]) -> None:
         raise flags.CommandError(
             f"collect excludes {', '.join(others)}. Received: {received}"
         )
-    load("trainers.translating.collection").run(options.output, options.collect)
+    collection.run(options.output, options.collect)
 
 
 def check_beam() -> None:
@@ -99,10 +98,7 @@ def main(argv: list[str] | None = None) -> None:
             __doc__,
             Options,
             OutputOptions,
-            EnsembleOptions,
-            ShortlistOptions,
-            LanguageOptions,
-            TerminologyOptions,
+            *TRANSLATOR,
             DecodingConfig,
         )
         options = arguments.build(Options)
@@ -120,7 +116,9 @@ def main(argv: list[str] | None = None) -> None:
         }
         if options.runner:
             check_beam()
-            load("trainers.translating.pipeline").run(
+            from trainers.translating import pipeline  # needs apache_beam
+
+            pipeline.run(
                 translator,
                 options.input,
                 options.output,
@@ -128,9 +126,7 @@ def main(argv: list[str] | None = None) -> None:
                 **settings,
             )
         else:
-            load("trainers.translating.shards").run(
-                translator, options.input, options.output, **settings
-            )
+            shards.run(translator, options.input, options.output, **settings)
 
 
 if __name__ == "__main__":

@@ -11,17 +11,12 @@ translated sentences: white space, line ends, markup, placeholders such as %s or
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import end_on_interrupt, load
+from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.documents import FORMATS, WITH_TRANSLATIONS
 from keras_transformer.fields import Fields, hp
-from trainers.run.options import (
-    EnsembleOptions,
-    LanguageOptions,
-    ShortlistOptions,
-    TerminologyOptions,
-    TranslatorChoice,
-)
+from trainers.run.options import TRANSLATOR, EnsembleOptions, TranslatorChoice
+from trainers.translating import documents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,10 +48,7 @@ def main(argv: list[str] | None = None) -> None:
         arguments = flags.parse(
             argv,
             __doc__,
-            EnsembleOptions,
-            ShortlistOptions,
-            LanguageOptions,
-            TerminologyOptions,
+            *TRANSLATOR,
             Options,
             DecodingConfig,
         )
@@ -64,7 +56,7 @@ def main(argv: list[str] | None = None) -> None:
         options = arguments.build(Options)
         flags.check_streams("stdin", "stdout")
         translator.options.prepare_process()
-        load("trainers.translating.documents").run(
+        documents.run(
             translator,
             options.format,
             options.document_map,

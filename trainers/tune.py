@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Sequence
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, check_values, hp
 from trainers.run.options import (
@@ -19,6 +18,7 @@ from trainers.run.options import (
     TranslatorChoice,
     TranslatorOptions,
 )
+from trainers.scoring import tuning
 from trainers.scoring.options import MetricOptions
 
 LENGTH_PENALTIES = tuple(tenths / 10 for tenths in range(0, 21, 2))
@@ -85,12 +85,9 @@ def main(argv: list[str] | None = None) -> None:
         metric = arguments.build(MetricOptions)
         flags.check_streams("stdout")
         translator.options.prepare_process()
-        load("trainers.scoring.tuning").run(
-            translator,
-            metric,
-            options.valid_files,
-            *options.grid(),
-            options.save,
+        valid_files, (beams, penalties) = options.valid_files, options.grid()
+        tuning.run(
+            translator, metric, valid_files, beams, penalties, options.save
         )
 
 

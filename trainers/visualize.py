@@ -19,10 +19,10 @@ import dataclasses
 import typing
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import hp, required, unhandled
 from keras_transformer.figures import saving
+from trainers.figures import attention
 from trainers.run.options import WorkdirOptions
 
 LENGTHS = ("extra_length", "max_output_length")  # a reference has them, too
@@ -143,7 +143,7 @@ def check_search(options: Options, given: typing.Collection[str]) -> None:
 def draw(options: Options, search: dict[str, typing.Any]) -> None:
     """Writes the figure; `search` has the flags of the search."""
     if options.plot == "attention":
-        load("trainers.figures.attention").run(
+        attention.run(
             options.workdir,
             options.text,
             options.reference,
@@ -153,7 +153,9 @@ def draw(options: Options, search: dict[str, typing.Any]) -> None:
             options.choice(),
         )
     elif options.plot == "training":
-        load("trainers.figures.training").run(options.workdir, options.output)
+        from trainers.figures import training  # needs matplotlib
+
+        training.run(options.workdir, options.output)
     else:
         raise unhandled(plot=options.plot)
 

@@ -32,10 +32,12 @@ from keras_transformer.config import (
     TransformerConfig,
 )
 from keras_transformer.fields import hp, required
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.workdir import WorkDirectory
 from trainers.run.cluster import find_cluster
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
-from trainers.run.inheritance import read_parent
+from trainers.run.inheritance import check_same, read_parent
 from trainers.run.options import DeviceOptions
 
 RECIPES = importlib.resources.files("trainers") / "configs"
@@ -156,6 +158,8 @@ def read_configuration(
         configuration = Configuration(model, data, training, decoding)
         if not os.path.exists(os.path.join(workdir, "config.json")):
             configuration.check_vocabulary()  # before much is loaded
+        configuration.check_files()
+        check_same(WorkDirectory(workdir), configuration)
     return configuration
 
 
@@ -176,8 +180,7 @@ def given_vocab_sizes(data: DataConfig) -> dict[str, int]:
     paths = {f: path for f, path in data.given_tokenizers.items() if path}
     if not paths:
         return {}
-    load_tokenizer = load("keras_transformer.tokenization").Tokenizer.load
-    return {f: load_tokenizer(path).vocab_size for f, path in paths.items()}
+    return {f: Tokenizer.load(path).vocab_size for f, path in paths.items()}
 
 
 def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:

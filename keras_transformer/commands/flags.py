@@ -31,6 +31,8 @@ from keras_transformer.fields import (
 # or a recipe may be called "none".
 ABSENT = "none"
 FLAG_TYPE_NAMES = {**TYPE_NAMES, tuple: "a comma-separated list"}
+# What other systems call a flag of ours; ours follow.
+OTHER_NAMES = {"epochs": "train_steps", "batch_size": "batch_tokens"}
 # Errors of the disk, which say nothing about the command.
 DISK_ERRORS = (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 
@@ -102,7 +104,7 @@ def parse(
     try:
         rest = values(["command", *argv])[1:]
     except flags.Error as error:
-        raise CommandError(_one_line(error)) from error
+        raise CommandError(_one_line(error) + _hint(error, values)) from error
     except UnicodeDecodeError as error:  # absl reads flag files as text
         files = [a.partition("=")[2] for a in argv if _is_flagfile(a)]
         raise CommandError(
@@ -324,6 +326,12 @@ def _explain(field: dataclasses.Field, kind: type) -> list[str]:
     text = f"{field.metadata['help']} {rules_of(field)}"
     text = textwrap.fill(text, 66, break_on_hyphens=False)
     return [head, *textwrap.indent(text, " " * 6).splitlines()]
+
+
+def _hint(error: flags.Error, values: flags.FlagValues) -> str:
+    """The flag of this command that an unknown flag probably means."""
+    name = OTHER_NAMES.get(getattr(error, "flagname", ""), "")
+    return f" Did you mean --{name}?" if name in values else ""
 
 
 def _flagfiles_first(argv: list[str]) -> list[str]:

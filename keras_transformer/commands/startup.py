@@ -1,8 +1,8 @@
 """How a command starts: backend, TensorFlow's threads and log, Ctrl-C.
 
-A command's file has its options and imports nothing that needs a backend,
-whose import takes seconds: help and bad flags are answered at once. When the
-flags are right, `load` imports the module that does the work.
+A command imports nothing that needs a backend, whose import takes seconds,
+before its flags and its input are checked: what is wrong is told at once. Then
+`load` imports the modules that need one.
 """
 
 import importlib

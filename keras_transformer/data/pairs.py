@@ -1,10 +1,14 @@
 """Sources of sentence pairs: parallel text files and TensorFlow Datasets."""
 
+import codecs
 import gzip
 import os
 import pathlib
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+FIRST_BYTES = 4096  # of a file, in which NUL shows that it is no text
 
 
 class Pairs:
@@ -106,7 +110,8 @@ def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
     if pathlib.Path(prefix).is_file():
         raise FileNotFoundError(
             f"expected PREFIX of the files PREFIX.{language} or"
-            f" PREFIX.{language}.gz, without the language."
+            f" PREFIX.{language}.gz, without the language, and a file for the"
+            " other language; cut -f1 and cut -f2 make them of a table."
             f" Received: {prefix}, which is a file"
         )
     raise FileNotFoundError(f"No such file: {plain} or {zipped}")
@@ -137,7 +142,8 @@ def read_lines(path: pathlib.Path) -> Iterator[str]:
     Other white space stays for SentencePiece to judge, as in translation.
 
     Raises:
-        ValueError: A line is not UTF-8, or the file is `.gz` and corrupt.
+        ValueError: A line is not UTF-8, or the file is `.gz` and corrupt, or
+            as in `text_lines`.
         OSError: It cannot be read.
     """
     opener = gzip.open if path.suffix == ".gz" else open
@@ -145,7 +151,7 @@ def read_lines(path: pathlib.Path) -> Iterator[str]:
         try:
             # Bytes end their lines at \n alone; strings would, once split,
             # also end them at U+2028 and its like.
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(text_lines(file, path), 1):
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 yield with_single_spaces(text)
         except UnicodeDecodeError as error:
@@ -155,6 +161,25 @@ def read_lines(path: pathlib.Path) -> Iterator[str]:
             ) from error
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path}: corrupt gzip file ({error})") from error
+
+
+def text_lines(file: Iterable[bytes], name: object) -> Iterator[bytes]:
+    """Yields the lines of a file as they are.
+
+    Raises:
+        ValueError: It begins with the byte-order mark of UTF-16, or has a NUL
+            byte in its first lines, as UTF-16 without the mark and UTF-32 have.
+    """
+    size = 0
+    for line in file:
+        is_marked = not size and line.startswith(UTF_16)
+        if is_marked or (size < FIRST_BYTES and b"\0" in line):
+            raise ValueError(
+                f"{name}: expected text in UTF-8. Received: UTF-16, or no text;"
+                " iconv -f UTF-16 -t UTF-8 converts it"
+            )
+        size += len(line)
+        yield line
 
 
 def with_single_spaces(text: str) -> str:
@@ -169,6 +194,28 @@ def with_single_spaces(text: str) -> str:
 
 class MissingSplitError(ValueError):
     """A data set does not have the split that was asked for."""
+
+
+def check_prepared(name: str, data_dir: str | os.PathLike | None) -> None:
+    """Raises ValueError if `read_tfds` would download a data set."""
+    builder = _make_builder(name, data_dir)
+    if not builder.data_path.is_dir():
+        root = builder.data_dir_root
+        raise ValueError(
+            f"{name} is not in {root}, and a dry run does not download it;"
+            f" tfds build {name} --data_dir={root} does"
+        )
+
+
+def _make_builder(name, data_dir):
+    """The builder of a data set of TensorFlow Datasets."""
+    import tensorflow_datasets as tfds  # slow to import, and seldom needed
+
+    try:
+        return tfds.builder(name, data_dir=data_dir)
+    except ValueError as error:  # whose further lines list all there is
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"No such data set: {name!r} ({reason})") from error
 
 
 def read_tfds(
@@ -197,13 +244,7 @@ def read_tfds(
         MissingSplitError: The data set has no such split.
         ValueError: The data set, or one of the languages in it, is unknown.
     """
-    import tensorflow_datasets as tfds  # slow to import, and seldom needed
-
-    try:
-        builder = tfds.builder(name, data_dir=data_dir)
-    except ValueError as error:  # whose further lines list all there is
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"No such data set: {name!r} ({reason})") from error
+    builder = _make_builder(name, data_dir)
     features = builder.info.features
     languages = source_language, target_language
     for language in languages:

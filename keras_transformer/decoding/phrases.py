@@ -7,9 +7,7 @@ overlap. The allocation of the beam is that of Post and Vilar (2018), "Fast
 Lexically Constrained Decoding with Dynamic Beam Allocation".
 """
 
-import collections
 import typing
-from collections.abc import Sequence
 
 import numpy as np
 from keras import ops
@@ -18,8 +16,6 @@ from keras_transformer.backend import Tensor
 from keras_transformer.decoding.selection import row_numbers
 
 NO_TOKEN = -1
-
-Ids: typing.TypeAlias = Sequence[int]
 
 
 class Phrases(typing.NamedTuple):
@@ -74,154 +70,6 @@ class Reading(typing.NamedTuple):
 
     states: Tensor = ()
     met: Tensor = ()
-
-
-class Automaton(typing.NamedTuple):
-    """The automaton of one sentence, before it is a row of an array.
-
-    Attributes:
-        tokens: Different tokens of the phrases, in ascending order.
-        next: For each state the next state by token; other tokens lead to 0.
-        bans: For each state the tokens that complete a forbidden phrase.
-        ends: For each state the terms that end there.
-        parts: For each state the number of tokens by term, of those begun.
-        sizes: The tokens of each term.
-    """
-
-    tokens: list[int]
-    next: list[dict[int, int]]
-    bans: list[set[int]]
-    ends: list[set[int]]
-    parts: list[dict[int, int]]
-    sizes: list[int]
-
-
-def make_automaton(
-    terms: Sequence[Sequence[Ids]], forbidden: Sequence[Ids]
-) -> Automaton:
-    """The automaton of a sentence.
-
-    Args:
-        terms: For each term the sequences of tokens that express it; one of
-            them must be in the output.
-        forbidden: Sequences that may not be in it.
-
-    >>> automaton = make_automaton([[(7, 8)], [(8,), (9, 9)]], [(7, 9)])
-    >>> automaton.next[automaton.next[0][7]]
-    {7: 1, 8: 2, 9: 4}
-    >>> automaton.ends[2], automaton.bans[1]
-    ({0, 1}, {9})
-    """
-    phrases = [
-        (tuple(ids), number)
-        for number, term in enumerate(terms)
-        for ids in term
-    ] + [(tuple(ids), None) for ids in forbidden]
-    if any(not ids for ids, _ in phrases):
-        raise ValueError("a phrase must have a token. Received: ()")
-    children: list[dict[int, int]] = [{}]  # the trie of all phrases
-    ends: list[set[int]] = [set()]
-    parts: list[dict[int, int]] = [{}]
-    completed = {0: False}  # whether a forbidden phrase ends there
-    for ids, number in phrases:
-        state = 0
-        for depth, token in enumerate(ids, 1):
-            if token not in children[state]:
-                children[state][token] = len(children)
-                children.append({})
-                ends.append(set())
-                parts.append({})
-                completed[len(children) - 1] = False
-            state = children[state][token]
-            if number is not None and depth < len(ids):
-                parts[state][number] = depth
-        if number is None:
-            completed[state] = True
-        else:
-            ends[state].add(number)
-    tokens = sorted({token for ids, _ in phrases for token in ids})
-    # The state of the longest suffix that begins a phrase, breadth first.
-    suffix = [0] * len(children)
-    following: list[dict[int, int]] = [{} for _ in children]
-    queue = collections.deque([0])
-    while queue:
-        state = queue.popleft()
-        for token in tokens:
-            back = following[suffix[state]].get(token, 0) if state else 0
-            child = children[state].get(token)
-            if child is None:
-                if back:
-                    following[state][token] = back
-                continue
-            following[state][token] = child
-            suffix[child] = back
-            ends[child] |= ends[back]
-            parts[child] = parts[back] | parts[child]
-            completed[child] |= completed[back]
-            queue.append(child)
-    bans = [
-        {token for token, state in by_token.items() if completed[state]}
-        for by_token in following
-    ]
-    sizes = [max(map(len, term)) for term in terms]
-    return Automaton(tokens, following, bans, ends, parts, sizes)
-
-
-def missing_terms(automaton: Automaton, ids: Ids) -> list[int]:
-    """The numbers of the terms that an output lacks."""
-    state, missing = 0, set(range(len(automaton.sizes)))
-    for token in ids:
-        state = automaton.next[state].get(token, 0)
-        missing -= automaton.ends[state]
-    return sorted(missing)
-
-
-def stack(
-    automata: Sequence[Automaton | None], num_rows: int | None = None
-) -> Phrases:
-    """The `Phrases` of a batch. Few shapes: sizes are powers of two.
-
-    Args:
-        automata: Of each sentence; None for one without phrases.
-        num_rows: B; sentences that are not given have no phrases.
-    """
-    given = [automaton for automaton in automata if automaton is not None]
-    num_rows = num_rows or len(automata)
-    num_tokens = _rounded(max(len(a.tokens) for a in given))
-    num_states = _rounded(max(len(a.next) for a in given))
-    num_terms = _rounded(max(len(a.sizes) for a in given))
-    shape = num_rows, num_states
-    tokens = np.full((num_rows, num_tokens), NO_TOKEN, np.int32)
-    following = np.zeros((*shape, num_tokens + 1), np.int32)
-    bans = np.zeros((*shape, num_tokens), np.int32)
-    ends, parts = np.zeros((2, *shape, num_terms), np.int32)
-    sizes = np.zeros((num_rows, num_terms), np.int32)
-    for row, automaton in enumerate(automata):
-        if automaton is None:
-            continue
-        tokens[row, : len(automaton.tokens)] = automaton.tokens
-        sizes[row, : len(automaton.sizes)] = automaton.sizes
-        place = {token: i for i, token in enumerate(automaton.tokens)}
-        for state, by_token in enumerate(automaton.next):
-            for token, to in by_token.items():
-                following[row, state, place[token]] = to
-            for token in automaton.bans[state]:
-                bans[row, state, place[token]] = 1
-            ends[row, state, list(automaton.ends[state])] = 1
-            for term, size in automaton.parts[state].items():
-                parts[row, state, term] = size
-    has_terms = any(automaton.sizes for automaton in given)
-    return Phrases(
-        tokens,
-        following,
-        bans if bans.any() else (),
-        *((ends, parts, sizes) if has_terms else ()),
-    )
-
-
-def _rounded(number):
-    """The next power of two, at least 1."""
-    return 1 << max(0, number - 1).bit_length()
 
 
 # ---- In a search -------------------------------------------------------------

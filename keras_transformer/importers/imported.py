@@ -3,13 +3,15 @@
 import typing
 from collections.abc import Sequence
 
-import keras
 import numpy as np
 
 from keras_transformer.checkpoints import is_finite
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.importers.vocabularies import share_in_table
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
+
+if typing.TYPE_CHECKING:
+    import keras
 
 
 class Imported(typing.NamedTuple):
@@ -57,7 +59,7 @@ def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
 
 
 def assign(
-    weights: dict[str, keras.Variable], arrays: dict[str, np.ndarray]
+    weights: dict[str, "keras.Variable"], arrays: dict[str, np.ndarray]
 ) -> None:
     """Sets `named_weights` of a model from arrays by path, of any float dtype.
 

@@ -13,7 +13,14 @@ from absl import logging
 
 from keras_transformer.backend import ON_TENSORFLOW
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding import MISSING_SCORE, UNFINISHED
+from keras_transformer.decoding import (
+    MISSING_SCORE,
+    UNCONSTRAINED,
+    UNFINISHED,
+    Constraints,
+)
+from keras_transformer.decoding.phrases import NO_TOKEN, Phrases
+from keras_transformer.translation.automaton import Automaton
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.programs import (
     Nest,
@@ -21,7 +28,7 @@ from keras_transformer.translation.programs import (
     make_program,
     shape_of,
 )
-from keras_transformer.translation.requests import Row, constraints_of
+from keras_transformer.translation.requests import Row
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.vocabulary import EOS, PAD, UNK
 
@@ -368,6 +375,86 @@ def room(length: int) -> int:
 def _free_room(length: int) -> int:
     """The `room` for a row of any length."""
     return room(padded_length(length))
+
+
+def constraints_of(
+    rows: Sequence[Row],
+    num_rows: int,
+    to_array: Callable[[Sequence[Sequence[int]]], np.ndarray],
+    tokens: np.ndarray | None = None,
+) -> Constraints:
+    """The `Constraints` of a batch.
+
+    Args:
+        rows: Its rows.
+        num_rows: B, the number that they are padded to.
+        to_array: Makes int32 `[B, P]` of the ids of each row.
+        tokens: The shortlist, whose places the search has for ids.
+    """
+
+    def places(ids):
+        if tokens is None:
+            return ids
+        found = np.searchsorted(tokens, ids).astype(np.int32)
+        return np.where(ids < 0, ids, found)
+
+    constraints = UNCONSTRAINED
+    if any(row.target_ids for row in rows):
+        prefix = to_array([row.target_ids for row in rows])
+        constraints = constraints._replace(prefix=places(prefix))
+    if any(row.automaton for row in rows):
+        phrases = stack([row.automaton for row in rows], num_rows)
+        phrases = phrases._replace(tokens=places(phrases.tokens))
+        constraints = constraints._replace(phrases=phrases)
+    return constraints
+
+
+def stack(
+    automata: Sequence[Automaton | None], num_rows: int | None = None
+) -> Phrases:
+    """The `Phrases` of a batch. Few shapes: sizes are powers of two.
+
+    Args:
+        automata: Of each sentence; None for one without phrases.
+        num_rows: B; sentences that are not given have no phrases.
+    """
+    given = [automaton for automaton in automata if automaton is not None]
+    num_rows = num_rows or len(automata)
+    num_tokens = _rounded(max(len(a.tokens) for a in given))
+    num_states = _rounded(max(len(a.next) for a in given))
+    num_terms = _rounded(max(len(a.sizes) for a in given))
+    shape = num_rows, num_states
+    tokens = np.full((num_rows, num_tokens), NO_TOKEN, np.int32)
+    following = np.zeros((*shape, num_tokens + 1), np.int32)
+    bans = np.zeros((*shape, num_tokens), np.int32)
+    ends, parts = np.zeros((2, *shape, num_terms), np.int32)
+    sizes = np.zeros((num_rows, num_terms), np.int32)
+    for row, automaton in enumerate(automata):
+        if automaton is None:
+            continue
+        tokens[row, : len(automaton.tokens)] = automaton.tokens
+        sizes[row, : len(automaton.sizes)] = automaton.sizes
+        place = {token: i for i, token in enumerate(automaton.tokens)}
+        for state, by_token in enumerate(automaton.next):
+            for token, to in by_token.items():
+                following[row, state, place[token]] = to
+            for token in automaton.bans[state]:
+                bans[row, state, place[token]] = 1
+            ends[row, state, list(automaton.ends[state])] = 1
+            for term, size in automaton.parts[state].items():
+                parts[row, state, term] = size
+    has_terms = any(automaton.sizes for automaton in given)
+    return Phrases(
+        tokens,
+        following,
+        bans if bans.any() else (),
+        *((ends, parts, sizes) if has_terms else ()),
+    )
+
+
+def _rounded(number):
+    """The next power of two, at least 1."""
+    return 1 << max(0, number - 1).bit_length()
 
 
 def pad_rows(

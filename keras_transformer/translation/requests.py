@@ -15,26 +15,21 @@ import hashlib
 import itertools
 import re
 import typing
-from collections.abc import Callable, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding import UNCONSTRAINED, Constraints
-from keras_transformer.decoding.phrases import (
-    Automaton,
-    make_automaton,
-    stack,
-)
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation.automaton import Automaton, make_automaton
 from keras_transformer.translation.glossary import (
     SPACELESS,
     Glossary,
     casings,
     find_words,
 )
-from keras_transformer.translation.inference import Inference
 from keras_transformer.vocabulary import EOS, UNK
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translation.inference import Inference
 
 SHOWN = 60  # characters of a long sentence that a message shows
 
@@ -197,7 +192,7 @@ def encode(
     requests: Sequence[Request],
     tokenizer: Tokenizer | TokenizerPair,
     tags: Sequence[str],
-    inference: Inference,
+    inference: "Inference",
 ) -> list[Row]:
     """A `Row` for each sentence, truncated to the limits of an `Inference`.
 
@@ -223,7 +218,7 @@ def encode_pairs(
     pairs: Sequence[tuple[str, str]],
     tokenizer: Tokenizer | TokenizerPair,
     tags: Sequence[str],
-    inference: Inference,
+    inference: "Inference",
 ) -> list[Row]:
     """As `encode`, for pairs of a sentence and a given translation."""
     _check_list(
@@ -289,38 +284,6 @@ def without_words(
         return None
     row = row._replace(forbidden=frozenset(forbidden))
     return _with_phrases(row, request, tokenizer)
-
-
-def constraints_of(
-    rows: Sequence[Row],
-    num_rows: int,
-    to_array: Callable[[Sequence[Sequence[int]]], np.ndarray],
-    tokens: np.ndarray | None = None,
-) -> Constraints:
-    """The `Constraints` of a batch.
-
-    Args:
-        rows: Its rows.
-        num_rows: B, the number that they are padded to.
-        to_array: Makes int32 `[B, P]` of the ids of each row.
-        tokens: The shortlist, whose places the search has for ids.
-    """
-
-    def places(ids):
-        if tokens is None:
-            return ids
-        found = np.searchsorted(tokens, ids).astype(np.int32)
-        return np.where(ids < 0, ids, found)
-
-    constraints = UNCONSTRAINED
-    if any(row.target_ids for row in rows):
-        prefix = to_array([row.target_ids for row in rows])
-        constraints = constraints._replace(prefix=places(prefix))
-    if any(row.automaton for row in rows):
-        phrases = stack([row.automaton for row in rows], num_rows)
-        phrases = phrases._replace(tokens=places(phrases.tokens))
-        constraints = constraints._replace(phrases=phrases)
-    return constraints
 
 
 def shown(string: str) -> str:
@@ -397,7 +360,7 @@ def _truncated(
         yield ids, notes
 
 
-def _with_prefix(row: Row, ids: list[int], inference: Inference) -> Row:
+def _with_prefix(row: Row, ids: list[int], inference: "Inference") -> Row:
     """The row of a sentence whose output begins with ids, if it is so long."""
     limit = len(row.source_ids) - 1
     if limit:

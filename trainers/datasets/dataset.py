@@ -42,6 +42,9 @@ class Dataset(typing.Generic[Options]):
         """The files that `read` reads: a change in one is a change of data."""
         return []
 
+    def check_downloaded(self, data: Options) -> None:
+        """Raises ValueError if `read` would download the data first."""
+
     def symbols(self, data: Options, pairs: Pairs) -> tuple[str, ...]:
         """Words of the targets that must be one token each."""
         return ()

@@ -3,7 +3,12 @@
 import pathlib
 
 from keras_transformer.data.languages import read_directions
-from keras_transformer.data.pairs import Pairs, find_file, read_parallel_files
+from keras_transformer.data.pairs import (
+    Pairs,
+    find_file,
+    has_file,
+    read_parallel_files,
+)
 from trainers.datasets.dataset import CorpusConfig, Dataset
 
 
@@ -25,8 +30,11 @@ class Files(Dataset[CorpusConfig]):
         )
 
     def find_files(self, data: CorpusConfig, split: str) -> list[pathlib.Path]:
+        source, targets = data.source_language, data.directions.values()
         return [
             find_file(prefix, language)
             for prefix in data.files_of(split)
-            for language in (data.source_language, data.target_language)
+            for language in (source, *targets)
+            # Of several target languages, a prefix may have some.
+            if language == source or not data.tags or has_file(prefix, language)
         ]

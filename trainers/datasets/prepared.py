@@ -28,6 +28,9 @@ class Prepared(Files):
     def read(self, data: CorpusConfig, split: str) -> Pairs:
         return Pairs.of([]) if split == "train" else super().read(data, split)
 
+    def find_files(self, data: CorpusConfig, split: str) -> list[pathlib.Path]:
+        return [] if split == "train" else super().find_files(data, split)
+
     def tokenizer(self, data: CorpusConfig) -> str:
         (directory,) = data.train_files
         read_index(directory)  # complete?

@@ -1,13 +1,25 @@
 """Data sets of TensorFlow Datasets: `tfds:NAME`."""
 
-from keras_transformer.data.pairs import MissingSplitError, Pairs, read_tfds
+from keras_transformer.commands.startup import load_tensorflow
+from keras_transformer.data.pairs import (
+    MissingSplitError,
+    Pairs,
+    check_prepared,
+    read_tfds,
+)
 from trainers.datasets.dataset import CorpusConfig, Dataset
 
 
 class Tfds(Dataset[CorpusConfig]):
     """A translation data set; only its training split must be there."""
 
+    def check_downloaded(self, data: CorpusConfig) -> None:
+        check_prepared(
+            data.dataset.removeprefix("tfds:"), data.data_dir or None
+        )
+
     def read(self, data: CorpusConfig, split: str) -> Pairs:
+        load_tensorflow()
         try:
             return read_tfds(
                 data.dataset.removeprefix("tfds:"),

@@ -1,17 +1,15 @@
 """The work of `trainers.visualize --plot=attention`."""
 
-import dataclasses
 import typing
 from collections.abc import Mapping
 
 from keras_transformer.commands import flags
-from keras_transformer.config import DecodingConfig
-from keras_transformer.figures.attention import (
-    AttentionFigure,
-    attention_figure,
-)
-from keras_transformer.translator import Translator
+from keras_transformer.commands.startup import load
 from keras_transformer.workdir import WorkDirectory
+from trainers.run.options import TranslatorChoice, TranslatorOptions
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.figures.attention import AttentionFigure
 
 
 def run(
@@ -41,18 +39,20 @@ def make_figure(
     reference: str,
     checkpoint: str | None,
     search: Mapping[str, typing.Any],
-) -> AttentionFigure:
+) -> "AttentionFigure":
     """The figure; arguments as in `run`."""
-    workdir = WorkDirectory(path)
-    before = workdir.read_section("decoding", DecodingConfig)
-    decoding = dataclasses.replace(before, **search)
-    languages = workdir.read_languages()
-    translator = Translator.load(path, decoding, checkpoint)
+    options = TranslatorOptions(workdir=path, checkpoint=checkpoint)
+    choice = TranslatorChoice(options, search)
+    choice.check()
+    load_translator = load("keras_transformer.translator").Translator.load
+    attention_figure = load("keras_transformer.figures.attention")
+    languages = WorkDirectory(path).read_languages()
+    translator = load_translator(path, choice.read_search(), checkpoint)
     target = languages.directions.get(
         text.split()[0], languages.target_language
     )
     try:
-        return attention_figure(
+        return attention_figure.attention_figure(
             translator.with_source_tags(languages.choose_tags(None)),
             text,
             reference or None,

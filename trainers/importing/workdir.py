@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.hub import find_model
 from keras_transformer.importers import read_model
 from keras_transformer.importers.imported import Imported, describe_tables
-from keras_transformer.importers.pretrained import make_model
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.imported import IMPORTED
 from trainers.run.checkpoints import write
@@ -96,6 +96,7 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
             data=data,
             training=TrainingConfig(),
         )
+        make_model = load("keras_transformer.importers.pretrained").make_model
         weights = named_weights(make_model(imported))
         write(workdir.averaged, {"weights": weights}, STEP, keep=1)
 

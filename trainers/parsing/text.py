@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from absl import logging
 
 from keras_transformer.commands import flags
-from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.constituency import write_tree
 from trainers.datasets.linearization import is_tree, repair
@@ -21,6 +20,9 @@ from trainers.translating.lines import (
     translate_lines,
     write_lines,
 )
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translator
 
 
 def check_is_parser(workdir: WorkDirectory) -> None:
@@ -37,7 +39,7 @@ def check_is_parser(workdir: WorkDirectory) -> None:
 
 def load_parser(
     options: TranslatorOptions, search: Mapping[str, typing.Any]
-) -> Translator:
+) -> "Translator":
     """The translator from sentences to linear trees: see `open_translator`."""
     with flags.user_errors():
         check_is_parser(WorkDirectory(options.workdir))
@@ -45,7 +47,7 @@ def load_parser(
 
 
 def parse_sentences(
-    translator: Translator, sentences: Iterable[list[str]], chunk_size: int
+    translator: "Translator", sentences: Iterable[list[str]], chunk_size: int
 ) -> Iterator[str]:
     """Yields a tree for each sentence, blank for one without words.
 

@@ -1,8 +1,4 @@
-"""The work of `trainers.prepare`: opened, then done part by part.
-
-The command itself, `prepare.py`, has the flags; this file is imported after
-they are parsed, since it imports TensorFlow.
-"""
+"""The work of `trainers.prepare`: opened, then done part by part."""
 
 import collections
 import contextlib

@@ -17,8 +17,10 @@ from keras_transformer.checkpoints import (
 )
 from keras_transformer.commands.flags import RunError
 from keras_transformer.config import TransformerConfig
-from keras_transformer.model import Transformer
 from keras_transformer.workdir import WorkDirectory
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.model import Transformer
 
 
 class TrainingCheckpoint:
@@ -38,7 +40,7 @@ class TrainingCheckpoint:
         """Saves the current state as the best checkpoint."""
         return self._save(self.workdir.best, 1)
 
-    def copy_weights(self, model: Transformer) -> None:
+    def copy_weights(self, model: "Transformer") -> None:
         """Sets the weights of another model to those that are saved."""
         saved = self.engine.variables()["weights"]
         for name, variable in named_weights(model).items():

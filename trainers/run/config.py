@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 
 from keras_transformer.config import (
     PAPER_BETA_2,
@@ -13,7 +14,7 @@ from keras_transformer.config import (
 )
 from keras_transformer.fields import GIVEN, Fields, check_options, hp
 from trainers.datasets import OF_TEXT_FILES
-from trainers.datasets.dataset import find_dataset
+from trainers.datasets.dataset import SPLITS, find_dataset
 from trainers.run.data_config import DataConfig
 
 # sacreBLEU's tokenizers that need no download; auto: by the target language.
@@ -325,6 +326,15 @@ class Configuration:
                     f" which is small; --recipe={corpus.recipe} is made for it."
                     f" Received: {field}={size}"
                 )
+
+    def check_files(self) -> None:
+        """Raises an OSError if a file of the data cannot be read."""
+        dataset = find_dataset(self.data.dataset)
+        paths = list(map(pathlib.Path, self.training.guided_alignment))
+        for split in SPLITS:
+            paths += dataset.find_files(self.data, split)
+        for path in paths:
+            path.open("rb").close()
 
     def _check_guided_alignment(self):
         """The options of guided alignment fit data, engine and search."""

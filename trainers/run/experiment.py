@@ -12,7 +12,6 @@ from keras_transformer import __version__
 from keras_transformer.checkpoints import check_weights, named_weights
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.batches import Batches, make_batches
-from keras_transformer.fields import names_of, resolved
 from keras_transformer.machine import count_cores
 from keras_transformer.metrics import DirectionalMetric
 from keras_transformer.model import Transformer
@@ -32,6 +31,7 @@ from trainers.run.corpora import (
 from trainers.run.data_config import DataConfig
 from trainers.run.engine import Devices
 from trainers.run.freezing import freeze
+from trainers.run.inheritance import check_same
 from trainers.run.optimization import make_optimizer, make_schedule
 from trainers.run.progress import Log, counted
 from trainers.run.vocabularies import open_tokenizer
@@ -259,32 +259,3 @@ def make_valid_batches(
         max(batch_tokens, int(corpus.longer_side.max())),
         num_buckets=data.num_buckets,
     )
-
-
-def check_same(workdir: WorkDirectory, configuration: Configuration) -> None:
-    """Refuses another configuration than the work directory's, if any.
-
-    Fields that are `changeable` may differ. Before there are weights, only the
-    data of the vocabulary may not.
-    """
-    begun = workdir.latest.prefixes()
-    if not workdir.config_path.exists():
-        if begun:
-            raise ValueError(
-                f"{workdir.config_path} is gone, but there are checkpoints, the"
-                f" newest {begun[0]}: put it back, or choose another workdir"
-            )
-        return
-    differences = []
-    for name in ("model", "data", "training") if begun else ("data",):
-        section = getattr(configuration, name)
-        before = workdir.read_section(name, type(section))
-        for field in names_of(section, changeable=False):
-            old, new = resolved(before, field), resolved(section, field)
-            if old != new:
-                differences.append(f"{field} was {old!r} and is {new!r}")
-    if differences:
-        raise ValueError(
-            f"{workdir.path} was made with another configuration:"
-            f" {'; '.join(differences)}. Choose another workdir"
-        )

@@ -10,10 +10,11 @@ import os
 import typing
 from collections.abc import Mapping
 
-from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.fields import names_of, resolved
-from trainers.run.config import TrainingConfig
+from keras_transformer.hub import suggest
+from keras_transformer.workdir import WorkDirectory
+from trainers.run.config import Configuration, TrainingConfig
 
 LANGUAGES = ("source_language", "target_language")
 # Languages of an imported model whose files do not name them.
@@ -88,7 +89,6 @@ def read_parent(
     path = training.init_from
     if not path:
         return None
-    WorkDirectory = load("keras_transformer.workdir").WorkDirectory
     if own_path and os.path.realpath(path) == os.path.realpath(own_path):
         raise ValueError(
             "init_from must be another work directory than workdir. Received:"
@@ -101,13 +101,47 @@ def read_parent(
             begun = own.read_section("training", TrainingConfig)
         if begun is None or begun.init_from_path != training.init_from_path:
             raise ValueError(
-                "init_from must be a work directory, with a config.json."
-                f" Received: init_from={path!r}"
+                "init_from must be a work directory, with a config.json"
+                f"{suggest(path)}. Received: init_from={path!r}"
             )
         parent = own
+    elif not own.latest.prefixes():
+        parent.load_tokenizer()
+        parent.check_checkpoint(training.init_checkpoint)
     return Parent(
         path,
         parent.read_section("model", TransformerConfig),
         parent.read_section("data", data_section),
         parent.read_section("decoding", DecodingConfig),
     )
+
+
+def check_same(workdir: WorkDirectory, configuration: Configuration) -> None:
+    """Refuses another configuration than the work directory's, if any.
+
+    Fields that are `changeable` may differ. Before there are weights, only the
+    data of the vocabulary may not. A run that does not say its precision keeps
+    it.
+    """
+    begun = workdir.latest.prefixes()
+    if not workdir.config_path.exists():
+        if begun:
+            raise ValueError(
+                f"{workdir.config_path} is gone, but there are checkpoints, the"
+                f" newest {begun[0]}: put it back, or choose another workdir"
+            )
+        return
+    differences = []
+    for name in ("model", "data", "training") if begun else ("data",):
+        section = getattr(configuration, name)
+        before = workdir.read_section(name, type(section))
+        for field in names_of(section, changeable=False):
+            old, new = resolved(before, field), resolved(section, field)
+            keeps = field == "precision" and new is None
+            if old != new and not keeps:
+                differences.append(f"{field} was {old!r} and is {new!r}")
+    if differences:
+        raise ValueError(
+            f"{workdir.path} was made with another configuration:"
+            f" {'; '.join(differences)}. Choose another workdir"
+        )

@@ -17,6 +17,7 @@ from keras_transformer.config import (
     DecodingConfig,
 )
 from keras_transformer.fields import Fields, hp, required
+from keras_transformer.workdir import WorkDirectory, open_ensemble
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +185,15 @@ class TerminologyOptions(Fields):
     )
 
 
+# What `TranslatorChoice.of` reads in commands that translate.
+TRANSLATOR = (
+    EnsembleOptions,
+    ShortlistOptions,
+    LanguageOptions,
+    TerminologyOptions,
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class OutputOptions(Fields):
     """The output."""
@@ -247,3 +257,26 @@ class TranslatorChoice(typing.NamedTuple):
             arguments.build(ShortlistOptions).shortlist,
             terminology,
         )
+
+    def at(self, path: str) -> "TranslatorChoice":
+        """The same in a work directory, if it is another: see `in_workdir`."""
+        options = self.options
+        there = options if path == options.workdir else options.in_workdir(path)
+        return self._replace(options=there)
+
+    def read_search(self) -> DecodingConfig:
+        """The search of the work directory, with the fields of `search`."""
+        workdir = WorkDirectory(self.options.workdirs[0])
+        before = workdir.read_section("decoding", DecodingConfig)
+        return dataclasses.replace(before, **self.search)
+
+    def check(self) -> None:
+        """Raises what opening the translator would, without a framework."""
+        options = self.options
+        directories = open_ensemble(options.workdirs, options.checkpoint)
+        search, length = self.read_search(), options.max_source_length
+        directories[0].read_languages().choose_tags(self.target_language)
+        for workdir in directories:
+            workdir.check_translator(
+                search, options.checkpoint, length, self.shortlist
+            )

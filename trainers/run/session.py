@@ -12,6 +12,7 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.files import write_atomically
 from keras_transformer.workdir import WorkDirectory
+from trainers.datasets.dataset import find_dataset
 from trainers.run.budget import budget_lines, try_batches
 from trainers.run.checkpoints import average
 from trainers.run.config import Configuration, TrainingConfig
@@ -49,6 +50,10 @@ def run(
     Bad flags, data or work directories raise `CommandError`; a training that
     has diverged, or lost a worker, or cannot save raises `RunError`.
     """
+    if dry_run:
+        data = configuration.data
+        with flags.user_errors():
+            find_dataset(data.dataset).check_downloaded(data)
     trainer = open_trainer(
         configuration, path, not dry_run, device, make_metric
     )

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from keras_transformer.commands import flags
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.word_links import parse_links
-from keras_transformer.translator import Alignment, Translator
 from trainers.run.options import TranslatorChoice
 from trainers.scoring.options import TestOptions
 from trainers.scoring.test_sets import (
@@ -20,6 +19,9 @@ from trainers.scoring.test_sets import (
     read_text,
 )
 from trainers.translating.lines import open_translator, pharaoh, write_lines
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Alignment, Translator
 
 Links = set[tuple[int, int]]
 Gold = Sequence[tuple[Links, Links]]  # of each pair, sure and possible ones
@@ -73,8 +75,10 @@ def find_anchors(source: str, target: str) -> Links:
 
 
 def choose_layer(
-    translator: Translator, pairs: Sequence[tuple[str, str]], gold: Gold | None
-) -> tuple[list[Alignment], dict[str, typing.Any]]:
+    translator: "Translator",
+    pairs: Sequence[tuple[str, str]],
+    gold: Gold | None,
+) -> tuple[list["Alignment"], dict[str, typing.Any]]:
     """Aligns by the best layer, as the help of `trainers.align` describes.
 
     Without gold, anchors decide. Also returns `layer`, `criterion`, and its
@@ -108,7 +112,7 @@ def choose_layer(
 
 
 def output_lines(
-    translator: Translator,
+    translator: "Translator",
     pairs: Sequence[tuple[str, str]],
     gold: Gold | None,
     given: int | None,

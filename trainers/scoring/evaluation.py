@@ -8,10 +8,10 @@ import typing
 from collections.abc import Mapping, Sequence
 
 from keras_transformer.commands import flags
-from keras_transformer.data.pairs import find_file
 from keras_transformer.files import write_atomically
 from keras_transformer.metrics import TranslationMetric
 from keras_transformer.workdir import WorkDirectory
+from trainers.datasets.dataset import find_dataset
 from trainers.run.config import TrainingConfig
 from trainers.run.data_config import DataConfig
 from trainers.run.options import TranslatorChoice
@@ -71,13 +71,11 @@ def files_read(
     data: DataConfig, test: TestOptions, others: Sequence[str]
 ) -> list[typing.Any]:
     """The files that the command reads, which no output may replace."""
-    prefixes = test.test_files or (() if test.test_set else data.test_files)
-    pairs = [
-        find_file(prefix, language)
-        for prefix in prefixes
-        for language in (data.source_language, data.target_language)
-    ]
-    return [*pairs, *others]
+    if test.test_files:
+        data = data.with_files(test.test_files)
+    if test.test_set:
+        return [*others]
+    return [*find_dataset(data.dataset).find_files(data, "test"), *others]
 
 
 def show_comparison(
@@ -95,8 +93,7 @@ def show_comparison(
     found = {}
     for path, outputs in systems.items():
         if outputs is None:
-            there = choice._replace(options=choice.options.in_workdir(path))
-            outputs = open_translator(*there).translate(sources)
+            outputs = open_translator(*choice.at(path)).translate(sources)
         found[path] = outputs
     metrics = metric.metrics()
     result = comparison.compare(found, references, metrics)
@@ -131,6 +128,9 @@ def run(
         systems = read_systems(
             (path, *compare), target_language, tests[0][0], data
         )
+        for other in compare:
+            if systems[other] is None:
+                choice.at(other).check()
         if output:
             for one in directions:
                 flags.check_output(output, files_read(one, test, compare))

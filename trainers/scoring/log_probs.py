@@ -4,20 +4,23 @@ import itertools
 import json
 import math
 import sys
+import typing
 from collections.abc import Iterable, Iterator
 
 from absl import logging
 
 from keras_transformer.commands import flags
-from keras_transformer.translator import Translator
 from trainers.run.options import TranslatorChoice
 from trainers.scoring.options import TestOptions
 from trainers.scoring.test_sets import read_data, read_test_pairs
 from trainers.translating.lines import CHUNK, open_translator, write_lines
 
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translator
+
 
 def score_lines(
-    translator: Translator,
+    translator: "Translator",
     pairs: Iterable[tuple[str, str]],
     show_tokens: bool,
     chunk_size: int = CHUNK,

@@ -11,13 +11,15 @@ from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.files import write_atomically
 from keras_transformer.metrics import make_metric
-from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorChoice
 from trainers.scoring.evaluation import bleu_tokenizer_of
 from trainers.scoring.options import MetricOptions
 from trainers.scoring.test_sets import read_data, read_pairs
 from trainers.translating.lines import open_translator
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translator
 
 TUNED = ("beam_size", "length_penalty")
 
@@ -31,7 +33,7 @@ class Trial(typing.NamedTuple):
 
 
 def try_options(
-    translator: Translator,
+    translator: "Translator",
     sources: Sequence[str],
     score: Callable[[list[str]], float],
     beam_sizes: Iterable[int],
@@ -114,16 +116,16 @@ def run(
     started = time.monotonic()
     with flags.user_errors():
         data = read_data(path, choice.target_language)
+        if choice.read_search().sampling:
+            raise ValueError(
+                "expected a search, whose output is the same every time."
+                " Received: sampling=True"
+            )
         tokenizer = bleu_tokenizer_of(path, options)
         metric = make_metric(data.directions, tokenizer)
         pairs = list(read_pairs(data, "valid", valid_files))
     sources = [source for source, _ in pairs]
     translator = open_translator(*choice)
-    if translator.decoding.sampling:
-        raise flags.CommandError(
-            "expected a search, whose output is the same every time."
-            " Received: sampling=True"
-        )
     trials = try_options(
         translator,
         sources,

@@ -10,14 +10,16 @@ import numpy as np
 from absl import logging
 
 from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import Languages
-from keras_transformer.figures.attention import attention_figure
 from keras_transformer.translation.requests import Request, text_tokenizer
-from keras_transformer.translator import Translation, Translator
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.options import TranslatorOptions
+from trainers.run.options import TranslatorChoice, TranslatorOptions
 from trainers.translating.lines import open_translator
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translation, Translator
 
 # Sources of at most this many tokens are translated as soon as the server is
 # ready; for longer ones a program may still be missing.
@@ -35,7 +37,7 @@ class Pair:
         self,
         source: str,
         target: str,
-        translator: Translator,
+        translator: "Translator",
         max_searches: int,
     ):
         self.source, self.target = source, target
@@ -46,7 +48,7 @@ class Pair:
             )
         )
 
-    def translator_for(self, decoding: DecodingConfig) -> Translator:
+    def translator_for(self, decoding: DecodingConfig) -> "Translator":
         """The translator with certain search options."""
         if decoding == self.translator.decoding:
             return self.translator
@@ -75,9 +77,10 @@ class Pair:
 
     def draw_attention(self, items: Sequence[tuple[str, str]]) -> list[str]:
         """The page of attention of each text and its translation."""
+        figures = load("keras_transformer.figures.attention")
         languages = self.source, self.target
         return [
-            attention_figure(self.translator, *pair, languages).html()
+            figures.attention_figure(self.translator, *pair, languages).html()
             for pair in items
         ]
 
@@ -93,7 +96,7 @@ class Found(typing.NamedTuple):
             target, from 0.
     """
 
-    translation: Translation
+    translation: "Translation"
     details: list[dict[str, list]]
 
 
@@ -156,13 +159,15 @@ def load_pairs(
         with flags.user_errors():
             languages = WorkDirectory(path).read_languages()
         models.setdefault(languages, []).append(path)
-    for languages, paths in models.items():
-        one = options
-        if len(models) > 1:
-            one = options.in_workdir(",".join(paths))
-        if len(paths) > 1:
-            logging.info("an ensemble: %s", one.workdir)
-        translator = open_translator(one, search)
+    choice = TranslatorChoice(options, search)
+    choices = [choice.at(",".join(paths)) for paths in models.values()]
+    with flags.user_errors():
+        for one in choices:  # all, before the first is loaded
+            one.check()
+    for languages, one in zip(models, choices, strict=True):
+        if len(one.options.workdirs) > 1:
+            logging.info("an ensemble: %s", one.options.workdir)
+        translator = open_translator(*one)
         source = languages.source_language or "source"
         target = languages.target_language or "target"
         tags = languages.tags

@@ -19,7 +19,7 @@ from absl import logging
 
 from keras_transformer.commands import flags
 from trainers.run.options import TranslatorOptions
-from trainers.serving.app import make_app
+from trainers.serving.app import make_app, read_keys
 from trainers.serving.config import Limits, Options
 from trainers.serving.pairs import load_pairs
 from trainers.serving.service import Service
@@ -44,6 +44,7 @@ def run(
     """
     with flags.user_errors():
         # Before the models, whose loading takes long. Nobody can connect yet.
+        read_keys(options.api_keys)
         bound = bind(options.host, options.port)
     with bound:
         pairs = load_pairs(translator, search, options.max_searches)

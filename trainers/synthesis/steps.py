@@ -21,10 +21,10 @@ import typing
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
-import keras
 import numpy as np
 
 from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data import cleaning
 from keras_transformer.data.pairs import (
@@ -33,14 +33,18 @@ from keras_transformer.data.pairs import (
     read_parallel_files,
     with_single_spaces,
 )
-from keras_transformer.decoding.rules import length_penalty
 from keras_transformer.files import read_checked_json, with_checksum
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.workdir import WorkDirectory
 from trainers.preparing.folder import describe_file, run_errors, write_json
 from trainers.run.data_config import DataConfig
 from trainers.run.inheritance import UNKNOWN_LANGUAGES
-from trainers.run.options import SearchDeviceOptions, split_workdirs
+from trainers.run.options import (
+    SearchDeviceOptions,
+    TranslatorChoice,
+    TranslatorOptions,
+    split_workdirs,
+)
 from trainers.synthesis.pairs import FILLER, REASONS, PairFilter, add_noise
 from trainers.synthesis.plan import KINDS, Plan, Step, StepOptions
 from trainers.translating.collection import new_text_file
@@ -72,13 +76,15 @@ def run(plan: Plan, options: SearchDeviceOptions) -> None:
 
 
 def check_directions(plan: Plan) -> None:
-    """Each model must translate from and into the languages of the plan."""
+    """Each model must be there, with the languages of the plan."""
     for step in plan.steps:
         for direction, workdir in [
             (direction, workdir)
             for direction, _, workdirs in step.options.models
             for workdir in split_workdirs(workdirs)
         ]:
+            options = TranslatorOptions(workdir=workdir)
+            TranslatorChoice(options, step.decoding).check()
             data = WorkDirectory(workdir).read_section("data", DataConfig)
             found = data.source_language, data.target_language
             expected = plan.corpus.languages[:: ORDERS[direction]]
@@ -220,6 +226,7 @@ class Part(typing.NamedTuple):
         self,
     ) -> Iterator[tuple[tuple[tuple[str, str], ...], np.ndarray, np.ndarray]]:
         """Yields pairs, their lengths, and log-probabilities per token."""
+        length_penalty = load("keras_transformer.decoding.rules").length_penalty
         rows = self.rows()
         sides = (self.tokenizer.source, self.tokenizer.target)[:: self.order]
         while chunk := list(itertools.islice(rows, CHUNK)):
@@ -231,8 +238,8 @@ class Part(typing.NamedTuple):
                 )
             ]
             tokens = np.array(lengths[:: self.order][1])  # of translations
-            penalty = length_penalty(self.decoding, tokens)
-            total = np.array(scores) * keras.ops.convert_to_numpy(penalty)
+            penalty = np.asarray(length_penalty(self.decoding, tokens))
+            total = np.array(scores) * penalty
             yield pairs, np.array(lengths), total / tokens
 
 

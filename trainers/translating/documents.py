@@ -12,10 +12,12 @@ from keras_transformer import documents
 from keras_transformer.commands import flags
 from keras_transformer.documents.document import Document
 from keras_transformer.files import write_atomically
-from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorChoice
 from trainers.translating.lines import CHUNK, open_translator
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translator
 
 
 def run(
@@ -72,7 +74,7 @@ def run(
     )
 
 
-def _translate(translator: Translator, sentences: Sequence[str]) -> list[str]:
+def _translate(translator: "Translator", sentences: Sequence[str]) -> list[str]:
     """Translates sentences in chunks, and says how many are done."""
     translations: list[str] = []
     for begin in range(0, len(sentences), CHUNK):

@@ -5,7 +5,6 @@ write lines by the same functions.
 """
 
 import contextlib
-import dataclasses
 import itertools
 import sys
 import typing
@@ -14,7 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from absl import logging
 
 from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
+from keras_transformer.data.pairs import text_lines
 from keras_transformer.translation.glossary import Glossary, read_words
 from keras_transformer.translation.requests import (
     Request,
@@ -22,14 +23,15 @@ from keras_transformer.translation.requests import (
     UntaggedError,
     make_requests,
 )
-from keras_transformer.translator import Translation, Translator
 from keras_transformer.workdir import WorkDirectory
-from trainers.run import devices
 from trainers.run.options import (
     TerminologyOptions,
     TranslatorChoice,
     TranslatorOptions,
 )
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translation, Translator
 
 CHUNK = 4096  # lines read, sorted and translated together
 
@@ -40,11 +42,18 @@ def open_translator(
     target_language: str | None = None,
     shortlist: bool = False,
     terminology: TerminologyOptions | None = None,
-) -> Translator:
-    """The translator of a `TranslatorChoice`, which has these values."""
+) -> "Translator":
+    """The translator of a `TranslatorChoice`, which has these values.
+
+    Only now is a framework imported, when the values are checked: callers check
+    their own input before.
+    """
+    choice = TranslatorChoice(options, search, target_language, shortlist)
     with flags.user_errors():
-        workdir = WorkDirectory(options.workdirs[0])
-        before = workdir.read_section("decoding", DecodingConfig)
+        choice.check()
+    devices = load("trainers.run.devices")
+    translators = load("keras_transformer.translator")
+    with flags.user_errors():
         others = {
             "jit_compile": options.jit_compile,
             "num_threads": options.num_threads
@@ -52,10 +61,11 @@ def open_translator(
         }
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length
-        tags = workdir.read_languages().choose_tags(target_language)
-        translator = Translator.load(
+        languages = WorkDirectory(options.workdirs[0]).read_languages()
+        tags = languages.choose_tags(target_language)
+        translator = translators.Translator.load(
             options.workdirs,
-            dataclasses.replace(before, **search),
+            choice.read_search(),
             options.checkpoint,
             precision=options.precision,
             shortlist=shortlist,
@@ -70,7 +80,7 @@ def open_translator(
 
 
 def _read_terminology(
-    options: TerminologyOptions, translator: Translator
+    options: TerminologyOptions, translator: "Translator"
 ) -> Terminology:
     """The terminology of files, for a translator."""
     parts: dict[str, typing.Any] = {}
@@ -93,7 +103,7 @@ def read_lines(
     Bytes that are not UTF-8 become U+FFFD, with a warning; `name` is the file's
     name in it, `first` the number of the first line.
     """
-    lines = iter(file)
+    lines = text_lines(file, name) if first == 1 else iter(file)
     for number in itertools.count(first):
         try:
             line = next(lines)
@@ -101,6 +111,8 @@ def read_lines(
             return
         except OSError as error:
             raise flags.RunError(f"{name}: {error.strerror}") from error
+        except ValueError as error:
+            raise flags.CommandError(str(error)) from error
         line = line.removesuffix(b"\n")
         try:
             yield line.decode("utf-8")
@@ -116,7 +128,7 @@ def read_lines(
 
 
 def translate_lines(
-    translator: Translator,
+    translator: "Translator",
     lines: Iterable[str | Request],
     chunk_size: int,
     n_best: int = 0,
@@ -159,9 +171,9 @@ def translate_lines(
 
 
 def _alignments(
-    translator: Translator,
+    translator: "Translator",
     requests: Sequence[Request],
-    results: Sequence[Translation],
+    results: Sequence["Translation"],
 ) -> Iterator[str]:
     """Yields the alignment of each hypothesis of each line, as text."""
     pairs = [
@@ -234,8 +246,9 @@ def run(
             requests = read_requests(lines, read_lines(file, prefix_file))
             if not sys.stdin.isatty():  # a terminal expects answers at once
                 requests = list(requests)
+        with flags.user_errors():
+            check_n_best(n_best, choice.read_search())
         translator = open_translator(*choice)
-        check_n_best(n_best, translator.decoding)
         chunk_size = 1 if sys.stdin.isatty() else CHUNK
         outputs = translate_lines(
             translator, requests, chunk_size, n_best, alignments

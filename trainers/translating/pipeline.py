@@ -15,8 +15,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.shared import Shared
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
+from trainers.preparing.folder import run_errors
 from trainers.run.options import TranslatorChoice
+from trainers.translating import shards
+from trainers.translating.lines import open_translator
 
 
 class TranslateShards(beam.DoFn):
@@ -48,19 +50,18 @@ class _Process:
         settings: dict[str, typing.Any],
     ):
         choice.options.prepare_process()
-        self._work = load("trainers.translating.shards")
-        self._translator = self._work.open_translator(*choice)
-        self._plan = self._work.open_for(
+        self._translator = open_translator(*choice)
+        self._plan = shards.open_for(
             self._translator, input, output, **settings
         )
         self._lock = threading.Lock()  # samples are drawn in order
 
     def translate(self, number: int) -> int:
         shard = self._plan.shards[number]
-        with self._lock, self._work.run_errors(self._plan.path):
+        with self._lock, run_errors(self._plan.path):
             # A runner repeats an element when it has lost its worker.
             if shard in self._plan.unfinished():
-                self._work.translate_shard(self._plan, shard, self._translator)
+                shards.translate_shard(self._plan, shard, self._translator)
         return self._plan.read_record(shard)["notes"]
 
 
@@ -78,9 +79,8 @@ def run(
     with flags.user_errors():
         beam_options = PipelineOptions(shlex.split(f"--runner={runner}"))
         pipeline = beam.Pipeline(options=beam_options)
-    work = load("trainers.translating.shards")
-    translator = work.open_translator(*choice)
-    plan = work.open_for(translator, input, output, **settings)
+    translator = open_translator(*choice)
+    plan = shards.open_for(translator, input, output, **settings)
     numbers = [shard.number for shard in plan.unfinished()]
     try:
         with pipeline:
@@ -96,4 +96,4 @@ def run(
             raise
         raise getattr(flags, ours[1])(ours[2]) from error
     plan.remove_leftovers()
-    work.tell_state(plan)
+    shards.tell_state(plan)

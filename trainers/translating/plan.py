@@ -44,6 +44,7 @@ from collections.abc import Iterator
 
 from keras_transformer import __version__
 from keras_transformer.commands import flags
+from keras_transformer.data.pairs import text_lines
 from keras_transformer.files import (
     CHECKSUM,
     naming,
@@ -249,10 +250,8 @@ def open_plan(
         OSError: A file cannot be read or written.
     """
     path, input = pathlib.Path(directory), pathlib.Path(input)
-    if not input.is_file():
-        raise ValueError(f"expected a regular file. Received: input={input}")
+    check_paths(path, input)
     if not (path / PLAN).exists():
-        _check_other_files(path)
         with without_empty_directories(path):
             _make_plan(path, input, settings)
     plan = read_plan(path)
@@ -296,10 +295,18 @@ def read_plan(directory: str | os.PathLike) -> Plan:
     )
 
 
-def _check_other_files(path):
-    """Raises ValueError if a directory without a plan has files of others."""
+def check_paths(path: pathlib.Path, input: pathlib.Path) -> None:
+    """Raises ValueError if they cannot be those of a plan, new or not.
+
+    The input must be a regular file; a directory without a plan has no files of
+    others.
+    """
+    if not input.is_file():
+        raise ValueError(f"expected a regular file. Received: input={input}")
     known = re.compile(rf"({PLAN}|{INPUT})(\.\w+)?|{LOCK}")
     names = sorted(os.listdir(path)) if path.exists() else []
+    if PLAN in names:
+        return
     others = [name for name in names if not known.fullmatch(name)]
     if others and PLAN not in os.listdir(path):  # nor was it made meanwhile
         raise ValueError(f"{path} has other files: {others[0]}")
@@ -315,7 +322,8 @@ def _make_plan(path, input, settings):
     shards: list[Shard] = []
     first_line, offset = 1, 0
     with open(source, "rb") as file:
-        while data := b"".join(itertools.islice(file, settings["shard_lines"])):
+        text = text_lines(file, input)
+        while data := b"".join(itertools.islice(text, settings["shard_lines"])):
             lines = data.count(b"\n") + (not data.endswith(b"\n"))
             digest = hashlib.sha256(data).hexdigest()
             shard = Shard(

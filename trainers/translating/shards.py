@@ -8,17 +8,18 @@ import dataclasses
 import hashlib
 import io
 import os
+import pathlib
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator
 
-import keras
 import numpy as np
 import tqdm
 
 from keras_transformer.checkpoints import ENDING
 from keras_transformer.commands import flags
-from keras_transformer.translator import Translator
+from keras_transformer.commands.startup import backend_name
+from keras_transformer.config import DecodingConfig
 from keras_transformer.workdir import TOKENIZER_SUMS
 from trainers.preparing.folder import run_errors
 from trainers.run.options import TranslatorChoice
@@ -34,9 +35,13 @@ from trainers.translating.plan import (
     TRANSLATION,
     Plan,
     Shard,
+    check_paths,
     listed,
     open_plan,
 )
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translator
 
 METER = "{n:,} of {total:,} lines, {rate_fmt}, {remaining} left"
 
@@ -48,12 +53,15 @@ def run(
     **options: typing.Any,
 ) -> None:
     """Translates a file, together with other processes on the same plan."""
+    with flags.user_errors():
+        check_paths(pathlib.Path(output), pathlib.Path(input))
+        check_search(choice.read_search(), options["n_best"], options["seed"])
     plan = translate_file(open_translator(*choice), input, output, **options)
     tell_state(plan)
 
 
 def translate_file(
-    translator: Translator,
+    translator: "Translator",
     input: str | os.PathLike,
     output: str | os.PathLike,
     **options: typing.Any,
@@ -83,7 +91,7 @@ def translate_file(
 
 
 def open_for(
-    translator: Translator,
+    translator: "Translator",
     input: str | os.PathLike,
     output: str | os.PathLike,
     **options: typing.Any,
@@ -95,7 +103,7 @@ def open_for(
 
 
 def make_settings(
-    translator: Translator,
+    translator: "Translator",
     *,
     shard_lines: int,
     n_best: int = 0,
@@ -110,11 +118,7 @@ def make_settings(
         n_best, alignments: As in `OutputOptions`.
         seed: Seed of samples; each shard has its own, made from this one.
     """
-    check_n_best(n_best, translator.decoding)
-    if seed and not translator.decoding.sampling:
-        raise flags.CommandError(
-            f"seed needs sampling. Received: seed={seed}, no sampling"
-        )
+    check_search(translator.decoding, n_best, seed)
     of_shortlist = {}
     if translator.shortlist is not None:
         of_shortlist = {
@@ -148,12 +152,21 @@ def make_settings(
         "max_source_length": translator.max_source_length,
         "precision": translator.model.dtype,
         "jit_compile": translator.jit_compile,
-        "backend": keras.backend.backend(),
+        "backend": backend_name(),
         "shard_lines": shard_lines,
         "n_best": n_best,
         "alignments": alignments,
         "seed": seed,
     }
+
+
+def check_search(decoding: DecodingConfig, n_best: int, seed: int) -> None:
+    """Raises CommandError if a search does not fit its options."""
+    check_n_best(n_best, decoding)
+    if seed and not decoding.sampling:
+        raise flags.CommandError(
+            f"seed needs sampling. Received: seed={seed}, no sampling"
+        )
 
 
 def _checkpoint_sha256(prefix):
@@ -162,7 +175,7 @@ def _checkpoint_sha256(prefix):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def translate_shards(plan: Plan, translator: Translator) -> None:
+def translate_shards(plan: Plan, translator: "Translator") -> None:
     """Translates the shards that no process has finished or is translating."""
     with _progress_bar(plan) as bar:
 
@@ -205,7 +218,7 @@ def _progress_bar(plan):
 def translate_shard(
     plan: Plan,
     shard: Shard,
-    translator: Translator,
+    translator: "Translator",
     report: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Translates one shard, whoever else may work on it.

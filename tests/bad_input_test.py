@@ -1,0 +1,194 @@
+"""Input that a command refuses at once: before a framework is imported."""
+
+import contextlib
+import json
+import pathlib
+import shutil
+
+import pytest
+from commands import ROOT, run_bad_commands, write_pairs
+
+from keras_transformer.hub import suggest
+
+RUN = ROOT / "tests/fixtures/workdir_0_2/run"
+# Commands that open a translator -> the arguments that they need.
+TRANSLATORS = {
+    "translate": [],
+    "translate_document": [],
+    "translate_corpus": ["--input=pairs.en", "--output=new"],
+    "evaluate": ["--test_files=pairs"],
+    "score": ["--test_files=pairs"],
+    "align": ["--test_files=pairs"],
+    "tune": ["--valid_files=pairs"],
+    "visualize": ["--text=a", "--output=new.html"],
+    "serve": ["--port=0"],
+    "parse_text": [],
+    "parse_evaluate": ["--trees=trees"],
+}
+PARSERS = ("parse_text", "parse_evaluate")
+NO_WORKDIR = "expected a work directory made by trainers."
+BROKEN = {
+    "no_directory": NO_WORKDIR,
+    "no_config": NO_WORKDIR,
+    "no_vocabulary": "tokenizer.model",
+    "no_checkpoint": "no usable checkpoint yet",
+}
+NO_FILE = "No such file"
+# Command, arguments, and a part of the error.
+OTHERS = [
+    ("translate", "--checkpoint=best", "no best checkpoint yet"),
+    ("translate", "--checkpoint=nowhere/ckpt-1", "no such checkpoint"),
+    ("translate", "--shortlist", "which trainers.shortlist makes"),
+    ("translate", "--target_language=fr", "translates into: de"),
+    ("translate", "--prefix_file=nowhere", NO_FILE),
+    ("translate", "--n_best=9", "n_best must be at most beam_size"),
+    ("translate", "--alignment_layer=9", "alignment_layer must be at most 1"),
+    ("translate_document", "--document_map=pairs.en/x", "cannot be written"),
+    ("translate_document", "--format=nonsense", "format must be one of"),
+    ("translate_corpus", "--input=nowhere", "expected a regular file"),
+    ("translate_corpus", "--output=other", "other has other files"),
+    ("translate_corpus", "--n_best=9", "n_best must be at most beam_size"),
+    ("translate_corpus", "--seed=9", "seed needs sampling"),
+    ("evaluate", "--test_files=nowhere", NO_FILE),
+    ("evaluate", "--output=pairs.en/x", "cannot be written"),
+    ("evaluate", "--compare=nowhere", NO_FILE),
+    ("evaluate", "--compare=no_checkpoint", "no usable checkpoint yet"),
+    ("evaluate", "--test_files= --test_set=nothing", "sacreBLEU has for en-de"),
+    ("score", "--test_files=nowhere", NO_FILE),
+    ("align", "--test_files=nowhere", NO_FILE),
+    ("align", "--gold=nowhere", NO_FILE),
+    ("tune", "--valid_files=nowhere", NO_FILE),
+    ("tune", "--sampling", "expected a search"),
+    ("serve", "--api_keys=nowhere", NO_FILE),
+    ("serve", "--workdir=run,no_checkpoint", "no usable checkpoint yet"),
+    ("parse_evaluate", "--trees=nowhere", NO_FILE),
+    ("average", "--workdir=no_directory", NO_WORKDIR),
+    ("average", "--workdir=no_checkpoint", "no checkpoint in"),
+    ("shortlist", "--workdir=no_directory --train_files=pairs", NO_WORKDIR),
+    ("shortlist", "--workdir=run --train_files=nowhere", NO_FILE),
+    ("visualize", "--output=pairs.en/x.html", "cannot be written"),
+    (
+        "prepare",
+        "--dataset=files --train_files=nowhere --output=new",
+        NO_FILE,
+    ),
+    ("synthesize", "--config=nowhere", "expected a file nowhere"),
+    ("synthesize", "--config=plan.yaml", "no usable checkpoint yet"),
+    ("import_model", "--source=run --workdir=other", "does not exist yet"),
+    ("import_model", "--source=nowhere --workdir=new", "nowhere"),
+    ("wmt", "--dataset=files --train_files=nowhere", NO_FILE),
+    ("wmt", "--dataset=files --train_files=pairs --valid_files=x", NO_FILE),
+    (
+        "wmt",
+        "--dataset=files --train_files=pairs --guided_alignment=nowhere"
+        " --source_language=en --alignment_head=1",
+        NO_FILE,
+    ),
+    ("wmt", "--init_from=nowhere", "init_from must be a work directory"),
+    ("wmt", "--init_from=no_checkpoint", "no usable checkpoint yet"),
+    ("wmt", "--init_from=no_vocabulary", "tokenizer.model"),
+    ("wmt", "--workdir=begun --vocab_size=61", "another configuration"),
+    ("parse", "--train_trees=nowhere", NO_FILE),
+    # What would work is said.
+    ("wmt", "--epochs=3", "Did you mean --train_steps?"),
+    ("wmt", "--dataset=files --train_files=pairs.en", "cut -f1 and cut -f2"),
+    (
+        "translate",
+        "--workdir=Helsinki-NLP/opus-mt-en-de",
+        "trainers.import_model reads hf://Helsinki-NLP/opus-mt-en-de",
+    ),
+    (
+        "import_model",
+        "--source=Helsinki-NLP/opus-mt-en-de --workdir=new",
+        "trainers.import_model reads hf://Helsinki-NLP/opus-mt-en-de",
+    ),
+]
+CASES = [
+    *(
+        (command, f"--workdir={kind}", error)
+        for command in TRANSLATORS
+        for kind, error in BROKEN.items()
+    ),
+    *OTHERS,
+]
+
+
+def argv_of(command, arguments):
+    """The arguments of a case; later flags override earlier ones."""
+    workdir = "parser" if command in PARSERS else "run"
+    defaults = [f"--workdir={workdir}", *TRANSLATORS.get(command, [])]
+    if command in ("prepare", "synthesize"):
+        defaults = []
+    if command in ("wmt", "parse"):
+        defaults = ["--workdir=new"]
+    given = arguments.split()
+    if command in PARSERS:
+        given = [one.replace("=no_", "=parser_no_") for one in given]
+    return [f"trainers.{command}", *defaults, *given]
+
+
+@contextlib.contextmanager
+def changed(path):
+    """The configuration of a work directory, to change."""
+    config = json.loads((path / "config.json").read_text())
+    yield config
+    (path / "config.json").write_text(json.dumps(config))
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """The result of each case: all run in one process."""
+    folder = tmp_path_factory.mktemp("input")
+    write_pairs(folder / "pairs", [("one dog", "ein Hund")])
+    (folder / "trees").write_text("(TOP (S (NN dog)))\n")
+    (folder / "other").mkdir()
+    (folder / "other/file").touch()
+    for kind in ("", "parser"):
+        run = shutil.copytree(RUN, folder / (kind or "run"))
+        if kind:
+            with changed(run) as config:
+                config["data"] = {"train_trees": [], "max_length": 40}
+        prefix = f"{kind}_" if kind else ""
+        for name, lost in (
+            ("no_config", "config.json"),
+            ("no_vocabulary", "tokenizer.model"),
+            ("no_checkpoint", "*/*.safetensors"),
+        ):
+            copy = shutil.copytree(run, folder / f"{prefix}{name}")
+            for path in list(copy.glob(lost)):
+                path.unlink()
+    shutil.copytree(RUN, folder / "begun")
+    plan = "train_files: [pairs]\noutput: made\nsteps:\n- name: one\n"
+    plan += "  kind: distillation\n  forward: [no_checkpoint]\n"
+    (folder / "plan.yaml").write_text(plan)
+    commands = [argv_of(command, arguments) for command, arguments, _ in CASES]
+    return dict(
+        zip(
+            [case[:2] for case in CASES],
+            run_bad_commands(commands, cwd=folder),
+            strict=False,
+        )
+    )
+
+
+@pytest.mark.parametrize("command, arguments, error", CASES)
+def test_is_refused_before_a_framework_is_imported(
+    results, command, arguments, error
+):
+    assert (command, arguments) in results, "an earlier one is not refused"
+    found = results[command, arguments]
+    assert found["slow"] == []
+    assert found["err"].startswith(f"trainers.{command}: ")
+    assert found["err"].count("\n") == 1
+    assert error in found["err"]
+    assert found["status"] == 2
+
+
+def test_only_what_may_be_a_repository_is_taken_for_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("runs").mkdir()
+    for path in ("runs/mine", "mine", "/a/b", "a/b/c"):
+        assert suggest(path) == ""
+    hint = " (trainers.import_model reads hf://owner/name@main)"
+    for path in ("owner/name@main", pathlib.Path("hf://owner/name@main")):
+        assert suggest(path) == hint

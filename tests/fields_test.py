@@ -93,9 +93,11 @@ def test_none_is_the_value_that_it_stands_for():
     assert resolved(relative, "max_relative_position") == 20
 
 
-def test_a_search_does_not_sample():
-    sampling = set(names_of(DecodingConfig)) - set(names_of(SearchConfig))
-    assert sampling == {"sampling", "temperature", "top_k", "top_p"}
+def test_what_exports_of_a_search_do_not_have():
+    others = set(names_of(DecodingConfig)) - set(names_of(SearchConfig))
+    sampling = {"sampling", "temperature", "top_k", "top_p"}
+    terms = {"glossary_mode", "glossary_bonus"}
+    assert others == sampling | terms | {"ensemble"}
 
 
 @dataclasses.dataclass(frozen=True)

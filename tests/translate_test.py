@@ -170,7 +170,7 @@ def test_prefixes_are_counted_before_any_line_is_translated(
 
 
 @pytest.mark.parametrize(
-    "given, used", [("best", "best"), (f"{RUN}/averaged/ckpt-6", None)]
+    "given, used", [("latest", "latest"), (f"{RUN}/averaged/ckpt-6", None)]
 )
 def test_another_system_has_a_checkpoint_of_the_same_kind(
     monkeypatch, given, used

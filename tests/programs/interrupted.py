@@ -3,9 +3,8 @@
 import hashlib
 import runpy
 import sys
-import types
 
-from keras_transformer.commands import startup
+from trainers.translating import lines
 
 
 def run(*_, **__):
@@ -13,6 +12,6 @@ def run(*_, **__):
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
 
 
-startup.load = lambda name: types.SimpleNamespace(run=run)
+lines.run = run
 sys.argv[1:] = ["--workdir=somewhere"]
 runpy.run_module("trainers.translate", run_name="__main__")

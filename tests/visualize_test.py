@@ -92,7 +92,7 @@ def test_flags_without_effect_are_refused(
     flags, message, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delattr(visualize, "load")  # refused before that
+    monkeypatch.delattr(visualize, "draw")  # refused before that
     assert message in fails(visualize.main, flags, capsys)
     assert list(tmp_path.iterdir()) == []
 

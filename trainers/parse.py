@@ -67,6 +67,7 @@ def main(argv: list[str] | None = None) -> None:
         arguments, options = wmt.read_arguments(argv, __doc__, SECTIONS)
         wmt.prepare_process(arguments, TreesConfig.batch_tokens)
         configuration = read_configuration(arguments, options.preset)
+        wmt.check_input(configuration, options.workdir)
         load("trainers.run.session").run(
             configuration,
             options.workdir,

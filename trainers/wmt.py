@@ -158,9 +158,14 @@ def read_configuration(
         configuration = Configuration(model, data, training, decoding)
         if not os.path.exists(os.path.join(workdir, "config.json")):
             configuration.check_vocabulary()  # before much is loaded
+    return configuration
+
+
+def check_input(configuration: Configuration, workdir: str) -> None:
+    """Raises CommandError for files and for a run that has begun."""
+    with flags.user_errors():
         configuration.check_files()
         check_same(WorkDirectory(workdir), configuration)
-    return configuration
 
 
 def build_model(
@@ -212,6 +217,7 @@ def main(argv: list[str] | None = None) -> None:
         arguments, options = read_arguments(argv)
         prepare_process(arguments, DataConfig.batch_tokens)
         configuration = read_configuration(arguments, options.preset)
+        check_input(configuration, options.workdir)
         load("trainers.run.session").run(
             configuration, options.workdir, options.dry_run, options.device
         )

@@ -272,7 +272,7 @@ class TranslatorChoice(typing.NamedTuple):
 
     def check(self) -> None:
         """Raises what opening the translator would, without a framework."""
-        options = self.options
+        options, files = self.options, self.terminology or TerminologyOptions()
         directories = open_ensemble(options.workdirs, options.checkpoint)
         search, length = self.read_search(), options.max_source_length
         directories[0].read_languages().choose_tags(self.target_language)
@@ -280,3 +280,5 @@ class TranslatorChoice(typing.NamedTuple):
             workdir.check_translator(
                 search, options.checkpoint, length, self.shortlist
             )
+        for path in filter(None, (files.glossary, files.avoid)):
+            open(path, "rb").close()

@@ -42,7 +42,6 @@ from trainers.run.inheritance import UNKNOWN_LANGUAGES
 from trainers.run.options import (
     SearchDeviceOptions,
     TranslatorChoice,
-    TranslatorOptions,
     split_workdirs,
 )
 from trainers.synthesis.pairs import FILLER, REASONS, PairFilter, add_noise
@@ -62,7 +61,7 @@ def run(plan: Plan, options: SearchDeviceOptions) -> None:
     """Makes the pairs of the steps that are not finished."""
     corpus = plan.corpus
     with flags.user_errors():
-        check_directions(plan)
+        check_directions(plan, options)
         originals = read_parallel_files(corpus.train_files, *corpus.languages)
     records = {}
     with run_errors(corpus.output):
@@ -75,7 +74,7 @@ def run(plan: Plan, options: SearchDeviceOptions) -> None:
     flags.show(*table(records), "", shlex.join(command))
 
 
-def check_directions(plan: Plan) -> None:
+def check_directions(plan: Plan, options: SearchDeviceOptions) -> None:
     """Each model must be there, with the languages of the plan."""
     for step in plan.steps:
         for direction, workdir in [
@@ -83,8 +82,8 @@ def check_directions(plan: Plan) -> None:
             for direction, _, workdirs in step.options.models
             for workdir in split_workdirs(workdirs)
         ]:
-            options = TranslatorOptions(workdir=workdir)
-            TranslatorChoice(options, step.decoding).check()
+            there = options.of_workdir(workdir)
+            TranslatorChoice(there, step.decoding).check()
             data = WorkDirectory(workdir).read_section("data", DataConfig)
             found = data.source_language, data.target_language
             expected = plan.corpus.languages[:: ORDERS[direction]]

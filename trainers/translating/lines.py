@@ -48,7 +48,9 @@ def open_translator(
     Only now is a framework imported, when the values are checked: callers check
     their own input before.
     """
-    choice = TranslatorChoice(options, search, target_language, shortlist)
+    choice = TranslatorChoice(
+        options, search, target_language, shortlist, terminology
+    )
     with flags.user_errors():
         choice.check()
     devices = load("trainers.run.devices")

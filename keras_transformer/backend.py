@@ -102,7 +102,9 @@ class TracedLayer(keras.layers.Layer):
     Its masks are arguments: it neither reads nor passes on those of Keras.
     """
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(
+        self, inputs: typing.Any, previous_mask: typing.Any = None
+    ) -> None:
         if any(mask is not None for mask in keras.tree.flatten(previous_mask)):
             # Python shows a warning once if it has no more than this text.
             warnings.warn(

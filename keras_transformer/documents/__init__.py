@@ -12,7 +12,7 @@ import importlib.util
 import itertools
 import pathlib
 import typing
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 
 import regex
 
@@ -163,7 +163,7 @@ def parse(
     mark = BYTE_ORDER_MARK * content.startswith(BYTE_ORDER_MARK)
     pieces = reader.read(content.removeprefix(mark), divide, **options)
 
-    def finish(texts):
+    def finish(texts: Iterable[str]) -> tuple[bytes, str]:
         text = "".join(texts)
         # Some charsets have two codes for a character.
         return (data, found.name) if text == content else found.encode(text)

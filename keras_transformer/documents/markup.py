@@ -124,7 +124,7 @@ def plain_text(
     """
     is_html = bool(regex.search(f"{ENTITY};", text))
 
-    def make_items(part):
+    def make_items(part: str) -> list[Item]:
         items, read = [], 0
         for match in CODE.finditer(part):
             if match["entity"] and not is_html:
@@ -142,7 +142,7 @@ def plain_text(
         items += plain_items(part[read:])
         return _mark_accelerator(items) if accelerators else items
 
-    def write(part):
+    def write(part: str) -> str:
         written = escape(part)
         if "&nbsp;" in text:
             written = written.replace("\u00a0", "&nbsp;")

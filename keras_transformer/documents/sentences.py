@@ -326,7 +326,7 @@ def split(
         The pieces, which together have all items in order.
     """
 
-    def split_branch(items):
+    def split_branch(items: Iterable[Item]) -> list:
         return split(
             items, escape, language=language, fits=fits, depth=depth + 1
         )
@@ -374,7 +374,7 @@ def _join_messages(items, split_branch):
     items = _divide(items, begins, sorted(cuts))
     begins, _ = _join_with_signs(items)
 
-    def between(begin, end):
+    def between(begin: int, end: int) -> list[Item]:
         first, last = (bisect.bisect_left(begins, at) for at in (begin, end))
         return items[first:last]
 

@@ -5,6 +5,7 @@ tags do, in the same order.
 """
 
 import itertools
+import typing
 from collections.abc import Iterator
 
 import regex
@@ -95,10 +96,10 @@ class _Reader:
         self._spans = spans
         self._split = split
 
-    def raw(self, begin, end):
+    def raw(self, begin: int, end: int) -> str:
         return "".join(event.raw for event in self._events[begin:end])
 
-    def read_unit(self, unit, replace):
+    def read_unit(self, unit: typing.Any, replace: bool) -> list:
         """The pieces of a unit."""
         begin, end = self._spans[unit]
         unchanged = self.raw(begin, end + 1)

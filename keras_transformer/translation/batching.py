@@ -392,7 +392,7 @@ def constraints_of(
         tokens: The shortlist, whose places the search has for ids.
     """
 
-    def places(ids):
+    def places(ids: np.ndarray) -> np.ndarray:
         if tokens is None:
             return ids
         found = np.searchsorted(tokens, ids).astype(np.int32)

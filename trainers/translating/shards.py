@@ -179,7 +179,9 @@ def translate_shards(plan: Plan, translator: "Translator") -> None:
     """Translates the shards that no process has finished or is translating."""
     with _progress_bar(plan) as bar:
 
-        def report(done):  # lines of this shard, and those that others finish
+        def report(
+            done: int,
+        ) -> None:  # lines of this shard, and those that others finish
             bar.update(plan.finished_lines + done - bar.n)
 
         found = True
@@ -227,7 +229,7 @@ def translate_shard(
     """
     notes: list[str] = []
 
-    def warn(message, *values):
+    def warn(message: str, *values: typing.Any) -> None:
         notes.append(message % values)
 
     settings, first = plan.settings, shard.first_line

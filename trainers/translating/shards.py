@@ -179,9 +179,8 @@ def translate_shards(plan: Plan, translator: "Translator") -> None:
     """Translates the shards that no process has finished or is translating."""
     with _progress_bar(plan) as bar:
 
-        def report(
-            done: int,
-        ) -> None:  # lines of this shard, and those that others finish
+        def report(done: int) -> None:
+            """Adds lines of this shard, and those that others finish."""
             bar.update(plan.finished_lines + done - bar.n)
 
         found = True

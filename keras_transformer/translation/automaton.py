@@ -39,7 +39,7 @@ def make_automaton(
 
     >>> automaton = make_automaton([[(7, 8)], [(8,), (9, 9)]], [(7, 9)])
     >>> automaton.next[automaton.next[0][7]]
-    {7: 1, 8: 2, 9: 4}
+    {7: 1, 8: 2, 9: 6}
     >>> automaton.ends[2], automaton.bans[1]
     ({0, 1}, {9})
     """

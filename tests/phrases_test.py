@@ -73,11 +73,11 @@ def bonus(ids, terms, met):
     return whole + max(parts, default=0)
 
 
-def random_case(seed):
+def random_case(seed, most=2):
     """Terms and forbidden phrases of a few sentences."""
     random_ = random.Random(seed)
 
-    def phrase(most=2):
+    def phrase():
         return tuple(random_.choices(FREE_IDS, k=random_.randint(1, most)))
 
     sentences = []
@@ -118,7 +118,8 @@ def test_a_wide_beam_finds_the_best_output(seed, mode):
         glossary_bonus=1.5,
     )
     sentences = random_case(seed)
-    found = run(model, config, sentences, LENGTH)
+    # As soon as no better one can come, the search ends.
+    found = run(model, config, sentences, LENGTH, num_best=1)
     for i, (terms, forbidden) in enumerate(sentences):
         expected = best(model, i, config, LENGTH, terms, forbidden)
         ids = [t for t in ops.convert_to_numpy(found.ids)[i, 0] if t != PAD]
@@ -218,9 +219,8 @@ def test_forbidden_phrases_never_come(sampling):
         return [tokens_of(found, i) for i in range(len(forbidden))]
 
     free = outputs_with([[(0, 0)]] * 20)
-    forbidden = [
-        [x for x in (ids[:1], ids[1:3]) if x and EOS not in x] for ids in free
-    ]
+    # Two tokens: what bans the second is the state after the first.
+    forbidden = [[ids[:2]] if EOS not in ids[:2] else [] for ids in free]
     again = outputs_with(forbidden)
     for ids, phrases in zip(again, forbidden, strict=True):
         assert not any(contains(ids, x) for x in phrases if x)
@@ -263,7 +263,7 @@ def test_an_automaton_is_the_definition():
     """After any tokens: the terms that were there, and what is forbidden."""
     random_ = random.Random(0)
     for seed in range(200):
-        [(terms, forbidden), *_] = random_case(seed)
+        [(terms, forbidden), *_] = random_case(seed, most=3)
         automaton = make_automaton(terms, forbidden)
         state, met = 0, set()
         ids = []
@@ -282,3 +282,17 @@ def test_an_automaton_is_the_definition():
                 if any(contains(ids, x) for x in term)
             }
             assert met == expected
+            begun = {
+                number: max(
+                    (
+                        size
+                        for x in term
+                        for size in range(1, len(x))
+                        if tuple(ids[-size:]) == x[:size]
+                    ),
+                    default=0,
+                )
+                for number, term in enumerate(terms)
+            }
+            parts = automaton.parts[state]
+            assert begun == {n: parts.get(n, 0) for n in begun}

@@ -17,7 +17,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.rules import MISSING_SCORE, Constraints
 from keras_transformer.translation.automaton import make_automaton
 from keras_transformer.translation.batching import stack
-from keras_transformer.vocabulary import EOS, PAD
+from keras_transformer.vocabulary import BOS, EOS, PAD
 
 LENGTH = 3  # T: the outputs are few enough to enumerate
 EVERYTHING = 90  # hypotheses: more than there are outputs of LENGTH tokens
@@ -296,3 +296,33 @@ def test_an_automaton_is_the_definition():
             }
             parts = automaton.parts[state]
             assert begun == {n: parts.get(n, 0) for n in begun}
+
+
+def test_a_preferred_term_that_is_worth_it_later_is_waited_for():
+    """The first token of the term costs more than its bonus; the whole pays."""
+    probable = {BOS: {EOS: 0.9, 3: 0.001}, 3: {4: 0.9}, 4: {EOS: 0.9}}
+    table = np.full((5, 5), 1e-6, "float32")
+    for token, row in probable.items():
+        table[token, list(row)] = list(row.values())
+    config = DecodingConfig(
+        beam_size=3,
+        stopping="exact",
+        length_penalty=0.0,
+        glossary_mode="prefer",
+        glossary_bonus=5.0,
+    )
+    found = decoding.search(
+        lambda ids, cache, index: (
+            ops.take(ops.convert_to_tensor(np.log(table)), ids, axis=0),
+            cache,
+        ),
+        (),
+        np.array([4], "int32"),
+        config,
+        max_length=4,
+        constraints=Constraints(
+            phrases=stack([make_automaton([[(3, 4)]], [])])
+        ),
+        num_best=1,
+    )
+    assert tokens_of(found, 0) == (3, 4, EOS)

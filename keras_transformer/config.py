@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import GIVEN, Fields, hp
 
 # Ranges of fields; their upper bounds catch typing errors.
 _Range = dict[str, typing.Any]
@@ -426,6 +426,15 @@ class DecodingConfig(SearchConfig, changeable=True):
         low=0.0,
         high=100.0,
     )
+    num_samples: int = hp(
+        1,
+        "Sampling: samples of each sentence. trainers.translate and"
+        " translate_corpus write all, as n_best does, unless consensus chooses"
+        " one.",
+        low=1,
+        high=10**4,
+        needs={"sampling": True},
+    )
     temperature: float = hp(
         1.0, "Sampling: the divisor of the logits.", low=1e-3, high=1e3
     )
@@ -441,11 +450,26 @@ class DecodingConfig(SearchConfig, changeable=True):
         low=1e-6,
         high=1.0,
     )
+    epsilon: float = hp(
+        0.0,
+        "Sampling: only tokens with at least this probability, and the most"
+        " probable one (Hewitt et al. 2022); 0: all.",
+        low=0.0,
+        below=1.0,
+    )
+
+    consensus: str | None = hp(
+        None,
+        "Choose the sample with the highest mean chrF, or sentence BLEU, to all"
+        " samples (minimum Bayes risk; Freitag et al. 2022).",
+        choices=("chrf", "bleu"),
+        needs={"sampling": True, "num_samples": GIVEN},
+    )
 
     @property
     def num_hypotheses(self) -> int:
-        """Hypotheses that are found for a sentence; one if it samples."""
-        return 1 if self.sampling else self.beam_size
+        """Hypotheses that are found for a sentence: a beam, or samples."""
+        return self.num_samples if self.sampling else self.beam_size
 
 
 @dataclasses.dataclass(frozen=True)

@@ -129,11 +129,11 @@ class Translator:
             included; a single sentence may have more.
         jit_compile: Whether XLA compiles the search, once for each shape. It
             pays for many sentences, or in a process that lives long.
-        seed: Seed for sampling; every call draws new samples.
+        seed: Seed for sampling, from 0 to 2^64 - 1. The samples of a sentence
+            depend on it, on the sentence and on nothing else.
         num_threads: Maximum number of batches that are searched in parallel.
             More than one pays for many sentences on a CPU: one search cannot
-            keep its cores busy. Sampling has one thread, so that samples are
-            drawn in a fixed order.
+            keep its cores busy.
         shortlist: The `Shortlist` of the tokens that outputs may have; None for
             all. It pays for a large vocabulary on a CPU. Probabilities are then
             those among the tokens of a batch.
@@ -349,6 +349,12 @@ class Translator:
         translator._set_decoding(dataclasses.replace(self.decoding, **changes))
         return translator
 
+    def with_seed(self, seed: int) -> "Translator":
+        """The same translator with another seed: other samples."""
+        translator = copy.copy(self)
+        translator.seed = seed
+        return translator
+
     def with_source_tags(self, tags: Sequence[str]) -> "Translator":
         """The same translator for a model of several target languages.
 
@@ -395,7 +401,7 @@ class Translator:
         check_alignment(self.model.config, decoding)
         self.decoding = decoding
         self.inference = Inference(
-            self.models, decoding, self.max_source_length, self.seed
+            self.models, decoding, self.max_source_length
         )
         self._batched = BatchedInference(
             self.inference,
@@ -433,16 +439,6 @@ class Translator:
             tokens that it is for, shortest first.
         """
         return self._batched.warm_up_steps(num_best)
-
-    def reseed(self, seed: int) -> None:
-        """Makes the next samples those of a new translator with a seed.
-
-        Args:
-            seed: Seed for sampling.
-        """
-        state = self.inference.seed.state
-        # As a new generator. To make one would keep 36 kB, with TensorFlow.
-        state.assign(np.array([seed, 0], state.dtype))
 
     def translate(
         self, strings: Sentences, prefixes: Sequence[str] | None = None
@@ -518,8 +514,8 @@ class Translator:
         Args:
             strings, prefixes: As in `translate`.
             num_best: Number of wanted hypotheses, at most and by default the
-                beam size, in sampling 1. A search for fewer finds the same
-                ones, and ends earlier if `stopping` is "exact".
+                beam size, in sampling `num_samples`. A search for fewer finds
+                the same ones, and ends earlier if `stopping` is "exact".
 
         Returns:
             A `Translation` for each sentence, in their order.
@@ -537,12 +533,12 @@ class Translator:
         check_positive(num_best=num_best)
         if num_best > num_found:
             raise ValueError(
-                "num_best must be at most the beam size, and 1 in sampling."
-                f" Received: num_best={num_best},"
-                f" beam_size={self.decoding.beam_size},"
-                f" sampling={self.decoding.sampling}"
+                "num_best must be at most beam_size, in sampling num_samples,"
+                f" which is {num_found}. Received: num_best={num_best}"
             )
-        rows, found = self._search_rows(requests, num_best)
+        consensus = self.decoding.consensus
+        num_searched = num_found if consensus else num_best
+        rows, found = self._search_rows(requests, num_searched)
         to_strings = self.tokenizer.target.to_strings
         results = []
         for request, row, (ids, scores) in zip(
@@ -550,6 +546,10 @@ class Translator:
         ):
             _check_finite(scores, request.text)
             texts = to_strings(ids)
+            if consensus:
+                order = rank(texts, consensus)[:num_best]
+                texts, ids = [texts[i] for i in order], [ids[i] for i in order]
+                scores = scores[order]
             notes = [
                 *row.notes,
                 *self._notes_on_terms(request, row, ids[0]),
@@ -564,7 +564,7 @@ class Translator:
         A word may be written by many sequences of tokens. Those that a search
         emits are forbidden in the next one.
         """
-        rows = encode(requests, *self._encoding())
+        rows = encode(requests, *self._encoding(), self.seed)
         found = self._batched.search(rows, num_best)
         left = [i for i, request in enumerate(requests) if request.avoid]
         for _ in range(MORE_SEARCHES):

@@ -215,6 +215,10 @@ def run_search(model, sentences, limits, max_length, **options):
     width = 1 if config.sampling else config.beam_size
     if "prefix" in options:
         options |= prefixed(options.pop("prefix"))
+    if "draws" in options:
+        constraints = options.get("constraints", decoding.UNCONSTRAINED)
+        constraints = constraints._replace(draws=options.pop("draws"))
+        options["constraints"] = constraints
     return decoding.search(
         model.step,
         model.cache(sentences, max_length, width),
@@ -237,10 +241,28 @@ def run_beam(
     )
 
 
-def run_sample(model, sentences, limits, max_length=MAX_LENGTH, **options):
-    options = {"seed": 1, **options}
+def draws_of(seed, batch_size, max_length=MAX_LENGTH):
+    """Random numbers for each sentence, of which a few do not depend on many.
+
+    The first tokens have the same in longer buffers.
+    """
+    random = np.random.RandomState(seed)
+    return random.randint(0, 1 << 24, (64, batch_size))[:max_length].T
+
+
+def run_sample(
+    model, sentences, limits, max_length=MAX_LENGTH, draws=None, **options
+):
+    if draws is None:
+        draws = draws_of(1, len(sentences), max_length)
     return run_search(
-        model, sentences, limits, max_length, sampling=True, **options
+        model,
+        sentences,
+        limits,
+        max_length,
+        sampling=True,
+        draws=draws,
+        **options,
     )
 
 
@@ -258,7 +280,8 @@ def test_public_searches_are_search_with_their_arguments_as_rules():
     sentences, limits = sentences_and_limits(12)
     prefix = np.where(sentences[:, None] % 2, 5, PAD)
     options = {"length_penalty": 1.5, "min_length": 4, **prefixed(prefix)}
-    sampling = {"temperature": 0.7, "top_k": 3, "top_p": 0.9, "seed": 5}
+    sampling = {"temperature": 0.7, "top_k": 3, "top_p": 0.9, "epsilon": 0.1}
+    draws = keras.random.randint((12, MAX_LENGTH), 0, 1 << 24, "int32", 5)
 
     def reorder(cache, parents):
         rows = ops.reshape(np.arange(12)[:, None] * 3 + parents, (-1,))
@@ -275,7 +298,7 @@ def test_public_searches_are_search_with_their_arguments_as_rules():
             3,
             {"beam_size": 3, "reorder": reorder},
         ),
-        (decoding.sample, run_sample, 1, sampling),
+        (decoding.sample, run_sample, 1, {**sampling, "seed": 5}),
     ):
         found = public(
             model.step,
@@ -285,9 +308,18 @@ def test_public_searches_are_search_with_their_arguments_as_rules():
             **options,
             **others,
         )
+        if others.pop("seed", None):
+            others["draws"] = draws
         expected = run(model, sentences, limits, **options, **others)
         assert_same(found, expected)
     assert set(calls) == {36}
+
+
+def tokens_of(result, sentence):
+    """The first hypothesis of a sentence, a tuple of its tokens."""
+    length = int(result.lengths[sentence, 0])
+    ids = ops.convert_to_numpy(result.ids)[sentence, 0, : max(length, 0)]
+    return tuple(ids.tolist())
 
 
 # ---- Greedy search ----------------------------------------------------------
@@ -835,18 +867,18 @@ def test_neighbours_position_and_buffer_change_nothing(run):
     options = {"beam_size": 3} if run is run_beam else {}
     sentences, limits = sentences_and_limits(18)
     together = run(model, sentences, limits, **options)
+    draws = draws_of(1, 18, 14)
+
+    def run_some(chosen, **others):
+        if run is run_sample:
+            others["draws"] = draws[chosen]
+        return run(model, sentences[chosen], limits[chosen], **others)
+
     for sentence in (0, 5, 8, 17):
-        if run is run_sample:  # samples belong to positions in the batch
-            chosen = slice(0, sentence + 1)
-        else:
-            chosen = slice(sentence, sentence + 1)
-        some = run(model, sentences[chosen], limits[chosen], **options)
+        some = run_some(slice(sentence, sentence + 1), **options)
         assert_same(rows(some, -1), rows(together, sentence))
-    if run is run_sample:
-        return
     order = np.random.RandomState(0).permutation(18)
-    shuffled = run(model, sentences[order], limits[order], **options)
-    assert_same(shuffled, rows(together, order))
+    assert_same(run_some(order, **options), rows(together, order))
     roomy = run(model, sentences, limits, max_length=14, **options)
     np.testing.assert_array_equal(roomy.ids[:, :, MAX_LENGTH:], PAD)
     narrow = roomy._replace(ids=roomy.ids[:, :, :MAX_LENGTH])
@@ -868,7 +900,7 @@ def test_limit_zero_is_an_empty_row(beam_size):
 # ---- Sampling ---------------------------------------------------------------
 
 
-def truncated_distribution(log_probs, temperature, top_k, top_p):
+def truncated_distribution(log_probs, temperature, top_k, top_p, epsilon):
     """What a token should be sampled from, in plain Python: float [V]."""
     weights = {
         token: math.exp(log_probs[token] / temperature)
@@ -879,9 +911,10 @@ def truncated_distribution(log_probs, temperature, top_k, top_p):
     total = sum(weights[token] for token in best)
     kept, mass = [], 0.0
     for token in best:
-        if mass < top_p:
+        share = weights[token] / total
+        if mass < top_p and (share >= epsilon or token == best[0]):
             kept.append(token)
-        mass += weights[token] / total
+        mass += share
     total = sum(weights[token] for token in kept)
     probs = np.zeros(len(log_probs))
     probs[kept] = [weights[token] / total for token in kept]
@@ -889,18 +922,24 @@ def truncated_distribution(log_probs, temperature, top_k, top_p):
 
 
 @pytest.mark.parametrize(
-    "temperature, top_k, top_p",
+    "temperature, top_k, top_p, epsilon",
     [
-        (1.0, 0, 1.0),
-        (0.5, 0, 1.0),
-        (2.0, 3, 1.0),
-        (1.0, 0, 0.7),
-        (1.5, 4, 0.8),
-        (1.0, 0, 1e-6),
-        (1.0, 99, 1.0),
+        (1.0, 0, 1.0, 0.0),
+        (0.5, 0, 1.0, 0.0),
+        (2.0, 3, 1.0, 0.0),
+        (1.0, 0, 0.7, 0.0),
+        (1.5, 4, 0.8, 0.0),
+        (1.0, 0, 1e-6, 0.0),
+        (1.0, 99, 1.0, 0.0),
+        (1.0, 0, 1.0, 0.15),
+        (2.0, 0, 1.0, 0.19),
+        (1.0, 4, 0.95, 0.2),
+        (1.0, 0, 1.0, 0.9),
     ],
 )
-def test_frequencies_are_those_of_the_distribution(temperature, top_k, top_p):
+def test_frequencies_are_those_of_the_distribution(
+    temperature, top_k, top_p, epsilon
+):
     model = ScriptedModel(9, sharpness=0.7)
     num_samples = 4000
     result = run_sample(
@@ -910,12 +949,13 @@ def test_frequencies_are_those_of_the_distribution(temperature, top_k, top_p):
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
+        epsilon=epsilon,
     )
     sampled = ops.convert_to_numpy(result.ids)[:, 0, 0]
     counts = np.bincount(sampled, minlength=VOCAB_SIZE)
     log_probs = model.log_probs(0, ())
     expected = num_samples * truncated_distribution(
-        log_probs, temperature, top_k, top_p
+        log_probs, temperature, top_k, top_p, epsilon
     )
     np.testing.assert_array_equal(counts > 0, expected > 0)
     seen = expected > 0
@@ -933,28 +973,44 @@ def test_sampled_log_probs_are_the_models_own():
         model, sentences, limits, temperature=0.7, top_k=3, min_length=3
     )
     for sentence in sentences:
-        length = int(result.lengths[sentence, 0])
-        ids = tuple(ops.convert_to_numpy(result.ids)[sentence, 0, :length])
+        ids = tokens_of(result, sentence)
+        length = len(ids)
         assert length == limits[sentence] or (length >= 3 and ids[-1] == EOS)
         log_prob = model.log_prob(sentence, ids)
         score = log_prob / penalty(length, 0.6)
         assert_hypotheses(result, sentence, [(score, log_prob, ids)])
 
 
-def test_seed_fixes_the_samples():
+def test_draws_are_the_samples():
+    """The token is the one in whose part of the distribution the number is."""
     model = ScriptedModel(11, sharpness=0.5)
     sentences, limits = sentences_and_limits(20)
-    first = run_sample(model, sentences, limits, seed=3)
-    assert_same(run_sample(model, sentences, limits, seed=3), first)
-    other = run_sample(model, sentences, limits, seed=4)
+    draws = draws_of(3, 20)
+    first = run_sample(model, sentences, limits, draws=draws)
+    other = run_sample(model, sentences, limits, draws=draws_of(4, 20))
     assert not np.array_equal(other.ids, first.ids)
-    generator = keras.random.SeedGenerator(3)
-    one = run_sample(model, sentences, limits, seed=generator)
-    two = run_sample(model, sentences, limits, seed=generator)
-    assert not np.array_equal(one.ids, two.ids)
-    generator = keras.random.SeedGenerator(3)
-    again = run_sample(model, sentences, limits, seed=generator)
-    assert_same(again, one)
+    for sentence, limit in enumerate(limits):
+        ids = ()
+        while len(ids) < limit and EOS not in ids:
+            weights = np.exp(model.log_probs(sentence, ids))
+            weights[[PAD, BOS]] = 0.0
+            part = draws[sentence, len(ids)] / 2**24
+            mass = np.cumsum(weights) / np.sum(weights)
+            ids += (int(np.searchsorted(mass, part, side="right")),)
+        assert tokens_of(first, sentence) == ids
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+def test_samples_may_leave_the_batch(leaving):
+    model = ScriptedModel(11, sharpness=0.5)
+    sentences, limits = sentences_and_limits(40)
+    options = {"pick": row_loop.pick_rows} if leaving else {"max_steps": 4}
+    found = run_sample(model, sentences, limits, **options)
+    stayed = run_sample(model, sentences, limits)
+    ended = ops.convert_to_numpy(found.lengths)[:, 0] != decoding.UNFINISHED
+    assert ended.all() == leaving and ended.any()
+    for sentence in np.flatnonzero(ended):
+        assert tokens_of(found, sentence) == tokens_of(stayed, sentence)
 
 
 def test_each_position_of_a_sample_has_a_number_of_its_own():
@@ -1114,10 +1170,15 @@ def test_compiled_is_eager_for_any_batch(run, jit_compile):
     options = {"min_length": 2, "no_repeat_ngram": 2}
     if run is run_beam:
         options["beam_size"] = 3
-    if (
-        run is run_sample
-    ):  # XLA has other random numbers; they do not matter here
-        options.update(top_k=5, top_p=0.9, temperature=1e-3)
+    if run is run_sample:
+        options.update(top_k=5, top_p=0.9)
+
+    def run_some(sentences, limits, prefix):
+        others = {}
+        if run is run_sample:
+            draws = ops.convert_to_tensor(draws_of(1, 7))
+            others["draws"] = draws[: ops.shape(sentences)[0]]
+        return run(model, sentences, limits, prefix=prefix, **options, **others)
 
     @tf.function(
         jit_compile=jit_compile,
@@ -1128,13 +1189,13 @@ def test_compiled_is_eager_for_any_batch(run, jit_compile):
         ],
     )
     def compiled(sentences, limits, prefix):
-        return run(model, sentences, limits, prefix=prefix, **options)
+        return run_some(sentences, limits, prefix)
 
     for batch_size in (7,) if jit_compile else (7, 1):
         sentences, limits = sentences_and_limits(batch_size)
         inputs = (sentences, limits.astype("int32"))
         some = prefix[:batch_size]
-        expected = run(model, *inputs, prefix=some, **options)
+        expected = run_some(*inputs, some)
         assert_same(compiled(*inputs, some), expected, rtol=1e-6)
 
 
@@ -1285,12 +1346,8 @@ def test_other_backends_find_the_same():
         ({"max_steps": 0}, "Received: max_steps=0"),
         ({"num_best": 0}, "Received: num_best=0"),
         (
-            {"sampling": True, "seed": 1, "pick": row_loop.pick_rows},
-            "Received: max_steps=None, sampling=True",
-        ),
-        (
             {"max_steps": 3, "pick": row_loop.pick_rows},
-            "Received: max_steps=3, sampling=False",
+            "Received: max_steps=3",
         ),
     ],
 )
@@ -1316,7 +1373,10 @@ def test_a_search_says_what_is_wrong(options, message):
         ({"top_k": -1}, "Received: top_k=-1"),
         ({"top_p": 0.0}, "Received: top_p=0.0"),
         ({"top_p": 1.5}, "Received: top_p=1.5"),
-        ({"seed": None}, "Received: seed=None"),
+        ({"epsilon": 1.0}, "Received: epsilon=1.0"),
+        ({"draws": ()}, "sampling needs draws"),
+        ({"draws": np.zeros((2, 3))}, r"draws.shape=\(2, 3\), T=6"),
+        ({"draws": np.zeros(6)}, r"draws.shape=\(6,\), T=6"),
         ({"max_length": 0}, "Received: max_length=0"),
     ],
 )

@@ -5,8 +5,8 @@ environment variable ECHO_SECONDS is the time that it takes for a chunk of
 lines.
 """
 
+import copy
 import os
-import random
 import time
 import types
 
@@ -18,7 +18,7 @@ from trainers.translating import shards
 
 
 class Echo:
-    """Says each line in capitals, after a sample if it samples.
+    """Says each line in capitals, after its seed if it samples.
 
     Args:
         options, search: As in `TranslatorChoice`. The work directory has the
@@ -40,8 +40,10 @@ class Echo:
         self.models = [self.model]
         self.tokenizer = types.SimpleNamespace(files={})
 
-    def reseed(self, seed):
-        self._random = random.Random(seed)
+    def with_seed(self, seed):
+        other = copy.copy(self)
+        other.seed = seed
+        return other
 
     def search(self, requests, num_best):
         time.sleep(float(os.environ.get("ECHO_SECONDS", "0")))
@@ -50,7 +52,7 @@ class Echo:
     def _translate(self, string):
         text = string.upper()
         if self.decoding.sampling:
-            text = f"{self._random.random()} {text}"
+            text = f"{self.seed} {text}"
         notes = ["is long"] if string.startswith("long") else []
         return Translation([text], [[]], [0.0], notes)
 

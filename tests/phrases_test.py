@@ -91,7 +91,7 @@ def random_case(seed, most=2):
     return sentences
 
 
-def run(model, config, sentences, length, **options):
+def run(model, config, sentences, length, draws=(), **options):
     """The `SearchResult` of sentences with their terms."""
     automata = [make_automaton(*sentence) for sentence in sentences]
     numbers = np.arange(len(sentences), dtype="int32")
@@ -101,7 +101,7 @@ def run(model, config, sentences, length, **options):
         np.full(len(sentences), length, "int32"),
         config,
         max_length=length,
-        constraints=Constraints(phrases=stack(automata)),
+        constraints=Constraints(phrases=stack(automata), draws=draws),
         **options,
     )
 
@@ -215,7 +215,9 @@ def test_forbidden_phrases_never_come(sampling):
     config = DecodingConfig(beam_size=1, sampling=sampling)
 
     def outputs_with(forbidden):
-        found = run(model, config, [([], x) for x in forbidden], 9, seed=1)
+        draws = np.random.RandomState(1).randint(0, 1 << 24, (20, 9))
+        sentences = [([], phrases) for phrases in forbidden]
+        found = run(model, config, sentences, 9, draws if sampling else ())
         return [tokens_of(found, i) for i in range(len(forbidden))]
 
     free = outputs_with([[(0, 0)]] * 20)

@@ -340,7 +340,6 @@ class Script:
         self.made = []  # programs, by number and longest source
         self.may_run = threading.Event()
         self.may_run.set()
-        self.seed = None
 
     def to_ids(self, strings):
         return [[5] * len(string.split()) + [2] for string in strings]
@@ -376,11 +375,10 @@ class Script:
 
         return [(n, functools.partial(make, n)) for n in (32, 64, 128)]
 
-    def reseed(self, seed):
-        self.seed = seed
-
     def search(self, requests, num_best):
-        self.calls.append((self.decoding, self.seed, requests, num_best))
+        seeds = {request.seed for request in requests}
+        requests = [dataclasses.replace(r, seed=None) for r in requests]
+        self.calls.append((self.decoding, seeds, requests, num_best))
         assert self.may_run.wait(60)
         found = []
         for request in requests:
@@ -788,12 +786,16 @@ def test_search_options_of_a_request(served):
     post(served, "/v1/translate", beam_size=2, length_penalty=1, **common)
     post(served, "/v1/translate", prefix="Das ", n_best=3, **common)
     post(served, "/v1/translate", sampling=True, seed=5, **common)
-    plain, other, forced, sampled = served.script.calls
+    fields = {"sampling": True, "num_samples": 3, "n_best": 3}
+    post(served, "/v1/translate", **fields, **common)
+    plain, other, forced, sampled, several = served.script.calls
     usual = served.script.decoding
-    assert plain == (usual, None, [Request("a")], 1)
+    assert plain[0] == usual and plain[2:] == ([Request("a")], 1)
     assert other[0] == dataclasses.replace(usual, beam_size=2, length_penalty=1)
     assert forced[2:] == ([Request("a", "Das ")], 3)
-    assert sampled[0].sampling and sampled[1] == 5
+    assert sampled[0].sampling and sampled[1] == {5}
+    assert several[0].num_samples == several[3] == 3
+    assert several[1] not in (plain[1], other[1])  # at random
 
 
 @pytest.mark.parametrize(
@@ -801,6 +803,10 @@ def test_search_options_of_a_request(served):
     [
         ({"beam": 4}, "there is no such field. Received: 'beam'. Expected: te"),
         ({"beam_size": 9}, "beam_size must be at most 8. Received: beam_size"),
+        (
+            {"sampling": True, "num_samples": 9},
+            "num_samples must be at most 8. Received: num_samples=9",
+        ),
         ({"beam_size": "4"}, "beam_size must be a whole number. Received"),
         ({"n_best": 4}, "n_best must be at most 3. Received: n_best=4"),
         ({"temperature": 0}, "temperature must be at least 0.001. Received"),
@@ -1297,16 +1303,6 @@ def test_a_pair_that_samples_is_warmed_up():
     pair = pairs.Pair("en", "de", translator, 1)
     for make in itertools.chain(*pair.warm_up_steps()):
         make()
-
-
-def test_a_seed_draws_the_samples_of_a_new_translator():
-    translator = exports.translator().with_decoding(sampling=True)
-    translator.reseed(5)
-    first = translator.translate(["one dog", "two trees"])
-    second = translator.translate(["one dog", "two trees"])
-    translator.reseed(5)
-    assert translator.translate(["one dog", "two trees"]) == first
-    assert second != first
 
 
 # ---- The command -------------------------------------------------------------

@@ -153,6 +153,53 @@ def test_each_line_has_its_prefix(prefixes, received):
         list(outputs)
 
 
+@pytest.mark.parametrize(
+    "given, columns",
+    [
+        ([], 1),
+        (["--num_samples=3"], 3),
+        (["--num_samples=3", "--n_best=2"], 3),
+        (["--num_samples=3", "--consensus=chrf"], 1),
+        (["--num_samples=3", "--consensus=chrf", "--n_best=2"], 3),
+    ],
+)
+def test_several_samples_of_a_line_are_an_n_best_list(
+    monkeypatch, capfdbinary, given, columns
+):
+    """Unless one of them is chosen; the first samples are the same."""
+
+    def outputs_of(*argv):
+        stdin = io.TextIOWrapper(io.BytesIO(b"a dog
+
+a red tree
+"))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        translate.main([f"--workdir={RUN}", "--sampling", *argv])
+        lines = capfdbinary.readouterr().out.decode().splitlines()
+        return [line.split(" ||| ") for line in lines]
+
+    seed = "--seed=3"
+    found = outputs_of(seed, "--temperature=3", *given)
+    everything = outputs_of(seed, "--temperature=3", "--num_samples=3")
+    assert all(len(line) == columns for line in found)
+    if columns == 1:
+        assert len(found) == 3
+        assert all(
+            text in [t for number, t, _ in everything if int(number) == line]
+            for line, [text] in enumerate(found, 1)
+        )
+        return
+    kept = 2 if "--n_best=2" in given else 3
+    numbers = [int(number) for number, *_ in found]
+    assert numbers == [1] * kept + [2] + [3] * kept
+    if "--consensus=chrf" not in given:
+        assert found == [
+            line
+            for number in (1, 2, 3)
+            for line in [x for x in everything if int(x[0]) == number][:kept]
+        ]
+
+
 @pytest.mark.parametrize("received", ["only 1", "more than 3"])
 def test_prefixes_are_counted_before_any_line_is_translated(
     tmp_path, monkeypatch, capsys, received

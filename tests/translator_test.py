@@ -6,7 +6,6 @@ import functools
 import pickle
 import threading
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -709,27 +708,40 @@ def test_few_steps_come_first_and_the_rest_is_searched_again(monkeypatch):
     assert limits == sorted(limits, key=lambda limit: limit is None)
 
 
-def test_sampling_goes_on_anew_but_the_same_for_a_seed():
-    sampling = {"sampling": True, "temperature": 5.0}
-    first = make_translator(decoding=sampling)
-    second = make_translator(decoding=sampling)
-    samples = [first.translate([TEXT[0]])[0] for _ in range(3)]
-    assert len(set(samples)) > 1
-    assert [second.translate([TEXT[0]])[0] for _ in range(3)] == samples
-    other = Translator(first.tokenizer, first.model, first.decoding, 30, seed=5)
-    np.testing.assert_array_equal(
-        other.inference.seed.state, keras.random.SeedGenerator(5).state
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_samples_depend_on_sentence_and_seed_alone(jit_compile):
+    """Not on the batch, its threads, the number of samples, or a compiler."""
+    sampling = {"sampling": True, "temperature": 3.0, "num_samples": 3}
+    translator = make_translator(
+        decoding=sampling, jit_compile=jit_compile, num_threads=2
     )
+    found = translator.n_best_ids([*TEXT, "", TEXT[0]])
+    assert found[-2] == [([], 0.0)]
+    assert found[-1] == found[0]
+    for number, line in enumerate(TEXT):
+        samples = [ids for ids, _ in found[number]]
+        assert len(samples) == 3 and len(set(map(tuple, samples))) > 1
+        alone = make_translator(decoding=sampling).n_best_ids([line])[0]
+        assert [ids for ids, _ in alone] == samples
+        [one] = translator.n_best_ids([line], num_best=1)
+        assert [ids for ids, _ in one] == samples[:1]
+    other = translator.with_seed(5).n_best_ids(TEXT)
+    assert other != found[: len(TEXT)]
+    asked = translator.n_best_ids([Request(line, seed=5) for line in TEXT])
+    assert asked == other
 
 
-def test_a_new_seed_makes_no_generator(monkeypatch):
-    """TensorFlow never frees all of one, and a server has many requests."""
-    translator = make_translator(decoding={"sampling": True})
-    translator.translate([TEXT[0]])
-    expected = keras.random.SeedGenerator(2**32 - 1).state
-    monkeypatch.delattr(keras.random, "SeedGenerator")
-    translator.reseed(2**32 - 1)
-    np.testing.assert_array_equal(translator.inference.seed.state, expected)
+def test_scores_of_samples_are_those_of_the_model():
+    translator = make_translator(
+        decoding={"sampling": True, "num_samples": 2, "length_penalty": 0.0}
+    )
+    for line, found in zip(TEXT, translator.n_best_ids(TEXT), strict=True):
+        for ids, score in found:
+            source = translator.tokenizer.to_ids([line])
+            log_probs = translator.inference.score_ids(
+                np.array(source, "int32"), np.array([ids], "int32")
+            )
+            np.testing.assert_allclose(score, np.sum(log_probs), rtol=1e-4)
 
 
 @pytest.mark.parametrize(

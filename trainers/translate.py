@@ -51,9 +51,7 @@ def main(argv: list[str] | None = None) -> None:
         options = arguments.build(Options)
         flags.check_streams("stdin", "stdout")
         translator.options.prepare_process()
-        lines.run(
-            translator, options.n_best, options.alignments, options.prefix_file
-        )
+        lines.run(translator, options, options.prefix_file)
 
 
 def script() -> None:

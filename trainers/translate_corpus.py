@@ -43,13 +43,6 @@ class Options(Fields):
         high=10**9,
         needs={"input": GIVEN},
     )
-    seed: int = hp(
-        0,
-        "With sampling: seed; the samples depend on it and on the shard.",
-        low=0,
-        high=2**32 - 1,
-        needs={"input": GIVEN},
-    )
     runner: str = hp(
         "",
         "Translate the shards as a pipeline of Apache Beam (extra beam) on this"
@@ -112,7 +105,7 @@ def main(argv: list[str] | None = None) -> None:
             "shard_lines": options.shard_lines,
             "n_best": lines.n_best,
             "alignments": lines.alignments,
-            "seed": options.seed,
+            "seed": lines.seed,
         }
         if options.runner:
             check_beam()

@@ -3,7 +3,6 @@
 import typing
 from collections.abc import Callable
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -45,53 +44,44 @@ def choose_best(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
     return value_at(ids, rank), best[:, 0]
 
 
-def make_sampler(
-    max_lengths: Tensor, max_length: int, seed: int | keras.random.SeedGenerator
-) -> Choose:
-    """A function that samples a token of each row, for `follow_rows`."""
-    # One number in [0, 1) for each token, made before the loop: a loop body
-    # cannot advance a generator on every backend.
-    numbers = keras.random.uniform(
-        (ops.shape(max_lengths)[0], max_length), dtype="float32", seed=seed
-    )
-
-    def choose(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-        config = rules.config
-        every_id = int_range(logits.shape[-1])[None]  # [1, V]
-        banned = is_banned(every_id, rules)  # [N, V]
-        allowed = ops.where(banned, -np.inf, logits)
-        values, ids = _tokens_to_sample_from(
-            allowed, config.top_k, config.top_p
-        )
-        number = ops.take(numbers, rules.index, axis=1)[:, None]  # [N, 1]
-        rank = _sampled_rank(values / config.temperature, number, config.top_p)
-        return value_at(ids, rank), value_at(values, rank)
-
-    return choose
+def choose_sample(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
+    """Sampled tokens and their logits: [N, V] -> [N], [N]."""
+    config = rules.config
+    every_id = int_range(logits.shape[-1])[None]  # [1, V]
+    banned = is_banned(every_id, rules)  # [N, V]
+    allowed = ops.where(banned, -np.inf, logits)
+    values, ids = _tokens_to_sample_from(allowed, config)
+    kept = _kept_weights(values / config.temperature, config)
+    mass = ops.cumsum(kept, axis=-1)
+    total = ops.max(mass, axis=-1, keepdims=True)  # [N, 1]
+    rank = first_position(mass > rules.draw[:, None] * total)
+    return value_at(ids, rank), value_at(values, rank)
 
 
 def _tokens_to_sample_from(
-    logits: Tensor, top_k: int, top_p: float
+    logits: Tensor, config: DecodingConfig
 ) -> tuple[Tensor, Tensor]:
     """Logits [N, V] -> values and ids [N, k], sorted if need be."""
     vocab_size = logits.shape[-1]
-    if top_k or top_p < 1.0:
-        return ops.top_k(logits, min(top_k or vocab_size, vocab_size))
+    if config.top_k or config.top_p < 1.0:
+        return ops.top_k(logits, min(config.top_k or vocab_size, vocab_size))
     every_id = int_range(vocab_size)[None]  # [1, V]
     return logits, ops.broadcast_to(every_id, ops.shape(logits))
 
 
-def _sampled_rank(values: Tensor, number: Tensor, top_p: float) -> Tensor:
-    """Samples by probability: values [N, k], number [N, 1] -> int32 [N]."""
+def _kept_weights(values: Tensor, config: DecodingConfig) -> Tensor:
+    """What probabilities are proportional to, 0 if dropped: [N, k]."""
     weights = ops.exp(values - ops.max(values, axis=-1, keepdims=True))
+    if config.top_p == 1.0 and not config.epsilon:
+        return weights
     mass = ops.cumsum(weights, axis=-1)
-    kept = weights > 0.0
-    if top_p < 1.0:
-        total = ops.max(mass, axis=-1, keepdims=True)
-        kept = kept & (mass - weights < top_p * total)
-    mass = ops.where(kept, mass, 0.0)
     total = ops.max(mass, axis=-1, keepdims=True)  # [N, 1]
-    return first_position(mass > number * total)
+    kept = weights > 0.0
+    if config.top_p < 1.0:
+        kept = kept & (mass - weights < config.top_p * total)
+    if config.epsilon:  # the greatest weight is 1
+        kept = kept & (weights >= ops.minimum(config.epsilon * total, 1.0))
+    return ops.where(kept, weights, 0.0)
 
 
 class RowState(typing.NamedTuple):

@@ -29,6 +29,7 @@ Step: typing.TypeAlias = Callable[[Tensor, Cache, Tensor], tuple[Tensor, Cache]]
 Reorder: typing.TypeAlias = Callable[[Cache, Tensor], Cache]
 
 MISSING_SCORE = -1e9  # replaces -inf in results: no such hypothesis
+MAX_DRAW = 1 << 24  # float32 has these integers, and these parts of 1
 UNFINISHED = -1  # the length of hypotheses whose search has not ended
 
 
@@ -83,15 +84,29 @@ class Constraints(typing.NamedTuple):
             are otherwise not emitted, repeat n-grams, or are in forbidden
             phrases.
         phrases: The `Phrases` that outputs must have, or must not.
+        draws: int32 `[B, T]`, random numbers in [0, `MAX_DRAW`) by which
+            sampling chooses the token of each position.
     """
 
     prefix: Tensor | tuple[()] = ()
     phrases: Phrases = NO_PHRASES
+    draws: Tensor | tuple[()] = ()
 
     @property
     def has_terms(self) -> bool:
         """Whether a sentence has terms."""
         return self.phrases.has_terms
+
+    def check_draws(self, max_length: int) -> None:
+        """Raises ValueError unless there is a draw for each position."""
+        if isinstance(self.draws, tuple):
+            raise ValueError("sampling needs draws. Received: none")
+        shape = tuple(self.draws.shape)
+        if len(shape) != 2 or (shape[1] or max_length) < max_length:
+            raise ValueError(
+                "draws must be [B, T] with a number for each of T tokens."
+                f" Received: draws.shape={shape}, T={max_length}"
+            )
 
     def padded(self, max_length: int) -> "Constraints":
         """The same, checked, with `prefix` int32 `[B, max_length]`."""
@@ -100,6 +115,9 @@ class Constraints(typing.NamedTuple):
                 ops.convert_to_tensor, self.phrases
             )
             self = self._replace(phrases=arrays)
+        if not isinstance(self.draws, tuple):
+            draws = ops.convert_to_tensor(self.draws, dtype="int32")
+            self = self._replace(draws=draws)
         if isinstance(self.prefix, tuple) and not self.prefix:
             return self
         prefix = ops.convert_to_tensor(self.prefix)
@@ -125,7 +143,7 @@ class Rules(typing.NamedTuple):
     `forced` is the token that must come, `PAD` for any; None if all outputs are
     free. `forbidden` are tokens that would complete a forbidden phrase, `PAD`
     for none; `must_go_on` is whether a term is missing, so that EOS may not
-    come; both are None without such phrases.
+    come; both are None without such phrases. `draw` chooses in sampling.
     """
 
     config: DecodingConfig
@@ -133,6 +151,7 @@ class Rules(typing.NamedTuple):
     forced: Tensor | None = None  # int32 [N]
     forbidden: Tensor | None = None  # int32 [N, L]
     must_go_on: Tensor | None = None  # bool [N]
+    draw: Tensor | None = None  # float32 [N], in [0, 1)
 
 
 class SearchState(typing.Protocol):
@@ -151,7 +170,7 @@ def rules_at(
 ) -> Rules:
     """The `Rules` at the position of a state, for N = B * `beam_size` rows."""
     rules = Rules(config, state.index)
-    prefix, phrases = state.constraints
+    prefix, phrases, draws = state.constraints
     if not isinstance(prefix, tuple):
         forced = ops.take(prefix, state.index, axis=1)  # [B, T] -> [B]
         rules = rules._replace(forced=ops.repeat(forced, beam_size))
@@ -163,6 +182,9 @@ def rules_at(
     if phrases.has_terms and config.glossary_mode == "force":
         missing = ~ops.all(state.reading.met, axis=2)  # [B, M]
         rules = rules._replace(must_go_on=ops.reshape(missing, (-1,)))
+    if not isinstance(draws, tuple):
+        draw = ops.take(draws, state.index, axis=1)  # [B, T] -> [B]
+        rules = rules._replace(draw=ops.cast(draw, "float32") / MAX_DRAW)
     return rules
 
 

@@ -12,10 +12,11 @@ from keras_transformer.decoding.beam import gather_nest, search_beams
 from keras_transformer.decoding.greedy import (
     Choose,
     choose_best,
+    choose_sample,
     follow_rows,
-    make_sampler,
 )
 from keras_transformer.decoding.rules import (
+    MAX_DRAW,
     UNCONSTRAINED,
     UNFINISHED,
     Cache,
@@ -35,7 +36,6 @@ def search(
     *,
     max_length: int,
     constraints: Constraints = UNCONSTRAINED,
-    seed: int | keras.random.SeedGenerator | None = None,
     reorder: Reorder | None = None,
     num_best: int | None = None,
     max_steps: int | None = None,
@@ -49,15 +49,13 @@ def search(
 
     Args:
         step: The function that `keras_transformer.decoding` describes, with
-            N = B * beam_size; in sampling N = B.
+            N = B * beam_size; in sampling N = B: each sample has a row.
         cache: Nest of tensors `[N, ...]` for position 0.
         max_lengths: int32 `[B]`, the maximum length of each output in tokens,
             EOS included; values above `max_length` count as `max_length`.
         config: The rules. `extra_length` and `max_output_length` do not count:
             `max_lengths` replaces them.
         max_length: T, the size of the token buffers.
-        seed: Seed for sampling: an int, which gives the same samples at every
-            call, or a `keras.random.SeedGenerator`.
         reorder: A function of the cache and of parents, int32 `[B, W]` in
             [0, W), that returns the cache of hypotheses which continue these;
             by default it picks the rows of every tensor.
@@ -70,9 +68,9 @@ def search(
         pick: A function of the cache and of sentences, int32 `[b]`, that
             returns the cache of these: sentences leave the batch as their
             searches end; see `row_loop.run`. By default they stay. It excludes
-            `max_steps` and sampling.
+            `max_steps`.
     """
-    beam_size = config.num_hypotheses
+    beam_size = 1 if config.sampling else config.beam_size
     num_best = beam_size if num_best is None else num_best
     check_positive(num_best=num_best, max_length=max_length)
     if num_best > beam_size:
@@ -80,10 +78,9 @@ def search(
             "num_best must be at most beam_size."
             f" Received: num_best={num_best}, beam_size={beam_size}"
         )
-    if pick is not None and (max_steps is not None or config.sampling):
+    if pick is not None and max_steps is not None:
         raise ValueError(
-            "pick excludes max_steps and sampling. Received:"
-            f" max_steps={max_steps}, sampling={config.sampling}"
+            f"pick excludes max_steps. Received: max_steps={max_steps}"
         )
     size = max_length
     if max_steps is not None:
@@ -124,14 +121,9 @@ def search(
             run,
         )
     else:
-        choose: Choose = choose_best
         if config.sampling:
-            if seed is None:
-                raise ValueError(
-                    "seed must be an int or a keras.random.SeedGenerator."
-                    f" Received: seed={seed}"
-                )
-            choose = make_sampler(max_lengths, max_length, seed)
+            constraints.check_draws(size)
+        choose: Choose = choose_sample if config.sampling else choose_best
         result, done = follow_rows(
             step, cache, max_lengths, config, constraints, size, choose, run
         )
@@ -254,26 +246,30 @@ def sample(
     top_k: int,
     top_p: float,
     seed: int | keras.random.SeedGenerator,
+    epsilon: float = DecodingConfig.epsilon,
     min_length: int = DecodingConfig.min_length,
     constraints: Constraints = UNCONSTRAINED,
 ) -> SearchResult:
     """Samples each token from the model's distribution.
 
     Logits are divided by `temperature`. All but the `top_k` most probable
-    tokens are dropped, then all but the smallest set of most probable tokens
-    whose probability reaches `top_p` (at least one). The token is sampled from
-    the rest. The log-probabilities returned are the model's own, which none of
-    this changes.
+    tokens are dropped; of these, all but the smallest set of most probable
+    tokens whose probability reaches `top_p` (at least one), and those with a
+    probability below `epsilon`, but for the most probable one. The token is
+    sampled from the rest. The log-probabilities returned are the model's own,
+    which none of this changes.
 
     A sample depends on the seed and on the sentence's position in the batch,
-    not on its neighbours. The same seed gives other samples inside XLA and on
-    another backend.
+    not on its neighbours. The same seed gives other samples on another backend;
+    `search` takes the random numbers themselves, as `Constraints.draws`.
 
     Args:
-        step, cache, max_lengths, max_length, seed, constraints: As in
-            `search`, N = B.
-        length_penalty, temperature, top_k, top_p, min_length: As in
+        step, cache, max_lengths, max_length, constraints: As in `search`,
+            N = B.
+        length_penalty, temperature, top_k, top_p, epsilon, min_length: As in
             `DecodingConfig`; `top_k=0` and `top_p=1` sample from all tokens.
+        seed: An int, which gives the same samples at every call, or a
+            `keras.random.SeedGenerator`.
 
     Returns, Raises: As `search`, with W = 1.
 
@@ -293,15 +289,17 @@ def sample(
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
+        epsilon=epsilon,
     )
+    shape = ops.shape(max_lengths)[0], max_length
+    draws = keras.random.randint(shape, 0, MAX_DRAW, "int32", seed)
     return search(
         step,
         cache,
         max_lengths,
         config,
         max_length=max_length,
-        constraints=constraints,
-        seed=seed,
+        constraints=constraints._replace(draws=draws),
     )
 
 

@@ -3,6 +3,7 @@
 import concurrent.futures
 import dataclasses
 import functools
+import itertools
 import threading
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from keras_transformer.decoding import (
 )
 from keras_transformer.decoding.phrases import NO_TOKEN, Phrases
 from keras_transformer.translation.automaton import Automaton
+from keras_transformer.translation.draws import make_draws
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.programs import (
     Nest,
@@ -59,7 +61,7 @@ class BatchedInference:
         self.jit_compile = jit_compile
         self.has_static_shapes = jit_compile or not ON_TENSORFLOW
         self.row_factor = 2 if ON_TENSORFLOW else 8  # JAX compiles each
-        self.num_threads = 1 if inference.decoding.sampling else num_threads
+        self.num_threads = num_threads
         self._programs: dict[Program, Callable[..., Nest]] = {}
         self._one_compiles = threading.Lock()
 
@@ -68,11 +70,14 @@ class BatchedInference:
     ) -> list[tuple[list[list[int]], np.ndarray]]:
         """Ids and scores of the hypotheses of each row, best first.
 
+        Samples are in the order of their numbers.
         Rows with terms have a search of their own if this one cannot have
         terms: see `search_for_terms`.
         The scores are NaN if the search failed. A blank sentence has one
         hypothesis, `[]` with the score 0.
         """
+        if self.inference.decoding.sampling:
+            return self._sample(rows, num_best)
         if not any(row.has_terms for row in rows) or self._for_terms is self:
             return self._search(rows, num_best)
         results: list = [None] * len(rows)
@@ -103,6 +108,28 @@ class BatchedInference:
             self.num_threads,
             self.shortlist,
         )
+
+    def _sample(
+        self, rows: Sequence[Row], num_samples: int
+    ) -> list[tuple[list[list[int]], np.ndarray]]:
+        """`search` in sampling: each sample is a row of its own."""
+        counts = [num_samples if len(r.source_ids) > 1 else 1 for r in rows]
+        found = iter(
+            self._search(
+                [
+                    row._replace(sample=number)
+                    for row, count in zip(rows, counts, strict=True)
+                    for number in range(count)
+                ],
+                1,
+            )
+        )
+        results = []
+        for count in counts:
+            ids, scores = zip(*itertools.islice(found, count), strict=True)
+            ids = list(itertools.chain(*ids))
+            results.append((ids, np.concatenate(scores)))
+        return results
 
     def _search(
         self, rows: Sequence[Row], num_best: int
@@ -141,6 +168,8 @@ class BatchedInference:
             Functions, each with the longest source that its program is for,
             shortest first.
         """
+        if self.inference.decoding.sampling:
+            num_best = 1  # of each row
         is_static = self.has_static_shapes
         shape_for = padded_length if is_static else _free_room
         lengths = range(2, self.inference.max_source_length + 1)
@@ -199,9 +228,7 @@ class BatchedInference:
         of a step grows with it. So the first round makes few steps, which
         suffice for most sentences; the second searches the others again.
         """
-        is_sampling = self.inference.decoding.sampling
-        has_two = self.has_static_shapes and not is_sampling
-        return (True, False) if has_two else (False,)
+        return (True, False) if self.has_static_shapes else (False,)
 
     def _search_batch(
         self, num_best: int, in_first_steps: bool, rows: Sequence[Row]
@@ -219,7 +246,17 @@ class BatchedInference:
             longest = self.inference.output_limit(length)
             return pad_rows(targets, longest, PAD, num_rows)
 
-        arrays = [source_ids, constraints_of(rows, num_rows, to_array, tokens)]
+        constraints = constraints_of(rows, num_rows, to_array, tokens)
+        if self.inference.decoding.sampling:
+            draws = np.zeros(
+                (num_rows, self.inference.output_limit(length)), np.int32
+            )
+            for own, row in zip(draws, rows, strict=False):
+                own[:] = make_draws(
+                    row.seed, row.source_ids, row.sample, len(own)
+                )
+            constraints = constraints._replace(draws=draws)
+        arrays = [source_ids, constraints]
         if tokens is not None:
             arrays.append(tokens)
         found = self.run(
@@ -253,8 +290,6 @@ def search_for_terms(decoding: DecodingConfig) -> DecodingConfig:
     >>> search_for_terms(DecodingConfig(beam_size=1)).beam_size
     4
     """
-    if decoding.sampling:
-        return decoding  # which refuses them
     return dataclasses.replace(
         decoding,
         beam_size=max(decoding.beam_size, DecodingConfig.beam_size),

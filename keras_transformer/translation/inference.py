@@ -41,9 +41,8 @@ class Inference:
 
     Several models have the same vocabulary; the search sees the mean, by
     `decoding.ensemble`, and alignments are those of the first. The weights are
-    those that the models have at a call. Sources, EOS included,
-    have at most `max_source_length` tokens. The seed is for sampling; every
-    call draws new samples.
+    those that the models have at a call. Sources, EOS included, have at most
+    `max_source_length` tokens. In sampling each sample has a row.
     """
 
     def __init__(
@@ -51,28 +50,22 @@ class Inference:
         models: Transformer | Sequence[Transformer],
         decoding: DecodingConfig,
         max_source_length: int,
-        seed: int | keras.random.SeedGenerator = 0,
     ):
         is_one = isinstance(models, Transformer)
         self.models = (models,) if is_one else tuple(models)
         self.decoding = decoding
         self.max_source_length = max_source_length
-        if isinstance(seed, int):
-            seed = keras.random.SeedGenerator(seed)
-        self.seed = seed
 
     def with_decoding(self, decoding: DecodingConfig) -> "Inference":
         """The same models with another search."""
-        return Inference(
-            self.models, decoding, self.max_source_length, self.seed
-        )
+        return Inference(self.models, decoding, self.max_source_length)
 
     def for_sources_up_to(self, length: int) -> "Inference":
         """The same inference with another `max_source_length`.
 
         A graph for sources of unknown length has room for the longest source.
         """
-        return Inference(self.models, self.decoding, length, self.seed)
+        return Inference(self.models, self.decoding, length)
 
     @property
     def position_limit(self) -> int | None:
@@ -134,11 +127,11 @@ class Inference:
                 places in this list. Probabilities are those among the tokens.
             num_best: As in `decoding.search`.
             shapes: The shapes that may change while the search runs. "free":
-                sentences leave the batch as their searches end (not in
-                sampling), and caches grow with the outputs.
+                sentences leave the batch as their searches end, and caches
+                grow with the outputs.
                 "growing": caches grow. "static": none, as XLA requires.
                 If B is known, no shape changes.
-            max_steps: As in `decoding.search`; not for samples.
+            max_steps: As in `decoding.search`.
         """
         if shapes not in SHAPES:
             raise ValueError(
@@ -149,8 +142,8 @@ class Inference:
         max_lengths, max_length = self.output_limits(source_ids)
         memories = tuple(model.encode(source_ids) for model in self.models)
         growing = shapes != "static" and source_ids.shape[0] is None
-        leaving = growing and shapes == "free" and not config.sampling
-        beam_size = config.num_hypotheses
+        leaving = growing and shapes == "free"
+        beam_size = 1 if config.sampling else config.beam_size
         caches = tuple(
             model.make_cache(
                 ops.shape(source_ids)[0],
@@ -212,7 +205,6 @@ class Inference:
             config,
             max_length=max_length,
             constraints=constraints,
-            seed=self.seed,
             reorder=reorder,
             num_best=num_best,
             max_steps=max_steps,

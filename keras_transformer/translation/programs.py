@@ -110,18 +110,14 @@ def _make_jax_program(
     program = lower(method, inference, values(), arrays).compile()
 
     def run(*arrays: Nest) -> Nest:
-        result, next_seed = program(values(), arrays)
-        if inference.decoding.sampling:
-            inference.seed.state.assign(next_seed)
-        return jax.tree.map(np.asarray, result)
+        return jax.tree.map(np.asarray, program(values(), arrays))
 
     return run
 
 
 def variables_of(inference: Inference) -> list[keras.Variable]:
     """Variables of an `Inference` whose values a program of JAX takes."""
-    variables = [v for model in inference.models for v in model.variables]
-    return [*variables, inference.seed.state]
+    return [v for model in inference.models for v in model.variables]
 
 
 def lower(
@@ -134,18 +130,14 @@ def lower(
 
     `values` are those of `variables_of`, and `arrays` int32, or both
     `jax.ShapeDtypeStruct`s. The program, a `jax.stages.Lowered`, takes values
-    and a tuple of arrays, and returns the result and the next seed.
+    and a tuple of arrays.
     """
     import jax
 
     variables = variables_of(inference)
 
-    def run(
-        values: Sequence[typing.Any], arrays: Sequence[Nest]
-    ) -> tuple[Nest, typing.Any]:
-        pairs = zip(variables, values, strict=True)
-        with keras.StatelessScope(pairs) as scope:
-            result = method(*arrays)
-        return result, scope.get_current_value(variables[-1])
+    def run(values: Sequence[typing.Any], arrays: Sequence[Nest]) -> Nest:
+        with keras.StatelessScope(zip(variables, values, strict=True)):
+            return method(*arrays)
 
     return jax.jit(run).lower(values, tuple(arrays))

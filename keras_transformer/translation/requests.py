@@ -46,12 +46,14 @@ class Request:
         terms: What the translation must have: for each term its forms, one of
             which suffices.
         avoid: Words and phrases that the translation must not have.
+        seed: Of samples; None for that of the translator.
     """
 
     text: str
     prefix: str = ""
     terms: tuple[tuple[str, ...], ...] = ()
     avoid: tuple[str, ...] = ()
+    seed: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +118,8 @@ class Row(typing.NamedTuple):
         automaton: Of the phrases that the output must have, or must not; None
             if there are none.
         forbidden: The phrases that it must not have.
+        seed: Of samples.
+        sample: Number of the sample, from 0.
     """
 
     source_ids: list[int]
@@ -124,6 +128,8 @@ class Row(typing.NamedTuple):
     notes: list[str]
     automaton: Automaton | None = None
     forbidden: frozenset[tuple[int, ...]] = frozenset()
+    seed: int = 0
+    sample: int = 0
 
     @property
     def has_terms(self) -> bool:
@@ -193,15 +199,19 @@ def encode(
     tokenizer: Tokenizer | TokenizerPair,
     tags: Sequence[str],
     inference: "Inference",
+    seed: int = 0,
 ) -> list[Row]:
     """A `Row` for each sentence, truncated to the limits of an `Inference`.
 
     A single tag is put before every sentence that is not blank; of several,
-    each such sentence begins with one, or `UntaggedError` is raised.
+    each such sentence begins with one, or `UntaggedError` is raised. `seed` is
+    for sentences without a seed.
     """
     rows = _sources([r.text for r in requests], tokenizer, tags, inference)
     target = text_tokenizer(tokenizer, tags).target
     for i, request in enumerate(requests):
+        own = seed if request.seed is None else request.seed
+        rows[i] = rows[i]._replace(seed=own)
         if request.terms:
             rows[i] = _with_phrases(rows[i], request, target)
     prefixes = [request.prefix for request in requests]

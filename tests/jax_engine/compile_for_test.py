@@ -48,7 +48,7 @@ def test_the_search_is_the_one_that_translates(compile_for, configuration):
         Inference.translate_ids, [ids], num_best=1, shapes="static"
     )
     values = [variable.value for variable in variables_of(inference)]
-    found, _ = lowered.compile()(values, (ids,))
+    found = lowered.compile()(values, (ids,))
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
 

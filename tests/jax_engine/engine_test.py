@@ -365,19 +365,16 @@ def test_an_ensemble_is_the_mean_of_its_models(run):
     assert len(both._batched._programs) == programs
 
 
-def test_samples_are_new_in_each_call(run):
+def test_samples_depend_on_sentence_and_seed_alone(run):
     translator = kt.Translator.load(run).with_decoding(
-        sampling=True, temperature=2.0
+        sampling=True, temperature=2.0, num_samples=4
     )
-    line = ["the old man reads a book"]
-    assert len({translator.translate(line)[0] for _ in range(4)}) > 1
-    again = kt.Translator.load(run).with_decoding(
-        sampling=True, temperature=2.0
-    )
-    fresh = kt.Translator.load(run).with_decoding(
-        sampling=True, temperature=2.0
-    )
-    assert again.translate(line) == fresh.translate(line)
+    line = "the old man reads a book"
+    [alone] = translator.n_best([line])
+    assert len({text for text, _ in alone}) > 1
+    among = translator.n_best(["a dog", line, "the woman"])[1]
+    assert [text for text, _ in among] == [text for text, _ in alone]
+    assert translator.with_seed(3).n_best([line]) != [alone]
 
 
 def test_no_command_needs_tensorflow(run):

@@ -209,6 +209,13 @@ class OutputOptions(Fields):
         "After each translation write ' ||| ' and the links of its words:"
         " source-target, from 0, by the attention of --alignment_layer.",
     )
+    seed: int = hp(
+        0,
+        "With sampling: another seed, other samples. Those of a line depend on"
+        " it and on the text of the line.",
+        low=0,
+        high=2**32 - 1,
+    )
 
 
 class TranslatorChoice(typing.NamedTuple):

@@ -53,6 +53,8 @@ class Validator:
             model,
             beam_size=experiment.training.valid_beam_size,
             sampling=False,
+            num_samples=1,
+            consensus=None,
         )
 
     def run(self) -> Validation:

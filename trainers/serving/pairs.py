@@ -110,21 +110,16 @@ class Search:
         everything: Whether all hypotheses are wanted, or the best one. A number
             between would need a program of its own.
         details: Whether details are wanted.
-        seed: For sampling, with a number that no other request has: samples
-            depend on the batch, so such a request has batches of its own.
     """
 
     pair: Pair
     decoding: DecodingConfig
     everything: bool = False
     details: bool = False
-    seed: tuple[int, int] | None = None
 
     def __call__(self, items: Sequence[Request]) -> list[Found]:
         """Translates sentences; see `trainers.serving.batcher.Work`."""
         translator = self.pair.translator_for(self.decoding)
-        if self.seed is not None:
-            translator.reseed(self.seed[0])
         found = translator.search(
             items,
             num_best=self.decoding.num_hypotheses if self.everything else 1,

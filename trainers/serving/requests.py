@@ -30,9 +30,12 @@ SEARCH_FIELDS = (
     "min_length",
     "no_repeat_ngram",
     "sampling",
+    "num_samples",
     "temperature",
     "top_k",
     "top_p",
+    "epsilon",
+    "consensus",
 )
 Values = Mapping[str, typing.Any]  # the fields of a request, by name
 
@@ -47,7 +50,8 @@ class TranslationRequest(Fields):
     n_best: int = hp(1, "Number of translations, best first.", low=1)
     seed: int | None = hp(
         None,
-        "Sampling: the same seed draws the same samples.",
+        "Sampling: the same seed draws the same samples. Default: others each"
+        " time.",
         low=0,
         high=2**32 - 1,
     )

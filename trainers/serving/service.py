@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import itertools
 import pathlib
+import secrets
 import typing
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 
@@ -80,7 +81,6 @@ class Service:
         )
         self.is_ready = False
         self.failure: Exception | None = None
-        self._numbers = itertools.count()
 
     def read_glossaries(self) -> None:
         """Reads the glossaries; those that it has stay if one is wrong.
@@ -158,7 +158,13 @@ class Service:
         `terminology` holds for each sentence; `may_be_fewer`: `n_best` may be
         more than a search finds.
         """
-        requests = make_requests(texts)
+        seed = options.seed
+        if seed is None:
+            seed = secrets.randbits(32)
+        requests = [
+            dataclasses.replace(request, seed=seed)
+            for request in make_requests(texts)
+        ]
         languages: list[tuple[str, float | None]] = [
             self.detector.rank(request.text)[0]
             if options.source == "auto"
@@ -166,11 +172,8 @@ class Service:
             for request in requests
         ]
         pairs = [self.find_pair(code, options.target) for code, _ in languages]
-        number = next(self._numbers)
         searches = {
-            pair: self._make_search(
-                pair, options, search or {}, number, may_be_fewer
-            )
+            pair: self._make_search(pair, options, search or {}, may_be_fewer)
             for pair in dict.fromkeys(pairs)
         }
         with bad_values():
@@ -211,7 +214,7 @@ class Service:
             for language, task in zip(languages, tasks, strict=True)
         ]
 
-    def _make_search(self, pair, options, search, number, may_be_fewer):
+    def _make_search(self, pair, options, search, may_be_fewer):
         """The `Search` of a request, checked."""
         with bad_values():
             decoding = dataclasses.replace(pair.translator.decoding, **search)
@@ -219,6 +222,7 @@ class Service:
         n_best = min(options.n_best, found) if may_be_fewer else options.n_best
         for name, value, limit in (
             ("beam_size", decoding.beam_size, self.max_beam_size(pair)),
+            ("num_samples", decoding.num_samples, self.max_beam_size(pair)),
             ("n_best", n_best, min(found, self.max_n_best)),
         ):
             if value > limit:
@@ -231,7 +235,6 @@ class Service:
             decoding,
             everything=n_best > 1,
             details=options.details,
-            seed=None if options.seed is None else (options.seed, number),
         )
 
     async def _translate_sentence(self, request, search, terminology):

@@ -25,6 +25,7 @@ from keras_transformer.translation.requests import (
 )
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import (
+    OutputOptions,
     TerminologyOptions,
     TranslatorChoice,
     TranslatorOptions,
@@ -215,9 +216,8 @@ def check_n_best(n_best: int, decoding: DecodingConfig) -> None:
     """Raises CommandError if a search does not find as many translations."""
     if n_best > decoding.num_hypotheses:
         raise flags.CommandError(
-            "n_best must be at most beam_size. Received:"
-            f" n_best={n_best}, beam_size={decoding.beam_size},"
-            f" sampling={decoding.sampling}"
+            "n_best must be at most beam_size, in sampling num_samples, which"
+            f" is {decoding.num_hypotheses}. Received: n_best={n_best}"
         )
 
 
@@ -232,10 +232,27 @@ def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
             file.flush()
 
 
+def check_seed(seed: int, decoding: DecodingConfig) -> None:
+    """Raises CommandError if there is a seed, but no sampling."""
+    if seed and not decoding.sampling:
+        raise flags.CommandError(
+            f"seed needs sampling. Received: seed={seed}, no sampling"
+        )
+
+
+def count_outputs(n_best: int, decoding: DecodingConfig) -> int:
+    """The hypotheses that are written for a line, 0 for a bare translation.
+
+    All of several samples are, unless consensus has chosen one.
+    """
+    if n_best or decoding.consensus or decoding.num_samples == 1:
+        return n_best
+    return decoding.num_samples
+
+
 def run(
     choice: TranslatorChoice,
-    n_best: int,
-    alignments: bool,
+    options: OutputOptions,
     prefix_file: str | None,
 ) -> None:
     """Translates standard input; arguments as the flags."""
@@ -249,10 +266,16 @@ def run(
             if not sys.stdin.isatty():  # a terminal expects answers at once
                 requests = list(requests)
         with flags.user_errors():
-            check_n_best(n_best, choice.read_search())
-        translator = open_translator(*choice)
+            search = choice.read_search()
+            check_n_best(options.n_best, search)
+            check_seed(options.seed, search)
+        translator = open_translator(*choice).with_seed(options.seed)
         chunk_size = 1 if sys.stdin.isatty() else CHUNK
         outputs = translate_lines(
-            translator, requests, chunk_size, n_best, alignments
+            translator,
+            requests,
+            chunk_size,
+            count_outputs(options.n_best, search),
+            options.alignments,
         )
         write_lines(outputs, sys.stdout.buffer)

@@ -54,7 +54,7 @@ class _Process:
         self._plan = shards.open_for(
             self._translator, input, output, **settings
         )
-        self._lock = threading.Lock()  # samples are drawn in order
+        self._lock = threading.Lock()  # a shard keeps all cores busy
 
     def translate(self, number: int) -> int:
         shard = self._plan.shards[number]

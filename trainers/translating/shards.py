@@ -13,7 +13,6 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator
 
-import numpy as np
 import tqdm
 
 from keras_transformer.checkpoints import ENDING
@@ -26,6 +25,8 @@ from trainers.run.options import TranslatorChoice
 from trainers.translating.lines import (
     CHUNK,
     check_n_best,
+    check_seed,
+    count_outputs,
     open_translator,
     read_lines,
     translate_lines,
@@ -116,7 +117,7 @@ def make_settings(
         translator: A `Translator` of a work directory.
         shard_lines: Lines of a shard.
         n_best, alignments: As in `OutputOptions`.
-        seed: Seed of samples; each shard has its own, made from this one.
+        seed: Seed of samples.
     """
     check_search(translator.decoding, n_best, seed)
     of_shortlist = {}
@@ -163,10 +164,7 @@ def make_settings(
 def check_search(decoding: DecodingConfig, n_best: int, seed: int) -> None:
     """Raises CommandError if a search does not fit its options."""
     check_n_best(n_best, decoding)
-    if seed and not decoding.sampling:
-        raise flags.CommandError(
-            f"seed needs sampling. Received: seed={seed}, no sampling"
-        )
+    check_seed(seed, decoding)
 
 
 def _checkpoint_sha256(prefix):
@@ -232,16 +230,14 @@ def translate_shard(
         notes.append(message % values)
 
     settings, first = plan.settings, shard.first_line
-    # Depends on the shard, not on the process or what it did before.
-    seeds = np.random.SeedSequence([settings["seed"], shard.number])
-    translator.reseed(int(seeds.generate_state(1)[0]))
+    translator = translator.with_seed(settings["seed"])
     source = io.BytesIO(plan.read(shard))
     lines = read_lines(source, str(plan.source), first, warn)
     outputs = translate_lines(
         translator,
         _reported(lines, report),
         CHUNK,
-        settings["n_best"],
+        count_outputs(settings["n_best"], translator.decoding),
         alignments=settings["alignments"],
         first=first,
         warn=warn,

@@ -35,6 +35,7 @@ from keras_transformer.translation.alignment import (
 )
 from keras_transformer.translation.automaton import missing_terms
 from keras_transformer.translation.batching import BatchedInference
+from keras_transformer.translation.consensus import rank
 from keras_transformer.translation.glossary import find_words
 from keras_transformer.translation.inference import Inference, shortened_outputs
 from keras_transformer.translation.requests import (

@@ -169,10 +169,7 @@ def test_several_samples_of_a_line_are_an_n_best_list(
     """Unless one of them is chosen; the first samples are the same."""
 
     def outputs_of(*argv):
-        stdin = io.TextIOWrapper(io.BytesIO(b"a dog
-
-a red tree
-"))
+        stdin = io.TextIOWrapper(io.BytesIO(b"a dog\n\na red tree\n"))
         monkeypatch.setattr(sys, "stdin", stdin)
         translate.main([f"--workdir={RUN}", "--sampling", *argv])
         lines = capfdbinary.readouterr().out.decode().splitlines()

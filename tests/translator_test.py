@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+import sacrebleu
 import tensorflow as tf
 
 from keras_transformer import row_loop
@@ -729,6 +730,31 @@ def test_samples_depend_on_sentence_and_seed_alone(jit_compile):
     assert other != found[: len(TEXT)]
     asked = translator.n_best_ids([Request(line, seed=5) for line in TEXT])
     assert asked == other
+
+
+@pytest.mark.parametrize("metric", ["chrf", "bleu"])
+def test_consensus_chooses_among_all_samples(metric):
+    sampling = {"sampling": True, "num_samples": 8, "temperature": 3.0}
+    translator = make_translator(decoding=sampling)
+    chosen = translator.with_decoding(consensus=metric)
+    for line in TEXT:
+        [samples] = translator.n_best([line])
+        texts = [text for text, _ in samples]
+        score = {
+            "chrf": sacrebleu.sentence_chrf,
+            "bleu": sacrebleu.sentence_bleu,
+        }[metric]
+        means = [
+            np.mean([score(text, [other]).score for other in texts])
+            for text in texts
+        ]
+        ranked = chosen.n_best([line])[0]
+        assert sorted(ranked) == sorted(samples)
+        by_text = dict(zip(texts, means, strict=True))
+        values = [by_text[text] for text, _ in ranked]
+        np.testing.assert_allclose(values, sorted(means)[::-1], atol=1e-9)
+        assert chosen.translate([line]) == [ranked[0][0]]
+    assert chosen.translate([""]) == [""]
 
 
 def test_scores_of_samples_are_those_of_the_model():

@@ -17,20 +17,21 @@ WORD_ORDER = 4  # of BLEU: words of the longest n-gram
 BLOCK = 2**22  # counts in memory at once
 
 
-def choose(texts: Sequence[str], metric: str) -> int:
-    """The index of the sample with the highest mean utility; ties: the first.
+def rank(texts: Sequence[str], metric: str) -> list[int]:
+    """The indices of samples by their mean utility, the highest first.
 
     The mean is over all samples, itself included, each as often as it was
-    drawn. `metric`: as in `utilities`.
+    drawn. Of equal ones the first comes first. `metric`: as in `utilities`.
 
-    >>> choose(["eine Katze", "ein Hund", "ein Hund da"], "bleu")
-    1
+    >>> rank(["eine Katze", "ein Hund", "ein Hund da"], "bleu")
+    [1, 2, 0]
     """
     times = collections.Counter(texts)
     values = utilities(list(times), metric)
     # Rounded, so that errors of floats break no tie.
     means = values @ np.array(list(times.values()), "float64") / len(texts)
-    return texts.index(list(times)[np.argmax(np.round(means, 9))])
+    of_text = dict(zip(times, np.round(means, 9), strict=True))
+    return sorted(range(len(texts)), key=lambda i: -of_text[texts[i]])
 
 
 def utilities(texts: Sequence[str], metric: str) -> np.ndarray:

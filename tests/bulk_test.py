@@ -627,7 +627,7 @@ def test_a_directory_with_other_files_is_not_written(job, capsys):
         (["--input=x"], "expected --output=DIR. Received: no output"),
         (
             ["--output=y", "--seed=5", "--collect=z"],
-            "seed needs input. Received: seed=5, input=''",
+            "collect excludes seed. Received: seed=5",
         ),
         (
             ["--output=y"],

@@ -95,7 +95,8 @@ def test_none_is_the_value_that_it_stands_for():
 
 def test_what_exports_of_a_search_do_not_have():
     others = set(names_of(DecodingConfig)) - set(names_of(SearchConfig))
-    sampling = {"sampling", "temperature", "top_k", "top_p"}
+    sampling = {"sampling", "num_samples", "consensus"}
+    sampling |= {"temperature", "top_k", "top_p", "epsilon"}
     terms = {"glossary_mode", "glossary_bonus"}
     assert others == sampling | terms | {"ensemble"}
 

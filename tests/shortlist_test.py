@@ -14,6 +14,7 @@ import pytest
 from commands import fails, write_pairs
 from translator_test import CONFIG, TEXT, make_translator
 
+from keras_transformer.decoding import Constraints
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation import inference as inference_module
@@ -267,7 +268,10 @@ def test_a_small_softmax_matrix_is_transposed_for_a_beam_of_xla(
     monkeypatch.setattr(softmax, "projection", spy)
     monkeypatch.setattr(inference_module, "MOST_TRANSPOSED", size - excess)
     ids = np.array([[5, 6, EOS]], np.int32)
-    inference.translate_ids(ids, shapes=shapes, max_steps=2, tokens=tokens)
+    constraints = Constraints(draws=np.zeros((1, 99)))
+    inference.translate_ids(
+        ids, constraints, tokens, shapes=shapes, max_steps=2
+    )
     assert given == [expected]
 
 

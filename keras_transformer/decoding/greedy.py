@@ -54,7 +54,8 @@ def choose_sample(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
     kept = _kept_weights(values / config.temperature, config)
     mass = ops.cumsum(kept, axis=-1)
     total = ops.max(mass, axis=-1, keepdims=True)  # [N, 1]
-    rank = first_position(mass > rules.draw[:, None] * total)
+    draw = ops.expand_dims(rules.draw, axis=1)  # [N] -> [N, 1]
+    rank = first_position(mass > draw * total)
     return value_at(ids, rank), value_at(values, rank)
 
 

@@ -573,6 +573,45 @@ def test_a_program_scores_the_translations(work_directory, scorer, capsys):
     assert "bleu" in result and "signature" in result
 
 
+# Reads and writes what metricx24/predict.py does.
+METRICX = """
+import argparse, json
+parser = argparse.ArgumentParser()
+for name in ("tokenizer", "model_name_or_path", "max_input_length"):
+    parser.add_argument(f"--{name}", required=True)
+parser.add_argument("--batch_size", type=float, required=True)
+parser.add_argument("--input_file", type=argparse.FileType())
+parser.add_argument("--output_file", type=argparse.FileType("w"))
+options = parser.parse_args()
+print("Loading 99")
+for number, line in enumerate(options.input_file):
+    example = json.loads(line)
+    assert list(example) == ["source", "hypothesis", "reference"]
+    example["prediction"] = number * options.batch_size
+    print(json.dumps(example), file=options.output_file)
+    print(example["source"], example["hypothesis"])
+"""
+
+
+def test_metricx_by_way_of_its_example(
+    work_directory, tmp_path, monkeypatch, capfd
+):
+    (tmp_path / "metricx24").mkdir()
+    (tmp_path / "metricx24/predict.py").write_text(METRICX)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    script = pathlib.Path(__file__).parents[1] / "examples/metricx_score.py"
+    files = "{source} {output} {reference}"
+    python = shlex.join([sys.executable, str(script)])
+    evaluate.main(
+        [*work_directory, f"--score_command={python} {files} --batch_size=3"]
+    )
+    *lines, score, last = capfd.readouterr().out.splitlines()
+    shown = [f"{s} {ours}" for s, ours in zip("ab", OURS, strict=True)]
+    assert lines == ["Loading 99", *shown]
+    assert score == "MetricX: 1.5000"
+    assert json.loads(last)["score_command"] == 1.5
+
+
 def test_numbers_in_names_are_no_scores():
     for line, number in {
         "output.txt\tscore: 0.8345": "0.8345",

@@ -60,6 +60,8 @@ OTHERS = [
     ("evaluate", "--compare=nowhere", NO_FILE),
     ("evaluate", "--compare=no_checkpoint", "no usable checkpoint yet"),
     ("evaluate", "--test_files= --test_set=nothing", "sacreBLEU has for en-de"),
+    ("evaluate", "--score_command=no_comet{output}", "expected a program, not"),
+    ("evaluate", "--score_command=cat{source}", "expected {output}, perhaps"),
     ("score", "--test_files=nowhere", NO_FILE),
     ("align", "--test_files=nowhere", NO_FILE),
     ("align", "--gold=nowhere", NO_FILE),

@@ -5,6 +5,10 @@ import dataclasses
 import itertools
 import json
 import math
+import pathlib
+import shlex
+import signal
+import subprocess
 import sys
 import types
 
@@ -19,6 +23,7 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
 
 import keras_transformer as kt
 from keras_transformer.checkpoints import Checkpoints
+from keras_transformer.commands import flags
 from keras_transformer.data.batches import make_batches
 from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
 from keras_transformer.metrics import (
@@ -37,6 +42,7 @@ from trainers.run.progress import Progress
 from trainers.run.tensorflow_engine import make_loss_sums
 from trainers.scoring import comparison, evaluation
 from trainers.scoring.options import TestOptions
+from trainers.scoring.score_command import NUMBER
 from trainers.scoring.test_sets import read_test_pairs
 
 
@@ -527,6 +533,180 @@ def test_evaluate_compares_systems(
     (other / "config.json").write_text(config.replace('"ja"', '"ko"'))
     err = fails(evaluate.main, [*work_directory, f"--compare={other}"], capsys)
     assert f"{other}: target_language must be 'ja'" in err
+
+
+@pytest.fixture
+def scorer(tmp_path):
+    """Makes a command that runs a script; its name has a space."""
+
+    def make(script, arguments="{output} {source} {reference}"):
+        path = tmp_path / "a scorer.py"
+        path.write_text("import os, signal, sys\n" + script)
+        python = shlex.join([sys.executable, str(path)])
+        return f"--score_command={python} {arguments}"
+
+    return make
+
+
+# Its score says which lines are in which file, read as COMET reads them.
+COUNT = """
+texts = [[line.strip() for line in open(p).readlines()] for p in sys.argv[1:]]
+print("no score: 7", file=sys.stderr)
+print(f"{sys.argv[1]}\\tSegment 0\\tscore: 0.1")
+print(texts)
+print(f"wmt22-comet-da\\tscore: -{len(texts)}.25e-1 (wmt22)\\n\\n")
+"""
+
+
+def test_a_program_scores_the_translations(work_directory, scorer, capsys):
+    """The last number of its last line; its own files are gone after it."""
+    command = scorer(COUNT)
+    evaluate.main([*work_directory, command])
+    segment, shown, score, *_, last = capsys.readouterr().out.splitlines()
+    assert shown == repr([OURS, ["a", "b"], JAPANESE])
+    assert score.endswith("(wmt22)")
+    path = segment.split("\t")[0]
+    assert path.endswith("/output.txt") and not pathlib.Path(path).exists()
+    result = json.loads(last)
+    assert result["score_command"] == -0.325
+    assert f"--score_command={result['score_command_signature']}" == command
+    assert "bleu" in result and "signature" in result
+
+
+# Reads and writes what metricx24/predict.py does.
+METRICX = """
+import argparse, json
+parser = argparse.ArgumentParser()
+for name in ("tokenizer", "model_name_or_path", "max_input_length"):
+    parser.add_argument(f"--{name}", required=True)
+parser.add_argument("--batch_size", type=float, required=True)
+parser.add_argument("--input_file", type=argparse.FileType())
+parser.add_argument("--output_file", type=argparse.FileType("w"))
+options = parser.parse_args()
+print("Loading 99")
+for number, line in enumerate(options.input_file):
+    example = json.loads(line)
+    assert list(example) == ["source", "hypothesis", "reference"]
+    example["prediction"] = number * options.batch_size
+    print(json.dumps(example), file=options.output_file)
+    print(example["source"], example["hypothesis"])
+"""
+
+
+def test_metricx_by_way_of_its_example(
+    work_directory, tmp_path, monkeypatch, capfd
+):
+    (tmp_path / "metricx24").mkdir()
+    (tmp_path / "metricx24/predict.py").write_text(METRICX)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    script = pathlib.Path(__file__).parents[1] / "examples/metricx_score.py"
+    files = "{source} {output} {reference}"
+    python = shlex.join([sys.executable, str(script)])
+    evaluate.main(
+        [*work_directory, f"--score_command={python} {files} --batch_size=3"]
+    )
+    *lines, score, last = capfd.readouterr().out.splitlines()
+    shown = [f"{s} {ours}" for s, ours in zip("ab", OURS, strict=True)]
+    assert lines == ["Loading 99", *shown]
+    assert score == "MetricX: 1.5000"
+    assert json.loads(last)["score_command"] == 1.5
+
+
+def test_numbers_in_names_are_no_scores():
+    for line, number in {
+        "output.txt\tscore: 0.8345": "0.8345",
+        "0.81": "0.81",
+        "The score is -.5e-2.": "-.5e-2",
+        "84% (wmt22, v2.1, x-3.bin, 7b)": "84",
+    }.items():
+        assert NUMBER.findall(line)[-1] == number
+
+
+def test_no_shell_reads_the_command(work_directory, scorer, capsys):
+    """Its words are those that a shell would make, but nothing else."""
+    arguments = "'a  b;$HOME' x={output}:{output} '{ print $1 }' > /o"
+    command = scorer("print(*sys.argv[1:], 5, sep='|')", arguments)
+    evaluate.main([*work_directory, command])
+    shown, _ = capsys.readouterr().out.splitlines()
+    text, files, *others = shown.split("|")
+    assert text == "a  b;$HOME"
+    assert others == ["{ print $1 }", ">", "/o", "5"]
+    first, second = files.removeprefix("x=").split(":")
+    assert first == second and first.endswith("/output.txt")
+
+
+@pytest.mark.parametrize(
+    "script, received",
+    [
+        ("print('score: 1'); sys.exit(3)", "status 3, 'score: 1'"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "status -9, ''"),
+        (
+            "print('score: 1\\nsaved in x2.json')",
+            "status 0, 'saved in x2.json'",
+        ),
+        ("print('score: nan')", "status 0, 'score: nan'"),
+        ("", "status 0, ''"),
+    ],
+)
+def test_a_program_that_fails_takes_no_other_score_away(
+    work_directory, scorer, capsys, script, received
+):
+    with pytest.raises(SystemExit) as status:
+        evaluate.main([*work_directory, scorer(script)])
+    assert status.value.code == 1
+    out, err = capsys.readouterr()
+    assert err == (
+        "trainers.evaluate: score_command must end with status 0 and a number"
+        f" in its last line. Received: {received}\n"
+    )
+    result = json.loads(out.splitlines()[-1])
+    assert "bleu" in result and "score_command" not in result
+
+
+def test_an_interrupt_ends_the_program(
+    work_directory, scorer, monkeypatch, capsys
+):
+    started = []
+
+    class Popen(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            started.append(self)
+
+    def interrupt(*lines):
+        if lines == ("begun",):
+            raise KeyboardInterrupt
+        flags.print_at_once(*lines)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    monkeypatch.setattr(flags, "show", interrupt)
+    script = "import time\nprint('begun', flush=True)\ntime.sleep(5)"
+    argv = [*work_directory, scorer(script)]
+    message = fails(evaluate.main, argv, capsys, code=130)
+    assert message == "trainers.evaluate: interrupted\n"
+    assert started[0].wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "command, problem",
+    [
+        ("comet -s {source} -r {reference}", "expected {output}, perhaps"),
+        ("comet -t {output} -s {hypothesis}", "expected {output}, perhaps"),
+        ("comet -t '{output}", "No closing quotation"),
+        (
+            "no/such/comet -t {output}",
+            "expected a program, not 'no/such/comet'",
+        ),
+        ("{output}", "expected a program, not '{output}'"),
+    ],
+)
+def test_commands_that_cannot_score_are_refused(
+    work_directory, capsys, command, problem
+):
+    argv = [*work_directory, f"--score_command={command}"]
+    message = fails(evaluate.main, argv, capsys)
+    assert message.startswith(f"trainers.evaluate: score_command: {problem}")
+    assert message.endswith(f"Received: score_command={command!r}\n")
 
 
 @pytest.fixture

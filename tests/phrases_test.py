@@ -1,9 +1,12 @@
 """Tests of terms and forbidden phrases in `keras_transformer.decoding`.
 
 The expected values enumerate every output of a scripted model in plain Python.
+`CASES=500 pytest tests/phrases_test.py -k best_output` tries more random cases
+than the suite does: terms, forbidden phrases, and ensembles with both.
 """
 
 import itertools
+import os
 import random
 
 import keras
@@ -17,10 +20,38 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.rules import MISSING_SCORE, Constraints
 from keras_transformer.translation.automaton import make_automaton
 from keras_transformer.translation.batching import stack
+from keras_transformer.translation.inference import Inference
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
 LENGTH = 3  # T: the outputs are few enough to enumerate
+CASES = int(os.environ.get("CASES", "6"))
 EVERYTHING = 90  # hypotheses: more than there are outputs of LENGTH tokens
+
+
+class ScriptedEnsemble(ScriptedModel):
+    """Scripted models that search by the mean of an ensemble."""
+
+    def __init__(self, seed, number, how):
+        super().__init__(seed)
+        self.members = [ScriptedModel((seed, n)) for n in range(number)]
+        self.how = how
+        decoding = DecodingConfig(ensemble=how)
+        self.mean = Inference(self.members, decoding, LENGTH)._mean
+
+    def step(self, ids, cache, index):
+        stepped = [member.step(ids, cache, index) for member in self.members]
+        # The history is that of the ids, the same in all.
+        return self.mean([logits for logits, _ in stepped]), {
+            **cache,
+            "history": stepped[0][1]["history"],
+        }
+
+    def log_probs(self, sentence, ids):
+        rows = np.array([m.log_probs(sentence, ids) for m in self.members])
+        if self.how == "linear":
+            return np.log(np.mean(np.exp(rows), axis=0))
+        mean = np.mean(rows, axis=0)
+        return mean - np.log(np.sum(np.exp(mean)))
 
 
 def contains(ids, phrase):
@@ -106,11 +137,17 @@ def run(model, config, sentences, length, draws=(), **options):
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(CASES))
 @pytest.mark.parametrize("mode", ["force", "prefer"])
 def test_a_wide_beam_finds_the_best_output(seed, mode):
-    """As wide as all outputs, the search is an enumeration."""
+    """As wide as all outputs, the search is an enumeration.
+
+    Of one model, or of two or three.
+    """
     model = ScriptedModel(seed)
+    if seed % 3:
+        how = ("linear", "log_linear")[seed // 3 % 2]
+        model = ScriptedEnsemble(seed, 1 + seed % 3, how)
     config = DecodingConfig(
         beam_size=EVERYTHING,
         stopping="exact",

@@ -23,8 +23,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PAGES += sorted(ROOT.glob("benchmarks/*.md"))
 SENTENCE = "A dog runs."  # which the scripts translate
-# Flags of TensorFlow and its Serving, of Marian and fairseq, and one form of a
-# flag of the benchmarks.
+# Flags of TensorFlow and its Serving, of Marian and fairseq, of COMET and
+# MetricX, and one form of a flag of the benchmarks.
 FLAGS_OF_OTHERS = {
     "tf_xla_persistent_cache_directory",
     "allow-unk",
@@ -37,6 +37,11 @@ FLAGS_OF_OTHERS = {
     "xla_cpu_compilation_enabled",
     "model_config_file",
     "no-jit_compile",
+    "gpus",
+    "quiet",
+    "only_system",
+    "to_json",
+    "model_name_or_path",
 }
 COMMANDS = (
     "trainers.wmt",

@@ -6,6 +6,7 @@
 Without either, the test pairs of the data set that the model was trained on are
 used, if it has any. The last line is a JSON object. With --compare, a table
 before it shows the differences between systems and their significance.
+--score_command='comet-score -s {source} -t {output} -r {reference}' runs COMET.
 """
 
 import dataclasses
@@ -29,6 +30,12 @@ class Options(Fields):
         " directories. Work directories use the same search options. If"
         " --checkpoint is a path, they use averaged, else best, else latest.",
     )
+    score_command: str | None = hp(
+        None,
+        "Program that also scores the translations, such as COMET, with"
+        " arguments: {output}, {source} and {reference} are files with a"
+        " sentence in each line. Its score is the last number of its output.",
+    )
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -50,7 +57,12 @@ def main(argv: list[str] | None = None) -> None:
         flags.check_streams("stdout")
         translator.options.prepare_process()
         evaluation.run(
-            translator, test, metric, options.output, options.compare
+            translator,
+            test,
+            metric,
+            options.output,
+            options.compare,
+            options.score_command,
         )
 
 

@@ -17,6 +17,7 @@ from trainers.run.data_config import DataConfig
 from trainers.run.options import TranslatorChoice
 from trainers.scoring import comparison
 from trainers.scoring.options import MetricOptions, TestOptions
+from trainers.scoring.score_command import parse_command, run_command
 from trainers.scoring.test_sets import (
     check_lines,
     read_data,
@@ -107,16 +108,19 @@ def run(
     metric: MetricOptions,
     output: str | None,
     compare: tuple[str, ...],
+    score_command: str | None,
 ) -> None:
     """Translates the test set, and shows the scores."""
     path, target_language = choice.options.workdir, choice.target_language
     first = choice.options.workdirs[0]
     with flags.user_errors():
+        command = parse_command(score_command) if score_command else []
         data = read_data(first, target_language)
-        if compare and data.tags:
+        if (compare or command) and data.tags:
             raise ValueError(
-                "compare needs target_language, one of"
-                f" {', '.join(data.tags)}. Received: no target_language"
+                f"{'compare' if compare else 'score_command'} needs"
+                f" target_language, one of {', '.join(data.tags)}. Received: no"
+                " target_language"
             )
         directions = [data.into(language) for language in data.tags] or [data]
         tokenizer = bleu_tokenizer_of(first, metric)
@@ -166,4 +170,13 @@ def run(
         result["compare"] = show_comparison(
             systems, choice, sources, references, metrics[0]
         )
-    flags.show(json.dumps({**result, "seconds": round(seconds, 3)}))
+    result["seconds"] = round(seconds, 3)
+    try:
+        if command:
+            sources, (reference, *_) = tests[0]
+            result["score_command"] = run_command(
+                command, source=sources, output=outputs[0], reference=reference
+            )
+            result["score_command_signature"] = score_command
+    finally:  # a program that fails takes no other score away
+        flags.show(json.dumps(result))

@@ -1,0 +1,68 @@
+"""The score of another program, such as COMET, with an environment of its own.
+
+It gets the texts as files; its score is the last number of its last line.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+
+from keras_transformer.commands import flags
+from keras_transformer.files import write_atomically
+
+PLACEHOLDER = re.compile(r"\{(\w*)\}")
+# Of "sys.txt score (wmt22): -0.83." it is -0.83: no digits of names.
+NUMBER = re.compile(r"(?<![\w.])[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?(?!\.?\w)")
+
+
+def parse_command(command: str) -> list[str]:
+    """The words of a command, as a shell divides it; ValueError if it fails."""
+    names = {*PLACEHOLDER.findall(command)}
+    try:
+        words = shlex.split(command)
+        if "output" not in names or names - {"output", "source", "reference"}:
+            raise ValueError("expected {output}, perhaps {source}, {reference}")
+        if not shutil.which(words[0]):
+            raise ValueError(f"expected a program, not {words[0]!r}")
+    except ValueError as error:
+        raise ValueError(
+            f"score_command: {error}. Received: score_command={command!r}"
+        ) from error
+    return words
+
+
+def run_command(words: Sequence[str], **texts: Sequence[str]) -> float:
+    """The score of a program. What it prints is shown at once.
+
+    It may read the texts, one in each line, from files with their names.
+    """
+    last = ""
+    with flags.user_errors(), tempfile.TemporaryDirectory() as folder:
+        paths = {name: os.path.join(folder, f"{name}.txt") for name in texts}
+        for name, lines in texts.items():
+            write_atomically(paths[name], "".join(f"{x}\n" for x in lines))
+        with subprocess.Popen(
+            [PLACEHOLDER.sub(lambda m: paths[m[1]], word) for word in words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+        ) as process:
+            try:
+                for line in process.stdout or ():
+                    flags.show(line.rstrip("\n"))
+                    last = line.strip() or last
+            except BaseException:  # as an interrupt
+                process.kill()
+                raise
+    numbers = NUMBER.findall(last)
+    if process.returncode or not numbers:
+        raise flags.RunError(
+            "score_command must end with status 0 and a number in its last"
+            f" line. Received: status {process.returncode}, {last[-99:]!r}"
+        )
+    return float(numbers[-1])

@@ -18,8 +18,9 @@ glossary    Each line has 1 to 3 terms, a word of the source and one of the
             would not write: a source word, and a rare word of the training
             text that is neither in the reference nor in the plain translation.
             Forbidden is a word of the plain translation, drawn for each line;
-            and, for all lines, the 50 most frequent words of the training text
-            with at least 4 letters. The first model translates.
+            and, for all lines, 50 words, those of rank 51 to 100 among the
+            words of the training text with at least 4 letters. The first model
+            translates.
 consensus   Beam search, and the consensus of 16 and of 64 samples
             (epsilon=0.02), by chrF and by BLEU. The first model translates.
 casing      The source in capitals and in title case against the source as it
@@ -56,7 +57,7 @@ SEED = 1
 LETTERS = 4  # of the shortest word of a term
 LEAST_DICE = 0.1
 FOREIGN_LINES = 300  # with a term that the model would not write
-FREQUENT = 50  # forbidden words of all lines
+RANKS = slice(50, 100)  # of the forbidden words of all lines, by frequency
 RARE = range(2, 6)  # occurrences of a word that the model would not write
 
 
@@ -318,7 +319,7 @@ def word_rows(translator, texts, references, plain, lexicon, rounds):
     chance = random.Random(SEED)
     own = [words_of(output) for output in plain]
     own = [(chance.choice(words),) if words else () for words in own]
-    frequent = lexicon.counts[1].most_common(FREQUENT)
+    frequent = lexicon.counts[1].most_common()[RANKS]
     of_all = [tuple(word for word, _ in frequent)] * len(texts)
     rows = []
     for what, words in (("one of each line", own), ("50 of all", of_all)):

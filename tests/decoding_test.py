@@ -1120,6 +1120,7 @@ def test_compiled_is_eager_for_any_batch(run, jit_compile):
         options.update(top_k=5, top_p=0.9, temperature=1e-3)
 
     @tf.function(
+        autograph=False,
         jit_compile=jit_compile,
         input_signature=[
             tf.TensorSpec([None], tf.int32),

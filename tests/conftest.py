@@ -26,7 +26,10 @@ if keras.backend.backend() == "tensorflow":
 
 # The longest files, which start first: `make test` hands out whole files in
 # order, and must not end with one process at work on the longest.
-LONGEST = ("strategies", "trainers", "savedmodel_formats", "resume")
+LONGEST = (
+    *("training", "strategies", "savedmodel_formats", "trainers", "shortlist"),
+    *("resume", "savedmodel_saved_model", "savedmodel_export"),
+)
 
 
 def pytest_collection_modifyitems(items):

@@ -47,13 +47,18 @@ def shared(tmp_path_factory):
     sharing.directory.mkdir(exist_ok=True)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def seeded_tensorflow():
+    """TensorFlow's own seed, of which nothing of ours draws, once for a file.
+
+    To set it drops every kernel and every graph that is ready to run.
+    """
+    tf.random.set_seed(7)
+
+
 @pytest.fixture(autouse=True)
 def seeded(monkeypatch):
-    """The same initial weights in every run.
-
-    TensorFlow's seed stays that of the start: to set it drops every kernel and
-    every graph that is ready to run, and nothing of ours draws from it.
-    """
+    """The same initial weights in every run."""
     with monkeypatch.context() as patch:
         patch.setattr(tf.random, "set_seed", lambda seed: None)
         keras.utils.set_random_seed(7)

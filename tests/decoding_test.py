@@ -1181,6 +1181,7 @@ def test_compiled_is_eager_for_any_batch(run, jit_compile):
         return run(model, sentences, limits, prefix=prefix, **options, **others)
 
     @tf.function(
+        autograph=False,
         jit_compile=jit_compile,
         input_signature=[
             tf.TensorSpec([None], tf.int32),

@@ -46,32 +46,39 @@ def make_model(seed, **changes):
     return model
 
 
-def log_probs(models, how, source_ids, ids):
-    """Float64 [V] after ids, from whole forward passes of each model."""
-    target_ids = np.array([[BOS, *ids]], "int32")
-    rows = []
+def log_probs(models, how, source_ids, hypotheses):
+    """Float64 [N, V] after hypotheses of one length, from whole forward passes.
+
+    Args:
+        models: Members of the ensemble.
+        how: They are combined.
+        source_ids: [1, S], the sentence of all hypotheses.
+        hypotheses: N tuples of ids.
+    """
+    target_ids = np.array([[BOS, *ids] for ids in hypotheses], "int32")
+    source_ids = np.repeat(source_ids, len(hypotheses), axis=0)
+    each = []
     for model in models:
         logits = model({"source_ids": source_ids, "target_ids": target_ids})
-        row = np.array(logits, "float64")[0, -1]
-        rows.append(row - np.log(np.sum(np.exp(row))))
+        last = np.array(logits, "float64")[:, -1]
+        each.append(last - np.log(np.sum(np.exp(last), axis=1, keepdims=True)))
     if how == "linear":
-        return np.log(np.mean(np.exp(rows), axis=0))
-    mean = np.mean(rows, axis=0)
-    return mean - np.log(np.sum(np.exp(mean)))
+        return np.log(np.mean(np.exp(each), axis=0))
+    mean = np.mean(each, axis=0)
+    return mean - np.log(np.sum(np.exp(mean), axis=1, keepdims=True))
 
 
 def beam(models, how, source_ids, width, length):
     """The best output of a beam search without length penalty, in Python."""
     live, finished = [(0.0, ())], []
     for _ in range(length):
-        grown = []
-        for value, ids in live:
-            row = log_probs(models, how, source_ids, ids)
-            grown += [
-                (value + row[token], (*ids, token))
-                for token in range(len(row))
-                if token not in (PAD, BOS)
-            ]
+        rows = log_probs(models, how, source_ids, [ids for _, ids in live])
+        grown = [
+            (value + row[token], (*ids, token))
+            for (value, ids), row in zip(live, rows, strict=True)
+            for token in range(len(row))
+            if token not in (PAD, BOS)
+        ]
         grown = sorted(grown, reverse=True)[: 2 * width if width > 1 else 1]
         finished += [found for found in grown if found[1][-1] == EOS]
         live = [found for found in grown if found[1][-1] != EOS][:width]
@@ -120,7 +127,7 @@ def test_an_ensemble_scores_by_the_mean(how):
     labels = np.array([[5, 6, EOS]], "int32")
     scores = np.array(inference.score_ids(SOURCES[:1, :4], labels))[0]
     for position, token in enumerate(labels[0]):
-        row = log_probs(models, how, SOURCES[:1, :4], labels[0, :position])
+        [row] = log_probs(models, how, SOURCES[:1, :4], [labels[0, :position]])
         np.testing.assert_allclose(scores[position], row[token], rtol=1e-4)
 
 

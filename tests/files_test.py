@@ -5,7 +5,12 @@ import os
 
 import pytest
 
-from keras_transformer.files import read_json, write_atomically
+from keras_transformer.files import (
+    naming,
+    new_file,
+    read_json,
+    write_atomically,
+)
 
 
 def test_a_link_stays_one_and_a_pipe_is_written(tmp_path):
@@ -40,6 +45,23 @@ def test_a_failed_write_leaves_nothing(tmp_path):
     with pytest.raises(OSError):
         write_atomically(tmp_path / "config.json", "{}")
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_two_writers_at_once_do_not_meet(tmp_path):
+    """Each has a file of its own, and the last to end wins."""
+    path = tmp_path / "config.json"
+    with new_file(path) as one:
+        one.write(b"one")
+        with new_file(path) as two:
+            two.write(b"two, longer")
+        assert path.read_bytes() == b"two, longer"
+    assert path.read_bytes() == b"one" and [path] == list(tmp_path.iterdir())
+
+
+def test_an_error_keeps_the_name_that_it_has(tmp_path):
+    with pytest.raises(FileNotFoundError) as error, naming(tmp_path / "other"):
+        open(tmp_path / "missing")
+    assert error.value.filename == str(tmp_path / "missing")
 
 
 @pytest.mark.parametrize(

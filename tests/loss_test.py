@@ -36,7 +36,7 @@ def test_loss_is_the_token_mean_of_smoothed_cross_entropy(label_smoothing):
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("which", [0, 1])
 def test_gradient_is_softmax_minus_target(which, jit_compile):
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(jit_compile=jit_compile, autograph=False)
     def gradient(logits, scales):
         with tf.GradientTape() as tape:
             tape.watch(logits)
@@ -73,7 +73,7 @@ def projected(labels, bias, which, jit_compile, dtype):
     if bias is not None:
         made["bias"] = bias
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(jit_compile=jit_compile, autograph=False)
     def run(values):
         with tf.GradientTape() as tape:
             tape.watch(values)
@@ -175,7 +175,7 @@ def test_r_drop_and_its_slopes(which, bias, jit_compile):
     if bias is not None:
         values["bias"] = bias.copy()
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(jit_compile=jit_compile, autograph=False)
     def run(values):
         with tf.GradientTape() as tape:
             tape.watch(values)
@@ -302,7 +302,7 @@ def test_other_shapes_of_sample_weight_are_refused(weights):
 def test_a_label_outside_the_vocabulary_makes_nan(label, jit_compile):
     """In the loss and in the gradient, of its own position only."""
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(jit_compile=jit_compile, autograph=False)
     def run(labels, logits):
         with tf.GradientTape() as tape:
             tape.watch(logits)

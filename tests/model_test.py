@@ -487,6 +487,7 @@ def test_hypotheses_take_their_past_with_them(small_config, fields, growing):
     random = np.random.default_rng(7)
     memory = model.encode(SOURCE)
     cache = model.make_cache(2, 6, beam_size=3, growing=growing)
+    of_each = model.encode(np.repeat(SOURCE, 3, axis=0))
     past = np.zeros((2, 3, 0), int)
     for index in range(5):
         parents = random.integers(0, 3, (2, 3))
@@ -497,9 +498,7 @@ def test_hypotheses_take_their_past_with_them(small_config, fields, growing):
         found, cache = model.decode_step(
             ids.reshape(-1).astype("int32"), memory, cache, tf.constant(index)
         )
-        expected = model.decode(
-            past.reshape(6, -1), model.encode(np.repeat(SOURCE, 3, axis=0))
-        )
+        expected = model.decode(past.reshape(6, -1), of_each)
         np.testing.assert_allclose(found, expected[:, -1], atol=1e-5)
 
 

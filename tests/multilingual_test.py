@@ -25,7 +25,7 @@ from keras_transformer.translation.requests import (
 )
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
-from savedmodel import export
+from savedmodel import export, saved_model
 from trainers import (
     align,
     evaluate,
@@ -616,8 +616,17 @@ def test_the_server_has_a_pair_for_each_direction(run, translator):
 # ---- An export --------------------------------------------------------------
 
 
-def test_the_saved_model_reads_tags(run, translator, tmp_path):
+def test_the_saved_model_reads_tags(run, translator, tmp_path, monkeypatch):
     """As the live translator; it has no option for them."""
+
+    def only_default(signatures):
+        text = tf.TensorSpec([None], tf.string, "text")
+        function = tf.function(
+            signatures.serving_default, input_signature=[text], autograph=False
+        )
+        return {"serving_default": function.get_concrete_function()}
+
+    monkeypatch.setattr(saved_model.Signatures, "make", only_default)
     options = export.ExportOptions(
         workdir=str(run.path), format="saved_model", output=str(tmp_path)
     )

@@ -183,7 +183,9 @@ def test_an_export_gives_linear_trees(
 
     def only_n_best(signatures):  # the one that `reload` runs
         text = tf.TensorSpec([None], tf.string, "text")
-        function = tf.function(signatures.n_best, input_signature=[text])
+        function = tf.function(
+            signatures.n_best, input_signature=[text], autograph=False
+        )
         return {"n_best": function.get_concrete_function()}
 
     monkeypatch.setattr(saved_model.Signatures, "make", only_n_best)

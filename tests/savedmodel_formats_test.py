@@ -598,7 +598,9 @@ def of_kind(name):
 def only_n_best(signatures):
     """Of a SavedModel's signatures the one that `reload` runs."""
     text = tf.TensorSpec([None], tf.string, "text")
-    function = tf.function(signatures.n_best, input_signature=[text])
+    function = tf.function(
+        signatures.n_best, input_signature=[text], autograph=False
+    )
     return {"n_best": function.get_concrete_function()}
 
 

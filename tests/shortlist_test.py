@@ -172,8 +172,9 @@ def small(monkeypatch):
     monkeypatch.setattr(shortlists, "SMALLEST", 24)
 
 
-PREFIXES = ["", "the", "", "fox", "", "how"]
-LINES = [TEXT[0], "fox", TEXT[1], "the dog", "", TEXT[2]]
+LINES = [TEXT[0], "", TEXT[1], TEXT[2], "fox", "the dog"]
+PREFIXES = ["", "", "fox", "how", "", "the"]
+ONE_BATCH = 4  # of the lines are searched together
 
 
 def make_pair(dtype="float32", **options):
@@ -208,26 +209,27 @@ def make_pair(dtype="float32", **options):
 
 
 @pytest.mark.parametrize(
-    "jit_compile, decoding",
+    "jit_compile, num_lines, decoding",
     [
-        (False, {"beam_size": 1}),
-        (True, {"beam_size": 1}),
-        (False, {"beam_size": 3}),
-        (True, {"beam_size": 3}),
-        (False, {"beam_size": 3, "no_repeat_ngram": 1}),
-        (False, {"sampling": True, "top_k": 9}),
-        (False, {"sampling": True, "temperature": 2.0}),
+        (False, ONE_BATCH, {"beam_size": 1}),
+        (True, ONE_BATCH, {"beam_size": 1}),
+        (False, len(LINES), {"beam_size": 3}),
+        (True, ONE_BATCH, {"beam_size": 3}),
+        (False, ONE_BATCH, {"beam_size": 3, "no_repeat_ngram": 1}),
+        (False, ONE_BATCH, {"sampling": True, "top_k": 9}),
+        (False, ONE_BATCH, {"sampling": True, "temperature": 2.0}),
     ],
 )
 def test_a_search_among_tokens_is_that_without_the_others(
-    small, jit_compile, decoding
+    small, jit_compile, num_lines, decoding
 ):
     listed, masked = make_pair(jit_compile=jit_compile)
     listed = listed.with_decoding(**decoding)
     masked = masked.with_decoding(**decoding)
-    for forced in (None, PREFIXES):
-        found = listed.n_best_ids(LINES, forced)
-        expected = masked.n_best_ids(LINES, forced)
+    lines = LINES[:num_lines]
+    for forced in (None, PREFIXES[:num_lines]):
+        found = listed.n_best_ids(lines, forced)
+        expected = masked.n_best_ids(lines, forced)
         assert [[ids for ids, _ in one] for one in found] == [
             [ids for ids, _ in one] for one in expected
         ]

@@ -78,6 +78,13 @@ def corpus(tmp_path_factory):
     ]
 
 
+@pytest.fixture(autouse=True)
+def untried():
+    """One training tries its largest batch, that of `trained_and_log`."""
+    with largest_batch_untried():
+        yield
+
+
 @pytest.fixture(scope="session")
 def command(corpus):
     """Flags of a small training, but for its work directory."""
@@ -418,8 +425,7 @@ def test_a_signal_that_was_ignored_stays_ignored(noted):
 
 def test_no_time_for_a_step(command, tmp_path, capsys):
     argv = [*command, *UNMEASURED, f"--workdir={tmp_path}"]
-    with largest_batch_untried():
-        message = fails(wmt.main, [*argv, "--train_minutes=1e-9"], capsys)
+    message = fails(wmt.main, [*argv, "--train_minutes=1e-9"], capsys)
     assert message == (
         "trainers.wmt: train_minutes must leave time for a step."
         " Received: train_minutes=1e-09\n"
@@ -429,8 +435,7 @@ def test_no_time_for_a_step(command, tmp_path, capsys):
 def test_stopped_before_a_step(command, tmp_path, monkeypatch, capsys):
     ending = loop.Ending("stopped by SIGTERM", "SIGTERM")
     monkeypatch.setattr(loop.Trainer, "_find_ending", lambda *_: ending)
-    with largest_batch_untried():
-        wmt.main([*command, *UNMEASURED, f"--workdir={tmp_path}"])
+    wmt.main([*command, *UNMEASURED, f"--workdir={tmp_path}"])
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == "stopped before the first step; nothing was saved"
 

@@ -1,5 +1,6 @@
 """One step, exact in tokens: `fit`, XLA, replicas, files, another backend."""
 
+import functools
 import json
 import os
 import pathlib
@@ -165,7 +166,7 @@ def test_a_step_without_logits_makes_no_gradient_of_them(num_slices):
         model, keras.optimizers.SGD(), 0.1, False, 1, 0.0, num_slices=num_slices
     )
     inputs, labels = batch()
-    run = tf.function(lambda: step.gradients(inputs, labels))
+    run = tf.function(lambda: step.gradients(inputs, labels), autograph=False)
     graph = run.get_concrete_function().graph
     graphs = [graph, *(f.graph for f in graph._functions.values())]
     wide = [
@@ -348,15 +349,20 @@ def make_step(model, num_slices, accumulate_steps=1):
     )
 
 
+@functools.cache
+def whole_gradients():
+    """Sums and gradients of a batch that is not divided."""
+    return make_step(make_model(), 1).gradients(*batch())
+
+
 @pytest.mark.parametrize(
     ("num_slices", "accumulate_steps"),
     [(2, 1), (4, 1), (7, 1), (2, 3)],  # equal, unequal, one without rows
 )
 def test_slices_add_up_to_the_whole(num_slices, accumulate_steps):
     inputs, labels = batch()
-    model = make_model()
-    expected, gradients = make_step(model, 1).gradients(inputs, labels)
-    step = make_step(model, num_slices, accumulate_steps)
+    expected, gradients = whole_gradients()
+    step = make_step(make_model(), num_slices, accumulate_steps)
     sums, of_slices = step.gradients(inputs, labels, None)
     np.testing.assert_allclose(sums, expected, rtol=1e-5)
     for found, gradient in zip(of_slices, gradients, strict=True):

@@ -12,6 +12,7 @@ from hostile_requests import http
 from serving_test import Script, connect, read_answer, running
 
 from keras_transformer import documents
+from keras_transformer.documents import text
 from keras_transformer.translation.requests import Request, make_requests
 from trainers.serving import downloads, requests
 
@@ -80,7 +81,7 @@ def expected(name, data):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "charset"),
+    ("name", "content", "charset"),
     [
         ("a.txt", "One dog. Two dogs!\r\n\r\n  A trée.", "utf-8"),
         ("a.txt", "\ufeffOne trée.", "utf-16-le"),
@@ -90,11 +91,11 @@ def expected(name, data):
         ("a.txt", "", "utf-8"),
     ],
 )
-def test_a_file_is_translated_as_by_the_library(served, name, text, charset):
-    data = text.encode(charset)
+def test_a_file_is_translated_as_by_the_library(served, name, content, charset):
+    data = content.encode(charset)
     found = download(served, name, data)
     assert found.content == expected(name, data)
-    assert not text or found.content != data
+    assert not content or found.content != data
     stem, suffix = os.path.splitext(name)
     assert found.headers["content-disposition"] == (
         f'attachment; filename="{stem}_de{suffix}"'
@@ -112,8 +113,7 @@ def test_a_file_is_translated_as_by_the_library(served, name, text, charset):
         ('filename="..\\\\..txt"', "._de.txt"),
         ('filename="dög <b>;.txt"', "dög <b>;_de.txt"),
         (r'filename="a\"; filename=\"b.txt"', 'a"; filename="b_de.txt'),
-        ("filename*=utf-8''a%0d%0aX-A:%20b.txt", "a\r\nX-A: b_de.txt"),
-        ("filename*=utf-8''%E2%80%AEa%00.txt", "\u202ea\0_de.txt"),
+        ('filename="\u202ea\x01\x7f.txt"', "\u202ea\x01\x7f_de.txt"),
         ('filename="%2e%2e%2fa.txt"', "%2e%2e%2fa_de.txt"),
         (f'filename="{"ä" * 1500}.txt"', f"{'ä' * 1500}_de.txt"),
     ],
@@ -219,7 +219,7 @@ def box(monkeypatch):
     def read(data, divide):
         if not data.startswith(b"BOX"):
             raise ValueError("expected a box")
-        pieces = divide(data[3:].decode())
+        pieces = text.read(data[3:].decode(), divide)
         return pieces, lambda texts: (b"BOX" + "".join(texts).encode(), "")
 
     box = documents.Format(read, (".box",), "BOX", is_container=True)
@@ -231,8 +231,8 @@ def test_a_container_is_a_file_and_no_text(served, box):
     found = download(served, "a.box", b"BOXOne dog.")
     assert found.content == b"BOXONE DOG."
     assert refused(send(served, "a.box", b"x"), 400) == "expected a box"
-    text = {"q": "BOXOne dog.", "format": "auto", **BOTH}
-    answer = served.client.post("/translate", json=text)
+    fields = {"q": "BOXOne dog.", "format": "auto", **BOTH}
+    answer = served.client.post("/translate", json=fields)
     assert refused(answer, 400) == (
         "expected a format of texts; /translate_file takes files."
         " Received: format='box'"
@@ -321,7 +321,7 @@ def test_a_file_is_found_by_its_whole_key_only(served):
     url = str(download(served, "a.txt", b"a").url)
     for wrong in (
         url[:-1],
-        url.replace(".", "", 1) + "x",
+        url + "x",
         url.rpartition(".")[0],
         f"{served.url}/download_file/",
         f"{served.url}/download_file/..%2f..%2fetc%2fpasswd",

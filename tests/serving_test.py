@@ -685,6 +685,64 @@ def test_unknown_languages_are_not_detected(caplog):
     assert "never detected: source" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "known", "expected"),
+    [
+        ("en", "de", "en-de fr-de", "en-de"),
+        ("EN", "De", "en-de", "en-de"),
+        ("en-US", "de_AT", "en-de", "en-de"),
+        ("eng", "deu_Latn", "en-de", "en-de"),
+        ("en", "de", "eng_Latn-deu_Latn", "eng_Latn-deu_Latn"),
+        # The same code is nearer than the same language.
+        ("pt-BR", "de", "pt-de pt_BR-de pt_PT-de", "pt_BR-de"),
+        ("pb", "de", "pt-de pt_BR-de", "pt_BR-de"),
+        ("pt", "de", "pt-de pt_BR-de", "pt-de"),
+        ("pt-AO", "de", "pt_BR-de pt-de", "pt-de"),
+        ("en-US", "de", "en_GB-de", "en_GB-de"),
+        ("pt", "de", "pt_BR-de", "pt_BR-de"),
+        ("pt", "de", "pt_BR-de pt_PT-de", None),
+        ("pt-AO", "de", "pt_BR-de pt_PT-de", None),
+        # Scripts, also of regions.
+        ("zh", "en", "zh-en zh_Hant-en", "zh-en"),
+        ("zh-Hans", "en", "zh-en zt-en", "zh-en"),
+        ("zt", "en", "zh-en zh_Hant-en", "zh_Hant-en"),
+        ("zh-TW", "en", "zh-en zt-en", "zt-en"),
+        ("zh-Hant", "en", "zho_Hans-en zho_Hant-en", "zho_Hant-en"),
+        ("zh-Hant", "en", "zh-en", None),
+        ("zh-HK", "en", "zh_Hans-en", None),
+        ("zt", "en", "zh-en", None),
+        ("zh", "en", "zh_Hant-en", "zh_Hant-en"),
+        ("sr", "en", "sr_Latn-en", "sr_Latn-en"),
+        ("sr", "en", "sr_Latn-en sr_Cyrl-en", "sr_Cyrl-en"),
+        # The pair is chosen, not each of its languages.
+        ("en", "fr", "en-de en_GB-fr", "en_GB-fr"),
+        ("en-GB", "pt", "en-pt en_GB-pt_BR", "en_GB-pt_BR"),
+        ("en", "de", "de-en", None),
+        ("en", "fr", "en-de", None),
+        ("source", "x", "source-x", "source-x"),
+        ("Source", "x", "source-x", "source-x"),
+        ("", "de", "en-de", None),
+        ("1", "de", "en-de", None),
+        ("-", "\0", "en-de", None),
+    ],
+)
+def test_language_codes_of_clients_find_a_pair(source, target, known, expected):
+    loaded = [tuple(pair.split("-")) for pair in known.split()]
+    found = languages.choose_pair(source, target, loaded)
+    assert found == (expected and tuple(expected.split("-")))
+    assert languages.choose_pair(source, target, loaded[::-1]) == found
+
+
+def test_both_apis_read_language_codes_as_clients_write_them(served):
+    codes = {"source": "EN-us", "target": "deu"}
+    assert post(served, "/translate", q="a", **codes)["translatedText"] == "A"
+    [found] = post(served, "/v1/translate", text="a", **codes)["translations"]
+    assert found["text"] == "A"
+    fields = {"q": "a", "source": "AUTO", "target": "DE"}
+    [language] = (post(served, "/translate", **fields)["detectedLanguage"],)
+    assert language["language"] in ("en", "fr")
+
+
 def test_libretranslate_lists_languages_and_settings(served):
     assert served.client.get("/languages").json() == [
         {

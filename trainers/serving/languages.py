@@ -33,9 +33,10 @@ def choose_pair(
         pair: (_distance(source, pair[0]), _distance(target, pair[1]))
         for pair in pairs
     }
-    least = min(distances.values())
-    found = [pair for pair in pairs if distances[pair] == least]
-    return found[0] if len(found) == 1 and math.inf not in least else None
+    near = [pair for pair in pairs if math.inf not in distances[pair]]
+    least = min((distances[pair] for pair in near), default=None)
+    found = [pair for pair in near if distances[pair] == least]
+    return found[0] if len(found) == 1 else None
 
 
 def _distance(code, known):
@@ -63,7 +64,7 @@ def _read(code):
     try:
         base, region, script, *_ = parse_locale("_".join([base, *rest]))
     except ValueError:  # a code of its own
-        return code, None, None
+        return code.lower(), None, None
     usual = get_global("likely_subtags")
     found = usual.get(f"{base}_{region}") or usual.get(base, base)
     return base, script or parse_locale(found)[2], region

@@ -219,7 +219,7 @@ def box(monkeypatch):
     def read(data, divide):
         if not data.startswith(b"BOX"):
             raise ValueError("expected a box")
-        pieces = text.read(data[3:].decode(), divide)
+        pieces = list(text.read(data[3:].decode(), divide))
         return pieces, lambda texts: (b"BOX" + "".join(texts).encode(), "")
 
     box = documents.Format(read, (".box",), "BOX", is_container=True)
@@ -351,7 +351,7 @@ def test_a_file_expires_and_the_rest_goes_with_the_server():
 
 
 def test_files_that_wait_have_a_limit(monkeypatch):
-    monkeypatch.setattr(downloads, "MAX_BYTES", 3)
+    monkeypatch.setattr(downloads, "MAX_BYTES", 4)
     with running(options={"download_seconds": 60.5}) as served:
         download(served, "a.txt", b"ab")
         download(served, "a.txt", b"cd")

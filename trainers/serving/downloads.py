@@ -23,17 +23,14 @@ class Downloads:
         self._folder: tempfile.TemporaryDirectory | None = None
         self._size = 0  # bytes of all
 
-    def check_room(self) -> None:
-        """Raises HTTPException with status 429 if there are too many files."""
-        if self._size >= MAX_BYTES:
+    async def add(self, name: str, data: bytes) -> str:
+        """Writes a file; returns its key, which ends with its name."""
+        if self._size + len(data) > MAX_BYTES:
             raise HTTPException(
                 429,
                 "too many translated files wait to be downloaded",
                 {"Retry-After": str(math.ceil(self._seconds))},
             )
-
-    async def add(self, name: str, data: bytes) -> str:
-        """Writes a file; returns its key, which ends with its name."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="translated-")
         secret = secrets.token_urlsafe()

@@ -7,7 +7,7 @@ import functools
 import itertools
 import pathlib
 import typing
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from starlette.exceptions import HTTPException
 
@@ -188,28 +188,16 @@ class Service:
         with bad_values():
             for one in searches.values():
                 terminology.check(one.decoding)
-        work: list[Coroutine[typing.Any, typing.Any, tuple]]
-        if options.split:
-            work = [
-                self._translate_text(
-                    functools.partial(
-                        _parse, request.text, options.format, pair
-                    ),
-                    request,
-                    searches[pair],
-                    terminology,
-                    options.n_best,
-                )
-                for request, pair in zip(requests, pairs, strict=True)
-            ]
-        else:
-            work = [
-                self._translate_sentence(request, searches[pair], terminology)
-                for request, pair in zip(requests, pairs, strict=True)
-            ]
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(each) for each in work]
+                tasks = [
+                    group.create_task(
+                        self._translate_text(
+                            request, searches[pair], terminology, options
+                        )
+                    )
+                    for request, pair in zip(requests, pairs, strict=True)
+                ]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return [
@@ -229,7 +217,6 @@ class Service:
 
         Its format follows from its name; `source` may be `AUTO`.
         """
-        self.downloads.check_room()
         parse = functools.partial(_parse_file, name, file)
         if source.lower() == AUTO:
             document = await _in_thread(self._reader, parse)
@@ -275,14 +262,17 @@ class Service:
             seed=None if options.seed is None else (options.seed, number),
         )
 
-    async def _translate_sentence(self, request, search, terminology):
-        """The translations of a text that is one sentence, and its `Found`."""
-        [found] = await self._search(search, [request], terminology)
-        return found.translation.texts, [(request.text, "", found)]
-
-    async def _translate_text(self, *arguments):
-        """As `_translate_document`, with texts."""
-        translated, rows = await self._translate_document(*arguments)
+    async def _translate_text(self, request, search, terminology, options):
+        """The translations of a text, and its sentences with `Found`."""
+        if not options.split:
+            [found] = await self._search(search, [request], terminology)
+            return found.translation.texts, [(request.text, "", found)]
+        parse = functools.partial(
+            _parse, request.text, options.format, search.pair
+        )
+        translated, rows = await self._translate_document(
+            parse, request, search, terminology, options.n_best
+        )
         return list(dict.fromkeys(one.text for one in translated)), rows
 
     async def _translate_document(
@@ -297,6 +287,7 @@ class Service:
             requests = [dataclasses.replace(request, text=t) for t in texts]
             return await self._search(search, requests, terminology, executor)
 
+        align = search.pair.translator.align_spans
         document = await _in_thread(executor, parse)
         sentences, before = document.sentences, document.texts_before()
         found = await find(sentences)
@@ -309,7 +300,8 @@ class Service:
             stage, now = next(work), found
             while isinstance(stage, documents.Stage):
                 if stage.kind == "align":
-                    results = await self._align(search.pair, stage.items)
+                    sizes = [1 + len(source) // 4 for source, _ in stage.items]
+                    results = await self._run(align, stage.items, sizes)
                 else:
                     results = _texts(now or await find(stage.items), rank)
                     now = None
@@ -317,22 +309,15 @@ class Service:
             translated.append(stage)
         return translated, list(zip(sentences, before, found, strict=True))
 
-    async def _align(self, pair, pairs):
-        """The alignments of sentences and their translations."""
-        sizes = [1 + len(source) // 4 for source, _ in pairs]
-        return await self._run(pair.translator.align_spans, pairs, sizes)
-
     async def _search(self, search, requests, terminology, executor=None):
         """The `Found`s of sentences."""
         requests, sizes = await _in_thread(
             executor, _prepare, search.pair.translator, requests, terminology
         )
-        if sum(sizes) > self.options.max_queue_tokens:
-            raise HTTPException(
-                413,
-                f"expected at most {self.options.max_queue_tokens} tokens."
-                f" Received: {sum(sizes)}",
-            )
+        size, most = sum(sizes), self.options.max_queue_tokens
+        if size > most:
+            message = f"expected at most {most} tokens. Received: {size}"
+            raise HTTPException(413, message)
         return await self._run(search, requests, sizes)
 
     async def draw_attention(

@@ -228,6 +228,16 @@ def test_a_full_queue_refuses_work(make_batcher):
     assert batcher.waiting_tokens == 0
 
 
+def test_a_queue_is_filled_to_its_last_token(make_batcher):
+    batcher, work = make_batcher(max_queue_tokens=5), Work()
+    with busy(batcher):
+        first = submit(batcher, work, "a", size=2)
+        last = submit(batcher, work, "b", size=3)
+        with pytest.raises(QueueFullError):
+            submit(batcher, work, "c")
+    assert first.result(60) == ["a!"] and last.result(60) == ["b!"]
+
+
 def test_a_queue_that_would_take_too_long_refuses_work(
     make_batcher, monkeypatch
 ):
@@ -275,6 +285,17 @@ def test_one_bad_item_fails_its_job_only(make_batcher):
     assert futures[0].result(60) == ["a!"] and futures[2].result(60) == ["b!"]
     with pytest.raises(ValueError, match="no such item"):
         futures[1].result(60)
+
+
+def test_the_rest_of_a_job_that_has_failed_is_dropped(make_batcher):
+    batcher, work = make_batcher(max_batch_tokens=2), Work()
+    with busy(batcher):
+        future = submit(batcher, work, "bad", "a", "b", "c")
+        last = submit(batcher, work, "d")
+    with pytest.raises(ValueError, match="no such item"):
+        future.result(60)
+    assert last.result(60) == ["d!"]
+    assert "c" not in itertools.chain(*work.batches)
 
 
 def test_a_closed_batcher_finishes_its_work(make_batcher):

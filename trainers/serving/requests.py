@@ -72,19 +72,9 @@ class TranslationRequest(Fields):
     )
 
 
-class PerText(typing.NamedTuple):
-    """What a request may have for each text, as a field of its `Request`.
-
-    Attributes:
-        schema: A text, or a list of as many texts as there are.
-        of_sentence: Whether it is of one sentence: texts must not be split.
-    """
-
-    schema: Schema
-    of_sentence: bool
-
-
-PER_TEXT = {"prefix": PerText(TEXTS, of_sentence=True)}
+# What a request may have for each text, as a field of its `Request`: a text, or
+# a list of as many texts as there are. Each is of one sentence.
+PER_TEXT = {"prefix": TEXTS}
 # What a request may have for all of its texts, as their `Terminology`.
 TERMINOLOGY: dict[str, Schema] = {
     "glossary": {
@@ -224,11 +214,11 @@ def read_requests(
     """The texts of the field `text`, with those of `PER_TEXT`."""
     texts = read_texts(fields, "text", limits)
     columns: dict[str, typing.Any] = {}
-    for name, (_, of_sentence) in PER_TEXT.items():
+    for name in PER_TEXT:
         if fields.get(name, "") in ("", [], [""] * len(texts)):
             continue
         columns[name] = read_texts(fields, name, limits)
-        if of_sentence and options.split:
+        if options.split:
             raise HTTPException(400, f"{name} needs split=false")
         if len(columns[name]) != len(texts):
             raise HTTPException(

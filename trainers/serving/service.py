@@ -50,7 +50,7 @@ class Translated(typing.NamedTuple):
     @property
     def notes(self) -> list[str]:
         """The notes on truncated sentences."""
-        return _notes(self.sentences)
+        return [n for *_, of in self.sentences for n in of.translation.notes]
 
 
 class Service:
@@ -237,7 +237,7 @@ class Service:
         key = await self.downloads.add(
             f"{path.stem}_{pair.target}{path.suffix}", translated.data
         )
-        return key, _notes(rows)
+        return key, Translated(pair.source, None, [], rows).notes
 
     def _make_search(self, pair, options, search, number, may_be_fewer):
         """The `Search` of a request, checked."""
@@ -397,11 +397,6 @@ def _parse_file(name, file, *language):
         return documents.parse(
             file.read(), documents.AUTO, *language, name=name
         )
-
-
-def _notes(sentences):
-    """The notes on sentences of `Translated`."""
-    return [note for *_, of in sentences for note in of.translation.notes]
 
 
 def _texts(found, rank):

@@ -89,7 +89,7 @@ API = Api(
             translate,
             {"text": TEXTS, "target": TEXT},
             {
-                **{name: row.schema for name, row in PER_TEXT.items()},
+                **PER_TEXT,
                 **TERMINOLOGY,
                 **schemas_of(TranslationRequest),
                 **schemas_of(DecodingConfig, SEARCH_FIELDS),

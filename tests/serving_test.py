@@ -278,6 +278,31 @@ def test_cancelled_work_is_dropped(make_batcher):
     assert work.batches == [["a", "b"], ["f"]]
 
 
+def test_a_job_that_is_cancelled_in_its_last_batch_harms_no_other(make_batcher):
+    """Nor does one that fails there."""
+    batcher, work = make_batcher(max_batch_tokens=2), Work()
+    work.may_run.clear()
+    for items in (["a"], ["bad"]):
+        running = submit(batcher, work, *items)
+        work.runs.acquire()
+        assert running.cancel()
+        work.may_run.set()
+        assert submit(batcher, Work(), "b").result(60) == ["b!"]
+        work.may_run.clear()
+
+
+def test_the_wait_of_a_job_is_measured_once(make_batcher):
+    seen = []
+    batcher = make_batcher(max_batch_tokens=2, observe=seen.append)
+    assert submit(batcher, Work(), *"abc").result(60) == ["a!", "b!", "c!"]
+    batcher.close()
+    batcher.join()
+    assert [(len(b.waits), b.items, b.tokens) for b in seen] == [
+        (1, 2, 2),
+        (0, 1, 1),
+    ]
+
+
 def test_one_bad_item_fails_its_job_only(make_batcher):
     batcher, work = make_batcher(), Work()
     with busy(batcher):

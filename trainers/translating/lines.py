@@ -138,7 +138,7 @@ def read_input() -> Iterator[str]:
     A file that is no text is refused at once; a pipe may have nothing yet.
     """
     file = sys.stdin.buffer
-    with contextlib.suppress(io.UnsupportedOperation):  # it is no file
+    if isinstance(file, io.BufferedReader):
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             with flags.user_errors():
                 start = file.peek()[:FIRST_BYTES]

@@ -966,6 +966,14 @@ def test_another_api_is_a_row_with_its_own_errors(monkeypatch, tmp_path):
     assert "is" in error["application/json"]["example"]["error"]
 
 
+def test_a_path_is_only_what_it_is(served):
+    """It leads to no other."""
+    for path in ("/languages/", "/translate/"):
+        response = served.client.get(path)
+        assert response.status_code == 404, path
+        assert response.json() == {"error": "Not Found"}
+
+
 def test_only_json_is_read(served):
     response = served.client.post("/v1/translate", data={"text": "a"})
     assert response.status_code == 415

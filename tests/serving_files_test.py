@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import threading
 import time
 import urllib.parse
 
@@ -258,12 +259,39 @@ def test_a_file_has_a_limit_of_its_own():
         assert refused(send(served, "a.txt", b"a"), 413)
 
 
-def test_a_file_of_more_tokens_than_the_queue_is_refused():
-    with running(options={"max_queue_tokens": 10}) as served:
-        download(served, "a.txt", "a " * 9)
-        assert refused(send(served, "a.txt", "a " * 10), 413) == (
-            "expected at most 10 tokens. Received: 11"
+def test_a_file_leaves_room_in_the_queue():
+    """It waits for room itself, and a text is accepted meanwhile."""
+    script = Script()
+    options = {"max_batch_tokens": 6, "max_queue_tokens": 10}
+    with running({("en", "de"): script}, options=options) as served:
+        batcher, found = served.service.batcher, []
+        script.may_run.clear()
+        file = "A b.\n\n" * 7  # of 3 tokens each
+        thread = threading.Thread(
+            target=lambda: found.append(download(served, "a.txt", file))
         )
+        thread.start()
+        while not script.calls:
+            time.sleep(0.01)
+        assert batcher.waiting_tokens == 0  # all that is taken is translated
+        texts = [
+            threading.Thread(
+                target=lambda: found.append(
+                    served.client.post("/translate", json={"q": "c d", **BOTH})
+                )
+            )
+            for _ in range(3)
+        ]
+        for text in texts:
+            text.start()
+        while batcher.waiting_tokens < 9:  # the next part has no room
+            time.sleep(0.01)
+        script.may_run.set()
+        for each in (thread, *texts):
+            each.join()
+    assert all(answer.status_code == 200 for answer in found)
+    [content] = [a.content for a in found if "content-disposition" in a.headers]
+    assert content == file.upper().encode()
 
 
 def test_a_large_upload_is_on_the_disk_and_closed(monkeypatch):

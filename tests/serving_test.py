@@ -1456,10 +1456,12 @@ def test_the_command_refuses_bad_flags(capsys, tmp_path):
 
 
 @pytest.fixture
-def start(processes):
+def start(processes, tmp_path):
     """Starts the command in a process of its own."""
     argv = [f"--workdir={exports.workdir()}", "--port=0"]
-    return lambda: processes.start(argv, "none", "trainers.serve", "script")
+    return lambda: processes.start(
+        argv, "none", "trainers.serve", "script", TMPDIR=str(tmp_path)
+    )
 
 
 @pytest.mark.parametrize("text", ["\nwarming up: 1 of ", ", warming up\n"])
@@ -1485,13 +1487,21 @@ def test_sighup_reads_the_glossaries_again(tmp_path, processes):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_server_that_is_ended_under_load_loses_no_request(start, number):
+def test_a_server_that_is_ended_under_load_loses_no_request(
+    start, number, tmp_path
+):
+    """And leaves no file."""
     sentences = [*(s for s, _ in exports.make_pairs(40)), "", "  one dog "]
     process = start()
     text = process.read_until("\nready\n")
     [url] = re.findall(r"listening at (\S+),", text)
+    file = {"file": ("a.txt", "one dog")}
+    sent = httpx.post(f"{url}/translate_file", data=BOTH, files=file)
+    folder = sent.json()["translatedFileUrl"] and list(tmp_path.iterdir())
+    assert [one.name[:11] for one in folder] == ["translated-"]
     answers = asyncio.run(load_and_end(url, sentences, process, number))
     process.ends(0)
+    assert not folder[0].exists()
     expected = exports.translator().translate(sentences)
     # What had arrived before the signal is answered, the rest is refused.
     assert all(answer is not None for answer in answers[:30])

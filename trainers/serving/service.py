@@ -314,10 +314,6 @@ class Service:
         requests, sizes = await _in_thread(
             executor, _prepare, search.pair.translator, requests, terminology
         )
-        size, most = sum(sizes), self.options.max_queue_tokens
-        if size > most:
-            message = f"expected at most {most} tokens. Received: {size}"
-            raise HTTPException(413, message)
         return await self._run(search, requests, sizes)
 
     async def draw_attention(
@@ -343,21 +339,44 @@ class Service:
         return page
 
     async def _run(self, work, items, sizes):
-        """The results of items, which may be none."""
-        if not items:
-            return []
-        try:
-            future = self.batcher.submit(work, items, sizes)
-        except QueueFullError as error:
-            raise _try_again(
-                429, "the server has too much work", error.retry_after
-            ) from error
-        return await asyncio.wrap_future(future)
+        """The results of items, which may be none.
+
+        They go into the queue by batches, one after the other: a file must not
+        fill it. Only the first is refused, the others wait.
+        """
+        results: list = []
+        for part in _batches(sizes, self.options.max_batch_tokens):
+            while True:
+                try:
+                    future = self.batcher.submit(work, items[part], sizes[part])
+                    break
+                except QueueFullError as error:
+                    if not results:
+                        raise _try_again(
+                            429,
+                            "the server has too much work",
+                            error.retry_after,
+                        ) from error
+                    await asyncio.sleep(1)
+            results += await asyncio.wrap_future(future)
+        return results
 
 
 def _try_again(status, message, seconds):
     """The error of a request that may succeed later."""
     return HTTPException(status, message, {"Retry-After": str(seconds)})
+
+
+def _batches(sizes, most):
+    """Yields the slices of items whose sizes make a batch."""
+    begin = total = 0
+    for end, size in enumerate(sizes):
+        if total and total + size > most:
+            yield slice(begin, end)
+            begin, total = end, 0
+        total += size
+    if sizes:
+        yield slice(begin, len(sizes))
 
 
 async def _in_thread(executor, work, *arguments):

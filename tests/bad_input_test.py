@@ -2,8 +2,11 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import pytest
 from commands import ROOT, run_bad_commands, write_pairs
@@ -75,6 +78,9 @@ OTHERS = [
     ("shortlist", "--workdir=no_directory --train_files=pairs", NO_WORKDIR),
     ("shortlist", "--workdir=run --train_files=nowhere", NO_FILE),
     ("visualize", "--output=pairs.en/x.html", "cannot be written"),
+    ("visualize", "--ensemble=linear", "a figure has one model and no gloss"),
+    ("visualize", "--glossary_bonus=1", "no glossary. Received: glossary_bo"),
+    ("visualize", "--glossary_mode=prefer", "Received: glossary_mode"),
     (
         "prepare",
         "--dataset=files --train_files=nowhere --output=new",
@@ -86,6 +92,12 @@ OTHERS = [
     ("import_model", "--source=nowhere --workdir=new", "nowhere"),
     ("wmt", "--dataset=files --train_files=nowhere", NO_FILE),
     ("wmt", "--dataset=files --train_files=pairs --valid_files=x", NO_FILE),
+    ("wmt", "--dataset=files --train_files=utf_16", "utf_16.en: expected text"),
+    (
+        "wmt",
+        "--dataset=files --train_files=pairs --valid_files=utf_16",
+        "iconv -f UTF-16 -t UTF-8 converts it",
+    ),
     (
         "wmt",
         "--dataset=files --train_files=pairs --guided_alignment=nowhere"
@@ -148,6 +160,8 @@ def results(tmp_path_factory):
     """The result of each case: all run in one process."""
     folder = tmp_path_factory.mktemp("input")
     write_pairs(folder / "pairs", [("one dog", "ein Hund")])
+    for language in ("en", "de"):
+        (folder / f"utf_16.{language}").write_text("one dog", "utf-16")
     (folder / "trees").write_text("(TOP (S (NN dog)))\n")
     (folder / "other").mkdir()
     (folder / "other/file").touch()
@@ -190,6 +204,41 @@ def test_is_refused_before_a_framework_is_imported(
     assert found["err"].count("\n") == 1
     assert error in found["err"]
     assert found["status"] == 2
+
+
+@pytest.mark.parametrize("command", ["translate", "parse_text"])
+@pytest.mark.parametrize("text", ["", "one dog\n"])
+def test_utf_16_on_standard_input_is_refused_at_once(tmp_path, command, text):
+    """An empty file is not."""
+    workdir = shutil.copytree(RUN, tmp_path / "run")
+    if command == "parse_text":
+        with changed(workdir) as config:
+            config["data"] = {"train_trees": [], "max_length": 40}
+    (tmp_path / "input").write_text(text, "utf-16" if text else "utf-8")
+    program = (
+        "import sys\n"
+        f"from trainers import {command}\n"
+        "import keras_transformer.commands.startup as startup\n"
+        "def refuse(): raise SystemExit('a framework is imported')\n"
+        "startup.load_tensorflow = refuse\n"
+        f"{command}.main(['--workdir={workdir}'])\n"
+    )
+    with open(tmp_path / "input", "rb") as file:
+        found = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=file,
+            capture_output=True,
+            text=True,
+        )
+    expected = "a framework is imported\n"
+    if text:
+        expected = (
+            f"trainers.{command}: standard input: expected text in UTF-8."
+            " Received: UTF-16, or no text; iconv -f UTF-16 -t UTF-8 converts"
+            " it\n"
+        )
+    assert found.stderr == expected
 
 
 def test_only_what_may_be_a_repository_is_taken_for_one(tmp_path, monkeypatch):

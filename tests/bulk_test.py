@@ -288,6 +288,16 @@ def test_the_shard_of_another_process_is_left_to_it(job, processes, capsys):
     assert job.collect() == job.expected
 
 
+def test_where_nothing_can_be_collected_is_said_first(job, capsys, processes):
+    """Before the shards are looked at, one of which is not finished."""
+    translate_corpus.main(job.argv())
+    shutil.rmtree(job.output / "00003")
+    collect = [f"--output={job.output}", f"--collect={job.workdir}"]
+    assert fails(translate_corpus.main, collect, capsys) == (
+        f"trainers.translate_corpus: output='{job.workdir}' is a directory\n"
+    )
+
+
 def test_without_locks_the_first_to_finish_a_shard_determines_it(job):
     """As two machines do whose file system has locks on each alone."""
     translate_corpus.main(job.argv("--sampling"))

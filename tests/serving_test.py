@@ -9,10 +9,12 @@ import dataclasses
 import functools
 import itertools
 import json
+import pathlib
 import re
 import shutil
 import signal
 import socket
+import tempfile
 import threading
 import time
 import types
@@ -228,6 +230,16 @@ def test_a_full_queue_refuses_work(make_batcher):
     assert batcher.waiting_tokens == 0
 
 
+def test_a_queue_is_filled_to_its_last_token(make_batcher):
+    batcher, work = make_batcher(max_queue_tokens=5), Work()
+    with busy(batcher):
+        first = submit(batcher, work, "a", size=2)
+        last = submit(batcher, work, "b", size=3)
+        with pytest.raises(QueueFullError):
+            submit(batcher, work, "c")
+    assert first.result(60) == ["a!"] and last.result(60) == ["b!"]
+
+
 def test_a_queue_that_would_take_too_long_refuses_work(
     make_batcher, monkeypatch
 ):
@@ -268,6 +280,31 @@ def test_cancelled_work_is_dropped(make_batcher):
     assert work.batches == [["a", "b"], ["f"]]
 
 
+def test_a_job_that_is_cancelled_in_its_last_batch_harms_no_other(make_batcher):
+    """Nor does one that fails there."""
+    batcher, work = make_batcher(max_batch_tokens=2), Work()
+    work.may_run.clear()
+    for items in (["a"], ["bad"]):
+        running = submit(batcher, work, *items)
+        work.runs.acquire()
+        assert running.cancel()
+        work.may_run.set()
+        assert submit(batcher, Work(), "b").result(60) == ["b!"]
+        work.may_run.clear()
+
+
+def test_the_wait_of_a_job_is_measured_once(make_batcher):
+    seen = []
+    batcher = make_batcher(max_batch_tokens=2, observe=seen.append)
+    assert submit(batcher, Work(), *"abc").result(60) == ["a!", "b!", "c!"]
+    batcher.close()
+    batcher.join()
+    assert [(len(b.waits), b.items, b.tokens) for b in seen] == [
+        (1, 2, 2),
+        (0, 1, 1),
+    ]
+
+
 def test_one_bad_item_fails_its_job_only(make_batcher):
     batcher, work = make_batcher(), Work()
     with busy(batcher):
@@ -275,6 +312,17 @@ def test_one_bad_item_fails_its_job_only(make_batcher):
     assert futures[0].result(60) == ["a!"] and futures[2].result(60) == ["b!"]
     with pytest.raises(ValueError, match="no such item"):
         futures[1].result(60)
+
+
+def test_the_rest_of_a_job_that_has_failed_is_dropped(make_batcher):
+    batcher, work = make_batcher(max_batch_tokens=2), Work()
+    with busy(batcher):
+        future = submit(batcher, work, "bad", "a", "b", "c")
+        last = submit(batcher, work, "d")
+    with pytest.raises(ValueError, match="no such item"):
+        future.result(60)
+    assert last.result(60) == ["d!"]
+    assert "c" not in itertools.chain(*work.batches)
 
 
 def test_a_closed_batcher_finishes_its_work(make_batcher):
@@ -446,7 +494,7 @@ def running(scripts=None, warm=True, options=None, limits=None):
             script.may_run.set()
         running_server.should_exit = True
         threads[0].join()
-        service.batcher.close()
+        service.close()
         threads[1].join()
 
 
@@ -507,15 +555,15 @@ def test_libretranslate_translates_a_text_and_a_list(served):
     assert post(served, "/translate", q=long, **both)["notes"] == ["is long"]
 
 
-def translated(text, text_format):
+def translated(text, text_format, rank=0):
     """The translation of a document by `documents` and a `Script`."""
     script = Script()
     document = documents.parse(text, text_format, "en", script.fits)
     return documents.translate(
         document,
         lambda sentences: [
-            found.texts[0]
-            for found in script.search(make_requests(sentences), 1)
+            found.texts[rank]
+            for found in script.search(make_requests(sentences), rank + 1)
         ],
         script.align_spans,
     ).text
@@ -533,9 +581,11 @@ def translated(text, text_format):
 def test_documents_are_translated_as_by_the_library(served, text_format, text):
     fields = {"source": "en", "target": "de", "format": text_format}
     expected = translated(text, text_format)
+    others = [translated(text, text_format, rank) for rank in (1, 2)]
+    others = [] if others[0] == expected else others  # without a sentence
     assert post(served, "/translate", q=text, alternatives=2, **fields) == {
         "translatedText": expected,
-        "alternatives": [],
+        "alternatives": others,
     }
     [found] = post(served, "/v1/translate", text=text, **fields)["translations"]
     assert found["text"] == expected
@@ -609,6 +659,11 @@ def test_a_request_has_terms_and_forbidden_words(served, path, name):
             "glossary must be one of: there are none. Received: 'cars'",
         ),
         ({"glossary": ["a"]}, "glossary must be a name, or an object of terms"),
+        ({"glossary_id": "x"}, "glossary must be one of: there are none. Re"),
+        (
+            {"glossary_id": "x", "glossary": "x"},
+            "expected glossary or glossary_id. Received: both",
+        ),
         ({"glossary": {"a": 1}}, "glossary must be a name, or an object of"),
         ({"glossary": {"a": "b|"}}, "expected a term, a tab and its trans"),
         ({"glossary": {"a": "\u00f1"}}, "no tokens for ('\u00f1',)"),
@@ -648,7 +703,9 @@ def test_the_server_reads_its_glossaries_again(tmp_path, caplog):
             return settings["glossaries"]
 
         def terms():
-            post(served, "/translate", q="a dog", glossary="cars", **BOTH)
+            for name in ("glossary", "glossary_id"):
+                post(served, "/translate", q="a dog", **{name: "cars"}, **BOTH)
+            assert script.calls[-2:-1] == script.calls[-1:]
             [request] = script.calls[-1][2]
             return request.terms
 
@@ -672,6 +729,64 @@ def test_unknown_languages_are_not_detected(caplog):
     detector = languages.Detector(["en", "source", "pt_BR"])
     assert detector.rank("O cão corre na floresta.")[0][0] == "pt_BR"
     assert "never detected: source" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "known", "expected"),
+    [
+        ("en", "de", "en-de fr-de", "en-de"),
+        ("EN", "De", "en-de", "en-de"),
+        ("en-US", "de_AT", "en-de", "en-de"),
+        ("eng", "deu_Latn", "en-de", "en-de"),
+        ("en", "de", "eng_Latn-deu_Latn", "eng_Latn-deu_Latn"),
+        # The same code is nearer than the same language.
+        ("pt-BR", "de", "pt-de pt_BR-de pt_PT-de", "pt_BR-de"),
+        ("pb", "de", "pt-de pt_BR-de", "pt_BR-de"),
+        ("pt", "de", "pt-de pt_BR-de", "pt-de"),
+        ("pt-AO", "de", "pt_BR-de pt-de", "pt-de"),
+        ("en-US", "de", "en_GB-de", "en_GB-de"),
+        ("pt", "de", "pt_BR-de", "pt_BR-de"),
+        ("pt", "de", "pt_BR-de pt_PT-de", None),
+        ("pt-AO", "de", "pt_BR-de pt_PT-de", None),
+        # Scripts, also of regions.
+        ("zh", "en", "zh-en zh_Hant-en", "zh-en"),
+        ("zh-Hans", "en", "zh-en zt-en", "zh-en"),
+        ("zt", "en", "zh-en zh_Hant-en", "zh_Hant-en"),
+        ("zh-TW", "en", "zh-en zt-en", "zt-en"),
+        ("zh-Hant", "en", "zho_Hans-en zho_Hant-en", "zho_Hant-en"),
+        ("zh-Hant", "en", "zh-en", None),
+        ("zh-HK", "en", "zh_Hans-en", None),
+        ("zt", "en", "zh-en", None),
+        ("zh", "en", "zh_Hant-en", "zh_Hant-en"),
+        ("sr", "en", "sr_Latn-en", "sr_Latn-en"),
+        ("sr", "en", "sr_Latn-en sr_Cyrl-en", "sr_Cyrl-en"),
+        # The pair is chosen, not each of its languages.
+        ("en", "fr", "en-de en_GB-fr", "en_GB-fr"),
+        ("en-GB", "pt", "en-pt en_GB-pt_BR", "en_GB-pt_BR"),
+        ("en", "de", "de-en", None),
+        ("en", "fr", "en-de", None),
+        ("source", "x", "source-x", "source-x"),
+        ("Source", "x", "source-x", "source-x"),
+        ("", "de", "en-de", None),
+        ("1", "de", "en-de", None),
+        ("-", "\0", "en-de", None),
+    ],
+)
+def test_language_codes_of_clients_find_a_pair(source, target, known, expected):
+    loaded = [tuple(pair.split("-")) for pair in known.split()]
+    found = languages.choose_pair(source, target, loaded)
+    assert found == (expected and tuple(expected.split("-")))
+    assert languages.choose_pair(source, target, loaded[::-1]) == found
+
+
+def test_both_apis_read_language_codes_as_clients_write_them(served):
+    codes = {"source": "EN-us", "target": "deu"}
+    assert post(served, "/translate", q="a", **codes)["translatedText"] == "A"
+    [found] = post(served, "/v1/translate", text="a", **codes)["translations"]
+    assert found["text"] == "A"
+    fields = {"q": "a", "source": "AUTO", "target": "DE"}
+    [language] = (post(served, "/translate", **fields)["detectedLanguage"],)
+    assert language["language"] in ("en", "fr")
 
 
 def test_libretranslate_lists_languages_and_settings(served):
@@ -701,7 +816,7 @@ def test_the_description_names_every_path_and_field(served):
         assert set(hostile_requests.GOOD[path]) <= set(schema["properties"])
     for name in requests.TERMINOLOGY:
         for path in ("/translate", "/v1/translate"):
-            assert "oneOf" in schema_of(described, path, name)
+            assert "description" in schema_of(described, path, name)
     for name in requests.PER_TEXT:
         assert name in Request.__dataclass_fields__
         assert "oneOf" in schema_of(described, "/v1/translate", name)
@@ -857,6 +972,14 @@ def test_another_api_is_a_row_with_its_own_errors(monkeypatch, tmp_path):
         described = served.client.get("/spec").json()["paths"]["/complete"]
     error = described["post"]["responses"]["default"]["content"]
     assert "is" in error["application/json"]["example"]["error"]
+
+
+def test_a_path_is_only_what_it_is(served):
+    """It leads to no other."""
+    for path in ("/languages/", "/translate/"):
+        response = served.client.get(path)
+        assert response.status_code == 404, path
+        assert response.json() == {"error": "Not Found"}
 
 
 def test_only_json_is_read(served):
@@ -1361,12 +1484,19 @@ def test_sighup_reads_the_glossaries_again(tmp_path, processes):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_server_that_is_ended_under_load_loses_no_request(start, number):
+    """And leaves no file."""
     sentences = [*(s for s, _ in exports.make_pairs(40)), "", "  one dog "]
     process = start()
     text = process.read_until("\nready\n")
     [url] = re.findall(r"listening at (\S+),", text)
+    file = {"file": ("a.txt", "one dog")}
+    sent = httpx.post(f"{url}/translate_file", data=BOTH, files=file)
+    secret = sent.json()["translatedFileUrl"].split("/")[-1].split(".")[0]
+    temporary = pathlib.Path(tempfile.gettempdir())
+    [written] = temporary.glob(f"translated-*/{secret}")
     answers = asyncio.run(load_and_end(url, sentences, process, number))
     process.ends(0)
+    assert not written.parent.exists()
     expected = exports.translator().translate(sentences)
     # What had arrived before the signal is answered, the rest is refused.
     assert all(answer is not None for answer in answers[:30])

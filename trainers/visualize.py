@@ -26,6 +26,8 @@ from trainers.figures import attention
 from trainers.run.options import WorkdirOptions
 
 LENGTHS = ("extra_length", "max_output_length")  # a reference has them, too
+# Search options of several models, and of glossaries, which a figure lacks.
+UNUSED = ("ensemble", "glossary_mode", "glossary_bonus")
 ATTENTION = {"plot": "attention"}  # that many options belong to
 
 
@@ -131,6 +133,12 @@ def check_search(options: Options, given: typing.Collection[str]) -> None:
         raise flags.CommandError(
             "the flags of a search are options of plot=attention. Received:"
             f" {', '.join(given)}, plot={options.plot}"
+        )
+    unused = [name for name in UNUSED if name in given]
+    if unused:
+        raise flags.CommandError(
+            "a figure has one model and no glossary. Received:"
+            f" {', '.join(unused)}"
         )
     searching = [name for name in given if name not in LENGTHS]
     if searching and options.reference:

@@ -16,7 +16,7 @@ from trainers.run.options import TranslatorOptions
 from trainers.translating.lines import (
     CHUNK,
     open_translator,
-    read_lines,
+    read_input,
     translate_lines,
     write_lines,
 )
@@ -79,9 +79,9 @@ def run(
     tokenized: bool,
 ) -> None:
     """Parses standard input; `tokenized` lines are words and spaces."""
+    lines = read_input()
     translator = load_parser(options, search)
     chunk_size = 1 if sys.stdin.isatty() else CHUNK
-    lines = read_lines(sys.stdin.buffer)
     sentences: Iterable[list[str]] = map(split_words, lines)
     if tokenized:
         sentences = (escape_brackets(line.split()) for line in lines)

@@ -12,6 +12,7 @@ from keras_transformer.config import (
     check_alignment,
     check_position_limit,
 )
+from keras_transformer.data.pairs import read_lines
 from keras_transformer.fields import GIVEN, Fields, check_options, hp
 from trainers.datasets import OF_TEXT_FILES
 from trainers.datasets.dataset import SPLITS, find_dataset
@@ -328,13 +329,13 @@ class Configuration:
                 )
 
     def check_files(self) -> None:
-        """Raises an OSError if a file of the data cannot be read."""
+        """Raises OSError or ValueError if a file of the data is no text."""
         dataset = find_dataset(self.data.dataset)
         paths = list(map(pathlib.Path, self.training.guided_alignment))
         for split in SPLITS:
             paths += dataset.find_files(self.data, split)
         for path in paths:
-            path.open("rb").close()
+            next(read_lines(path), None)
 
     def _check_guided_alignment(self):
         """The options of guided alignment fit data, engine and search."""

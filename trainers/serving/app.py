@@ -20,7 +20,7 @@ from starlette.routing import Route
 from trainers.serving import libretranslate, page, translations
 from trainers.serving.requests import Body, read_fields
 from trainers.serving.service import Service
-from trainers.serving.spec import Api, Get, describe
+from trainers.serving.spec import FILE_FORM, Api, Get, describe
 
 HUNG_UP = 499  # nobody reads it; metrics count it
 # What is still read of a request that is answered before its end.
@@ -47,7 +47,7 @@ def make_app(service: Service) -> Starlette:
             routes.append(Route(path, endpoint, methods=["POST"]))
     bodies = Middleware(
         _Bodies,
-        max_bytes=service.limits.max_body_bytes,
+        limits=service.limits,
         seconds=min(DISCARD_SECONDS, service.options.request_seconds),
     )
     application = Starlette(
@@ -65,7 +65,7 @@ def _get(service, get):
     """An endpoint without fields."""
 
     async def endpoint(request):
-        return _response(get.answer(service))
+        return _response(get.answer(service, **request.path_params))
 
     return endpoint
 
@@ -102,11 +102,15 @@ class _Bodies:
     its request, would be reset: the client might not get the answer.
     """
 
-    def __init__(self, app, max_bytes, seconds):
-        self._app, self._max_bytes, self._seconds = app, max_bytes, seconds
+    def __init__(self, app, limits, seconds):
+        self._app, self._limits, self._seconds = app, limits, seconds
 
     async def __call__(self, scope, receive, send):
-        body = Body(receive, self._max_bytes)
+        path, max_bytes = scope["path"], self._limits.max_body_bytes
+        posts = (api.posts[path] for api in APIS if path in api.posts)
+        if any(post.kinds == FILE_FORM for post in posts):
+            max_bytes = self._limits.max_file_bytes
+        body = Body(receive, max_bytes)
 
         async def answer(message):
             if message["type"] == "http.response.start":
@@ -152,12 +156,14 @@ class _Post:
             _log(error)
             failure = HTTPException(500, "the server has failed")
             return _refuse(failure, self._api)
+        finally:
+            await request.close()  # and the file of a form
 
     async def _answer(self, request):
         """The response of the handler."""
         self._service.check_ready()
         post = self._api.posts[self._path]
-        fields = await read_fields(request, post.forms)
+        fields = await read_fields(request, post)
         _check_key(self._keys, fields.get("api_key") or _bearer(request))
         work = asyncio.ensure_future(post.answer(self._service, fields))
         hang_up = asyncio.ensure_future(_hang_up(request.receive))

@@ -175,7 +175,6 @@ class Batcher:
             self._is_closed = True
             for _, future in self._idle:
                 future.cancel()
-            self._idle.clear()
             self._changed.notify()
 
     def join(self) -> None:

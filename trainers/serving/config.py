@@ -59,6 +59,12 @@ class Options(Fields):
         low=0.001,
         high=1e5,
     )
+    download_seconds: float = hp(
+        600.0,
+        "Seconds for which a translated file can be downloaded.",
+        low=0.001,
+        high=1e6,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +72,9 @@ class Limits(Fields):
     """Limits of a request and of a client."""
 
     max_body_bytes: int = hp(262144, "Bytes of a body.", low=1)
+    max_file_bytes: int = hp(
+        4 * 2**20, "Bytes of a body that has a file; 0: no files.", low=0
+    )
     max_texts: int = hp(128, "Texts in a request.", low=1)
     max_characters: int = hp(
         10000, "Characters of all texts of a request.", low=1

@@ -1,11 +1,73 @@
-"""The languages of a server: their names, and which one a text is in."""
+"""The languages of a server: their codes and names, and which a text is in."""
 
 import copy
 import functools
+import math
+from collections.abc import Collection
 
 import babel
 from absl import logging
+from babel.core import get_global, parse_locale
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+# Codes of LibreTranslate that are in no standard.
+ALIASES = {"pb": "pt_BR", "zt": "zh_Hant"}
+
+
+def choose_pair(
+    source: str, target: str, pairs: Collection[tuple[str, str]]
+) -> tuple[str, str] | None:
+    """The one of some language pairs that two codes mean; None: none, or two.
+
+    It has these codes; else the same languages, rather with the same regions,
+    or without any. If a code says a script, or it follows from its region, it
+    is the same. A code without both may be of another script.
+
+    >>> choose_pair("EN", "de-AT", [("en", "fr"), ("en", "de")])
+    ('en', 'de')
+    >>> choose_pair("en", "pt", [("en", "pt_BR"), ("en", "pt_PT")])
+    """
+    if (source, target) in pairs:
+        return source, target
+    distances = {
+        pair: (_distance(source, pair[0]), _distance(target, pair[1]))
+        for pair in pairs
+    }
+    near = [pair for pair in pairs if math.inf not in distances[pair]]
+    least = min((distances[pair] for pair in near), default=None)
+    found = [pair for pair in near if distances[pair] == least]
+    return found[0] if len(found) == 1 else None
+
+
+def _distance(code, known):
+    """How far a known code is from what a client means by its own."""
+    (base, script, region), other = _read(code), _read(known)
+    if base != other[0]:
+        return math.inf
+    if script != other[1]:
+        is_bare = code.isalpha() and code.lower() not in ALIASES
+        return 3 if is_bare else math.inf
+    if region != other[2]:
+        return 2 if other[2] else 1
+    return 0
+
+
+def _read(code):
+    """The language of a code, its script, by default the usual one, its region.
+
+    >>> _read("zho_Hans"), _read("zh-TW")
+    (('zh', 'Hans', None), ('zh', 'Hant', 'TW'))
+    """
+    code = ALIASES.get(code.lower(), code).replace("-", "_")
+    base, *rest = code.split("_")
+    base = get_global("language_aliases").get(base.lower(), base)
+    try:
+        base, region, script, *_ = parse_locale("_".join([base, *rest]))
+    except ValueError:  # a code of its own
+        return code.lower(), None, None
+    usual = get_global("likely_subtags")
+    found = usual.get(f"{base}_{region}") or usual.get(base, base)
+    return base, script or parse_locale(found)[2], region
 
 
 def name_of(code: str) -> str:
@@ -28,13 +90,14 @@ class Detector:
     """
 
     def __init__(self, codes: list[str]):
-        self._codes = {_base(code): code for code in reversed(codes)}
+        bases = {code: _read(code)[0] for code in codes}
+        self._codes = {bases[code]: code for code in reversed(codes)}
         self._identifier = None
         if len(codes) == 1:
             return
         identifier = copy.copy(_load_identifier())
         known = sorted(self._codes.keys() & set(identifier.labels))
-        missing = [c for c in codes if self._codes.get(_base(c)) != c]
+        missing = [c for c in codes if self._codes[bases[c]] != c]
         missing += [c for b, c in self._codes.items() if b not in known]
         if missing:
             logging.warning("never detected: %s", ", ".join(missing))
@@ -60,8 +123,3 @@ class Detector:
 def _load_identifier():
     """The detection for all languages that it knows; loading takes a second."""
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-
-
-def _base(code):
-    """The language of a code without script and region."""
-    return code.replace("_", "-").partition("-")[0].lower()

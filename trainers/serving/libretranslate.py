@@ -3,13 +3,16 @@
 Fields that it does not know are ignored, as there.
 """
 
-from keras_transformer import documents
+from urllib.parse import quote
+
+from starlette.responses import FileResponse
+
 from keras_transformer.figures.writing import direction
 from trainers.serving import requests
 from trainers.serving.languages import name_of
 from trainers.serving.requests import TERMINOLOGY, Values
 from trainers.serving.service import Service
-from trainers.serving.spec import TEXT, TEXTS, Api, Get, Post
+from trainers.serving.spec import FILE, FILE_FORM, TEXT, TEXTS, Api, Get, Post
 
 
 async def translate(service: Service, fields: Values) -> dict:
@@ -34,7 +37,7 @@ async def translate(service: Service, fields: Values) -> dict:
     answer: dict[str, list] = {"translatedText": [t.texts[0] for t in found]}
     if alternatives:
         answer["alternatives"] = [t.texts[1:] for t in found]
-    if options.source == "auto":
+    if options.source.lower() == requests.AUTO:
         answer["detectedLanguage"] = [
             _language(t.source, t.confidence) for t in found
         ]
@@ -45,6 +48,33 @@ async def translate(service: Service, fields: Values) -> dict:
     if isinstance(fields["q"], list):
         return answer
     return {name: value for name, [value] in answer.items()}
+
+
+async def translate_file(service: Service, fields: Values) -> dict:
+    """The answer of /translate_file: the address of the translated file."""
+    name, file = requests.read_file(fields, "file")
+    source, target = (
+        requests.read_text(fields, code) for code in ("source", "target")
+    )
+    terminology = requests.read_terminology(
+        fields, service.glossaries, service.limits
+    )
+    key, notes = await service.translate_file(
+        name, file, source, target, terminology
+    )
+    address = f"{fields['address']}download_file/{quote(key)}"
+    return {"translatedFileUrl": address} | ({"notes": notes} if notes else {})
+
+
+def download(service: Service, key: str) -> FileResponse:
+    """The answer of /download_file: a translated file."""
+    path, name = service.downloads.find(key)
+    return FileResponse(
+        path,
+        media_type="application/octet-stream",
+        filename=name,
+        headers={"Cache-Control": "no-store"},
+    )
 
 
 async def detect(service: Service, fields: Values) -> list[dict]:
@@ -88,14 +118,15 @@ def describe(service: Service) -> dict:
     )
     most = service.max_beam_size(pair)
     alpha = decoding.length_penalty
+    has_files = service.limits.max_file_bytes > 0
     return {
         "apiKeys": needs_key,
         "keyRequired": needs_key,
         "charLimit": service.limits.max_characters,
         "frontendTimeout": 500,
         "suggestions": False,
-        "filesTranslation": False,
-        "supportedFilesFormat": [],
+        "filesTranslation": has_files,
+        "supportedFilesFormat": requests.SUFFIXES if has_files else [],
         "language": {
             "source": {"code": source, "name": name_of(source)},
             "target": {"code": target, "name": name_of(target)},
@@ -115,6 +146,7 @@ API = Api(
             "The languages, each with those it is translated into.",
             list_languages,
         ),
+        "/download_file/{key}": Get("A translated file.", download),
         "/frontend/settings": Get("Limits and defaults, for pages.", describe),
     },
     posts={
@@ -123,10 +155,17 @@ API = Api(
             translate,
             {"q": TEXTS, "source": TEXT, "target": TEXT},
             {
-                "format": {**TEXT, "enum": documents.FORMATS},
+                "format": {**TEXT, "enum": requests.TEXT_FORMATS},
                 "alternatives": {"type": "integer", "minimum": 0},
                 **TERMINOLOGY,
             },
+        ),
+        "/translate_file": Post(
+            "LibreTranslate's: translates a file; the answer has its address.",
+            translate_file,
+            {"file": FILE, "source": TEXT, "target": TEXT},
+            TERMINOLOGY,
+            FILE_FORM,
         ),
         "/detect": Post(
             "LibreTranslate's: the languages that a text may be in.",

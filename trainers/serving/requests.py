@@ -7,10 +7,12 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import pathlib
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import starlette.requests
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
@@ -19,9 +21,20 @@ from keras_transformer.fields import Fields, hp
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import Request, Terminology
 from trainers.serving.config import Limits
-from trainers.serving.spec import TEXT, TEXTS, Schema
+from trainers.serving.spec import FILE_FORM, JSON, TEXT, TEXTS, Post, Schema
 
+AUTO = "auto"  # the language is detected
 FORM_FIELDS = 100
+TEXT_FORMATS = tuple(
+    name
+    for name in documents.FORMATS
+    if name == documents.AUTO or not documents.READERS[name].is_container
+)
+SUFFIXES = tuple(
+    suffix
+    for reader in documents.READERS.values()
+    for suffix in reader.suffixes
+)
 # Search options of a request. The others would change how much memory a search
 # takes, or which programs serve the usual requests.
 SEARCH_FIELDS = (
@@ -44,9 +57,9 @@ Values = Mapping[str, typing.Any]  # the fields of a request, by name
 class TranslationRequest(Fields):
     """A request to translate, without its texts and its search options."""
 
-    source: str = hp("auto", "Language code of the text; auto: detected.")
+    source: str = hp(AUTO, "Language code of the text; auto: detected.")
     target: str = hp("", "Language code of the translation. Required.")
-    format: str = hp("text", "Format of the texts.", choices=documents.FORMATS)
+    format: str = hp("text", "Format of the texts.", choices=TEXT_FORMATS)
     n_best: int = hp(1, "Number of translations, best first.", low=1)
     seed: int | None = hp(
         None,
@@ -63,19 +76,9 @@ class TranslationRequest(Fields):
     )
 
 
-class PerText(typing.NamedTuple):
-    """What a request may have for each text, as a field of its `Request`.
-
-    Attributes:
-        schema: A text, or a list of as many texts as there are.
-        of_sentence: Whether it is of one sentence: texts must not be split.
-    """
-
-    schema: Schema
-    of_sentence: bool
-
-
-PER_TEXT = {"prefix": PerText(TEXTS, of_sentence=True)}
+# What a request may have for each text, as a field of its `Request`: a text, or
+# a list of as many texts as there are. Each is of one sentence.
+PER_TEXT = {"prefix": TEXTS}
 # What a request may have for all of its texts, as their `Terminology`.
 TERMINOLOGY: dict[str, Schema] = {
     "glossary": {
@@ -83,6 +86,7 @@ TERMINOLOGY: dict[str, Schema] = {
         " terms and their translations; | separates alternatives.",
         "oneOf": [TEXT, {"type": "object", "additionalProperties": TEXT}],
     },
+    "glossary_id": {"description": "The same as `glossary`.", **TEXT},
     "avoid": {
         "description": "Words and phrases that translations do not have.",
         **TEXTS,
@@ -121,24 +125,28 @@ class Body:
 
 
 async def read_fields(
-    request: starlette.requests.Request, forms: bool
+    request: starlette.requests.Request, post: Post
 ) -> dict[str, typing.Any]:
     """The fields of a body: a JSON object, or, if it may be one, a form.
 
-    With a form the fields of the query count, too.
+    With a form the fields of the query count, too. With a file the field
+    `address` is that of the server, as the client sees it.
     """
     kind = request.headers.get("content-type", "").partition(";")[0]
     kind = kind.strip().lower()
-    if kind == "application/json" or kind.endswith("+json"):
+    is_json = kind == JSON or kind.endswith("+json")
+    if is_json and JSON in post.kinds:
         return parse_json(await request.body())
-    if not forms:
+    if is_json or post.kinds == (JSON,):
         raise HTTPException(
             415,
-            "expected a body of Content-Type application/json. Received:"
+            f"expected a body of Content-Type {post.kinds[0]}. Received:"
             f" {kind!r}",
         )
-    form = await request.form(max_files=0, max_fields=FORM_FIELDS)
-    return dict([*request.query_params.multi_items(), *form.multi_items()])
+    has_file = post.kinds == FILE_FORM
+    form = await request.form(max_files=has_file, max_fields=FORM_FIELDS)
+    fields = dict([*request.query_params.multi_items(), *form.multi_items()])
+    return fields | ({"address": str(request.base_url)} if has_file else {})
 
 
 def parse_json(body: bytes) -> dict[str, typing.Any]:
@@ -189,17 +197,32 @@ def read_texts(fields: Values, name: str, limits: Limits) -> list[str]:
     return texts
 
 
+def read_file(fields: Values, name: str) -> tuple[str, typing.BinaryIO]:
+    """A field that is a file: its name, with one of `SUFFIXES`, and itself."""
+    value = fields.get(name)
+    if not isinstance(value, UploadFile):
+        raise HTTPException(400, f"{name} must be a file")
+    path = pathlib.PureWindowsPath(value.filename or "")  # knows both slashes
+    if path.suffix.lower() not in SUFFIXES:
+        raise HTTPException(
+            400,
+            f"{name} must have one of the suffixes {' '.join(SUFFIXES)}."
+            f" Received: {path.name!r}",
+        )
+    return path.name, value.file
+
+
 def read_requests(
     fields: Values, options: TranslationRequest, limits: Limits
 ) -> list[Request]:
     """The texts of the field `text`, with those of `PER_TEXT`."""
     texts = read_texts(fields, "text", limits)
     columns: dict[str, typing.Any] = {}
-    for name, (_, of_sentence) in PER_TEXT.items():
+    for name in PER_TEXT:
         if fields.get(name, "") in ("", [], [""] * len(texts)):
             continue
         columns[name] = read_texts(fields, name, limits)
-        if of_sentence and options.split:
+        if options.split:
             raise HTTPException(400, f"{name} needs split=false")
         if len(columns[name]) != len(texts):
             raise HTTPException(
@@ -227,7 +250,10 @@ def read_terminology(
 
 def _read_glossary(fields, glossaries, max_terms):
     """The glossary of a request; ValueError if it is wrong."""
-    value = fields.get("glossary") or {}
+    value, other = fields.get("glossary"), fields.get("glossary_id")
+    if value and other:
+        raise ValueError("expected glossary or glossary_id. Received: both")
+    value = value or other or {}
     if isinstance(value, str):
         if value in glossaries:
             return glossaries[value]

@@ -51,7 +51,7 @@ def run(
         with flags.user_errors():
             service = Service(pairs, options, limits)
             server = make_server(service)
-        with contextlib.suppress(_EndedError):
+        with contextlib.closing(service), contextlib.suppress(_EndedError):
             # uvicorn has handlers of its own while it runs. When it has
             # finished what was accepted, it raises the signal again.
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -68,7 +68,6 @@ def run(
                 target=_warm_up, args=(service,), daemon=True
             ).start()
             server.run([bound])
-        service.batcher.close()
     if service.failure is not None:
         raise flags.RunError(f"the model cannot translate: {service.failure}")
 

@@ -1,30 +1,33 @@
 """The work on texts, shared by all APIs of the server."""
 
 import asyncio
+import concurrent.futures
 import dataclasses
+import functools
 import itertools
 import pathlib
 import secrets
 import typing
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
+    Request,
     Sentences,
     Terminology,
     make_requests,
 )
 from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.config import Limits, Options
-from trainers.serving.languages import Detector
+from trainers.serving.downloads import Downloads
+from trainers.serving.languages import Detector, choose_pair
 from trainers.serving.metrics import Metrics
 from trainers.serving.pairs import Found, Pair, Search
-from trainers.serving.requests import TranslationRequest, bad_values
+from trainers.serving.requests import AUTO, TranslationRequest, bad_values
 
 RETRY_START = 10  # seconds, of a client that comes while the server warms up
 
@@ -36,8 +39,7 @@ class Translated(typing.NamedTuple):
         source: The language code of its source.
         confidence: From 0 to 100, if the language was detected.
         texts: The whole text's translations, best first: the n-th has the n-th
-            hypothesis of each sentence, or its last one. Of a text with markup
-            only the best.
+            hypothesis of each sentence, or its last one.
         sentences: Each sentence, what stands before it, and the `Found` of it.
     """
 
@@ -57,6 +59,7 @@ class Service:
 
     Attributes:
         glossaries: Its glossaries by name.
+        downloads: The translated files.
         is_ready: Whether it has warmed up.
         failure: What the warm-up raised, or None.
     """
@@ -79,6 +82,9 @@ class Service:
         self.metrics.waiting_tokens.set_function(
             lambda: self.batcher.waiting_tokens
         )
+        self.downloads = Downloads(options.download_seconds)
+        # Files are read one at a time: a large one may take a minute.
+        self._reader = concurrent.futures.ThreadPoolExecutor(1)
         self.is_ready = False
         self.failure: Exception | None = None
 
@@ -116,6 +122,12 @@ class Service:
                 self.is_ready = True
                 yield "ready"
 
+    def close(self) -> None:
+        """Ends when all accepted work is done; removes all files."""
+        self.batcher.close()
+        self._reader.shutdown(wait=False, cancel_futures=True)
+        self.downloads.close()
+
     def check_ready(self) -> None:
         """Raises HTTPException with status 503 before the server is ready."""
         if not self.is_ready:
@@ -123,15 +135,15 @@ class Service:
 
     def find_pair(self, source: str, target: str) -> Pair:
         """The pair of two languages."""
-        pair = self.pairs.get((source, target))
-        if pair is None:
+        codes = choose_pair(source, target, self.pairs)
+        if codes is None:
             loaded = ", ".join("-".join(codes) for codes in self.pairs)
             raise HTTPException(
                 400,
                 f"expected one of the language pairs {loaded}. Received:"
                 f" source={source!r}, target={target!r}",
             )
-        return pair
+        return self.pairs[codes]
 
     @property
     def max_n_best(self) -> int:
@@ -167,7 +179,7 @@ class Service:
         ]
         languages: list[tuple[str, float | None]] = [
             self.detector.rank(request.text)[0]
-            if options.source == "auto"
+            if options.source.lower() == AUTO
             else (options.source, None)
             for request in requests
         ]
@@ -179,40 +191,56 @@ class Service:
         with bad_values():
             for one in searches.values():
                 terminology.check(one.decoding)
-        work: list[Coroutine[typing.Any, typing.Any, tuple]]
-        if options.split:
-            parsed = await run_in_threadpool(
-                lambda: [
-                    _parse(request.text, options.format, pair)
-                    for request, pair in zip(requests, pairs, strict=True)
-                ]
-            )
-            work = [
-                self._translate_document(
-                    document,
-                    request,
-                    searches[pair],
-                    terminology,
-                    options.n_best,
-                )
-                for document, request, pair in zip(
-                    parsed, requests, pairs, strict=True
-                )
-            ]
-        else:
-            work = [
-                self._translate_sentence(request, searches[pair], terminology)
-                for request, pair in zip(requests, pairs, strict=True)
-            ]
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(each) for each in work]
+                tasks = [
+                    group.create_task(
+                        self._translate_text(
+                            request, searches[pair], terminology, options
+                        )
+                    )
+                    for request, pair in zip(requests, pairs, strict=True)
+                ]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return [
             Translated(*language, *task.result())
             for language, task in zip(languages, tasks, strict=True)
         ]
+
+    async def translate_file(
+        self,
+        name: str,
+        file: typing.BinaryIO,
+        source: str,
+        target: str,
+        terminology: Terminology,
+    ) -> tuple[str, list[str]]:
+        """Translates a file; returns its key in `downloads`, and notes.
+
+        Its format follows from its name; `source` may be `AUTO`.
+        """
+        parse = functools.partial(_parse_file, name, file)
+        if source.lower() == AUTO:
+            document = await _in_thread(self._reader, parse)
+            text = "\n".join(document.sentences)
+            source, _ = self.detector.rank(text)[0]
+        pair = self.find_pair(source, target)
+        search = Search(pair, pair.translator.decoding)
+        with bad_values():
+            terminology.check(search.decoding)
+        [translated], rows = await self._translate_document(
+            functools.partial(parse, pair.source, pair.translator.fits),
+            Request("", seed=secrets.randbits(32)),
+            search,
+            terminology,
+            executor=self._reader,
+        )
+        path = pathlib.PurePath(name)
+        key = await self.downloads.add(
+            f"{path.stem}_{pair.target}{path.suffix}", translated.data
+        )
+        return key, Translated(pair.source, None, [], rows).notes
 
     def _make_search(self, pair, options, search, may_be_fewer):
         """The `Search` of a request, checked."""
@@ -237,52 +265,59 @@ class Service:
             details=options.details,
         )
 
-    async def _translate_sentence(self, request, search, terminology):
-        """The translations of a text that is one sentence, and its `Found`."""
-        [found] = await self._search(search, [request], terminology)
-        return found.translation.texts, [(request.text, "", found)]
+    async def _translate_text(self, request, search, terminology, options):
+        """The translations of a text, and its sentences with `Found`."""
+        if not options.split:
+            [found] = await self._search(search, [request], terminology)
+            return found.translation.texts, [(request.text, "", found)]
+        parse = functools.partial(
+            _parse, request.text, options.format, search.pair
+        )
+        translated, rows = await self._translate_document(
+            parse, request, search, terminology, options.n_best
+        )
+        return list(dict.fromkeys(one.text for one in translated)), rows
 
     async def _translate_document(
-        self, document, request, search, terminology, n_best
+        self, parse, request, search, terminology, n_best=1, executor=None
     ):
-        """The translations of a document, and its sentences with `Found`."""
+        """The `documents.Translated`s, best first, and sentences with `Found`.
+
+        What takes long without the model is done in a thread of `executor`.
+        """
+
+        async def find(texts):
+            requests = [dataclasses.replace(request, text=t) for t in texts]
+            return await self._search(search, requests, terminology, executor)
+
+        align = search.pair.translator.align_spans
+        document = await _in_thread(executor, parse)
         sentences, before = document.sentences, document.texts_before()
-        searched: list[list[Found]] = []
+        found = await find(sentences)
+        most = max((len(of.translation.texts) for of in found), default=1)
+        translated = []
+        for rank in range(min(n_best, most)):
+            if rank:  # a new one, of which no placeholder is hidden
+                document = await _in_thread(executor, parse)
+            work = documents.stages(document)
+            stage, now = next(work), found
+            while isinstance(stage, documents.Stage):
+                if stage.kind == "align":
+                    sizes = [1 + len(source) // 4 for source, _ in stage.items]
+                    results = await self._run(align, stage.items, sizes)
+                else:
+                    results = _texts(now or await find(stage.items), rank)
+                    now = None
+                stage = await _in_thread(executor, work.send, results)
+            translated.append(stage)
+        return translated, list(zip(sentences, before, found, strict=True))
 
-        async def run(stage):
-            if stage.kind == "align":
-                sizes = [1 + len(source) // 4 for source, _ in stage.items]
-                align = search.pair.translator.align_spans
-                return await self._run(align, stage.items, sizes)
-            requests = [
-                dataclasses.replace(request, text=text) for text in stage.items
-            ]
-            searched.append(await self._search(search, requests, terminology))
-            return [found.translation.texts[0] for found in searched[-1]]
-
-        work = documents.stages(document)
-        stage = next(work)
-        while isinstance(stage, documents.Stage):
-            stage = await run_in_threadpool(work.send, await run(stage))
-        texts, found = [stage.text], searched[0]
-        if n_best > 1 and not any(document.needs_alignment):
-            texts += await run_in_threadpool(
-                _alternatives, document, found, n_best
-            )
-        rows = list(zip(sentences, before, found, strict=True))
-        return list(dict.fromkeys(texts)), rows
-
-    async def _search(self, search, requests, terminology):
+    async def _search(self, search, requests, terminology, executor=None):
         """The `Found`s of sentences."""
-        requests = list(map(terminology.of, requests))
-        with bad_values():
-            for request in requests:
-                for forms in request.terms:
-                    search.pair.translator.check_forms(forms)
-        ids = search.pair.translator.tokenizer.source.to_ids(
-            [request.text for request in requests]
+        requests, sizes = await _in_thread(
+            executor, _prepare, search.pair.translator, requests, terminology
         )
-        return await self._run(search, requests, list(map(len, ids)))
+        return await self._run(search, requests, sizes)
 
     async def draw_attention(
         self, pair: Pair, text: str, translation: str
@@ -307,16 +342,27 @@ class Service:
         return page
 
     async def _run(self, work, items, sizes):
-        """The results of items, which may be none."""
-        if not items:
-            return []
-        try:
-            future = self.batcher.submit(work, items, sizes)
-        except QueueFullError as error:
-            raise _try_again(
-                429, "the server has too much work", error.retry_after
-            ) from error
-        return await asyncio.wrap_future(future)
+        """The results of items, which may be none.
+
+        They go into the queue by batches, one after the other: a file must not
+        fill it. Only the first is refused, the others wait.
+        """
+        results: list = []
+        for part in _batches(sizes, self.options.max_batch_tokens):
+            while True:
+                try:
+                    future = self.batcher.submit(work, items[part], sizes[part])
+                    break
+                except QueueFullError as error:
+                    if not results:
+                        raise _try_again(
+                            429,
+                            "the server has too much work",
+                            error.retry_after,
+                        ) from error
+                    await asyncio.sleep(1)
+            results += await asyncio.wrap_future(future)
+        return results
 
 
 def _try_again(status, message, seconds):
@@ -324,17 +370,60 @@ def _try_again(status, message, seconds):
     return HTTPException(status, message, {"Retry-After": str(seconds)})
 
 
-def _parse(text, format, pair):
-    """The document that a text is."""
+def _batches(sizes, most):
+    """Yields the slices of items whose sizes make a batch."""
+    begin = total = 0
+    for end, size in enumerate(sizes):
+        if total and total + size > most:
+            yield slice(begin, end)
+            begin, total = end, 0
+        total += size
+    if sizes:
+        yield slice(begin, len(sizes))
+
+
+async def _in_thread(executor, work, *arguments):
+    """The result of work in a thread, of the event loop's by default."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(executor, work, *arguments)
+
+
+def _prepare(translator, requests, terminology):
+    """The requests with their terms, and their sizes in tokens."""
+    requests = list(map(terminology.of, requests))
     with bad_values():
+        for request in requests:
+            for forms in request.terms:
+                translator.check_forms(forms)
+    ids = translator.tokenizer.source.to_ids([r.text for r in requests])
+    return requests, list(map(len, ids))
+
+
+def _parse(text, format, pair):
+    """The document that a text of a request is."""
+    if format == documents.AUTO:
+        format = documents.detect("", text.encode())
+    with bad_values():
+        if documents.READERS[format].is_container:
+            raise ValueError(
+                "expected a format of texts; /translate_file takes files."
+                f" Received: format={format!r}"
+            )
         return documents.parse(text, format, pair.source, pair.translator.fits)
 
 
-def _alternatives(document, found, n_best):
-    """Translations of a document after the best one."""
-    hypotheses = [of.translation.texts for of in found]
-    most = max(map(len, hypotheses), default=1)
+def _parse_file(name, file, *language):
+    """The document that a file is, of a language that the model `fits`."""
+    file.seek(0)
+    with bad_values():
+        return documents.parse(
+            file.read(), documents.AUTO, *language, name=name
+        )
+
+
+def _texts(found, rank):
+    """The hypothesis of a rank of each sentence, or its last one."""
     return [
-        document.write([texts[min(i, len(texts) - 1)] for texts in hypotheses])
-        for i in range(1, min(n_best, most))
+        of.translation.texts[min(rank, len(of.translation.texts) - 1)]
+        for of in found
     ]

@@ -5,6 +5,7 @@ its errors, in an `Api`; `trainers.serving.app.APIS` has a row for it.
 """
 
 import dataclasses
+import re
 import typing
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
@@ -20,8 +21,10 @@ LIMITS = {
 Schema = dict[str, typing.Any]
 TEXT: Schema = {"type": "string"}
 TEXTS: Schema = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
+FILE: Schema = {"type": "string", "format": "binary"}
 JSON = "application/json"
-FORMS = (JSON, "application/x-www-form-urlencoded", "multipart/form-data")
+FILE_FORM = ("multipart/form-data",)
+FORMS = (JSON, "application/x-www-form-urlencoded", *FILE_FORM)
 
 
 class Get(typing.NamedTuple):
@@ -29,7 +32,8 @@ class Get(typing.NamedTuple):
 
     Attributes:
         summary: One line about it.
-        answer: A function of the `Service`; returns a value for JSON, or a
+        answer: A function of the `Service` and, by name, of what the path has
+            in braces; returns a value for JSON, or a
             `starlette.responses.Response`.
     """
 
@@ -46,14 +50,15 @@ class Post(typing.NamedTuple):
             checks; returns as in `Get`.
         required, optional: The schemas of the fields by name, for the
             description.
-        forms: Whether the body may be a form, too, not JSON only.
+        kinds: The content types of the body: `FORMS`, JSON only, or
+            `FILE_FORM`.
     """
 
     summary: str
     answer: Callable[..., Awaitable[typing.Any]]
     required: Mapping[str, Schema]
     optional: Mapping[str, Schema] = {}
-    forms: bool = True
+    kinds: tuple[str, ...] = FORMS
 
 
 class Api(typing.NamedTuple):
@@ -76,7 +81,14 @@ def describe(apis: Collection[Api]) -> Schema:
     paths: Schema = {}
     for api in apis:
         for path, get in api.gets.items():
-            paths[path] = {"get": _operation(get.summary, api)}
+            place = {"in": "path", "required": True, "schema": TEXT}
+            paths[path] = {
+                "get": _operation(get.summary, api),
+                "parameters": [
+                    {"name": name} | place
+                    for name in re.findall(r"{(\w+)}", path)
+                ],
+            }
         for path, post in api.posts.items():
             body = {"requestBody": _body(post)}
             paths[path] = {"post": _operation(post.summary, api) | body}
@@ -115,8 +127,7 @@ def _body(post):
         "properties": {"api_key": TEXT, **post.optional, **post.required},
         "required": list(post.required),
     }
-    kinds = FORMS if post.forms else (JSON,)
-    content = dict.fromkeys(kinds, {"schema": schema})
+    content = dict.fromkeys(post.kinds, {"schema": schema})
     return {"required": True, "content": content}
 
 

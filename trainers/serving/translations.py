@@ -13,7 +13,7 @@ from trainers.serving.requests import (
     Values,
 )
 from trainers.serving.service import Service
-from trainers.serving.spec import TEXT, TEXTS, Api, Post, schemas_of
+from trainers.serving.spec import JSON, TEXT, TEXTS, Api, Post, schemas_of
 
 # Fields that are not in `TranslationRequest`.
 OTHERS = ("text", *PER_TEXT, *TERMINOLOGY, "api_key")
@@ -89,12 +89,12 @@ API = Api(
             translate,
             {"text": TEXTS, "target": TEXT},
             {
-                **{name: row.schema for name, row in PER_TEXT.items()},
+                **PER_TEXT,
                 **TERMINOLOGY,
                 **schemas_of(TranslationRequest),
                 **schemas_of(DecodingConfig, SEARCH_FIELDS),
             },
-            forms=False,
+            kinds=(JSON,),
         ),
         "/v1/attention": Post(
             "The page of the attention of a translation.",

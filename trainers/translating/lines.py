@@ -5,7 +5,10 @@ write lines by the same functions.
 """
 
 import contextlib
+import io
 import itertools
+import os
+import stat
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +18,7 @@ from absl import logging
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data.pairs import text_lines
+from keras_transformer.data.pairs import FIRST_BYTES, text_lines
 from keras_transformer.translation.glossary import Glossary, read_words
 from keras_transformer.translation.requests import (
     Request,
@@ -128,6 +131,20 @@ def read_lines(
                 error.start + 1,
             )
             yield line.decode("utf-8", "replace")
+
+
+def read_input() -> Iterator[str]:
+    """The lines of standard input, as of `read_lines`.
+
+    A file that is no text is refused at once; a pipe may have nothing yet.
+    """
+    file = sys.stdin.buffer
+    if isinstance(file, io.BufferedReader):
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            with flags.user_errors():
+                start = file.peek()[:FIRST_BYTES]
+                next(text_lines([start], "standard input"))
+    return read_lines(file)
 
 
 def translate_lines(
@@ -256,7 +273,7 @@ def run(
     prefix_file: str | None,
 ) -> None:
     """Translates standard input; arguments as the flags."""
-    lines = read_lines(sys.stdin.buffer)
+    lines = read_input()
     requests: Iterable[str | Request] = lines
     with contextlib.ExitStack() as stack:
         if prefix_file:

@@ -1,0 +1,407 @@
+"""The server translates files: uploads, names, downloads, limits."""
+
+import json
+import os
+import pathlib
+import threading
+import time
+import urllib.parse
+
+import httpx
+import pytest
+from hostile_requests import http
+from serving_test import Script, connect, read_answer, running
+
+from keras_transformer import documents
+from keras_transformer.documents import text
+from keras_transformer.translation.requests import Request, make_requests
+from trainers.serving import downloads, requests
+
+BOTH = {"source": "en", "target": "de"}
+KIND = "multipart/form-data; boundary=b"
+
+
+@pytest.fixture(scope="module")
+def served():
+    scripts = {("en", "de"): Script(), ("fr", "de"): Script()}
+    with running(scripts) as found:
+        found.script = scripts["en", "de"]
+        yield found
+
+
+def send(served, name, data, **fields):
+    """The answer to a file."""
+    return served.client.post(
+        "/translate_file", data=BOTH | fields, files={"file": (name, data)}
+    )
+
+
+def download(served, name, data, **fields):
+    """The answer to the download of a translated file."""
+    answer = send(served, name, data, **fields)
+    assert answer.status_code == 200, answer.text
+    [(field, url)] = answer.json().items()
+    assert field == "translatedFileUrl"
+    assert url.startswith(f"{served.url}/download_file/")
+    found = httpx.get(url)
+    assert found.status_code == 200
+    return found
+
+
+def refused(answer, status):
+    """The error of a request that is refused."""
+    assert answer.status_code == status, answer.text
+    [(name, message)] = answer.json().items()
+    assert name == "error" and "\n" not in message
+    return message
+
+
+def form(header, data=b"One dog."):
+    """The body of a form whose file has a header, written by hand."""
+    parts = [
+        f'Content-Disposition: form-data; name="{name}"\r\n\r\n{value}'
+        for name, value in BOTH.items()
+    ]
+    file = f'Content-Disposition: form-data; name="file"; {header}\r\n\r\n'
+    head = "".join(f"--b\r\n{part}\r\n" for part in parts) + f"--b\r\n{file}"
+    return head.encode() + data + b"\r\n--b--\r\n"
+
+
+def expected(name, data):
+    """The translation of a file by `documents` and a `Script`."""
+    script = Script()
+    document = documents.parse(data, "auto", "en", script.fits, name=name)
+    return documents.translate(
+        document,
+        lambda sentences: [
+            found.texts[0]
+            for found in script.search(make_requests(sentences), 1)
+        ],
+        script.align_spans,
+    ).data
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "charset"),
+    [
+        ("a.txt", "One dog. Two dogs!\r\n\r\n  A trée.", "utf-8"),
+        ("a.txt", "\ufeffOne trée.", "utf-16-le"),
+        ("a.HTM", "<meta charset=latin1><p>One <b>trée</b> %s.", "latin-1"),
+        ("a.srt", "1\n00:00:01,0 --> 00:00:02,0\nOne dog.\n", "utf-8"),
+        ("a.b.md", "# One *dog*\n", "utf-8"),
+        ("a.txt", "", "utf-8"),
+    ],
+)
+def test_a_file_is_translated_as_by_the_library(served, name, content, charset):
+    data = content.encode(charset)
+    found = download(served, name, data)
+    assert found.content == expected(name, data)
+    assert not content or found.content != data
+    stem, suffix = os.path.splitext(name)
+    assert found.headers["content-disposition"] == (
+        f'attachment; filename="{stem}_de{suffix}"'
+    )
+    assert found.headers["content-type"] == "application/octet-stream"
+    assert found.headers["x-content-type-options"] == "nosniff"
+    assert found.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ('filename="../../etc/passwd.txt"', "passwd_de.txt"),
+        (r'filename="C:\\dogs\\one.txt"', "one_de.txt"),
+        ('filename="..\\\\..txt"', "._de.txt"),
+        ('filename="dög <b>;.txt"', "dög <b>;_de.txt"),
+        (r'filename="a\"; filename=\"b.txt"', 'a"; filename="b_de.txt'),
+        ('filename="\u202ea\x01\x7f.txt"', "\u202ea\x01\x7f_de.txt"),
+        ('filename="%2e%2e%2fa.txt"', "%2e%2e%2fa_de.txt"),
+        (f'filename="{"ä" * 1500}.txt"', f"{'ä' * 1500}_de.txt"),
+    ],
+)
+def test_a_name_can_do_no_harm(served, header, name):
+    body = form(header)
+    answer = served.client.post(
+        "/translate_file", content=body, headers={"Content-Type": KIND}
+    )
+    assert answer.status_code == 200, answer.text
+    url = answer.json()["translatedFileUrl"]
+    found = httpx.get(url)
+    assert found.content == b"ONE DOG."
+    disposition = found.headers["content-disposition"]
+    assert disposition == (
+        f"attachment; filename*=utf-8''{urllib.parse.quote(name)}"
+        if urllib.parse.quote(name) != name
+        else f'attachment; filename="{name}"'
+    )
+    assert "x-a" not in found.headers
+    secret, _, rest = url.rpartition("/")[2].partition(".")
+    assert rest == urllib.parse.quote(name, safe="") and len(secret) >= 32
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.exe", b"a", "file must have one of the suffixes .txt .text .html"),
+        ("txt", b"a", "file must have one of the suffixes .txt .text"),
+        ("", b"a", "file must be a file"),
+        (".txt", b"a", "file must have one of the suffixes .txt .text"),
+        ("a.txt", b"a\n\xff", "line 2 is not UTF-8"),
+        ("a.xliff", b"<xliff>", "line 1: "),
+        ("a.html", b"<meta charset=no>", "expected the name of a charset"),
+    ],
+)
+def test_a_wrong_file_is_refused(served, name, data, message):
+    assert refused(send(served, name, data), 400).startswith(message)
+
+
+def test_what_is_no_file_is_refused(served):
+    def refuse(status, **request):
+        return refused(served.client.post("/translate_file", **request), status)
+
+    file = {"file": ("a.txt", b"a")}
+    assert refuse(400, files={"q": (None, "a")}) == "file must be a file"
+    assert refuse(400, data=BOTH | {"file": "a"}) == "file must be a file"
+    assert refuse(415, json={"file": "a"}).startswith(
+        "expected a body of Content-Type multipart/form-data. Received: 'app"
+    )
+    assert refuse(400, files=file) == "source is missing"
+    assert refuse(400, data={"source": "en"}, files=file) == (
+        "target is missing"
+    )
+    assert "en-de, fr-de" in refuse(
+        400, data=BOTH | {"target": "it"}, files=file
+    )
+    two = [("file", ("a.txt", b"a")), ("file", ("b.txt", b"b"))]
+    assert refuse(400, data=BOTH, files=two).startswith("Too many files.")
+    # Other paths take none.
+    answer = served.client.post("/translate", data=BOTH, files=file)
+    assert refused(answer, 400).startswith("Too many files.")
+    answer = served.client.post("/v1/translate", data=BOTH, files=file)
+    assert refused(answer, 415)
+
+
+def test_the_language_of_a_file_may_be_detected(served):
+    french = "<p>Le chien court dans la <b>forêt</b> avec les enfants.</p>"
+    fr = served.service.pairs["fr", "de"].translator
+    before = len(fr.calls), len(served.script.calls)
+    download(served, "a.html", french.encode(), source="auto")
+    assert (len(fr.calls), len(served.script.calls)) == (
+        before[0] + 1,
+        before[1],
+    )
+
+
+def test_a_file_has_terms_and_notes(served):
+    send(served, "a.txt", "A dog.", avoid="x")
+    assert served.script.calls[-1][2] == [Request("A dog.", avoid=("x",))]
+    message = refused(send(served, "a.txt", "A dog.", glossary="x"), 400)
+    assert message.startswith("glossary must be one of")
+    assert send(served, "a.txt", "a" * 600).json()["notes"] == ["is long"]
+
+
+def test_files_are_named_in_settings_and_description(served):
+    settings = served.client.get("/frontend/settings").json()
+    assert settings["filesTranslation"]
+    assert {".txt", ".html", ".xliff"} < set(settings["supportedFilesFormat"])
+    paths = served.client.get("/spec").json()["paths"]
+    [kind] = paths["/translate_file"]["post"]["requestBody"]["content"].items()
+    assert kind[0] == "multipart/form-data"
+    assert kind[1]["schema"]["properties"]["file"]["format"] == "binary"
+    assert kind[1]["schema"]["required"] == ["file", "source", "target"]
+    [parameter] = paths["/download_file/{key}"]["parameters"]
+    assert parameter["name"] == "key" and parameter["in"] == "path"
+
+
+@pytest.fixture
+def box(monkeypatch):
+    """A format that is no text: "BOX", then a sentence."""
+
+    def read(data, divide):
+        if not data.startswith(b"BOX"):
+            raise ValueError("expected a box")
+        pieces = list(text.read(data[3:].decode(), divide))
+        return pieces, lambda texts: (b"BOX" + "".join(texts).encode(), "")
+
+    box = documents.Format(read, (".box",), "BOX", is_container=True)
+    monkeypatch.setitem(documents.READERS, "box", box)
+    monkeypatch.setattr(requests, "SUFFIXES", (*requests.SUFFIXES, ".box"))
+
+
+def test_a_container_is_a_file_and_no_text(served, box):
+    found = download(served, "a.box", b"BOXOne dog.")
+    assert found.content == b"BOXONE DOG."
+    assert refused(send(served, "a.box", b"x"), 400) == "expected a box"
+    fields = {"q": "BOXOne dog.", "format": "auto", **BOTH}
+    answer = served.client.post("/translate", json=fields)
+    assert refused(answer, 400) == (
+        "expected a format of texts; /translate_file takes files."
+        " Received: format='box'"
+    )
+
+
+# ---- Limits ------------------------------------------------------------------
+
+
+def test_a_file_has_a_limit_of_its_own():
+    limits = {"max_body_bytes": 100, "max_file_bytes": 1000}
+    with running(limits=limits) as served:
+        assert send(served, "a.txt", b"a " * 200).status_code == 200
+        assert refused(send(served, "a.txt", b"a " * 500), 413) == (
+            "expected a body of at most 1000 bytes"
+        )
+        answer = served.client.post("/translate", json={"q": "a" * 200})
+        assert refused(answer, 413) == "expected a body of at most 100 bytes"
+    with running(limits={"max_file_bytes": 0}) as served:
+        settings = served.client.get("/frontend/settings").json()
+        assert not settings["filesTranslation"]
+        assert settings["supportedFilesFormat"] == []
+        assert refused(send(served, "a.txt", b"a"), 413)
+
+
+def test_a_file_leaves_room_in_the_queue():
+    """It waits for room itself, and a text is accepted meanwhile."""
+    script = Script()
+    options = {"max_batch_tokens": 6, "max_queue_tokens": 10}
+    with running({("en", "de"): script}, options=options) as served:
+        batcher, found = served.service.batcher, []
+        script.may_run.clear()
+        file = "A b.\n\n" * 7  # of 3 tokens each
+        thread = threading.Thread(
+            target=lambda: found.append(download(served, "a.txt", file))
+        )
+        thread.start()
+        while not script.calls:
+            time.sleep(0.01)
+        assert batcher.waiting_tokens == 0  # all that is taken is translated
+        texts = [
+            threading.Thread(
+                target=lambda: found.append(
+                    served.client.post("/translate", json={"q": "c d", **BOTH})
+                )
+            )
+            for _ in range(3)
+        ]
+        for text in texts:
+            text.start()
+        while batcher.waiting_tokens < 9:  # the next part has no room
+            time.sleep(0.01)
+        script.may_run.set()
+        for each in (thread, *texts):
+            each.join()
+    assert all(answer.status_code == 200 for answer in found)
+    [content] = [a.content for a in found if "content-disposition" in a.headers]
+    assert content == file.upper().encode()
+
+
+def test_a_large_upload_is_on_the_disk_and_closed(monkeypatch):
+    """Also when its request is refused."""
+    seen = []
+    read = requests.read_file
+
+    def spy(fields, name):
+        seen.append(fields[name].file)
+        return read(fields, name)
+
+    monkeypatch.setattr(requests, "read_file", spy)
+    with running() as served:
+        large = b"a" * 2**21
+        assert send(served, "a.exe", large).status_code == 400
+        [file] = seen
+        assert file._rolled and file.closed
+
+
+def test_files_need_a_key_if_texts_do(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("ours\n")
+    with running(options={"api_keys": str(keys)}) as served:
+        assert refused(send(served, "a.txt", b"a"), 403)
+        download(served, "a.txt", b"a", api_key="ours")  # without the key
+
+
+def test_a_file_that_takes_too_long_or_hangs_up_is_dropped():
+    script = Script()
+    options = {"request_seconds": 1.0}
+    with running({("en", "de"): script}, options=options) as served:
+        batcher = served.service.batcher
+        script.may_run.clear()
+        assert refused(send(served, "a.txt", b"first"), 504)
+        body = form('filename="a.txt"', b"second")
+        with connect(served) as client:
+            client.sendall(http("POST", "/translate_file", body, KIND))
+            while not batcher.waiting_tokens:
+                time.sleep(0.01)
+        metrics = 'requests_total{path="/translate_file",status="499"} 1.0'
+        while metrics not in served.client.get("/metrics").text:
+            time.sleep(0.01)
+        script.may_run.set()
+        download(served, "a.txt", b"third")
+        assert [call[2] for call in script.calls] == [
+            [Request("first")],
+            [Request("third")],
+        ]
+
+
+# ---- Downloads ---------------------------------------------------------------
+
+
+def test_a_file_is_found_by_its_whole_key_only(served):
+    url = str(download(served, "a.txt", b"a").url)
+    for wrong in (
+        url[:-1],
+        url + "x",
+        url.rpartition(".")[0],
+        f"{served.url}/download_file/",
+        f"{served.url}/download_file/..%2f..%2fetc%2fpasswd",
+        f"{served.url}/download_file/a.txt",
+    ):
+        assert refused(httpx.get(wrong), 404)
+    other = str(download(served, "a.txt", b"a").url)
+    assert other != url and httpx.get(url).content == b"A"
+
+
+def test_a_file_expires_and_the_rest_goes_with_the_server():
+    with running(options={"download_seconds": 0.3}) as served:
+        found = download(served, "a.txt", b"a")
+        folder = pathlib.Path(served.service.downloads._folder.name)
+        assert folder.stat().st_mode & 0o777 == 0o700
+        while list(folder.iterdir()):
+            time.sleep(0.01)
+        answer = httpx.get(found.url)
+        assert refused(answer, 404) == "there is no such file, or no longer"
+        assert not served.service.downloads._size
+    assert not folder.exists()
+    with running() as served:
+        download(served, "a.txt", b"a")
+        folder = pathlib.Path(served.service.downloads._folder.name)
+        assert len(list(folder.iterdir())) == 1
+    assert not folder.exists()
+
+
+def test_files_that_wait_have_a_limit(monkeypatch):
+    monkeypatch.setattr(downloads, "MAX_BYTES", 4)
+    with running(options={"download_seconds": 60.5}) as served:
+        download(served, "a.txt", b"ab")
+        download(served, "a.txt", b"cd")
+        answer = send(served, "a.txt", b"e")
+        assert refused(answer, 429).startswith("too many translated files")
+        assert answer.headers["retry-after"] == "61"
+
+
+def test_a_body_that_is_no_form_has_one_clear_error(served):
+    for i, body in enumerate(
+        (
+            *(b"", b"--b", b"--b--\r\n", b"\0" * 3000, b"--b\r\n\r\n\r\n--b--"),
+            form('filename="a.txt"')[:-9],
+            form('filename="a.txt"').replace(b'name="file"', b""),
+            form(f'filename="{"a" * 9000}.txt"'),
+            form("filename").replace(b"--b\r\n", b"--b\r\n" * 500),
+            form('filename="a.txt"', b"<p>" * 9000).replace(b"txt", b"html"),
+            form('filename="a.txt"', b"\0" * 9000),
+        )
+    ):
+        with connect(served) as client:
+            client.sendall(http("POST", "/translate_file", body, KIND))
+            status, answer = read_answer(client)
+        assert 200 <= status < 500, (i, status, answer)
+        assert status == 200 or len(json.loads(answer)["error"]) < 1000

@@ -1,0 +1,59 @@
+"""Translated files, each of which can be downloaded for a while."""
+
+import asyncio
+import math
+import pathlib
+import secrets
+import tempfile
+
+from starlette.exceptions import HTTPException
+
+MAX_BYTES = 2**30  # of all files
+
+
+class Downloads:
+    """Files in a temporary directory, found by keys that nobody can guess.
+
+    The name of a file is no part of its path.
+    """
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._files: dict[str, tuple[pathlib.Path, str]] = {}
+        self._folder: tempfile.TemporaryDirectory | None = None
+        self._size = 0  # bytes of all
+
+    async def add(self, name: str, data: bytes) -> str:
+        """Writes a file; returns its key, which ends with its name."""
+        if self._size + len(data) > MAX_BYTES:
+            raise HTTPException(
+                429,
+                "too many translated files wait to be downloaded",
+                {"Retry-After": str(math.ceil(self._seconds))},
+            )
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="translated-")
+        secret = secrets.token_urlsafe()
+        key, path = f"{secret}.{name}", pathlib.Path(self._folder.name, secret)
+        self._files[key] = path, name
+        self._size += len(data)
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._seconds, self._remove, key, len(data))
+        await loop.run_in_executor(None, path.write_bytes, data)
+        return key
+
+    def find(self, key: str) -> tuple[pathlib.Path, str]:
+        """The path and the name of a file."""
+        if key not in self._files:
+            raise HTTPException(404, "there is no such file, or no longer")
+        return self._files[key]
+
+    def close(self) -> None:
+        """Removes all files."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _remove(self, key, size):
+        path, _ = self._files.pop(key)
+        path.unlink(missing_ok=True)
+        self._size -= size

@@ -121,29 +121,6 @@ def fits(sentence):
     return len(sentence) < 400
 
 
-def capitals(sentences):
-    """Translations: capitals, but for placeholders."""
-    translations = []
-    for sentence in sentences:
-        parts, read = [], 0
-        for match in PLACEHOLDER.finditer(sentence):
-            parts += [sentence[read : match.start()].upper(), match.group()]
-            read = match.end()
-        translations.append("".join([*parts, sentence[read:].upper()]))
-    return translations
-
-
-def align(pairs):
-    """Links of words at the same index."""
-    return [
-        [
-            SpanLink(*spans)
-            for spans in zip(*map(word_spans, pair), strict=False)
-        ]
-        for pair in pairs
-    ]
-
-
 def count_letters(text):
     return sum(map(str.isalpha, text))
 

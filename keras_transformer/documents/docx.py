@@ -6,6 +6,7 @@ import functools
 import regex
 
 from keras_transformer.documents.charsets import XML_DECLARATION, decode
+from keras_transformer.documents.markup import escape
 from keras_transformer.documents.office import (
     AFTER,
     AROUND,
@@ -38,11 +39,11 @@ SKIPPED = ("proofErr", "lastRenderedPageBreak")
 BREAKS = ("tab", "ptab", "br", "cr")
 SIGNS = {"noBreakHyphen": "-", "softHyphen": ""}
 # Content controls whose text is a choice, or comes from elsewhere.
-CONTROLS = "dataBinding dropDownList comboBox date checkbox".split()
+CONTROLS = tuple("}dataBinding }dropDownList }comboBox }date }checkbox".split())
 TRANSLATED_FIELD = regex.compile(r"\s*(?:HYPERLINK|TOC)\b", regex.I)
 KEPT_SPACE = "{http://www.w3.org/XML/1998/namespace}space", "preserve"
 # Of the properties of a run: what no reader sees.
-UNSEEN = regex.compile(r"<(?:\w+:)?(?:lang|noProof)\b[^>]*+/>|\s++")
+UNSEEN = regex.compile(r"</?(?:\w+:)?(?:lang|noProof|rPr)\b[^>]*+>|\s++")
 
 
 def read(data: bytes, split: Split) -> tuple:
@@ -93,10 +94,8 @@ class _Part(Part):
     def __init__(self, text, split):
         super().__init__(text, split)
         self._namespace = self.root.tag.rpartition("}")[0] + "}"
-        prefix, colon, _ = self.events[
-            self.spans[self.root][0]
-        ].name.rpartition(":")
-        self._text_tag = f"{prefix}{colon}t"
+        prefix = regex.match("(?:.*:)?", self.events[self.spans[self.root][0]].name)
+        self._tag = f"{prefix.group()}t"
         self._fields: list[_Field] = []  # that have no end yet
 
     def name(self, element):
@@ -107,8 +106,8 @@ class _Part(Part):
     def reason(self, element):
         name = self.name(element)
         if name == "sdt":
-            controls = (f"{{*}}sdtPr/{{*}}{control}" for control in CONTROLS)
-            is_left = any(element.find(path) is not None for path in controls)
+            kinds = element.iterfind("{*}sdtPr/{*}*")
+            is_left = any(k.tag.endswith(CONTROLS) for k in kinds)
             return "content control" if is_left else ""
         if name == "fldSimple":
             code = element.get(f"{self._namespace}instr", "")
@@ -116,8 +115,8 @@ class _Part(Part):
         return super().reason(element)
 
     def write_text(self, text):
-        opening = f'<{self._text_tag} xml:space="preserve">'
-        return f"{opening}{super().write_text(text)}</{self._text_tag}>"
+        text = escape(text)
+        return f'<{self._tag} xml:space="preserve">{text}</{self._tag}>'
 
     def items(self, paragraph):
         items: list[Item] = []
@@ -137,9 +136,10 @@ class _Part(Part):
         """Adds the items of what is in a paragraph."""
         for child in element.iterchildren("{*}*"):
             name = self.name(child)
-            content = child.find("{*}sdtContent") if name == "sdt" else child
+            content = next(child.iterchildren("{*}sdtContent"), child)
             if name == "r":
-                self._read_run(child, items)
+                if len(child):
+                    self._read_run(child, items)
             elif name in OUTER and not self.reason(child) and len(content):
                 begin, end = self.spans[child]
                 first = self._after_properties(content)

@@ -110,7 +110,7 @@ class _Part(Part):
 
     def _code(self, element, name, format):
         """The item of an element that is not around text."""
-        is_field = name and not len(element)
+        is_field = name != "" and not len(element)
         code = self.code(element, format, "field" * is_field)
         kind, _, side = name.rpartition("-")
         if name == "s":

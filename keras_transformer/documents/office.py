@@ -195,15 +195,16 @@ class Part:
                     yield self._read_paragraph(found)
                 else:
                     left = self._left(found, reason)
-                    yield Block([left], source=PARAGRAPH)
+                    yield Block([left], source=PARAGRAPH * is_paragraph)
         yield Block([self.raw(read_to, last)], source="")
 
     def _left(self, element, reason):
         """The XML of an element, with the reason if it has words."""
         begin, end = self.spans[element]
         xml = self.raw(begin, end + 1)
-        has_words = any(map(str.isalpha, element.xpath("string()")))
-        return Left(xml, reason) if reason and has_words else xml
+        if reason and any(map(str.isalpha, element.xpath("string()"))):
+            return Left(xml, reason)
+        return xml
 
     def code(
         self, element: typing.Any, format: str = AFTER, reason: str = ""

@@ -180,8 +180,7 @@ WORDS = {
     ),
     "what ends a sentence": (
         "<w:hyperlink><w:r><w:t>Name</w:t><w:tab/><w:t>page</w:t></w:r>"
-        f"</w:hyperlink>{run('a')}<w:r><w:br/><w:t xml:space='preserve'> b </w:t>"
-        "</w:r>",
+        f"</w:hyperlink>{run('a')}<w:r><w:br/></w:r>{run(' b ')}",
         f"<w:hyperlink>{run('NAME')}<w:r><w:tab/></w:r>{run('PAGE')}"
         f"</w:hyperlink>{run('A')}<w:r><w:br/></w:r>{run(' B ')}",
         ["Name", "page", "a", "b"],
@@ -443,7 +442,10 @@ def test_no_alignment_breaks_an_office_document():
                 [
                     e.tag
                     for e in part_of(d).iter("{*}*")
-                    if not re.search(r"\}(r|t|span|rPr|b|i|lang)$", e.tag)
+                    if not re.search(
+                        r"\}(r|t|span|rPr|b|i|lang|s|\w*Hyphen|pPr|jc|proofErr|\S*reak)$",
+                        e.tag,
+                    )
                 ]
                 for d in (data, found.data)
             )
@@ -470,7 +472,7 @@ REFUSED = {
     "no archive": ("docx", b"PK\x03\x04" + b"a" * 99, "an intact zip archive"),
     "old": ("docx", b"\xd0\xcf\x11\xe0\xa1", "an encrypted document"),
     "truncated": ("odt", odt("a")[:-30], "an intact zip archive"),
-    "changed": ("odt", odt("a").replace(MEDIA[:9], b"x" * 9), "intact"),
+    "changed": ("odt", odt("a").replace(b".text", b".xxxx"), "intact"),
     "password": ("odt", bytes(ENCRYPTED), "without a password"),
     "a password of ODT": ("odt", odt("", **MANIFEST), "without a password"),
     "a sheet": ("docx", archive({"[Content_Types].xml": SHEET}), "a Word doc"),
@@ -483,7 +485,7 @@ REFUSED = {
     ),
     "absolute": ("odt", odt("", **{"/a": ""}), "relative names.* '/a'"),
     "parent": ("odt", odt("", **{"a/../b": ""}), "relative names"),
-    "bomb": ("odt", odt("", a=b"0" * (1 << 25)), "at most .* 33,554"),
+    "bomb": ("odt", odt("", a=b"0" * (1 << 25)), "at most .* 33,55"),
     "DOCTYPE": (
         "odt",
         odt("", **{"styles.xml": DOCTYPE}),
@@ -561,5 +563,7 @@ HOSTILE = {
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_office_document_takes_linear_time(data):
     begin = time.process_time()
-    translate(data)
+    format = documents.detect("", data)
+    document = documents.parse(data, format, "en", lambda s: len(s) < 400)
+    documents.translate(document, capitals, align)
     assert time.process_time() - begin < 5

@@ -94,7 +94,9 @@ class _Part(Part):
     def __init__(self, text, split):
         super().__init__(text, split)
         self._namespace = self.root.tag.rpartition("}")[0] + "}"
-        prefix = regex.match("(?:.*:)?", self.events[self.spans[self.root][0]].name)
+        prefix = regex.match(
+            "(?:.*:)?", self.events[self.spans[self.root][0]].name
+        )
         self._tag = f"{prefix.group()}t"
         self._fields: list[_Field] = []  # that have no end yet
 

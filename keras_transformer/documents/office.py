@@ -211,7 +211,7 @@ class Part:
     ) -> Item:
         """An element as an item that stands alone."""
         before, after = format.split(AFTER)
-        reason = reason or self.reason(element)
+        reason = self.reason(element) or reason
         inside = [self._left(element, reason)]
         if not reason and len(pieces := list(self.read(element))) > 1:
             inside = pieces  # it has paragraphs

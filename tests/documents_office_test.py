@@ -443,7 +443,7 @@ def test_no_alignment_breaks_an_office_document():
                     e.tag
                     for e in part_of(d).iter("{*}*")
                     if not re.search(
-                        r"\}(r|t|span|rPr|b|i|lang|s|\w*Hyphen|pPr|jc|proofErr|\S*reak)$",
+                        r"\}(r|t|span|rPr|b|i|u|lang|s|\w*Hyphen|pPr|jc|proofErr|\S*reak)$",
                         e.tag,
                     )
                 ]
@@ -503,6 +503,14 @@ def test_an_archive_that_is_refused(case):
     format, data, message = case
     with pytest.raises(ValueError, match=message):
         documents.parse(data, format)
+
+
+def test_a_document_with_macros_whose_type_is_by_its_ending():
+    main = "application/vnd.ms-word.document.macroEnabled.main+xml"
+    kinds = CONTENT_TYPES.format("").replace("application/xml", main)
+    files = contents(docx(f"<w:p>{run('a')}</w:p>"))
+    files |= {"[Content_Types].xml": kinds, "word/vbaProject.bin": MEDIA}
+    assert translate(archive(files))[0].sentences == ["a"]
 
 
 def test_names_twice_and_charsets():

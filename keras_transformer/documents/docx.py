@@ -49,7 +49,8 @@ UNSEEN = regex.compile(r"</?(?:\w+:)?(?:lang|noProof|rPr)\b[^>]*+>|\s++")
 def read(data: bytes, split: Split) -> tuple:
     """The pieces of a Word document, and what writes it."""
     files = read_archive(data)
-    types = _content_types(files)
+    contents = {info.filename: content for info, content in files.items()}
+    types = _content_types(contents)
     if not any(map(MAIN.search, types.values())):
         raise ValueError("expected a Word document in the zip archive")
     readers = {}
@@ -62,22 +63,19 @@ def read(data: bytes, split: Split) -> tuple:
     return read_parts(data, files, readers)
 
 
-def _content_types(files):
-    """The content type of each file."""
-    [text] = [
-        files[i] for i in files if i.filename == "[Content_Types].xml"
-    ] or [b"<a/>"]
-    root, _, _ = parse_xml(decode(text, XML_DECLARATION)[0])
+def _content_types(contents):
+    """The content type of each file; the last part of a name may decide it."""
+    listed = contents.get("[Content_Types].xml", b"<none/>")
+    root, _, _ = parse_xml(decode(listed, XML_DECLARATION)[0])
     types = {
-        element.get(name, "").lower(): element.get("ContentType", "")
-        for element in root
-        for name in ("PartName", "Extension")
+        element.get(key, "").lower(): element.get("ContentType", "")
+        for element in root.iter("{*}Override", "{*}Default")
+        for key in ("PartName", "Extension")
     }
-    names = [info.filename for info in files]
     return {
         name: types.get(f"/{name}".lower())
         or types.get(name.rpartition(".")[2].lower(), "")
-        for name in names
+        for name in contents
     }
 
 
@@ -94,10 +92,8 @@ class _Part(Part):
     def __init__(self, text, split):
         super().__init__(text, split)
         self._namespace = self.root.tag.rpartition("}")[0] + "}"
-        prefix = regex.match(
-            "(?:.*:)?", self.events[self.spans[self.root][0]].name
-        )
-        self._tag = f"{prefix.group()}t"
+        root = self.events[self.spans[self.root][0]].name
+        self._tag = regex.sub(r"[^:]*\Z", "", root) + "t"
         self._fields: list[_Field] = []  # that have no end yet
 
     def name(self, element):

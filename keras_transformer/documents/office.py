@@ -90,7 +90,7 @@ def _check(archive, size):
         _refuse(f"a zip archive of at most {most:,} bytes", f"{unpacked:,}")
 
 
-def _refuse(expected, received):
+def _refuse(expected: str, received: object) -> typing.NoReturn:
     raise ValueError(f"expected {expected}. Received: {received}")
 
 

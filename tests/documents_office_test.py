@@ -235,6 +235,12 @@ WORDS = {
         ["A worde-mail is."],
         [],
     ),
+    "messages of ICU": (
+        run("{n, plural, one {") + run("x", BOLD) + run("}} dogs"),
+        run("{n, plural, one {x}}", BOLD) + run(" DOGS"),
+        ["{n, plural, one {x}} dogs"],
+        [],
+    ),
     "what is left": (
         run("One ")
         + f"<w:del>{run('old')}</w:del>"

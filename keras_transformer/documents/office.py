@@ -19,6 +19,7 @@ import regex
 
 from keras_transformer.documents.charsets import XML_DECLARATION, decode
 from keras_transformer.documents.markup import escape
+from keras_transformer.documents.messages import DEEPEST
 from keras_transformer.documents.pieces import Block, Left, joined, write
 from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
 from keras_transformer.documents.sentences import SPACE, TEXT, Item, Split
@@ -231,7 +232,8 @@ class Part:
             if is_break:
                 pieces += [item.raw for item in group]
             else:
-                pieces += self._split(group, _clean)
+                # Without ICU's messages, which could divide elements.
+                pieces += self._split(group, _clean, depth=DEEPEST)
         same = "".join(write(pieces, itertools.repeat((None, ()))))
 
         def finish(text: str) -> str:
@@ -302,12 +304,9 @@ def _arrange(items):
             found += [*inside, Item(closing, "", kinds[1], AROUND)]
         else:
             is_broken = item.kind == BREAK
-            kind = item.kind if item.kind in (ALONE, BREAK) else ALONE
-            if (
-                item.kind == STOP
-                and begun
-                and found[begun[-1]].name == item.name
-            ):
+            kind = BREAK if is_broken else ALONE
+            last = found[begun[-1]].name if begun else None
+            if item.kind == STOP and item.name == last:
                 begin, kind = begun.pop(), CLOSE
                 found[begin] = found[begin]._replace(kind=OPEN)
             elif item.kind == BEGIN:

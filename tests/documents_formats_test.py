@@ -114,8 +114,8 @@ PAGES = {
         [(1, "code"), (1, "kbd")],
     ),
     "space in a tag that ends a sentence": (
-        "<p>Say <b>a word. </b>Then <i>go.\n</i>",
-        "<p>SAY <b>A WORD.</b> THEN <i>GO.</i>\n",
+        "<p>Say <b>a word. </b>Then <i>go. </i>",
+        "<p>SAY <b>A WORD.</b> THEN <i>GO.</i> ",
         [],
     ),
     "ICU": (

@@ -103,12 +103,7 @@ class Sentence:
         self._items = list(items)
         self._begins, text = _join(self._items)
         self.text = text.rstrip(" ")
-        # White space before a tag that closes.
-        self._after = "".join(
-            item.raw
-            for item, begin in zip(self._items, self._begins, strict=True)
-            if item.kind == SPACE and begin >= len(self.text)
-        )
+        self._after = text[len(self.text) :]  # before a tag that closes
         self.pieces = [item.raw for item in self._items]
 
     @property
@@ -178,8 +173,7 @@ class Sentence:
         ]
         used = 0
         for item, begin in zip(self._items, self._begins, strict=True):
-            is_inside = item.kind == SPACE and begin < len(self.text)
-            if is_inside and LINE_BREAK.search(item.raw):
+            if item.kind == SPACE and LINE_BREAK.search(item.raw):
                 wanted = begin * len(translation) / len(self.text)
                 after = max(bisect.bisect(spaces, wanted), used)
                 nearest = range(max(after - 1, used), after + 1)

@@ -189,8 +189,10 @@ def office_form(data):
         for name in archive.namelist():
             files[name] = archive.read(name)
             if name.endswith(".xml") and files[name]:
-                root = lxml.etree.fromstring(files[name])
-                tags = [e.tag for e in root.iter("{*}*")]
+                parser = lxml.etree.XMLParser(collect_ids=False)
+                root = lxml.etree.fromstring(files[name], parser)
+                kept = "//*[not(ancestor::*[local-name() = 'rPr'])]"
+                tags = [e.tag for e in root.xpath(kept)]
                 files[name] = (
                     collections.Counter(t for t in tags if not ANEW.search(t)),
                     re.sub(r"\W", "", root.xpath("string()")).upper(),

@@ -185,6 +185,11 @@ MARKDOWN = {
         " **`.md` FILES IN `src/`**.\n\n[the spec]: u\n[b *c*]: v\n[e]: w\n",
         [(1, "code"), (3, "code"), (3, "code")],
     ),
+    "a label in two lines": (
+        "- See [the\n  Spec] a.\n\n[the spec]: u\n",
+        "- SEE [THE\n  SPEC][the Spec] A.\n\n[the spec]: u\n",
+        [],
+    ),
     "signs": ("a ___ b_ c\n", "A \\_\\_\\_ B\\_ C\n", []),
     "definitions and containers": (
         "Term\n: Its words.\n\n:::tip Look\nHere.\n:::\n\n    code\n",

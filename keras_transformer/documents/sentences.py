@@ -130,7 +130,7 @@ class Sentence:
         """
         translation, links = next(written)
         raws = write(self.pieces, written)
-        if translation in (None, self.text):
+        if translation is None or translation == self.text:
             return "".join(raws)
         links = _whole_placeholders(
             links or proportional_links(self.text, translation), translation

@@ -13,33 +13,40 @@ were left, with reasons.
 Well-formed: of PO what msgfmt accepts (the package gettext), if it accepts
 messages as their translations; of XLIFF what lxml reads; of HTML the same tags
 for lxml, of Markdown the same tree for markdown-it-py, but for text; of
-subtitles the same number of cues and times for pysubs2. --show prints the files
-with faults.
+subtitles the same number of cues and times for pysubs2; of DOCX and ODT the
+same files, and in them the same elements, but for runs and spans, and the same
+letters in the same order. --show prints the files with faults.
 """
 
 import argparse
 import collections
+import io
 import pathlib
 import re
 import subprocess
 import tempfile
 import time
+import zipfile
 
 import lxml.etree
 import lxml.html
 import markdown_it
 import pysubs2
 import results
+from capitals import align, capitals
 
 from keras_transformer import documents
-from keras_transformer.documents.placeholders import PLACEHOLDER
-from keras_transformer.translation.alignment import SpanLink, word_spans
 
 LARGEST = 2_000_000  # bytes
 OWN_PLACEHOLDER = re.compile(
     r"%\(\w+\)[sd]|%\d?\$?[sdiu]\b|\{\w*\}|\{\{ ?\w+ ?\}\}|\$\{\w+\}"
     r"|https?://[\w./-]*\w",
     re.ASCII,
+)
+# Elements of DOCX and ODT that readers write anew.
+ANEW = re.compile(
+    r"\}(?:r|rPr|t|proofErr|lastRenderedPageBreak|noBreakHyphen|softHyphen|span"
+    r"|s|soft-page-break)\Z"
 )
 FAULTS = ("refused", "identity", "well-formed", "placeholders", "slow")
 
@@ -121,29 +128,6 @@ def fits(sentence):
     return len(sentence) < 400
 
 
-def capitals(sentences):
-    """Translations: capitals, but for placeholders."""
-    translations = []
-    for sentence in sentences:
-        parts, read = [], 0
-        for match in PLACEHOLDER.finditer(sentence):
-            parts += [sentence[read : match.start()].upper(), match.group()]
-            read = match.end()
-        translations.append("".join([*parts, sentence[read:].upper()]))
-    return translations
-
-
-def align(pairs):
-    """Links of words at the same index."""
-    return [
-        [
-            SpanLink(*spans)
-            for spans in zip(*map(word_spans, pair), strict=False)
-        ]
-        for pair in pairs
-    ]
-
-
 def count_letters(text):
     return sum(map(str.isalpha, text))
 
@@ -183,6 +167,8 @@ def form(format, data):
         return [
             (e.tag, sorted(e.keys())) for e in tree.iter(lxml.etree.Element)
         ]
+    if documents.READERS[format].is_container:
+        return office_form(data)
     text = data.decode(errors="replace")
     if format == "markdown":
         parser = markdown_it.MarkdownIt("commonmark").enable("table")
@@ -196,10 +182,32 @@ def form(format, data):
         return None
 
 
+def office_form(data):
+    """Files of an archive; of XML the elements and letters of its text."""
+    files = {}
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for name in archive.namelist():
+            files[name] = archive.read(name)
+            if name.endswith(".xml") and files[name]:
+                parser = lxml.etree.XMLParser(collect_ids=False)
+                try:
+                    root = lxml.etree.fromstring(files[name], parser)
+                except lxml.etree.XMLSyntaxError:
+                    continue  # it is compared byte for byte
+                kept = "//*[not(ancestor::*[local-name() = 'rPr'])]"
+                tags = [e.tag for e in root.xpath(kept)]
+                files[name] = (
+                    collections.Counter(t for t in tags if not ANEW.search(t)),
+                    re.sub(r"\W", "", root.xpath("string()")).upper(),
+                )
+    return files
+
+
 def own_placeholders(format, data):
     """How often each placeholder is in a document."""
     text = data.decode(errors="replace")
-    if format in documents.WITH_TRANSLATIONS:
+    is_container = documents.READERS[format].is_container
+    if is_container or format in documents.WITH_TRANSLATIONS:
         return not text  # see "well-formed"
     return collections.Counter(OWN_PLACEHOLDER.findall(text))
 

@@ -1,42 +1,15 @@
-"""What real files have: each text is translated or counted, all else stays.
-
-The translator writes capitals, keeps placeholders and aligns word by word, so
-that every other difference is the fault of a reader or writer.
-"""
+"""What real files have: each text is translated or counted, all else stays."""
 
 import collections
-import io
 import re
-import zipfile
 
 import lxml.etree
 import markdown_it
 import polib
 import pytest
+from capitals import align, capitals
 
 from keras_transformer import documents
-from keras_transformer.documents import html
-from keras_transformer.documents.pieces import Block
-from keras_transformer.documents.placeholders import PLACEHOLDER
-from keras_transformer.translation.alignment import SpanLink, word_spans
-
-
-def capitals(sentences):
-    translations = []
-    for sentence in sentences:
-        parts, read = [], 0
-        for match in PLACEHOLDER.finditer(sentence):
-            parts += [sentence[read : match.start()].upper(), match.group()]
-            read = match.end()
-        translations.append("".join([*parts, sentence[read:].upper()]))
-    return translations
-
-
-def align(pairs):
-    return [
-        [SpanLink(*spans) for spans in zip(*map(word_spans, pair), strict=True)]
-        for pair in pairs
-    ]
 
 
 def translate(data, format, **options):
@@ -140,6 +113,11 @@ PAGES = {
         "<p>ONLY <b><code>x</code> Y</b>, OR <i>Z <kbd>q</kbd></i>. (<br/>A)",
         [(1, "code"), (1, "kbd")],
     ),
+    "space in a tag that ends a sentence": (
+        "<p>Say <b>a word. </b>Then <i>go. </i>",
+        "<p>SAY <b>A WORD.</b> THEN <i>GO.</i> ",
+        [],
+    ),
     "ICU": (
         "<p>Now {n, plural, one {<b>one</b> dog} other {# dogs}} in {x}.",
         "<p>NOW {n, plural, one {<b>ONE</b> DOG} other {# DOGS}} IN {x}.",
@@ -206,6 +184,11 @@ MARKDOWN = {
         "SEE [THE SPECS][the Spec], [B *C*][b *c*] OR [D][e] IN `x`.\n\nONLY"
         " **`.md` FILES IN `src/`**.\n\n[the spec]: u\n[b *c*]: v\n[e]: w\n",
         [(1, "code"), (3, "code"), (3, "code")],
+    ),
+    "a label in two lines": (
+        "- See [the\n  Spec] a.\n\n[the spec]: u\n",
+        "- SEE [THE\n  SPEC][the Spec] A.\n\n[the spec]: u\n",
+        [],
     ),
     "signs": ("a ___ b_ c\n", "A \\_\\_\\_ B\\_ C\n", []),
     "definitions and containers": (
@@ -628,36 +611,3 @@ def test_line_breaks_do_not_enter_placeholders():
     counts = collections.Counter(re.findall(r"\{%.*?%\}", found.text))
     assert counts == {"{% a b c d e f %}": 1}
     assert found.text.count("\n") == 1
-
-
-def test_a_container_of_parts(monkeypatch):
-    """The shape of formats that are zip files."""
-
-    def read(data, split):
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            parts = {name: archive.read(name) for name in archive.namelist()}
-
-        def finish(texts):
-            file = io.BytesIO()
-            with zipfile.ZipFile(file, "w") as archive:
-                for name, text in zip(parts, texts, strict=True):
-                    archive.writestr(name, text)
-            return file.getvalue(), ""
-
-        return [
-            Block(list(html.read(part.decode(), split)))
-            for part in parts.values()
-        ], finish
-
-    reader = documents.Format(read, (".zip",), r"PK", is_container=True)
-    monkeypatch.setitem(documents.READERS, "zip", reader)
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("a.xml", "<p>One <b>é</b>")
-        archive.writestr("b.xml", "<p>two")
-    document = documents.parse(file.getvalue(), "auto", name="x.zip")
-    found = documents.translate(document, capitals, align)
-    with zipfile.ZipFile(io.BytesIO(found.data)) as archive:
-        texts = [archive.read(name).decode() for name in archive.namelist()]
-    assert texts == ["<p>ONE <b>É</b>", "<p>TWO"]
-    assert found.charset == "" and len(found.pairs) == 2

@@ -205,7 +205,7 @@ def codes(format, text):
     return collections.Counter(re.findall(pattern, text))
 
 
-@pytest.mark.parametrize("format", documents.READERS)
+@pytest.mark.parametrize("format", MAKERS)
 def test_without_a_translator_a_document_stays_as_it_is(format):
     chosen = random.Random(0)
     for _ in range(150):
@@ -225,7 +225,7 @@ def test_without_a_translator_a_document_stays_as_it_is(format):
             assert bool(pairs) == bool(document.sentences)
 
 
-@pytest.mark.parametrize("format", documents.READERS)
+@pytest.mark.parametrize("format", MAKERS)
 def test_no_alignment_loses_markup_or_a_placeholder(format):
     """The model: the words in another order, one more, maybe no placeholder."""
     chosen = random.Random(1)

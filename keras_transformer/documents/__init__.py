@@ -18,8 +18,10 @@ import regex
 
 from keras_transformer.commands.flags import how_to_install
 from keras_transformer.documents import (
+    docx,
     html,
     markdown,
+    odt,
     po,
     subtitles,
     text,
@@ -94,6 +96,19 @@ READERS: dict[str, Format] = {
         r"(?:---|\+\+\+)\r?\n|.*?(?m:\]\([^)\s]+\)"
         r"|^(?:#{1,6} \S|```|[-*+] \[[ xX]\] |> \[!\w+\]))",
     ),
+    "odt": Format(
+        odt.read,
+        (".odt", ".ott"),
+        r"PK\x03\x04.{,60}?mimetypeapplication/vnd\.oasis\.opendocument\.",
+        is_container=True,
+    ),
+    # Any other archive, too: it says what is missing.
+    "docx": Format(
+        docx.read,
+        (".docx", ".docm", ".dotx", ".dotm"),
+        r"PK\x03\x04|\xd0\xcf\x11\xe0",
+        is_container=True,
+    ),
 }
 # Modules of the extra `documents`.
 LIBRARIES = ("babel", "lxml", "markdown_it", "mdit_py_plugins", "sentencex")
@@ -104,6 +119,11 @@ WITH_TRANSLATIONS = (
     AUTO,
 )
 FORMATS = (*READERS, AUTO)
+# Of documents that can be a text.
+TEXT_FORMATS = (
+    *(name for name, format in READERS.items() if not format.is_container),
+    AUTO,
+)
 
 
 def parse(
@@ -143,11 +163,17 @@ def parse(
             f" Received: format={format!r}"
         )
     check_installed()
+    is_text = isinstance(data, str)
     if isinstance(data, str):
         data, charset = data.encode(), "utf-8"
     if format == AUTO:
         format = detect(name, data)
     reader = READERS[format]
+    if reader.is_container and (is_text or charset):
+        raise ValueError(
+            f"a document of the format {format} is bytes without a charset."
+            f" Received: {'a text' if is_text else f'charset={charset!r}'}"
+        )
     options: dict[str, typing.Any] = {}
     if reader.has_translations:
         options["replace"] = replace

@@ -251,7 +251,7 @@ class _Spans:
             if name == "link":
                 yield begin, begin + 1, OPEN, "link"
                 # Without an address the text is the label: it gets one.
-                label = content[begin + 1 : made]
+                label = " ".join(content[begin + 1 : made].split())
                 is_label = content[made:end] in ("]", "][]")
                 yield made, end, CLOSE, f"link {label}" if is_label else "link"
             elif name == "wiki_link":

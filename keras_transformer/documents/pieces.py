@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from keras_transformer.translation.alignment import SpanLink
 
-# The translation and the links of each sentence, in order.
-Written = Iterator[tuple[str, Sequence[SpanLink]]]
+# The translation, if there is one, and the links of each sentence, in order.
+Written = Iterator[tuple[str | None, Sequence[SpanLink]]]
 
 
 class Left(str):

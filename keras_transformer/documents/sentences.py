@@ -103,6 +103,7 @@ class Sentence:
         self._items = list(items)
         self._begins, text = _join(self._items)
         self.text = text.rstrip(" ")
+        self._after = text[len(self.text) :]  # before a tag that closes
         self.pieces = [item.raw for item in self._items]
 
     @property
@@ -124,11 +125,12 @@ class Sentence:
         Args:
             written: Its next is the translation of `text`, with the `SpanLink`s
                 of its words; those of sentences inside the markup follow. If
-                it is `text` itself, the result is what the document has.
+                it is `text` itself, or None, the result is what the document
+                has.
         """
         translation, links = next(written)
         raws = write(self.pieces, written)
-        if translation == self.text:
+        if translation is None or translation == self.text:
             return "".join(raws)
         links = _whole_placeholders(
             links or proportional_links(self.text, translation), translation
@@ -142,7 +144,7 @@ class Sentence:
         for offset, removed, text in sorted(edits, key=lambda e: e.offset):
             parts += [self._escape(translation[read:offset]), text]
             read = max(read, offset + removed)
-        return "".join([*parts, self._escape(translation[read:])])
+        return "".join([*parts, self._escape(translation[read:]), self._after])
 
     def _marks(self, raws):
         """The `Mark`s of the codes."""

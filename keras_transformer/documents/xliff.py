@@ -48,7 +48,10 @@ def parse_xml(text: str) -> tuple:
     from lxml import etree  # an extra
 
     parser = etree.XMLParser(
-        encoding="utf-8", resolve_entities=False, no_network=True
+        encoding="utf-8",
+        resolve_entities=False,
+        no_network=True,
+        collect_ids=False,
     )
     try:
         root = etree.fromstring(text.encode(), parser)

@@ -1,0 +1,227 @@
+"""DOCX, the format of Word: WordprocessingML in a zip archive."""
+
+import dataclasses
+import functools
+
+import regex
+
+from keras_transformer.documents.charsets import XML_DECLARATION, decode
+from keras_transformer.documents.markup import escape
+from keras_transformer.documents.office import (
+    AFTER,
+    AROUND,
+    BEGIN,
+    BREAK,
+    STOP,
+    Part,
+    left_part,
+    read_archive,
+    read_parts,
+)
+from keras_transformer.documents.pieces import joined
+from keras_transformer.documents.sentences import Item, Split, plain_items
+from keras_transformer.documents.xliff import parse_xml
+
+_WORD = r"(?:wordprocessingml|ms-word)\."
+MAIN = regex.compile(
+    _WORD + r"(?:document|template)(?:\.macroEnabled(?:Template)?)?\.main\+xml"
+)
+TEXT_PART = regex.compile(_WORD + r"(?:header|footer|footnotes|endnotes)\+xml")
+LEFT_PARTS = {
+    "comments+xml": "comment",
+    "document.glossary+xml": "building block",
+    "chart+xml": "chart",
+    "diagramData+xml": "diagram",
+}
+# Elements around the runs of a paragraph.
+OUTER = "hyperlink ins moveTo smartTag customXml dir bdo sdt fldSimple".split()
+SKIPPED = ("proofErr", "lastRenderedPageBreak")
+BREAKS = ("tab", "ptab", "br", "cr")
+SIGNS = {"noBreakHyphen": "-", "softHyphen": ""}
+# Content controls whose text is a choice, or comes from elsewhere.
+CONTROLS = tuple("}dataBinding }dropDownList }comboBox }date }checkbox".split())
+TRANSLATED_FIELD = regex.compile(r"\s*(?:HYPERLINK|TOC)\b", regex.I)
+KEPT_SPACE = "{http://www.w3.org/XML/1998/namespace}space", "preserve"
+# Of the properties of a run: what no reader sees.
+UNSEEN = regex.compile(r"</?(?:\w+:)?(?:lang|noProof|rPr)\b[^>]*+>|\s++")
+
+
+def read(data: bytes, split: Split) -> tuple:
+    """The pieces of a Word document, and what writes it."""
+    files = read_archive(data)
+    contents = {info.filename: content for info, content in files.items()}
+    types = _content_types(contents)
+    if not any(map(MAIN.search, types.values())):
+        raise ValueError("expected a Word document in the zip archive")
+    readers = {}
+    for name, kind in types.items():
+        if MAIN.search(kind) or TEXT_PART.search(kind):
+            readers[name] = lambda text: _Part(text, split).read()
+        for ending, reason in LEFT_PARTS.items():
+            if kind.endswith(f".{ending}"):
+                readers[name] = functools.partial(left_part, reason=reason)
+    return read_parts(data, files, readers)
+
+
+def _content_types(contents):
+    """The content type of each file; the last part of a name may decide it."""
+    listed = contents.get("[Content_Types].xml", b"<none/>")
+    root, _, _ = parse_xml(decode(listed, XML_DECLARATION)[0])
+    types = {
+        element.get(key, "").lower(): element.get("ContentType", "")
+        for element in root.iter("{*}Override", "{*}Default")
+        for key in ("PartName", "Extension")
+    }
+    return {
+        name: types.get(f"/{name}".lower())
+        or types.get(name.rpartition(".")[2].lower(), "")
+        for name in contents
+    }
+
+
+class _Part(Part):
+    PARAGRAPHS = ("p",)
+    REASONS = {
+        "del": "deleted text",
+        "moveFrom": "deleted text",
+        "ruby": "ruby",
+        "oMath": "math",
+        "oMathPara": "math",
+    }
+
+    def __init__(self, text, split):
+        super().__init__(text, split)
+        self._namespace = self.root.tag.rpartition("}")[0] + "}"
+        root = self.events[self.spans[self.root][0]].name
+        self._tag = regex.sub(r"[^:]*\Z", "", root) + "t"
+        self._fields: list[_Field] = []  # that have no end yet
+
+    def name(self, element):
+        namespace, _, name = element.tag.rpartition("}")
+        is_own = namespace + "}" == self._namespace
+        return name if is_own or name in ("oMath", "oMathPara") else ""
+
+    def reason(self, element):
+        name = self.name(element)
+        if name == "sdt":
+            kinds = element.iterfind("{*}sdtPr/{*}*")
+            is_left = any(k.tag.endswith(CONTROLS) for k in kinds)
+            return "content control" if is_left else ""
+        if name == "fldSimple":
+            code = element.get(f"{self._namespace}instr", "")
+            return "" if TRANSLATED_FIELD.match(code) else "field"
+        return super().reason(element)
+
+    def write_text(self, text):
+        text = escape(text)
+        return f'<{self._tag} xml:space="preserve">{text}</{self._tag}>'
+
+    def items(self, paragraph):
+        items: list[Item] = []
+        self._read(paragraph, items)
+        return self._after_properties(paragraph), items
+
+    def _after_properties(self, element):
+        """The event after the tag of an element and its properties."""
+        after = self.spans[element][0] + 1
+        for child in element.iterchildren("{*}*"):
+            if not self.name(child).endswith("Pr"):
+                break
+            after = self.spans[child][1] + 1
+        return after
+
+    def _read(self, element, items):
+        """Adds the items of what is in a paragraph."""
+        for child in element.iterchildren("{*}*"):
+            name = self.name(child)
+            content = next(child.iterchildren("{*}sdtContent"), child)
+            if name == "r":
+                if len(child):
+                    self._read_run(child, items)
+            elif name in OUTER and not self.reason(child) and len(content):
+                begin, end = self.spans[child]
+                first = self._after_properties(content)
+                inside: list[Item] = []
+                self._read(content, inside)
+                closing = self.raw(self.spans[content][1], end + 1)
+                raw = self.raw(begin, first), inside, closing
+                items.append(Item(raw, "", AROUND))
+            elif name.endswith(("Start", "End")):
+                kind, is_begin, _ = name.partition("Start")
+                kind = kind.removesuffix("End")
+                items.append(
+                    self.code(child)._replace(
+                        kind=BEGIN if is_begin else STOP,
+                        name=f"{kind} {child.get(f'{self._namespace}id')}",
+                    )
+                )
+            elif not name.endswith("Pr") and name not in SKIPPED:
+                items.append(self.code(child))
+
+    def _read_run(self, run, items):
+        """Adds the items of a run: text in a format."""
+        first, last = self.spans[run]
+        properties = self.raw(first + 1, self._after_properties(run))
+        tags = self.events[first].raw, self.events[last].raw
+        format = f"{tags[0]}{properties}{AFTER}{tags[1]}"
+        shared = self.formats.setdefault(UNSEEN.sub("", properties), format)
+        for child in run.iterchildren("{*}*"):
+            name = self.name(child)
+            if name.endswith("Pr") or name in SKIPPED:
+                continue
+            code = self.code(child, format, "field" * (name == "t"))
+            field = self._fields[-1] if self._fields else NO_FIELD
+            if name == "fldChar":
+                self._read_field(child, code, items)
+            elif field.in_code:
+                field.code += child.text or ""
+                field.extend(items, code)
+            elif name == "t" and not field.is_left:
+                text = child.xpath("string()")
+                if KEPT_SPACE not in child.items():
+                    text = text.strip()
+                items += [i._replace(name=shared) for i in plain_items(text)]
+            elif name in SIGNS and not field.is_left:
+                items.append(Item(code.raw, SIGNS[name]))
+            else:
+                is_break = name in BREAKS and not field.is_left
+                items.append(code._replace(kind=BREAK) if is_break else code)
+
+    def _read_field(self, element, code, items):
+        """Adds where a field, or its text, begins or ends."""
+        kind = element.get(f"{self._namespace}fldCharType")
+        outer = self._fields[-1] if self._fields else NO_FIELD
+        if kind == "begin":
+            name = f"field {self.spans[element][0]}"
+            self._fields.append(_Field(name, outer.is_left))
+            items.append(code._replace(kind=BEGIN, name=name))
+        elif kind == "separate" and outer.in_code:
+            is_translated = TRANSLATED_FIELD.match(outer.code)
+            outer.is_left = outer.is_inside or not is_translated
+            outer.in_code = False
+            outer.extend(items, code)
+        elif kind == "end" and self._fields:
+            name = self._fields.pop().name
+            items.append(code._replace(kind=STOP, name=name))
+        else:
+            items.append(code)
+
+
+@dataclasses.dataclass
+class _Field:
+    """A field: its instruction, and whether its text is left."""
+
+    name: str
+    is_inside: bool  # of a field whose text is left
+    code: str = ""
+    in_code: bool = True
+    is_left: bool = True
+
+    def extend(self, items: list[Item], code: Item) -> None:
+        """Adds more of what stands before its text, together if possible."""
+        begin = items.pop() if items and items[-1].name == self.name else None
+        raw = joined([begin.raw, code.raw]) if begin else code.raw
+        items.append((begin or code)._replace(raw=raw))
+
+
+NO_FIELD = _Field("", False, in_code=False, is_left=False)

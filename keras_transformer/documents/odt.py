@@ -1,0 +1,136 @@
+"""ODT, the format of LibreOffice's Writer: OpenDocument in a zip archive."""
+
+import functools
+
+import regex
+
+from keras_transformer.documents.office import (
+    AFTER,
+    AROUND,
+    BEGIN,
+    BREAK,
+    STOP,
+    Part,
+    left_part,
+    read_archive,
+    read_parts,
+)
+from keras_transformer.documents.sentences import (
+    SPACE,
+    Item,
+    Split,
+    plain_items,
+)
+
+MIMETYPE = regex.compile(
+    rb"application/vnd\.oasis\.opendocument\.text(?:-template|-master)?\s*"
+)
+SIDES = {"start": BEGIN, "end": STOP}
+BREAKS = ("tab", "line-break")
+OUTER = ("a", "meta")
+PAGE_BREAK = "soft-page-break"
+# Attributes of a style that no reader sees.
+UNSEEN = regex.compile(r"rsid\Z|\}(?:\w+-)?(?:language|country|script)(?:-|\Z)")
+STYLE = "{urn:oasis:names:tc:opendocument:xmlns:style:1.0}"
+TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
+OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
+
+
+def read(data: bytes, split: Split) -> tuple:
+    """The pieces of a text document, and what writes it."""
+    files = read_archive(data)
+    contents = {info.filename: content for info, content in files.items()}
+    mimetype = contents.get("mimetype", b"")
+    if not MIMETYPE.fullmatch(mimetype) or "content.xml" not in contents:
+        raise ValueError(
+            "expected a text document of OpenDocument in the zip archive."
+            f" Received: mimetype={mimetype[:80].decode('latin-1')!r}"
+        )
+    if b"encryption-data" in contents.get("META-INF/manifest.xml", b""):
+        raise ValueError("expected a document without a password")
+    readers = {}
+    for name in contents:
+        if name in ("content.xml", "styles.xml"):
+            readers[name] = lambda text: _Part(text, split).read()
+        elif name.endswith("/content.xml"):
+            readers[name] = functools.partial(left_part, reason="object")
+    return read_parts(data, files, readers)
+
+
+class _Part(Part):
+    PARAGRAPHS = ("p", "h")
+    REASONS = {
+        "tracked-changes": "deleted text",
+        "annotation": "comment",
+        "ruby": "ruby",
+    }
+
+    def __init__(self, text, split):
+        super().__init__(text, split)
+        styles = self.root.iter(f"{STYLE}style")
+        self._styles = {e.get(f"{STYLE}name"): _seen(e) for e in styles}
+
+    def name(self, element):
+        namespace, _, name = element.tag.rpartition("}")
+        is_comment = element.tag.startswith(f"{OFFICE}annotation")
+        return name if namespace + "}" == TEXT or is_comment else ""
+
+    def items(self, paragraph):
+        items: list[Item] = []
+        self._read(paragraph, items, ())
+        return self.spans[paragraph][0] + 1, items
+
+    def _read(self, element, items, spans):
+        """Adds the items of what is in a paragraph, in the tags of spans."""
+        tags = [[self.events[i].raw for i in self.spans[s]] for s in spans]
+        format = "".join([*(t[0] for t in tags), AFTER, *(t[1] for t in tags)])
+        names = (span.get(f"{TEXT}style-name") for span in spans)
+        styles = (self._styles.get(name, name) for name in names)
+        look = tuple(style for style in styles if style)
+        shared = self.formats.setdefault(look, format if look else AFTER)
+
+        def add_text(text: str | None) -> None:
+            words = plain_items(text or "")
+            items.extend(item._replace(name=shared) for item in words)
+
+        add_text(element.text)
+        for child in element.iterchildren():
+            name = self.name(child) if child in self.spans else PAGE_BREAK
+            begin, end = self.spans.get(child, (0, 0))
+            if name == "span":
+                self._read(child, items, (*spans, child))
+            elif name in OUTER and begin < end:
+                inside: list[Item] = []
+                self._read(child, inside, spans)
+                tags = self.events[begin].raw, self.events[end].raw
+                items.append(Item((tags[0], inside, tags[1]), "", AROUND))
+            elif name != PAGE_BREAK:
+                items.append(self._code(child, name, format))
+            add_text(child.tail)
+
+    def _code(self, element, name, format):
+        """The item of an element that is not around text."""
+        is_field = name != "" and not len(element)
+        code = self.code(element, format, "field" * is_field)
+        kind, _, side = name.rpartition("-")
+        if name == "s":
+            return code._replace(kind=SPACE, text=" ")
+        if name in BREAKS:
+            return code._replace(kind=BREAK)
+        if side in SIDES:
+            range_id = next(iter(element.values()), "")
+            return code._replace(kind=SIDES[side], name=f"{kind} {range_id}")
+        return code
+
+
+def _seen(style):
+    """What readers see of a style of characters."""
+    values = [
+        item
+        for element in style.iterdescendants("{*}*")
+        for item in sorted(element.items())
+        if not UNSEEN.search(item[0])
+    ]
+    return tuple(
+        filter(None, [style.get(f"{STYLE}parent-style-name"), *values])
+    )

@@ -1,0 +1,319 @@
+"""Office documents: zip archives whose XML parts have paragraphs.
+
+A paragraph with a translation is written again, run by run; everything else in
+the archive stays. python-docx and odfpy write other archives than they read.
+"""
+
+import collections
+import copy
+import io
+import itertools
+import lzma
+import struct
+import typing
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+
+import regex
+
+from keras_transformer.documents.charsets import XML_DECLARATION, decode
+from keras_transformer.documents.markup import escape
+from keras_transformer.documents.messages import DEEPEST
+from keras_transformer.documents.pieces import Block, Left, joined, write
+from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
+from keras_transformer.documents.sentences import SPACE, TEXT, Item, Split
+from keras_transformer.documents.xliff import parse_xml
+
+# An archive may be unpacked to this many bytes, and to so many for each of its
+# own, after the first ones.
+LARGEST, RATIO, SMALL = 1 << 29, 100, 1 << 24
+OLE = b"\xd0\xcf\x11\xe0"  # what encrypted files and those of old Word are
+# Until it is written, a paragraph is text with codes, of signs that XML does
+# not have: XML that stays; a format, which is the XML before and after a text;
+# where that ends.
+XML, END, FORMAT, AFTER, POP = "\1\2\3\4\5"
+CODE = regex.compile(
+    r"\x01(?<xml>[^\x02]*+)\x02|\x03(?<format>[^\x02]*+)\x02|\x05"
+    r"|(?<text>[^\x01-\x05]++)"
+)
+NO_XML = regex.compile(r"[\0-\x08\v\f\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+# Kinds of items that `split` does not know: an element around items; what ends
+# a sentence; where a range begins and ends, such as a bookmark.
+AROUND, BREAK, BEGIN, STOP = "around", "break", "begin", "stop"
+PARAGRAPH = "\n"  # each is a line of the document
+# The text of an image.
+DESCRIPTION = regex.compile(
+    r"\bdescr=[\"'][^\"'>]*\p{L}|<svg:(?:title|desc)>[^<]*\p{L}"
+)
+
+
+def read_archive(data: bytes) -> dict[zipfile.ZipInfo, bytes]:
+    """The files of a zip archive.
+
+    Raises:
+        ValueError: It is none, or hostile.
+    """
+    if data.startswith(OLE):
+        _refuse(
+            "a zip archive", "an encrypted document, or one of old programs"
+        )
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            _check(archive, len(data))
+            return {info: archive.read(info) for info in archive.infolist()}
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        struct.error,
+        EOFError,
+        OSError,  # of bz2
+        NotImplementedError,  # another compression
+        UnicodeDecodeError,  # of a name
+    ) as error:
+        _refuse("an intact zip archive", error)
+
+
+def _check(archive, size):
+    """Refuses an archive that no program writes."""
+    names: set[str] = set()
+    for info in archive.infolist():
+        name = info.filename
+        if name in names or regex.search(r"\A/|\\|(?:\A|/)\.\.(?:/|\Z)", name):
+            _refuse("relative names, each once, in the zip archive", repr(name))
+        if info.flag_bits & 1:
+            _refuse("a zip archive without a password", repr(name))
+        names.add(name)
+    unpacked = sum(info.file_size for info in archive.infolist())
+    most = min(LARGEST, SMALL + RATIO * size)
+    if unpacked > most:
+        _refuse(f"a zip archive of at most {most:,} bytes", f"{unpacked:,}")
+
+
+def _refuse(expected: str, received: object) -> typing.NoReturn:
+    raise ValueError(f"expected {expected}. Received: {received}")
+
+
+def read_parts(
+    data: bytes,
+    files: dict[zipfile.ZipInfo, bytes],
+    readers: dict[str, Callable[[str], Iterator]],
+) -> tuple[list, Callable]:
+    """The pieces of XML files of an archive, and what writes it with them.
+
+    Args:
+        data: The archive.
+        files: From `read_archive`.
+        readers: From the name of a file to what makes pieces of its text.
+    """
+    charsets, texts, parts = {}, [], []
+    for info in files:
+        name = info.filename
+        if name in readers:
+            try:
+                text, charsets[info] = decode(files[info], XML_DECLARATION)
+                parts.append(Block(list(readers[name](text))))
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+            texts.append(text)
+
+    def finish(written: list[str]) -> tuple[bytes, str]:
+        if written == texts:
+            return data, ""
+        file, changed = io.BytesIO(), dict(files)
+        for info, old, new in zip(charsets, texts, written, strict=True):
+            if new != old:
+                changed[info], _ = charsets[info].encode(new)
+        with zipfile.ZipFile(file, "w") as archive:
+            for info, content in changed.items():
+                archive.writestr(copy.copy(info), content)
+        return file.getvalue(), ""
+
+    return parts, finish
+
+
+def left_part(text: str, reason: str) -> Iterator:
+    """The piece of an XML file that is left, if it has words."""
+    has_words = regex.search(r">[^<]*\p{L}", text)
+    yield Block([Left(text, reason) if has_words else text], source=PARAGRAPH)
+
+
+class Part:
+    """An XML file of a document; each format has a subclass.
+
+    Args:
+        text: The XML.
+        split: `sentences.split`.
+    """
+
+    # Of elements that are paragraphs, or that are left for a reason.
+    PARAGRAPHS: tuple[str, ...] = ()
+    REASONS: dict[str, str] = {}
+
+    def __init__(self, text: str, split: Split):
+        self.root, self.events, self.spans = parse_xml(text)
+        self._split = split
+        # What is written for formats that look the same.
+        self.formats: dict[typing.Any, str] = {}
+
+    def name(self, element: typing.Any) -> str:
+        """The local name of an element of the format's namespace, or ""."""
+        raise NotImplementedError
+
+    def reason(self, element: typing.Any) -> str:
+        """Why an element is left, or ""."""
+        return self.REASONS.get(self.name(element), "")
+
+    def items(self, paragraph: typing.Any) -> tuple[int, list[Item]]:
+        """The event at which a paragraph's content begins, and its items.
+
+        Those of text have their format as name.
+        """
+        raise NotImplementedError
+
+    def write_text(self, text: str) -> str:
+        """A text as the content of a format."""
+        return escape(text)
+
+    def raw(self, begin: int, end: int) -> str:
+        """The XML of events."""
+        return "".join(event.raw for event in self.events[begin:end])
+
+    def read(self, element: typing.Any = None) -> Iterator:
+        """The pieces of an element that is no paragraph, or of the part."""
+        read_to, last = 0, len(self.events)
+        if element is not None:
+            read_to, last = self.spans[element][0], self.spans[element][1] + 1
+        for found in (self.root if element is None else element).iter("{*}*"):
+            begin, end = self.spans[found]
+            reason = self.reason(found)
+            is_paragraph = self.name(found) in self.PARAGRAPHS
+            if begin >= read_to and (reason or is_paragraph):
+                yield Block([self.raw(read_to, begin)], source="")
+                read_to = end + 1
+                if is_paragraph and begin < end:
+                    yield self._read_paragraph(found)
+                else:
+                    left = self._left(found, reason)
+                    yield Block([left], source=PARAGRAPH * is_paragraph)
+        yield Block([self.raw(read_to, last)], source="")
+
+    def _left(self, element, reason):
+        """The XML of an element, with the reason if it has words."""
+        begin, end = self.spans[element]
+        xml = self.raw(begin, end + 1)
+        if reason and any(map(str.isalpha, element.xpath("string()"))):
+            return Left(xml, reason)
+        return xml
+
+    def code(
+        self, element: typing.Any, format: str = AFTER, reason: str = ""
+    ) -> Item:
+        """An element as an item that stands alone."""
+        before, after = format.split(AFTER)
+        reason = self.reason(element) or reason
+        inside = [self._left(element, reason)]
+        if not reason and len(pieces := list(self.read(element))) > 1:
+            inside = pieces  # it has paragraphs
+        elif not reason and DESCRIPTION.search(inside[0]):
+            inside = [Left(inside[0], "text of an image")]
+        raw = joined([XML + before, *inside, after + END])
+        return Item(raw, "", ALONE)
+
+    def _read_paragraph(self, element):
+        begin, end = self.spans[element]
+        first, found = self.items(element)
+        base, items, _ = _arrange(found)
+        pieces: list = []
+        for is_break, group in itertools.groupby(
+            items, lambda item: item.kind == BREAK
+        ):
+            if is_break:
+                pieces += [item.raw for item in group]
+            else:
+                # Without ICU's messages, which could divide elements.
+                pieces += self._split(group, _clean, depth=DEEPEST)
+        same = "".join(write(pieces, itertools.repeat((None, ()))))
+
+        def finish(text: str) -> str:
+            if text == same:
+                return self.raw(begin, end + 1)
+            before, after = self.raw(begin, first), self.raw(end, end + 1)
+            return f"{before}{self._write(text, base)}{after}"
+
+        return Block(pieces, finish, source=PARAGRAPH)
+
+    def _write(self, text, base):
+        """The XML of a paragraph's text with codes."""
+        parts, formats = [], [base]
+        for code in CODE.finditer(text):
+            if code["text"]:
+                before, after = formats[-1].split(AFTER)
+                parts += [before, self.write_text(code["text"]), after]
+            elif code["format"]:
+                formats.append(code["format"])
+            elif code["xml"] is not None:
+                parts.append(code["xml"])
+            else:
+                formats.pop()
+        return "".join(parts)
+
+
+def _clean(text):
+    """A translation without what XML cannot have."""
+    return NO_XML.sub("", text)
+
+
+def _arrange(items):
+    """The format of most of the text, the items, and whether one is a break.
+
+    Other formats, and ranges in one element without a break, are pairs.
+    """
+    sizes: collections.Counter[str] = collections.Counter()
+    for item in items:
+        sizes[item.name] += len(item.text) * (item.kind == TEXT)
+    base = max(sizes, key=sizes.__getitem__, default="") or AFTER
+    found: list[Item] = []
+    begun: list[int] = []  # where ranges begin
+    current, has_break = base, False
+
+    def change(format: str) -> None:
+        nonlocal current
+        if format != current != base:
+            found.append(Item(POP, "", CLOSE, FORMAT))
+        if current != format != base:
+            found.append(Item(f"{FORMAT}{format}{END}", "", OPEN, FORMAT))
+        current = format
+
+    for item in items:
+        if item.kind in (TEXT, SPACE):
+            if item.name and item.raw != " ":
+                change(item.name)
+            found.append(item._replace(name=""))
+            continue
+        if item.kind != ALONE:
+            change(base)
+        if item.kind == AROUND:
+            opening, inside, closing = item.raw
+            format, inside, is_broken = _arrange(inside)
+            opening = f"{XML}{opening}{END}{FORMAT}{format}{END}"
+            closing = f"{POP}{XML}{closing}{END}"
+            kinds = (BREAK, BREAK) if is_broken else (OPEN, CLOSE)
+            found.append(Item(opening, "", kinds[0], AROUND))
+            found += [*inside, Item(closing, "", kinds[1], AROUND)]
+        else:
+            is_broken = item.kind == BREAK
+            kind = BREAK if is_broken else ALONE
+            last = found[begun[-1]].name if begun else None
+            if item.kind == STOP and item.name == last:
+                begin, kind = begun.pop(), CLOSE
+                found[begin] = found[begin]._replace(kind=OPEN)
+            elif item.kind == BEGIN:
+                begun.append(len(found))
+            found.append(item._replace(kind=kind))
+        if is_broken:
+            begun.clear()
+            has_break = True
+    change(base)
+    return base, found, has_break

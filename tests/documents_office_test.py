@@ -1,0 +1,583 @@
+"""DOCX and ODT: runs, fields and marks; what hostile archives do."""
+
+import io
+import random
+import re
+import time
+import zipfile
+
+import lxml.etree
+import pytest
+from capitals import align, capitals
+
+from keras_transformer import documents
+from keras_transformer.translation.alignment import SpanLink, word_spans
+
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+STRICT = "http://purl.oclc.org/ooxml/wordprocessingml/main"
+MATH = "http://schemas.openxmlformats.org/officeDocument/2006/math"
+TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.{}+xml"
+CONTENT_TYPES = (
+    '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types'
+    '"><Default Extension="xml" ContentType="application/xml"/>{}</Types>'
+)
+DOCUMENT = (
+    '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\r\n<w:document'
+    ' xmlns:w="{}" xmlns:m="' + MATH + '"><w:body>{}<w:sectPr/></w:body>'
+    "</w:document>"
+)
+OPEN_DOCUMENT = "application/vnd.oasis.opendocument.text"
+CONTENT = "<office:document-content {}>{}</office:document-content>".format(
+    " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+        for name in ("office", "style", "text", "draw", "table")
+    ),
+    "<office:automatic-styles>{}</office:automatic-styles><office:body>"
+    "<office:text>{}</office:text></office:body>",
+)
+MEDIA = bytes(range(256)) * 8
+
+
+def archive(files):
+    """A zip archive; of ODT the mimetype is not compressed."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as written:
+        for name, content in files.items():
+            stored = zipfile.ZIP_STORED if name == "mimetype" else None
+            written.writestr(name, content, stored)
+    return file.getvalue()
+
+
+def docx(body, namespace=WORD, **parts):
+    """A Word document; `parts`: the kind and the text of other parts."""
+    kinds = {"document": "document.main", **{kind: kind for kind in parts}}
+    types = "".join(
+        f'<Override PartName="/word/{name}.xml"'
+        f' ContentType="{TYPE.format(kind)}"/>'
+        for name, kind in kinds.items()
+    )
+    return archive(
+        {
+            "[Content_Types].xml": CONTENT_TYPES.format(types),
+            "_rels/.rels": "<Relationships/>",
+            "word/media/a.bin": MEDIA,
+            "word/document.xml": DOCUMENT.format(namespace, body),
+            **{f"word/{k}.xml": DOCUMENT.format(WORD, parts[k]) for k in parts},
+        }
+    )
+
+
+def odt(body, styles="", **files):
+    return archive(
+        {
+            "mimetype": OPEN_DOCUMENT,
+            "Pictures/a.bin": MEDIA,
+            "content.xml": CONTENT.format(styles, body),
+            **files,
+        }
+    )
+
+
+def read(data):
+    with zipfile.ZipFile(io.BytesIO(data)) as opened:
+        return {i: opened.read(i) for i in opened.infolist()}
+
+
+def contents(data):
+    return {info.filename: content for info, content in read(data).items()}
+
+
+def body(data):
+    files = contents(data)
+    text = files.get("word/document.xml") or files["content.xml"]
+    text = text.decode()
+    pattern = r"<w:body>(.*)<w:sectPr/>|<office:text>(.*)</office:text>"
+    return next(filter(None, re.search(pattern, text, re.S).groups()))
+
+
+def translate(data):
+    format = documents.detect("", data)
+    document = documents.parse(data, format)
+    assert document.write_bytes(document.sentences)[0] == data
+    found = documents.translate(document, capitals, align)
+    assert found.charset == ""
+    before, after = read(data), read(found.data)
+    # The files are the same, but for those that were translated.
+    for (old, content), (new, written) in zip(
+        before.items(), after.items(), strict=True
+    ):
+        for field in ("filename", "compress_type", "date_time", "extra"):
+            assert getattr(old, field) == getattr(new, field)
+        if old.filename.endswith(".xml"):
+            lxml.etree.fromstring(written)
+        else:
+            assert content == written
+    return document, found
+
+
+def run(words, properties=""):
+    properties = properties and f"<w:rPr>{properties}</w:rPr>"
+    text = f'<w:t xml:space="preserve">{words}</w:t>'
+    return f"<w:r>{properties}{text}</w:r>"
+
+
+def char(kind):
+    return f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>'
+
+
+def code(words):
+    return f"<w:r><w:instrText>{words}</w:instrText></w:r>"
+
+
+BOLD, ITALIC = "<w:b/>", "<w:i/>"
+FIELD = char("begin") + code(" PAGE ") + char("separate") + run("No 3")
+FIELD += char("end")
+LINK = char("begin") + code(" HYPERLINK ") + code('"u"') + char("separate")
+LINK_END = char("end")
+BOX = "<w:r><w:pict><v:box xmlns:v='v'>{}</v:box></w:pict></w:r>"
+NOTE = '<w:r><w:footnoteReference w:id="2"/></w:r>'
+# The content of a paragraph, what it becomes, its sentences, and reasons.
+WORDS = {
+    "runs that look the same": (
+        '<w:r w:rsidR="1"><w:t>The ch</w:t></w:r><w:proofErr w:type="a"/>'
+        '<w:r w:rsidR="2"><w:rPr><w:lang w:val="en"/></w:rPr><w:t>ild.</w:t>'
+        "</w:r><w:r/><w:r><w:lastRenderedPageBreak/></w:r>",
+        '<w:r w:rsidR="1"><w:t xml:space="preserve">THE CHILD.</w:t></w:r>',
+        ["The child."],
+        [],
+    ),
+    "formats": (
+        "<w:pPr><w:jc/></w:pPr>"
+        + run("A ", BOLD)
+        + run("man &amp; a woman ")
+        + run("read", ITALIC)
+        + run(" ")
+        + run("well", ITALIC)
+        + run(". ")
+        + run("Go.", BOLD),
+        "<w:pPr><w:jc/></w:pPr>"
+        + run("A", BOLD)
+        + run(" MAN &amp; A WOMAN ")
+        + run("READ WELL", ITALIC)
+        + run(". ")
+        + run("GO.", BOLD),
+        ["A man & a woman read well.", "Go."],
+        [],
+    ),
+    "elements around words": (
+        run("See ")
+        + f'<w:hyperlink w:id="1">{run("the page", "<w:u/>")}</w:hyperlink>'
+        + f'<w:ins w:id="3">{run(" now", BOLD)}{run(" or")}</w:ins>'
+        + f"<w:sdt><w:sdtPr/><w:sdtContent>{run(' go')}</w:sdtContent></w:sdt>",
+        run("SEE ")
+        + f'<w:hyperlink w:id="1">{run("THE PAGE", "<w:u/>")}</w:hyperlink>'
+        + run(" ")
+        + f'<w:ins w:id="3">{run("NOW ", BOLD)}{run("OR")}</w:ins>'
+        + run(" ")
+        + f"<w:sdt><w:sdtPr/><w:sdtContent>{run('GO')}</w:sdtContent></w:sdt>",
+        ["See the page now or go"],
+        [],
+    ),
+    "what ends a sentence": (
+        "<w:hyperlink><w:r><w:t>Name</w:t><w:tab/><w:t>page</w:t></w:r>"
+        f"</w:hyperlink>{run('a')}<w:r><w:br/></w:r>{run(' b ')}",
+        f"<w:hyperlink>{run('NAME')}<w:r><w:tab/></w:r>{run('PAGE')}"
+        f"</w:hyperlink>{run('A')}<w:r><w:br/></w:r>{run(' B ')}",
+        ["Name", "page", "a", "b"],
+        [],
+    ),
+    "fields": (
+        run("See page ")
+        + FIELD
+        + run(" of ")
+        + LINK
+        + run("the book")
+        + LINK_END
+        + run(".")
+        + '<w:fldSimple w:instr="DATE">'
+        + run("May")
+        + "</w:fldSimple>",
+        run("SEE PAGE ")
+        + FIELD
+        + run(" OF ")
+        + LINK
+        + run("THE BOOK")
+        + LINK_END
+        + run(".")
+        + '<w:fldSimple w:instr="DATE">'
+        + run("May")
+        + "</w:fldSimple>",
+        ["See page of the book."],
+        ["field", "field"],
+    ),
+    "marks, signs, notes": (
+        '<w:bookmarkStart w:id="1"/>'
+        + run("A wo")
+        + '<w:bookmarkStart w:id="2"/>'
+        + run("rd")
+        + '<w:bookmarkEnd w:id="2"/>'
+        + "<w:r><w:t>e</w:t><w:noBreakHyphen/><w:t>m</w:t><w:softHyphen/>"
+        "<w:t>ail</w:t></w:r>"
+        + NOTE
+        + run(" is")
+        + '<w:bookmarkEnd w:id="1"/>'
+        + run("."),
+        '<w:bookmarkStart w:id="1"/>'
+        + run("A ")
+        + '<w:bookmarkStart w:id="2"/>'
+        + run("WORDE")
+        + '<w:bookmarkEnd w:id="2"/>'
+        + run("-MAIL")
+        + NOTE
+        + run(" IS")
+        + '<w:bookmarkEnd w:id="1"/>'
+        + run("."),
+        ["A worde-mail is."],
+        [],
+    ),
+    "messages of ICU": (
+        run("{n, plural, one {") + run("x", BOLD) + run("}} dogs"),
+        run("{n, plural, one {x}}", BOLD) + run(" DOGS"),
+        ["{n, plural, one {x}} dogs"],
+        [],
+    ),
+    "what is left": (
+        run("One ")
+        + f"<w:del>{run('old')}</w:del>"
+        + run("two ")
+        + "<m:oMath><m:r><m:t>x</m:t></m:r></m:oMath>"
+        + run(" three")
+        + '<w:r><w:drawing><x descr="A cat"/></w:drawing></w:r>'
+        + "<w:sdt><w:sdtPr><w:date/></w:sdtPr><w:sdtContent>"
+        + run("May")
+        + "</w:sdtContent></w:sdt>",
+        run("ONE ")
+        + f"<w:del>{run('old')}</w:del>"
+        + run("TWO ")
+        + "<m:oMath><m:r><m:t>x</m:t></m:r></m:oMath>"
+        + run(" THREE")
+        + '<w:r><w:drawing><x descr="A cat"/></w:drawing></w:r>'
+        + "<w:sdt><w:sdtPr><w:date/></w:sdtPr><w:sdtContent>"
+        + run("May")
+        + "</w:sdtContent></w:sdt>",
+        ["One two three"],
+        ["deleted text", "math", "text of an image", "content control"],
+    ),
+    "text boxes": (
+        run("A ")
+        + BOX.format(f"<w:p>{run('b ')}{FIELD}</w:p><w:p/>")
+        + run(" cat. Dog"),
+        run("A ")
+        + BOX.format(f"<w:p>{run('B ')}{FIELD}</w:p><w:p/>")
+        + run(" CAT. DOG"),
+        ["A cat.", "b", "Dog"],
+        ["field"],
+    ),
+}
+
+
+@pytest.mark.parametrize("namespace", [WORD, STRICT])
+@pytest.mark.parametrize("case", WORDS.values(), ids=WORDS)
+def test_a_word_document_becomes(case, namespace):
+    source, expected, sentences, reasons = case
+    document, found = translate(docx(f"<w:p>{source}</w:p>", namespace))
+    assert document.sentences == sentences
+    assert [unread.reason for unread in document.left] == reasons
+    assert body(found.data) == f"<w:p>{expected}</w:p>"
+
+
+def test_parts_tables_and_fields_of_several_paragraphs():
+    paragraphs = [f"<w:p>{run(words)}</w:p>" for words in ("a", "b", "c")]
+    toc = char("begin") + code("TOC") + char("separate") + run("d")
+    left = char("begin") + code("INDEX") + char("separate") + run("e")
+    source = (
+        f"<w:tbl><w:tr><w:trPr><w:del/></w:trPr><w:tc>{paragraphs[0]}</w:tc>"
+        f"</w:tr></w:tbl><w:p>{toc}</w:p>{paragraphs[1]}<w:p>{char('end')}</w:p>"
+        f"<w:p>{left}</w:p>{paragraphs[2]}<w:p>{char('end')}{run('f')}</w:p>"
+    )
+    comment = f"<w:comment>{paragraphs[0]}</w:comment>"
+    parts = {
+        "header": paragraphs[0],
+        "footer": paragraphs[1],
+        "footnotes": f"<w:footnote>{paragraphs[2]}</w:footnote>",
+        "endnotes": paragraphs[0],
+        "comments": comment,
+        "numbering": paragraphs[0],
+    }
+    document, found = translate(docx(source, **parts))
+    assert document.sentences == ["a", "d", "b", "f", "a", "b", "c", "a"]
+    # A line is a paragraph.
+    assert [(unread.line, unread.reason) for unread in document.left] == [
+        (5, "field"),
+        (6, "field"),
+        (12, "comment"),
+    ]
+    files = contents(found.data)
+    for kind in ("comments", "numbering"):
+        assert run("a") in files[f"word/{kind}.xml"].decode()
+    assert run("C") in files["word/footnotes.xml"].decode()
+
+
+STYLES = "".join(
+    f'<style:style style:name="{name}" style:family="text">'
+    f"<style:text-properties {values}/></style:style>"
+    for name, values in {
+        "T1": 'fo:font-weight="bold" xmlns:fo="f"',
+        "T2": 'officeooo:rsid="1" xmlns:officeooo="o"',
+        "T3": 'fo:font-weight="bold" style:rsid="2" xmlns:fo="f"',
+    }.items()
+)
+
+
+def span(style, words):
+    return f'<text:span text:style-name="{style}">{words}</text:span>'
+
+
+NOTES = (
+    '<text:note text:id="1"><text:note-citation>1</text:note-citation>'
+    "<text:note-body><text:p>{}</text:p></text:note-body></text:note>"
+)
+COMMENT = "<office:annotation><text:p>no</text:p></office:annotation>"
+LEFT = '<text:date text:fixed="true">May</text:date>' + COMMENT
+LEFT += "<draw:frame><draw:image/></draw:frame><text:ruby>q</text:ruby>"
+MARK = '<text:bookmark-{} text:name="m"/>'
+PAGE_BREAK = "<text:soft-page-break/>"
+TEXTS = {
+    "spans that look the same": (
+        f"The {span('T2', 'ch')}ild {span('T1', 're')}{span('T3', 'ads')}.",
+        f"THE CHILD {span('T1', 'READS')}.",
+        ["The child reads."],
+        [],
+    ),
+    "spans in spans, space": (
+        span("A", f"a{span('B', ' b')}<text:s text:c='2'/>c")
+        + f"<!-- x --> &lt;{PAGE_BREAK}d",
+        span("A", "A ")
+        + span("A", span("B", "B"))
+        + span("A", " C ")
+        + "&lt;D",
+        ["a b c <d"],
+        [],
+    ),
+    "links, notes, marks": (
+        f'Go to <text:a office:name="u">the {span("A", "page")}</text:a>'
+        f"{NOTES.format('a note')} {MARK.format('start')}now"
+        f"{MARK.format('end')}.",
+        f'GO TO <text:a office:name="u">THE{span("A", " PAGE")}</text:a>'
+        f"{NOTES.format('A NOTE')} {MARK.format('start')}NOW"
+        f"{MARK.format('end')}.",
+        ["Go to the page now.", "a note"],
+        [],
+    ),
+    "what ends a sentence": (
+        f"a{span('A', '<text:tab/>b')}<text:line-break/>c",
+        f"A{span('A', '<text:tab/>')}{span('A', 'B')}<text:line-break/>C",
+        ["a", "b", "c"],
+        [],
+    ),
+    "what is left": (
+        f"In {LEFT} we go",
+        f"IN {LEFT} WE GO",
+        ["In we go"],
+        ["field", "comment", "ruby"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TEXTS.values(), ids=TEXTS)
+def test_a_text_document_becomes(case):
+    source, expected, sentences, reasons = case
+    document, found = translate(odt(f"<text:p>{source}</text:p>", STYLES))
+    assert document.sentences == sentences
+    assert [unread.reason for unread in document.left] == reasons
+    assert body(found.data) == f"<text:p>{expected}</text:p>"
+
+
+def test_lists_headers_and_changes_of_a_text_document():
+    changes = (
+        "<text:tracked-changes><text:p>old</text:p></text:tracked-changes>"
+    )
+    page = CONTENT.format("", "<style:header><text:p>a</text:p></style:header>")
+    data = odt(
+        f"{changes}<text:h>b</text:h><text:list><text:list-item><text:p>c"
+        "</text:p></text:list-item></text:list><text:p/>",
+        **{"styles.xml": page, "Object 1/content.xml": page},
+    )
+    document, found = translate(data)
+    assert document.sentences == ["b", "c", "a"]
+    assert [(unread.line, unread.reason) for unread in document.left] == [
+        (1, "deleted text"),
+        (5, "object"),
+    ]
+    assert b"<text:p>A</text:p>" in contents(found.data)["styles.xml"]
+    assert changes in body(found.data)
+    assert data[30:].startswith(b"mimetype" + OPEN_DOCUMENT.encode())
+    assert found.data[:70] == data[:70]
+
+
+def test_no_alignment_breaks_an_office_document():
+    """The words come in another order, with any alignment."""
+    chosen = random.Random(0)
+    parts = [case[0] for case in WORDS.values()]
+    spans = [case[0] for case in TEXTS.values()]
+
+    def shuffled(sentences):
+        lists = [chosen.sample(s.split(), len(s.split())) for s in sentences]
+        return [" ".join([*words, "\x01\x05end\ufffe"]) for words in lists]
+
+    def align_any(pairs):
+        return [
+            [
+                SpanLink(chosen.choice(word_spans(source)), found)
+                for found in word_spans(translation)
+                if chosen.random() < 0.8
+            ]
+            for source, translation in pairs
+        ]
+
+    for _ in range(60):
+        chosen.shuffle(parts)
+        chosen.shuffle(spans)
+        for data in (
+            docx(f"<w:p>{''.join(parts)}</w:p>"),
+            odt(f"<text:p>{''.join(spans)}</text:p>", STYLES),
+        ):
+            document = documents.parse(data, documents.detect("", data))
+            found = documents.translate(document, shuffled, align_any)
+            before, after = (
+                [
+                    e.tag
+                    for e in part_of(d).iter("{*}*")
+                    if not re.search(
+                        r"\}(r|t|span|rPr|b|i|u|lang|s|\w*Hyphen|pPr|jc|proofErr|\S*reak)$",
+                        e.tag,
+                    )
+                ]
+                for d in (data, found.data)
+            )
+            assert sorted(before) == sorted(after)
+
+
+def part_of(data):
+    files = contents(data)
+    return lxml.etree.fromstring(
+        files.get("word/document.xml") or files["content.xml"]
+    )
+
+
+ENCRYPTED = bytearray(odt("a"))
+for start in (b"PK\x03\x04", b"PK\x01\x02"):
+    at = ENCRYPTED.index(start) + (6 if start[2] == 3 else 8)
+    ENCRYPTED[at] |= 1
+DOCTYPE = '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'
+SHEET = CONTENT_TYPES.format(
+    '<Override PartName="/a.xml" ContentType="spreadsheetml.sheet.main+xml"/>'
+)
+MANIFEST = {"META-INF/manifest.xml": "<m:encryption-data/>"}
+REFUSED = {
+    "no archive": ("docx", b"PK\x03\x04" + b"a" * 99, "an intact zip archive"),
+    "old": ("docx", b"\xd0\xcf\x11\xe0\xa1", "an encrypted document"),
+    "truncated": ("odt", odt("a")[:-30], "an intact zip archive"),
+    "changed": ("odt", odt("a").replace(b".text", b".xxxx"), "intact"),
+    "password": ("odt", bytes(ENCRYPTED), "without a password"),
+    "a password of ODT": ("odt", odt("", **MANIFEST), "without a password"),
+    "a sheet": ("docx", archive({"[Content_Types].xml": SHEET}), "a Word doc"),
+    "empty": ("docx", archive({}), "a Word document in the zip archive"),
+    "another type": ("odt", archive({"mimetype": "a/b"}), "mimetype='a/b'"),
+    "no content": (
+        "odt",
+        archive({"mimetype": OPEN_DOCUMENT}),
+        "text document",
+    ),
+    "absolute": ("odt", odt("", **{"/a": ""}), "relative names.* '/a'"),
+    "parent": ("odt", odt("", **{"a/../b": ""}), "relative names"),
+    "bomb": ("odt", odt("", a=b"0" * (1 << 25)), "at most .* 33,55"),
+    "DOCTYPE": (
+        "odt",
+        odt("", **{"styles.xml": DOCTYPE}),
+        "styles.xml: line 1",
+    ),
+    "not XML": ("docx", docx("<w:p>"), "word/document.xml: line 2: Opening"),
+    "bytes": ("odt", odt("", **{"styles.xml": b"\xff"}), "is not UTF-8"),
+    "deep": ("docx", docx("<w:p>" * 300 + "</w:p>" * 300), "Excessive depth"),
+    "a text": ("docx", "a", "docx is bytes.* Received: a text"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_an_archive_that_is_refused(case):
+    format, data, message = case
+    with pytest.raises(ValueError, match=message):
+        documents.parse(data, format)
+
+
+def test_a_document_with_macros_whose_type_is_by_its_ending():
+    main = "application/vnd.ms-word.document.macroEnabled.main+xml"
+    kinds = CONTENT_TYPES.format("").replace("application/xml", main)
+    files = contents(docx(f"<w:p>{run('a')}</w:p>"))
+    files |= {"[Content_Types].xml": kinds, "word/vbaProject.bin": MEDIA}
+    assert translate(archive(files))[0].sentences == ["a"]
+
+
+def test_names_twice_and_charsets():
+    with pytest.warns(UserWarning, match="Duplicate"):
+        file = io.BytesIO(odt("a"))
+        with zipfile.ZipFile(file, "a") as opened:
+            opened.writestr("mimetype", OPEN_DOCUMENT)
+    with pytest.raises(ValueError, match="each once.* 'mimetype'"):
+        documents.parse(file.getvalue(), "odt")
+    with pytest.raises(ValueError, match="Received: charset='utf-8'"):
+        documents.parse(odt(""), "odt", charset="utf-8")
+    # A part in another charset keeps it.
+    wide = DOCUMENT.replace("UTF-8", "UTF-16").format(
+        WORD, f"<w:p>{run('é')}</w:p>"
+    )
+    data = docx("", header="")
+    files = contents(data) | {"word/document.xml": wide.encode("utf-16")}
+    _, found = translate(archive(files))
+    assert "É" in contents(found.data)["word/document.xml"].decode("utf-16")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "format"),
+    [
+        ("a.DOCX", b"", "docx"),
+        ("a.ott", b"", "odt"),
+        ("", odt("a"), "odt"),
+        ("", docx("a"), "docx"),
+        ("", archive({"a": ""}), "docx"),  # which says what is missing
+    ],
+)
+def test_the_format_of_an_archive(name, data, format):
+    assert documents.detect(name, data) == format
+    assert format not in documents.TEXT_FORMATS
+    assert "text" in documents.TEXT_FORMATS
+
+
+LONG = 4000
+HOSTILE = {
+    "runs": docx(f"<w:p>{(run('a ') + run('b ', BOLD)) * LONG}</w:p>"),
+    "marks": docx(f"<w:p>{'<w:xStart/>' * LONG}{'<w:yEnd/>' * LONG}</w:p>"),
+    "fields": docx(f"<w:p>{char('begin') * LONG}{run('a')}</w:p>"),
+    "ends": docx(f"<w:p>{(char('end') + run('a')) * LONG}</w:p>"),
+    "codes": docx(f"<w:p>{char('begin')}{code('HYPERLINK') * LONG}</w:p>"),
+    "links": docx(
+        f"<w:p>{'<w:hyperlink>' * 99}{run('a ') * LONG}"
+        f"{'</w:hyperlink>' * 99}</w:p>"
+    ),
+    "boxes": docx("<w:p><w:r><w:pict>" * 80 + "</w:pict></w:r></w:p>" * 80),
+    "spans": odt(
+        f"<text:p>{'<text:span>' * 99}{'a<text:s/>' * LONG}"
+        f"{'</text:span>' * 99}</text:p>"
+    ),
+    "text": odt(f"<text:p>{'[{%s &amp;' * LONG}</text:p>"),
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_office_document_takes_linear_time(data):
+    begin = time.process_time()
+    format = documents.detect("", data)
+    document = documents.parse(data, format, "en", lambda s: len(s) < 400)
+    documents.translate(document, capitals, align)
+    assert time.process_time() - begin < 5

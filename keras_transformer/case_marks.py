@@ -29,7 +29,8 @@ TITLE, UPPER = "\U0010ff54", "\U0010ff55"
 BEGIN, END = "\U0010ff42", "\U0010ff45"
 MARKS = TITLE + UPPER + BEGIN + END
 STRAY = "\ufffd"  # replaces marks in text
-GLYPHS = str.maketrans(dict(zip(MARKS, ("⇧", "⇪", "⇪…", "…⇩"), strict=True)))
+# What figures and lists of tokens show.
+GLYPHS = dict(zip(MARKS, ("⇧", "⇪", "⇪…", "…⇩"), strict=True))
 UNIT_BREAKS = SPACE + " -‐–—/'’"
 SIGMA, FINAL_SIGMA = "Σ", "ς"
 CODES = 0x20000  # Unicode has no letters with case from here on
@@ -92,8 +93,8 @@ def mark(text: str) -> str:
 
     Marks in the text become `STRAY`.
 
-    >>> mark("▁The▁OLD▁Man.").translate(GLYPHS)
-    '⇧▁the⇪▁old⇧▁man.'
+    >>> [GLYPHS.get(c, c) for c in mark("▁An▁OLD")]
+    ['⇧', '▁', 'a', 'n', '⇪', '▁', 'o', 'l', 'd']
     """
     text = re.sub(f"[{MARKS}]", STRAY, text)
     text = casing().marked.sub(_mark_found, text)

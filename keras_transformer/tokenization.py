@@ -137,7 +137,8 @@ class Tokenizer:
             end = processor.piece_to_id(END_OF_TABLE_WITH_CODES)
         self.has_table = end != UNK
         self.vocab_size = end if self.has_table else processor.get_piece_size()
-        self.has_case_marks = UNK not in processor.piece_to_id(list(MARKS))
+        marks = processor.piece_to_id(list(MARKS))
+        self.has_case_marks = not self.has_table and UNK not in marks
 
     @functools.cached_property
     def _segmenter(self):
@@ -197,6 +198,14 @@ class Tokenizer:
     def pieces(self) -> list[str]:
         """The vocabulary as a list of `str`: the piece of id i at index i."""
         return self._processor.id_to_piece(list(range(self.vocab_size)))
+
+    @functools.cached_property
+    def mark_ids(self) -> dict[str, int]:
+        """The id of each of `case_marks.MARKS`; empty without case marks."""
+        if not self.has_case_marks:
+            return {}
+        ids = self._processor.piece_to_id(list(MARKS))
+        return dict(zip(MARKS, ids, strict=True))
 
     def find_missing(self, symbols: Sequence[str]) -> list[str]:
         """The symbols that are not one token."""
@@ -308,6 +317,15 @@ class Tokenizer:
             segments = self._segmenter.encode(text, out_type=str)
             rows.append([code, *segments] if code else segments)
         return [[*(self.table.get(s, UNK) for s in row), EOS] for row in rows]
+
+    def to_prefixes(self, strings: Sequence[str]) -> list[list[int]]:
+        """Ids that a longer string may begin with: `to_ids` without `EOS`.
+
+        A region of capitals at the end has no `END`, so that it may go on.
+        """
+        end = self.mark_ids.get(END)
+        rows = [row[:-1] for row in self.to_ids(strings)]
+        return [row[:-1] if row[-1:] == [end] else row for row in rows]
 
     def to_strings(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Strings of ids, each up to its first `EOS`, without `PAD` and `BOS`.

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from keras_transformer.case_marks import END, MARKS
-from keras_transformer.data.corpus import Corpus, TokenRows
+from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.pairs import Pairs, read_lines
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.vocabulary import EOS, PAD, SPACE
@@ -183,8 +183,8 @@ class _Words:
         self._begins = np.array([p.startswith(SPACE) for p in pieces])
         self._opens = np.array([p in MARKS.replace(END, "") for p in pieces])
 
-    def count(self, rows: TokenRows) -> np.ndarray:
-        """Number of words of each row, int `[rows]`."""
+    def count(self, rows):
+        """Number of words of each row of `TokenRows`, int `[rows]`."""
         begin, first = self._begins[rows.ids], rows.offsets[:-1]
         begin[first] = ~self._opens[rows.ids[first]]  # with a space or not
         return np.add.reduceat(begin, first, dtype=np.int32)

@@ -69,7 +69,7 @@ def tokenizer():
     """A vocabulary in which every character has a token."""
     letters = "".join(set("".join(SAMPLES) + LETTERS))
     lines = [*SAMPLES, *"".join(CASED), *(c + letters for c in CASED[::20])]
-    return Tokenizer.train(lines * 2, vocab_size=4000, case_marks=True)
+    return Tokenizer.train(lines * 2, vocab_size=2200, case_marks=True)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,8 @@ def translator(small):
     model = kt.Transformer(
         kt.preset("tiny", vocab_size=50, d_model=16, num_layers=1, d_ff=8)
     )
-    model({"source_ids": tf.ones([1, 2]), "target_ids": tf.ones([1, 2])})
+    ids = tf.ones([1, 2], tf.int32)
+    model({"source_ids": ids, "target_ids": ids})
     decoding = kt.DecodingConfig(beam_size=2, max_output_length=12)
     return kt.Translator(small, model, decoding, 30)
 
@@ -124,7 +125,7 @@ def normalized(tokenizer, text):
         ("KLM-Flug U.S.A. x NATO", "⇪klm-⇧flug⇪ u.s.a. x⇪ nato"),
         ("MP3 B2B 5 6", "⇪…mp3 b2b…⇩ 5 6"),
         ("STRAßE STRAẞE", "⇪…straße straẞe…⇩"),
-        ("İ ΣΟΣ Σ Α.Σ σας", "İ⇪ σος⇧ σ⇪ α.σ σας"),
+        ("İ ΣΟΣ Σ Α.Σ σας", "İ⇪… σος σ α.σ…⇩ σας"),
     ],
 )
 def test_where_the_marks_are(text, expected):
@@ -433,7 +434,7 @@ def test_words_are_aligned_and_figures_show_marks(translator):
     assert "⇪" in [token.text for token in figure.tokens["source"]] + [
         token.text for token in figure.tokens["written"]
     ]
-    assert not any(mark in figure.html for mark in MARKS)
+    assert not any(mark in figure.html() for mark in MARKS)
 
 
 # ------------------------------------------------------------------- exports

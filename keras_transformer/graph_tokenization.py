@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
+from keras_transformer import graph_case_marks
 from keras_transformer.vocabulary import BOS, EOS, LANGUAGE_CODE, PAD, UNK
 
 MAX_FINGERPRINT = 2**63 - 1
@@ -24,6 +25,7 @@ class Pieces(typing.Protocol):
 
     model_bytes: bytes
     has_table: bool
+    has_case_marks: bool
 
     @property
     def segmenting_bytes(self) -> bytes: ...
@@ -53,7 +55,11 @@ def encode(
         return tf.RaggedTensor.from_row_lengths(ids, lengths)
     if tokenizer.has_table:
         return _look_up_segments(tokenizer, strings)
-    return _operations(tokenizer.model_bytes, tf.int32).tokenize(strings)
+    if tokenizer.has_case_marks:
+        pieces = _operations(tokenizer.model_bytes, tf.string).tokenize(strings)
+        normalized = tf.strings.reduce_join(pieces, axis=1)
+        strings = graph_case_marks.mark(normalized)
+    return _operations(tokenizer.segmenting_bytes, tf.int32).tokenize(strings)
 
 
 def _look_up_segments(tokenizer: Pieces, strings: tf.Tensor) -> tf.RaggedTensor:
@@ -112,6 +118,8 @@ def decode(
     keep = ~ended & (ids != PAD) & (ids != BOS)
     ids = tf.ragged.boolean_mask(ids, keep)
     strings = _operations(tokenizer.model_bytes, tf.int32).detokenize(ids)
+    if tokenizer.has_case_marks:
+        strings = graph_case_marks.restore(strings)
     return tf.strings.strip(strings)  # as `to_strings`
 
 

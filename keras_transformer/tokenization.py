@@ -7,6 +7,7 @@ TensorFlow operations, for exported models, which read and write strings.
 
 import bisect
 import functools
+import itertools
 import os
 import pathlib
 import re
@@ -16,6 +17,13 @@ from collections.abc import Iterable, Sequence
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2, sentencepiece_pb2
 
+from keras_transformer.case_marks import (
+    END,
+    MARKS,
+    capitalize,
+    mark,
+    remove_marks,
+)
 from keras_transformer.files import write_atomically
 from keras_transformer.vocabulary import (
     BOS,
@@ -39,6 +47,10 @@ END_OF_TABLE_WITH_CODES = "<end of table with codes>"
 ASCII_SPACES = " \t\n\v\f\r"  # removed by `tf.strings.strip`
 # The piece of a tag of `keras_transformer.data.languages`.
 TAG_PIECE = SPACE + r"<2[^\s<>]+>"
+# A normalization that changes nothing.
+AS_IT_IS = sentencepiece_model_pb2.NormalizerSpec(
+    name="identity", add_dummy_prefix=False, remove_extra_whitespaces=False
+)
 # The vocabulary files beside a model: one, or one for each language.
 SHARED_FILE = "tokenizer.model"
 PAIR_FILES = ("source_tokenizer.model", "target_tokenizer.model")
@@ -75,6 +87,10 @@ class Tokenizer:
     Vocabularies of other systems, which `trainers.import_model` reads, have a
     table of ids apart from the model: see `has_table`.
 
+    A vocabulary with the pieces of `case_marks` is of text in lower case with
+    these marks. Strings are normalized, then marked, then segmented; decoded
+    text has its capital letters again.
+
     Args:
         model_bytes: A serialized SentencePiece model, as in `tokenizer.model`.
             Its ids of PAD, BOS, EOS and UNK are 0, 1, 2 and 3.
@@ -87,6 +103,7 @@ class Tokenizer:
             text has its id in the table, or `UNK`; and a language code at the
             beginning of a string, such as `>>fra<<`, is a segment of its own:
             see `codes`.
+        has_case_marks: Whether it has the pieces of `case_marks`.
 
     Raises:
         ValueError: The bytes are not such a model.
@@ -120,11 +137,15 @@ class Tokenizer:
             end = processor.piece_to_id(END_OF_TABLE_WITH_CODES)
         self.has_table = end != UNK
         self.vocab_size = end if self.has_table else processor.get_piece_size()
+        marks = processor.piece_to_id(list(MARKS))
+        self.has_case_marks = not self.has_table and UNK not in marks
 
     @functools.cached_property
     def _segmenter(self):
         """`segmenting_bytes` as SentencePiece's own object."""
         model = self.segmenting_bytes
+        if model is self.model_bytes:
+            return self._processor
         return sentencepiece.SentencePieceProcessor(model_proto=model)
 
     @functools.cached_property
@@ -133,11 +154,15 @@ class Tokenizer:
 
         It lacks the pieces that only the table has: implementations of
         SentencePiece differ in the segments and errors that such pieces cause.
-        Without a table it is `model_bytes`.
+        With case marks it takes the text of `normalize` as it is. Otherwise it
+        is `model_bytes`.
         """
+        complete, model = self._proto(), self._proto()
+        if self.has_case_marks:
+            model.normalizer_spec.CopyFrom(AS_IT_IS)
+            return model.SerializeToString(deterministic=True)
         if not self.has_table:
             return self.model_bytes
-        complete, model = self._proto(), self._proto()
         del model.pieces[:]
         model.pieces.extend(
             piece
@@ -173,6 +198,14 @@ class Tokenizer:
     def pieces(self) -> list[str]:
         """The vocabulary as a list of `str`: the piece of id i at index i."""
         return self._processor.id_to_piece(list(range(self.vocab_size)))
+
+    @functools.cached_property
+    def mark_ids(self) -> dict[str, int]:
+        """The id of each of `case_marks.MARKS`; empty without case marks."""
+        if not self.has_case_marks:
+            return {}
+        ids = self._processor.piece_to_id(list(MARKS))
+        return dict(zip(MARKS, ids, strict=True))
 
     def find_missing(self, symbols: Sequence[str]) -> list[str]:
         """The symbols that are not one token."""
@@ -220,7 +253,8 @@ class Tokenizer:
 
     def normalize(self, strings: list[str]) -> list[str]:
         """Strings as they are segmented: NFKC, and `\u2581` for a space."""
-        return self._processor.normalize(strings)
+        strings = self._processor.normalize(strings)
+        return list(map(mark, strings)) if self.has_case_marks else strings
 
     def encode(self, strings: typing.Any) -> "tf.RaggedTensor":
         """`to_ids` as a ragged tensor; also in a graph. Needs TensorFlow.
@@ -274,13 +308,24 @@ class Tokenizer:
                 ) from error
         # A call for each string: one for a list starts a thread every time.
         if not self.has_table:
-            encode = functools.partial(self._processor.encode, add_eos=True)
+            if self.has_case_marks:
+                strings = self.normalize(list(strings))
+            encode = functools.partial(self._segmenter.encode, add_eos=True)
             return list(map(encode, strings))
         rows = []
         for code, text in map(self._split_code, strings):
             segments = self._segmenter.encode(text, out_type=str)
             rows.append([code, *segments] if code else segments)
         return [[*(self.table.get(s, UNK) for s in row), EOS] for row in rows]
+
+    def to_prefixes(self, strings: Sequence[str]) -> list[list[int]]:
+        """Ids that a longer string may begin with: `to_ids` without `EOS`.
+
+        A region of capitals at the end has no `END`, so that it may go on.
+        """
+        end = self.mark_ids.get(END)
+        rows = [row[:-1] for row in self.to_ids(strings)]
+        return [row[:-1] if row[-1:] == [end] else row for row in rows]
 
     def to_strings(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Strings of ids, each up to its first `EOS`, without `PAD` and `BOS`.
@@ -298,8 +343,11 @@ class Tokenizer:
             row = [int(id) for id in row]
             length = row.index(EOS) if EOS in row else len(row)
             row = [id for id in row[:length] if id not in (PAD, BOS)]
+            text = self._processor.decode(row)
+            if self.has_case_marks:
+                text = remove_marks(capitalize(text))
             # Implementations of SentencePiece differ in the spaces they leave.
-            strings.append(self._processor.decode(row).strip(ASCII_SPACES))
+            strings.append(text.strip(ASCII_SPACES))
         return strings
 
     def parts(self, ids: Sequence[int]) -> list[str]:
@@ -308,7 +356,17 @@ class Tokenizer:
             list(map(int, ids)), out_type="serialized_proto"
         )
         text = sentencepiece_pb2.SentencePieceText.FromString(decoded)
-        return [piece.surface for piece in text.pieces]
+        parts = [piece.surface for piece in text.pieces]
+        if not self.has_case_marks:
+            return parts
+        text = capitalize("".join(parts))
+        ends = itertools.accumulate(map(len, parts))
+        parts = [
+            remove_marks(text[end - len(part) : end])
+            for part, end in zip(parts, ends, strict=True)
+        ]
+        first = next(filter(None, parts), "")  # a space may be after a mark
+        return [part.lstrip() if part is first else part for part in parts]
 
     @functools.cached_property
     def table(self) -> dict[str, int]:
@@ -350,7 +408,10 @@ class Tokenizer:
         Returns:
             A list of `Token` for each string, without `EOS`.
         """
-        return [self._tokens_of(string) for string in strings]
+        find = self._tokens_of
+        if self.has_case_marks:
+            find = self._marked_tokens_of
+        return [find(string) for string in strings]
 
     def _tokens_of(self, string: str) -> list[Token]:
         """The `Token`s of one string."""
@@ -375,6 +436,30 @@ class Tokenizer:
             begin = len(data[: start + piece.begin].decode(errors="ignore"))
             begin += len(piece.surface) - len(piece.surface.lstrip())
             tokens.append(Token(id, piece.surface.strip(), word, begin))
+        return tokens
+
+    def _marked_tokens_of(self, string: str) -> list[Token]:
+        """The same with case marks.
+
+        `END` is where the last character before it is, the other marks where
+        the letter after them is; their text is empty.
+        """
+        normalized, starts = self._processor.normalize(string, True)
+        pieces = self._segmenter.encode(mark(normalized), out_type=str)
+        ids = self._segmenter.piece_to_id(pieces)
+        word_ends = [found.end() for found in re.finditer(r"\S+", string)]
+        tokens, at = [], 0  # a character of the normalized string
+        for id, piece in zip(ids, pieces, strict=True):
+            if piece in MARKS:
+                begin, text = starts[at - (piece == END)], ""
+                if piece != END and normalized[at] == SPACE:
+                    begin = starts[at + 1]
+            else:
+                text = string[starts[at] : starts[at + len(piece)]]
+                begin = starts[at] + len(text) - len(text.lstrip())
+                at += len(piece)
+            word = bisect.bisect(word_ends, begin)
+            tokens.append(Token(id, text.strip(), word, begin))
         return tokens
 
     def save(self, path: str | os.PathLike) -> None:
@@ -405,6 +490,7 @@ class Tokenizer:
         vocab_size: int,
         max_lines: int = 10_000_000,
         symbols: Sequence[str] = (),
+        case_marks: bool = False,
     ) -> "Tokenizer":
         """Learns a byte-pair vocabulary with every character of the corpus.
 
@@ -418,12 +504,17 @@ class Tokenizer:
             symbols: Words that become one token each, including the space
                 before them, whatever their frequency: `"(NP"`. A longer word
                 that begins with one becomes several tokens.
+            case_marks: Whether the vocabulary is of text in lower case with
+                the marks of `case_marks`.
 
         Raises:
             ValueError: The corpus is empty, or gives fewer than `vocab_size`
-                pieces, or has more characters than that.
+                pieces, or has more characters than that; or a symbol has a
+                capital letter, with case marks.
         """
-        return cls(train_model(lines, vocab_size, max_lines, symbols))
+        return cls(
+            train_model(lines, vocab_size, max_lines, symbols, case_marks)
+        )
 
 
 class TokenizerPair(typing.NamedTuple):

@@ -6,9 +6,12 @@ import typing
 from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
+from keras_transformer.case_marks import MARKS, mark
 from keras_transformer.vocabulary import SPACE, SPECIAL_IDS
 
+NORMALIZATION = "nmt_nfkc"
 ID_NAMES = ("pad_id", "bos_id", "eos_id", "unk_id")  # of `SPECIAL_IDS`
 
 
@@ -17,6 +20,7 @@ def train_model(
     vocab_size: int,
     max_lines: int,
     symbols: Sequence[str],
+    case_marks: bool,
 ) -> bytes:
     """The bytes of a byte-pair model; see `Tokenizer.train`."""
     if vocab_size <= len(SPECIAL_IDS):
@@ -24,6 +28,14 @@ def train_model(
             f"vocab_size must be above {len(SPECIAL_IDS)}, the number of"
             f" special tokens. Received: vocab_size={vocab_size}"
         )
+    if case_marks:
+        check_symbols_without_case(symbols)
+    normalizer = sentencepiece.SentencePieceNormalizer(
+        rule_name=NORMALIZATION,
+        escape_whitespaces=True,
+        add_dummy_prefix=True,
+        remove_extra_whitespaces=True,
+    )
     errors: list[Exception] = []
 
     def watched_lines() -> Iterator[str]:
@@ -33,14 +45,20 @@ def train_model(
                     raise TypeError(
                         f"lines must be strings. Received: {line!r}"
                     )
-                yield line
+                yield mark(normalizer.normalize(line)) if case_marks else line
         except Exception as error:
             errors.append(error)  # SentencePiece keeps only its text
             raise
 
-    special_ids: dict[str, typing.Any] = dict(
-        zip(ID_NAMES, SPECIAL_IDS, strict=True)
-    )
+    options: dict[str, typing.Any] = {
+        **dict(zip(ID_NAMES, SPECIAL_IDS, strict=True)),
+        "normalization_rule_name": NORMALIZATION,
+        "user_defined_symbols": [SPACE + symbol for symbol in symbols],
+    }
+    if case_marks:  # the text is normalized before it is marked
+        options["normalization_rule_name"] = "identity"
+        options["add_dummy_prefix"] = False
+        options["user_defined_symbols"] += MARKS
     sentencepiece.set_random_generator_seed(0)  # samples the lines
     model = io.BytesIO()
     try:
@@ -50,20 +68,35 @@ def train_model(
             model_type="bpe",
             vocab_size=vocab_size,
             character_coverage=1.0,
-            normalization_rule_name="nmt_nfkc",
             input_sentence_size=max_lines,
             max_sentence_length=1 << 20,  # bytes; drops longer lines
             shuffle_input_sentence=True,
             num_threads=1,
             minloglevel=2,
-            **special_ids,
-            user_defined_symbols=[SPACE + symbol for symbol in symbols],
+            **options,
         )
     except (RuntimeError, ValueError) as error:
         if errors:
             raise errors[0] from None
         raise ValueError(_explain(str(error), vocab_size)) from error
-    return model.getvalue()
+    if not case_marks:
+        return model.getvalue()
+    Model = sentencepiece_model_pb2.ModelProto
+    marked = Model.FromString(model.getvalue())
+    marked.normalizer_spec.CopyFrom(
+        Model.FromString(normalizer.serialized_model_proto()).normalizer_spec
+    )
+    return marked.SerializeToString(deterministic=True)
+
+
+def check_symbols_without_case(symbols: Sequence[str]) -> None:
+    """Raises ValueError if a symbol has a capital letter, which has a mark."""
+    for symbol in symbols:
+        if mark(symbol) != symbol:
+            raise ValueError(
+                "case_marks needs symbols in lower case, which stay one token."
+                f" Received: {symbol!r}"
+            )
 
 
 def _explain(message: str, vocab_size: int) -> str:

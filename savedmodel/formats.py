@@ -185,7 +185,7 @@ def save_vocabulary(
     for name, of_side in tokenizer.files.items():
         path = directory / name
         of_side.save(path)
-        if of_side.has_table:
+        if of_side.has_table or of_side.has_case_marks:
             path.with_suffix(SEGMENTS).write_bytes(of_side.segmenting_bytes)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from absl import logging
 
 from keras_transformer import checkpoints
+from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import TransformerConfig
 from keras_transformer.importers.stacks import torch_name
 from keras_transformer.permutation import reorder, to_blocks
@@ -48,6 +49,12 @@ def write(
 ) -> None:
     """Writes the folder; see `formats`."""
     model, tokenizer = translator.model, translator.tokenizer
+    if tokenizer.source.has_case_marks or tokenizer.target.has_case_marks:
+        raise CommandError(
+            "format=huggingface needs case_marks=False: MarianTokenizer cannot"
+            " put marks for capital letters into text. Received:"
+            " case_marks=True"
+        )
     decoding = translator.decoding
     if decoding.length_normalization != "power" and decoding.length_penalty:
         logging.warning(

@@ -11,6 +11,7 @@ for other formats). BEAM is the beam size, for formats where the caller chooses
 it: any size with ctranslate2; 1 or the export's with tflite.
 """
 
+import functools
 import json
 import math
 import os
@@ -25,6 +26,12 @@ PAD, EOS, UNK = 0, 2, 3
 END_OF_TABLE = "<end of table>"  # see `Vocabulary`
 END_OF_TABLE_WITH_CODES = "<end of table with codes>"
 SEGMENTS = ".segments.model"  # the ending of its other file
+# Case marks, of a private use area: the next letter is a capital one; all of
+# the next unit, which ends at a space, hyphen, slash or apostrophe; a region.
+TITLE, UPPER = "\U0010ff54", "\U0010ff55"
+BEGIN, END = "\U0010ff42", "\U0010ff45"
+MARKS = TITLE + UPPER + BEGIN + END
+UNIT_BREAKS = "▁ -‐–—/'’"
 ASCII_SPACES = " \t\n\v\f\r"  # which no text has at its ends
 BATCH_SIZE = 32  # sentences of about the same length translated together
 
@@ -224,7 +231,7 @@ class Vocabulary:
     code, `>>fra<<`, is a segment of its own at the beginning: with the first
     end any code, with the second one that only the table has. The file beside
     it, `*.segments.model`, has the segments: pieces that only the table has are
-    not in it.
+    not in it. With case marks this file is for text that `mark` returns.
     """
 
     def __init__(self, path: pathlib.Path):
@@ -233,6 +240,8 @@ class Vocabulary:
         self.processor = sentencepiece.SentencePieceProcessor(
             model_file=str(path)
         )
+        # Then the text that it segments is normalized and marked.
+        self.has_case_marks = self.processor.piece_to_id(TITLE) != UNK
         self.segmenter = self.processor
         if path.with_suffix(SEGMENTS).exists():
             self.segmenter = sentencepiece.SentencePieceProcessor(
@@ -257,7 +266,9 @@ class Vocabulary:
     def encode(self, sentence: str) -> list[int]:
         """Ids without EOS."""
         if self.table is None:
-            return self.processor.encode(sentence)
+            if self.has_case_marks:
+                sentence = mark(self.processor.normalize(sentence))
+            return self.segmenter.encode(sentence)
         [(code, rest)] = re.findall(r"(?s)\A(>>.*?<<)?(.*)\Z", sentence)
         if self.codes is not None and code not in self.codes:
             code, rest = "", sentence
@@ -268,7 +279,65 @@ class Vocabulary:
 
     def decode(self, ids: list[int]) -> str:
         """A string of ids without PAD and EOS."""
-        return self.processor.decode(ids).strip(ASCII_SPACES)
+        text = self.processor.decode(ids)
+        if self.has_case_marks:
+            text = restore(text)
+        return text.strip(ASCII_SPACES)
+
+
+@functools.cache
+def casing() -> tuple[dict[int, int], dict[int, int], re.Pattern, re.Pattern]:
+    """Small letters by capital ones, the reverse, what gets a mark, a sigma."""
+    lower = {}
+    for code in range(0x20000):  # letters with case have lower numbers
+        small = chr(code).lower()
+        if len(small) == 1 and chr(code) != small:
+            if small.upper() == chr(code):
+                lower[code] = ord(small)
+    upper = {small: capital for capital, small in lower.items()}
+    upper[ord("ς")] = ord("Σ")
+    ends, big = re.escape(UNIT_BREAKS), "".join(map(chr, lower))
+    small = "".join(map(chr, upper))
+    other = f"[^{ends}{small}{big}]*"
+    rest = f"[^{ends}{small}]*(?![^{ends}])"
+    unit = f"[{big}](?:{other}[{big}])+(?={other}(?![^{ends}]))"
+    more = f"(?:{rest}[{ends}])+{other}{unit}"
+    pattern = f"(?<![^{ends}])({other})({unit}({more})?)|[{big}]+"
+    final = f"(?<=[{big}])Σ(?![{big}])"  # a sigma at the end of a word
+    return lower, upper, re.compile(pattern), re.compile(final)
+
+
+def mark(text: str) -> str:
+    """Normalized text in lower case, with marks for its capital letters.
+
+    A unit of several capital letters has UPPER; several such units, without
+    small letters between them, are a region, from BEGIN to END.
+    """
+    lower, _, pattern, final = casing()
+
+    def replace(match: re.Match) -> str:
+        before, capitals, more = match.groups()
+        first, last = (BEGIN, END) if more else (UPPER, "")
+        if capitals is None:
+            capitals = match[0]
+            single = len(capitals) == 1
+            first, last = (TITLE, "") if single else (BEGIN, END)
+        small = final.sub("ς", capitals).translate(lower)
+        return (before or "") + first + small + last
+
+    text = pattern.sub(replace, re.sub(f"[{MARKS}]", "\ufffd", text))
+    return re.sub(f"▁([{TITLE}{UPPER}{BEGIN}])", r"\1▁", text)
+
+
+def restore(text: str) -> str:
+    """Marked text with its capital letters, without marks."""
+    ends = re.escape(UNIT_BREAKS) + MARKS
+    text = re.sub(
+        f"{BEGIN}[^{END}]*|{UPPER}[ ▁]?[^{ends}]*|{TITLE}[ ▁]?[^{MARKS}]",
+        lambda match: match[0].translate(casing()[1]),
+        text,
+    )
+    return re.sub(f"[{MARKS}]", "", text)
 
 
 def load_vocabularies(directory: pathlib.Path) -> list[Vocabulary]:

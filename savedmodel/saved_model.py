@@ -47,6 +47,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from keras_transformer import graph_tokenization
+from keras_transformer.case_marks import END
 from keras_transformer.data.labels import shift_right
 from keras_transformer.decoding import Constraints, SearchResult
 from keras_transformer.graph_tokenization import truncate
@@ -161,7 +162,11 @@ class Signatures:
         prefix, is_cut = self._encode_target(
             target_prefix, self.max_target_length
         )
-        prefix = at_least_one(tf.where(prefix == EOS, PAD, prefix))
+        ends = prefix == EOS
+        if end := self.translator.tokenizer.target.mark_ids.get(END):
+            # As `Tokenizer.to_prefixes`.
+            ends |= (prefix == end) & tf.roll(ends, -1, axis=1)
+        prefix = at_least_one(tf.where(ends, PAD, prefix))
         limits, _ = self.translator.inference.output_limits(sources.ids)
         too_long = (count_tokens(prefix) > limits)[: tf.shape(text)[0]]
         return self._best(

@@ -34,7 +34,8 @@ from trainers.run.data_config import DataConfig
         (
             DataConfig,
             False,
-            "source_language target_language dataset share_vocabulary",
+            "source_language target_language dataset share_vocabulary"
+            " case_marks",
         ),
         (
             TrainingConfig,
@@ -71,6 +72,7 @@ def test_what_a_run_inherits():
         "max_length",
         *languages,
         "share_vocabulary",
+        "case_marks",
     ]
     assert names_of(TreesConfig, inherited=True) == ["max_length"]
 

@@ -180,6 +180,8 @@ class Encoder:
         self._tokenizer = Tokenizer(model_bytes)
         self._dtype = np.dtype(self._tokenizer.id_dtype)
         self.by_word = _is_by_word(model_bytes)
+        if self._tokenizer.has_case_marks:
+            self.by_word = False  # a region of capitals has several words
         self._words: dict[str, bytes] = {}  # the ids of each word
 
     def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

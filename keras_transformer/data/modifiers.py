@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from keras_transformer.case_marks import MARKS
 from keras_transformer.data.changing_corpus import CHUNK_PAIRS, ChangingCorpus
 from keras_transformer.data.corpus import (
     Corpus,
@@ -193,7 +194,7 @@ class ModifiedCorpus(ChangingCorpus):
             {piece for piece in side.pieces if len(piece) == 1}
             for side in (tokenizer.source, tokenizer.target)
         )
-        self._alphabet = sorted((source & target) - {SPACE})
+        self._alphabet = sorted((source & target) - {SPACE, *MARKS})
         if "Noise" in chances and not self._alphabet:
             raise ValueError("Noise needs a vocabulary with single characters")
         super().__init__(canonical)

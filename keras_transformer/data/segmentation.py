@@ -6,7 +6,7 @@ two algorithms are here in NumPy, as functions of a random generator.
 
 A piece has a space at its beginning or none at all, so that the words of a
 sentence are segmented independently: a word is `▁` with the text up to the
-next.
+next, or up to a case mark.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import re
 
 import numpy as np
 
+from keras_transformer.case_marks import MARKS
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import UNK
 
-WORD = re.compile("▁[^▁]*|[^▁]+")
+# A case mark is a word of its own, and no part of others.
+WORD = re.compile(f"[{MARKS}]|▁[^▁{MARKS}]*|[^▁{MARKS}]+")
 Pieces = dict[str, tuple[int, float]]  # piece -> its id and its score
 UNKNOWN_PENALTY = 10.0  # below the worst piece: kUnkPenalty in SentencePiece
 
@@ -41,7 +43,8 @@ def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
     for number, (piece, score, kind) in enumerate(tokenizer.entries):
         if kind in ("CONTROL", "UNKNOWN"):
             continue
-        if kind != "NORMAL" or "▁" in piece[1:]:
+        is_plain = kind == "NORMAL" and "▁" not in piece[1:]
+        if not is_plain and piece not in MARKS:
             raise ValueError(
                 "Segmentations are sampled from a model of plain pieces, with a"
                 " space at most at their beginning. Received: the piece"

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from keras_transformer.case_marks import END, MARKS
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.pairs import Pairs, read_lines
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
@@ -118,16 +119,12 @@ class TokenLinks:
         corpus: Corpus,
         tokenizer: Tokenizer | TokenizerPair,
     ):
-        self._begins = [
-            np.array([piece.startswith(SPACE) for piece in side.pieces])
-            for side in (tokenizer.source, tokenizer.target)
-        ]
+        self._source = _Words(tokenizer.source)
+        self._target = _Words(tokenizer.target)
         found = np.stack(
             [
-                self._count_words(rows, begins)
-                for rows, begins in zip(
-                    (corpus.source, corpus.target), self._begins, strict=True
-                )
+                self._source.count(corpus.source),
+                self._target.count(corpus.target),
             ],
             axis=1,
         )
@@ -148,13 +145,6 @@ class TokenLinks:
     def __str__(self):
         return self._summary
 
-    @staticmethod
-    def _count_words(rows, begins):
-        """Number of words of each row, int `[rows]`."""
-        begin = begins[rows.ids]
-        begin[rows.offsets[:-1]] = True  # of a word, marked or not
-        return np.add.reduceat(begin, rows.offsets[:-1], dtype=np.int32)
-
     def of_batch(
         self, pairs: np.ndarray, source_ids: np.ndarray, labels: np.ndarray
     ) -> np.ndarray:
@@ -163,8 +153,8 @@ class TokenLinks:
         The decoder reads the label of position t at position t + 1. There may
         be fewer pairs than B.
         """
-        source = self._words_of(source_ids, self._begins[0])
-        target = self._words_of(labels, self._begins[1])
+        source = self._source.of(source_ids)
+        target = self._target.of(labels)
         target = np.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
         counts = self._offsets[np.add(pairs, 1)] - self._offsets[pairs]
         links = self._links[
@@ -181,10 +171,28 @@ class TokenLinks:
             rows[:, None, None], source[:, None, :], target[:, :, None]
         ]
 
-    @staticmethod
-    def _words_of(ids: np.ndarray, begins: np.ndarray) -> np.ndarray:
+
+class _Words:
+    """The words of the tokens of a side.
+
+    A case mark before a word belongs to it, except `END`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        pieces = tokenizer.pieces
+        self._begins = np.array([p.startswith(SPACE) for p in pieces])
+        self._opens = np.array([p in MARKS.replace(END, "") for p in pieces])
+
+    def count(self, rows):
+        """Number of words of each row of `TokenRows`, int `[rows]`."""
+        begin, first = self._begins[rows.ids], rows.offsets[:-1]
+        begin[first] = ~self._opens[rows.ids[first]]  # with a space or not
+        return np.add.reduceat(begin, first, dtype=np.int32)
+
+    def of(self, ids: np.ndarray) -> np.ndarray:
         """The word of each token, int `[B, T]`; -1 for `EOS` and `PAD`."""
-        begin = begins[ids]
-        begin[:, 0] = True
+        begin, opens = self._begins[ids], self._opens[ids]
+        begin[:, 0] = ~opens[:, 0]
         words = np.cumsum(begin, axis=1) - 1
+        words[:, :-1] += opens[:, :-1] & begin[:, 1:]
         return np.where((ids == EOS) | (ids == PAD), -1, words)

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from keras_transformer.case_marks import GLYPHS
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.labels import shift_right
 from keras_transformer.fields import unhandled
@@ -34,7 +35,7 @@ WHOLE = 65535  # the weights of a row, as they are stored, sum to this
 ROW_ERROR = 1e-2  # of the sum of a row, as half precision may make it
 FRAME_HEIGHT = 640  # pixels of the page in a notebook
 UNKNOWN = "<unk>"
-SPECIAL_PIECES = {"<s>": "BOS", "</s>": "EOS", UNKNOWN: "UNK"}
+SPECIAL_PIECES = {"<s>": "BOS", "</s>": "EOS", UNKNOWN: "UNK"} | GLYPHS
 NAMED = 5  # unknown texts that a note names
 
 

@@ -217,9 +217,9 @@ def encode(
     prefixes = [request.prefix for request in requests]
     if not any(prefixes):
         return rows
-    targets = target.to_ids(prefixes)
+    targets = target.to_prefixes(prefixes)
     return [
-        _with_prefix(row, ids[:-1], inference)
+        _with_prefix(row, ids, inference)
         for row, ids in zip(rows, targets, strict=True)
     ]
 

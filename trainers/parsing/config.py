@@ -21,7 +21,7 @@ class TreesConfig(TreeFiles, LengthConfig, changeable=True):
     num_buckets: int = same_field(DataConfig, "num_buckets")
 
     # Fields of `DataConfig` that have one value here.
-    share_vocabulary = True
+    share_vocabulary, case_marks = True, False
     train_files = vocabulary_symbols = ()
     subword_sampling = 0.0
     modifiers = mixture = ""

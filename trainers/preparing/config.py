@@ -15,6 +15,7 @@ class CorpusOptions(CorpusConfig):
 
     tokenizer: str = same_field(DataConfig, "tokenizer")
     vocab_size: int = same_field(TransformerConfig, "vocab_size")
+    case_marks: bool = same_field(DataConfig, "case_marks")
     vocabulary_pairs: int = hp(
         500_000,
         "Maximum number of pairs, spread over the corpus, to train a vocabulary"

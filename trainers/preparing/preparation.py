@@ -26,6 +26,7 @@ from trainers.preparing.folder import (
     write_json,
 )
 from trainers.preparing.rules import CleaningOptions
+from trainers.run.vocabularies import check_case_marks
 
 
 def run(
@@ -94,6 +95,8 @@ def open_given_tokenizer(
             f"vocab_size must be {tokenizer.vocab_size}, the size of"
             f" {corpus.tokenizer}. Received: vocab_size={vocab_size}"
         )
+    with flags.user_errors():
+        check_case_marks(tokenizer, corpus.case_marks, corpus.tokenizer)
     corpus = dataclasses.replace(corpus, vocab_size=tokenizer.vocab_size)
     return tokenizer, corpus
 
@@ -147,7 +150,9 @@ def open_vocabulary(
             if rules.judge(*pair) == cleaning.KEPT
             for line in pair
         )
-        tokenizer = Tokenizer.train(lines, corpus.vocab_size)
+        tokenizer = Tokenizer.train(
+            lines, corpus.vocab_size, case_marks=corpus.case_marks
+        )
     folder.unfinished.mkdir(parents=True, exist_ok=True)
     tokenizer.save(path)
     return tokenizer

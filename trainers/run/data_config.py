@@ -63,6 +63,14 @@ class DataConfig(CorpusConfig, LengthConfig):
         " must contain them.",
         changeable=True,
     )
+    case_marks: bool = hp(
+        False,
+        "Whether the vocabulary is of text in lower case, with marks for its"
+        " capital letters: a model then also translates text in capitals. A"
+        " given vocabulary must have been trained so.",
+        excludes={"dataset": "imported"},
+        inherited=True,
+    )
     subword_sampling: float = hp(
         0.0,
         "Segments the training pairs anew in every epoch. With a byte-pair"

@@ -26,6 +26,7 @@ class Vocabulary(typing.NamedTuple):
         given: Path of the model to use; empty to train one.
         sides: The sides of a pair that it is of.
         symbols: Words that must be one token each.
+        case_marks: Whether it must have case marks.
     """
 
     file: str
@@ -35,6 +36,7 @@ class Vocabulary(typing.NamedTuple):
     given: str
     sides: slice
     symbols: tuple[str, ...]
+    case_marks: bool
 
     def open(
         self,
@@ -61,13 +63,19 @@ class Vocabulary(typing.NamedTuple):
             lines = (
                 line for pair in pairs for line in pair[self.sides] if line
             )
-            return Tokenizer.train(lines, self.size, symbols=self.symbols)
+            return Tokenizer.train(
+                lines,
+                self.size,
+                symbols=self.symbols,
+                case_marks=self.case_marks,
+            )
         if tokenizer.vocab_size != self.size:
             raise ValueError(
                 f"{self.field} must be {tokenizer.vocab_size}, the size of"
                 f" {path}. Received: {self.field}={self.size}"
             )
         check_symbols(tokenizer, self.symbols, path)
+        check_case_marks(tokenizer, self.case_marks, path)
         return tokenizer
 
 
@@ -81,6 +89,15 @@ def check_symbols(
             " for the tag of each target language if there are several, and for"
             " each bracket of training trees. Received: none for"
             f" {' '.join(absent)}"
+        )
+
+
+def check_case_marks(tokenizer: Tokenizer, wanted: bool, path: str) -> None:
+    """Raises ValueError unless a vocabulary has case marks as is wanted."""
+    if tokenizer.has_case_marks != wanted:
+        raise ValueError(
+            f"case_marks must be {tokenizer.has_case_marks}, as in the"
+            f" vocabulary {path}. Received: case_marks={wanted}"
         )
 
 
@@ -102,6 +119,7 @@ def describe_vocabularies(
                 given["vocab_size"],
                 slice(0, 2),
                 source_symbols + target_symbols,
+                data.case_marks,
             )
         ]
     source_file, target_file = PAIR_FILES
@@ -114,6 +132,7 @@ def describe_vocabularies(
             given["source_vocab_size"],
             slice(0, 1),
             source_symbols,
+            data.case_marks,
         ),
         Vocabulary(
             target_file,
@@ -123,6 +142,7 @@ def describe_vocabularies(
             given["vocab_size"],
             slice(1, 2),
             target_symbols,
+            data.case_marks,
         ),
     ]
 

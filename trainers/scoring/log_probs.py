@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from absl import logging
 
+from keras_transformer.case_marks import GLYPHS
 from keras_transformer.commands import flags
 from trainers.run.options import TranslatorChoice
 from trainers.scoring.options import TestOptions
@@ -26,7 +27,7 @@ def score_lines(
     chunk_size: int = CHUNK,
 ) -> Iterator[str]:
     """Yields the lines of the command, `chunk_size` pairs scored together."""
-    pieces = translator.tokenizer.target.pieces
+    pieces = [GLYPHS.get(p, p) for p in translator.tokenizer.target.pieces]
     pairs = iter(pairs)
     total, num_tokens, num_pairs, truncated = 0.0, 0, 0, 0
     while chunk := list(itertools.islice(pairs, chunk_size)):

@@ -16,7 +16,7 @@ PREFIX = "hf://"
 NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 # Forms of one model's weights, in the order in which the importer takes them:
 # a later one is downloaded only if there is none before it.
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 OF_OTHERS = ("*.h5", "*.msgpack", "*.onnx", "*.ot")  # no importer reads them
 
 

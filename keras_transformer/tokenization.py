@@ -199,6 +199,11 @@ class Tokenizer:
         """The vocabulary as a list of `str`: the piece of id i at index i."""
         return self._processor.id_to_piece(list(range(self.vocab_size)))
 
+    def find(self, piece: str) -> int | None:
+        """The id of a piece of the vocabulary; None if it has none."""
+        id = self._processor.piece_to_id(piece)
+        return None if id == UNK or id >= self.vocab_size else id
+
     @functools.cached_property
     def mark_ids(self) -> dict[str, int]:
         """The id of each of `case_marks.MARKS`; empty without case marks."""

@@ -23,6 +23,7 @@ from keras_transformer.config import (
     check_alignment,
     check_position_limit,
 )
+from keras_transformer.data.languages import Direction
 from keras_transformer.fields import check_positive
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
@@ -147,6 +148,7 @@ class Translator:
             model; `checkpoint` is the first. None, and no paths, if the models
             were made elsewhere.
         source_tags: As `with_source_tags` was given them.
+        direction: The `Direction` of every sentence.
         terminology: As `with_terminology` was given it.
 
     Raises:
@@ -193,6 +195,7 @@ class Translator:
         self.checkpoints: tuple[str, ...] = ()
         self.checkpoint: str | None = None
         self.source_tags: tuple[str, ...] = ()
+        self.direction = Direction()
         self.terminology = NO_TERMINOLOGY
         self._set_decoding(decoding)
 
@@ -255,6 +258,7 @@ class Translator:
             prefixes.append(directory.restore_weights(weights, checkpoint))
             models.append(_in_precision(model, precision))
         translator = cls(tokenizer, models, decoding, **options)
+        translator = translator.with_direction(first.read_languages().direction)
         translator.checkpoints = tuple(prefixes)
         translator.checkpoint = prefixes[0]
         translator._warn_of_shortened_outputs()
@@ -266,6 +270,8 @@ class Translator:
         name: str | os.PathLike,
         decoding: DecodingConfig | None = None,
         *,
+        source_language: str | None = None,
+        target_language: str | None = None,
         precision: str = "float32",
         **options,
     ) -> "Translator":
@@ -283,6 +289,9 @@ class Translator:
                 a branch, tag or commit. A download is kept: see
                 `keras_transformer.hub`.
             decoding: A `DecodingConfig`, by default the model's own.
+            source_language, target_language: Codes of the languages of a model
+                of many, as the model has them: "deu_Latn" in NLLB-200, "de" in
+                M2M-100, "de_DE" in mBART-50.
             precision: As in `load`.
             **options: As in `load`; `shortlist` for a work directory only.
 
@@ -296,6 +305,11 @@ class Translator:
         pretrained = importlib.import_module(PRETRAINED)
         with pretrained.opened(name) as (directory, imported):
             if imported is None:
+                if source_language or target_language:
+                    raise ValueError(
+                        "source_language and target_language need a model of"
+                        f" another system. Received: {name}, a work directory"
+                    )
                 return cls.load(
                     directory, decoding, precision=precision, **options
                 )
@@ -304,6 +318,9 @@ class Translator:
                 "shortlist needs a work directory, which"
                 f" trainers.import_model makes. Received: {name}"
             )
+        imported = pretrained.with_languages(
+            imported, source_language, target_language
+        )
         model = pretrained.make_model(imported)
         options = {"max_source_length": imported.max_length, **options}
         translator = cls(
@@ -312,6 +329,7 @@ class Translator:
             decoding or imported.decoding,
             **options,
         )
+        translator = translator.with_direction(imported.languages.direction)
         for note in imported.notes:
             logging.warning("%s: %s", name, note)
         translator._warn_of_shortened_outputs()
@@ -367,6 +385,31 @@ class Translator:
         """
         translator = copy.copy(self)
         translator.source_tags = tuple(tags)
+        is_one = len(translator.source_tags) == 1
+        translator.direction = Direction(*tags) if is_one else Direction()
+        return translator
+
+    def with_direction(self, direction: Direction) -> "Translator":
+        """The same translator for a model that is told its languages.
+
+        Args:
+            direction: What every sentence that is not blank gets.
+
+        Raises:
+            ValueError: The vocabulary lacks one of its tokens.
+        """
+        for side, token in (
+            (self.tokenizer.source, direction.before),
+            (self.tokenizer.source, direction.after),
+            (self.tokenizer.target, direction.output),
+        ):
+            if token and side.find(token) is None:
+                raise ValueError(
+                    "expected a language of the model: its vocabulary has no"
+                    f" token {token!r}"
+                )
+        translator = copy.copy(self)
+        translator.direction = direction
         return translator
 
     def with_terminology(self, terminology: Terminology) -> "Translator":
@@ -625,8 +668,8 @@ class Translator:
         found = self._of_pairs(Inference.score_ids, pairs, rows)
         return [
             PairScore(
-                row.target_ids,
-                log_probs[: len(row.target_ids)].tolist(),
+                row.target_ids[row.num_given :],
+                log_probs[row.num_given : len(row.target_ids)].tolist(),
                 row.notes,
             )
             for row, log_probs in zip(rows, found, strict=True)
@@ -691,12 +734,17 @@ class Translator:
 
     def _encoding(self):
         """The arguments of `encode` and `encode_pairs` after the first."""
-        return self.tokenizer, self.source_tags, self.inference
+        return (
+            self.tokenizer,
+            self.source_tags,
+            self.direction,
+            self.inference,
+        )
 
     @property
     def _target_tokenizer(self):
         """The tokenizer of translations."""
-        return text_tokenizer(self.tokenizer, self.source_tags).target
+        return text_tokenizer(self.tokenizer, self.direction).target
 
     def _align(self, pairs, make_side):
         """Links of the words of each pair, and its notes on truncation.
@@ -704,7 +752,7 @@ class Translator:
         `make_side` makes the `Side` of a string from its tokens.
         """
         rows = encode_pairs(pairs, *self._encoding())
-        of_text = text_tokenizer(self.tokenizer, self.source_tags)
+        of_text = text_tokenizer(self.tokenizer, self.direction)
         sides = [
             [
                 make_side(string, tokens)
@@ -720,8 +768,10 @@ class Translator:
         found = self._of_pairs(Inference.alignment_ids, pairs, rows)
         results = []
         for attention, row, *both in zip(found, rows, *sides, strict=True):
-            # The tag is no word of the source.
-            words = attention[: len(row.target_ids) - 1, row.tag_length :]
+            # Tags are no words.
+            words = attention[
+                row.num_given : len(row.target_ids) - 1, row.tag_length :
+            ]
             results.append((align_words(words, *both), row.notes))
         return results
 

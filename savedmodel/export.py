@@ -262,6 +262,12 @@ def check_source(
     search = arguments.build(SearchOptions, **search_of(before))
     decoding = DecodingConfig(**vars(search))
     check_model(options.format, config, decoding)
+    tokens = workdir.read_languages().language_tokens
+    if tokens:
+        raise flags.CommandError(
+            "no format holds the tokens of languages. Received: a model with"
+            f" language_tokens={tokens!r}"
+        )
     workdir.check_translator(
         decoding, options.checkpoint, options.max_source_length
     )

@@ -205,7 +205,7 @@ def sides_of(directory):
     """The vocabularies of source and target."""
     options = huggingface._read_options(directory / "config.json")
     search = generation.search_options(directory, options)
-    tensors = huggingface._read_tensors(directory)
+    tensors = huggingface.read_tensors(directory)
     return [
         huggingface._read_side(directory, stack, options, search, tensors)
         for stack in ("encoder", "decoder")
@@ -783,17 +783,16 @@ def as_file(name, content):
 
 
 OTHERS = {
-    "m2m": (
-        as_file("config.json", b'{"model_type": "m2m_100"}'),
-        "model_type='m2m_100': M2M100 or NLLB",
+    "nllb-moe": (
+        as_file("config.json", b'{"model_type": "nllb-moe"}'),
+        "model_type='nllb-moe': NLLB's mixture of experts",
     ),
-    "mbart": (as_file("config.json", b'{"model_type": "mbart"}'), "mBART"),
     "t5": (as_file("config.json", b'{"model_type": "t5"}'), ": T5"),
     "bart": (as_file("config.json", b'{"model_type": "bart"}'), ": BART"),
     "fsmt": (as_file("config.json", b'{"model_type": "fsmt"}'), ": FSMT"),
     "gpt": (
         as_file("config.json", b'{"model_type": "gpt2"}'),
-        "model_type='gpt2': another model than Marian's",
+        "model_type='gpt2': another model",
     ),
     "peft": (as_file("adapter_config.json", b"{}"), "an adapter of PEFT"),
     "ctranslate2": (

@@ -9,6 +9,8 @@ one of these, as it was published:
 huggingface   a Marian model of Hugging Face, such as OPUS-MT's: config.json,
               model.safetensors or pytorch_model.bin, source.spm, target.spm,
               vocab.json, generation_config.json
+m2m100        a multilingual model of Hugging Face: M2M-100, NLLB-200,
+              SMaLL-100, mBART; it needs --source_language, --target_language
 marian        a Marian model: .npz, decoder.yml; vocab.spm, or vocab.yml with
               source.spm and target.spm, as in packages of OPUS-MT
 opennmt_tf    a run of OpenNMT-tf 2: ckpt-*.index, model_description.py,

@@ -17,6 +17,55 @@ from keras_transformer.fields import Fields, hp
 Row = typing.TypeVar("Row", bound=tuple)  # its first item is a source
 
 
+class Direction(typing.NamedTuple):
+    """Tokens that tell a model the languages of a sentence; "" for none.
+
+    Attributes:
+        before: Of the source, in front of its text.
+        after: Of the source, after its EOS.
+        output: Of the output, the first one.
+    """
+
+    before: str = ""
+    after: str = ""
+    output: str = ""
+
+
+class LanguageTokens(typing.NamedTuple):
+    """Where a family of models has the tokens of languages.
+
+    Attributes:
+        form: Of a token, with {} for the code of the language.
+        places: Fields of `Direction`, with "source" or "target".
+    """
+
+    form: str
+    places: dict[str, str]
+
+    def direction(self, **languages: str) -> Direction:
+        """The tokens of the languages `source` and `target`."""
+        return Direction(
+            **{
+                place: self.form.format(languages[side])
+                for place, side in self.places.items()
+            }
+        )
+
+
+_FIRST = {"before": "source", "output": "target"}
+LANGUAGE_TOKENS = {
+    "m2m100": LanguageTokens("__{}__", _FIRST),
+    "small100": LanguageTokens("__{}__", {"before": "target"}),
+    "nllb": LanguageTokens("{}", _FIRST),
+    "nllb_legacy": LanguageTokens(
+        "{}", {"after": "source", "output": "target"}
+    ),
+    "mbart50": LanguageTokens("{}", _FIRST),
+    # Its decoder starts with the language, instead of BOS.
+    "mbart": LanguageTokens("{}", {"after": "source"}),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Languages(Fields):
     """The languages of a model.
@@ -31,6 +80,25 @@ class Languages(Fields):
         " docs/multilingual.md.",
         inherited=True,
     )
+    language_tokens: str = hp(
+        "",
+        "Family of an imported model that is told its languages by tokens.",
+        choices=("", *LANGUAGE_TOKENS),
+        inherited=True,
+    )
+
+    @property
+    def direction(self) -> Direction:
+        """What tells the model its languages.
+
+        >>> Languages("en", "de", "m2m100").direction
+        Direction(before='__en__', after='', output='__de__')
+        """
+        if not self.language_tokens:
+            return Direction()
+        return LANGUAGE_TOKENS[self.language_tokens].direction(
+            source=self.source_language, target=self.target_language
+        )
 
     @property
     def tags(self) -> dict[str, str]:

@@ -83,12 +83,16 @@ class Constraints(typing.NamedTuple):
             `PAD`. Their log-probabilities count, and they may be tokens that
             are otherwise not emitted, repeat n-grams, or are in forbidden
             phrases.
+        num_given: int32 `[B, 1]`, how many of the first tokens of the prefix
+            are no part of the translation, such as its language: their
+            log-probabilities do not count.
         phrases: The `Phrases` that outputs must have, or must not.
         draws: int32 `[B, T]`, random numbers in [0, `MAX_DRAW`) by which
             sampling chooses the token of each position.
     """
 
     prefix: Tensor | tuple[()] = ()
+    num_given: Tensor | tuple[()] = ()
     phrases: Phrases = NO_PHRASES
     draws: Tensor | tuple[()] = ()
 
@@ -118,6 +122,9 @@ class Constraints(typing.NamedTuple):
         if not isinstance(self.draws, tuple):
             draws = ops.convert_to_tensor(self.draws, dtype="int32")
             self = self._replace(draws=draws)
+        if not isinstance(self.num_given, tuple):
+            number = ops.convert_to_tensor(self.num_given, dtype="int32")
+            self = self._replace(num_given=number)
         if isinstance(self.prefix, tuple) and not self.prefix:
             return self
         prefix = ops.convert_to_tensor(self.prefix)
@@ -141,7 +148,8 @@ class Rules(typing.NamedTuple):
     """The rules of a search at one position.
 
     `forced` is the token that must come, `PAD` for any; None if all outputs are
-    free. `forbidden` are tokens that would complete a forbidden phrase, `PAD`
+    free. `is_given` is whether its log-probability is 0; None if that of none
+    is. `forbidden` are tokens that would complete a forbidden phrase, `PAD`
     for none; `must_go_on` is whether a term is missing, so that EOS may not
     come; both are None without such phrases. `draw` chooses in sampling.
     """
@@ -149,6 +157,7 @@ class Rules(typing.NamedTuple):
     config: DecodingConfig
     index: Tensor  # int32 scalar, the position
     forced: Tensor | None = None  # int32 [N]
+    is_given: Tensor | None = None  # bool [N]
     forbidden: Tensor | None = None  # int32 [N, L]
     must_go_on: Tensor | None = None  # bool [N]
     draw: Tensor | None = None  # float32 [N], in [0, 1)
@@ -170,10 +179,13 @@ def rules_at(
 ) -> Rules:
     """The `Rules` at the position of a state, for N = B * `beam_size` rows."""
     rules = Rules(config, state.index)
-    prefix, phrases, draws = state.constraints
+    prefix, num_given, phrases, draws = state.constraints
     if not isinstance(prefix, tuple):
         forced = ops.take(prefix, state.index, axis=1)  # [B, T] -> [B]
         rules = rules._replace(forced=ops.repeat(forced, beam_size))
+    if not isinstance(num_given, tuple):
+        is_given = state.index < num_given[:, 0]  # [B]
+        rules = rules._replace(is_given=ops.repeat(is_given, beam_size))
     if phrases.has_bans:
         banned = banned_tokens(phrases, state.reading.states)  # [B, M, L]
         tokens = ops.where(banned, phrases.tokens[:, None], PAD)
@@ -216,9 +228,12 @@ def steer(
     normalizer = log_normalizer(logits)
     if rules.forced is not None:
         forced = rules.forced[:, None]  # [N, 1]
+        every_id = int_range(logits.shape[-1])[None]  # [1, V]
+        if rules.is_given is not None:
+            own = ops.sum(ops.where(forced == every_id, logits, 0.0), axis=-1)
+            normalizer = ops.where(rules.is_given, own, normalizer)
         known = (rules.forced >= 0) & (rules.forced < logits.shape[-1])
         normalizer = ops.where(known, normalizer, np.nan)
-        every_id = int_range(logits.shape[-1])[None]  # [1, V]
         allowed = (forced == PAD) | (forced == every_id)
         logits = ops.where(allowed, logits, -np.inf)
     if rules.config.no_repeat_ngram:

@@ -298,7 +298,12 @@ def attention_figure(
                 f"{name} must have a word. Received: {name}={value!r}"
             )
     tags = translator.source_tags if len(translator.source_tags) == 1 else ()
-    of_text = text_tokenizer(translator.tokenizer, translator.source_tags)
+    if translator.direction.output or translator.direction.after:
+        raise ValueError(
+            "attention_figure does not show tokens of languages. Received:"
+            f" direction={translator.direction}"
+        )
+    of_text = text_tokenizer(translator.tokenizer, translator.direction)
     source_tokenizer, target_tokenizer = of_text.source, of_text.target
     first = sum(translator.tokenizer.source.tokens(tags), [])
     unknown_target: list[str] = []

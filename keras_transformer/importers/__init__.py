@@ -24,14 +24,13 @@ from collections.abc import Iterator
 from keras_transformer.importers.files import read_json
 
 # The modules of the formats, in the order in which they are asked.
-IMPORTERS = ("huggingface", "marian", "opennmt_tf", "fairseq")
-# Models of Hugging Face that are often taken for Marian's, by `model_type`.
+IMPORTERS = ("huggingface", "m2m100", "marian", "opennmt_tf", "fairseq")
+# Models of Hugging Face that cannot be imported, by `model_type`.
 OTHER_TYPES = {
     "bart": "BART",
     "fsmt": "FSMT, fairseq's models of WMT",
-    "m2m_100": "M2M100 or NLLB",
-    "mbart": "mBART",
     "mt5": "mT5",
+    "nllb-moe": "NLLB's mixture of experts",
     "t5": "T5",
 }
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -127,7 +126,7 @@ def _find_other_system(directory: pathlib.Path) -> str | None:
     with contextlib.suppress(ValueError):
         kind = read_json(directory / "config.json").get("model_type")
     if isinstance(kind, str) and kind != "marian":
-        known = OTHER_TYPES.get(kind, "another model than Marian's")
+        known = OTHER_TYPES.get(kind, "another model")
         return f"of Hugging Face, model_type={kind!r}: {known}"
     binary = directory / "model.bin"
     # It names its specification, or, in version 1, its first variable.

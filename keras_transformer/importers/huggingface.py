@@ -4,7 +4,7 @@ Files of a directory:
 
     config.json             the model
     generation_config.json  the search; older models have it in config.json
-    model.safetensors or pytorch_model.bin
+    model.safetensors or pytorch_model.bin, or their parts and index
     source.spm, target.spm  how text is segmented
     vocab.json              ids of subwords; target_vocab.json: the target's
     tokenizer_config.json   languages, longest source
@@ -100,13 +100,19 @@ def read(directory: pathlib.Path) -> Imported:
     """The model in a directory: see `keras_transformer.importers`."""
     options = _read_options(directory / CONFIG)
     search = search_options(directory, options)
-    tensors = _read_tensors(directory)
+    tensors = read_tensors(directory)
     sides = [
         _read_side(directory, stack, options, search, tensors)
         for stack in ("encoder", "decoder")
     ]
     config = _make_config(options, sides)
-    weights = _read_weights(config, tensors, sides)
+    weights = read_weights(config, tensors, sides)
+    for stack in ("encoder", "decoder"):
+        name = f"model.{stack}.embed_positions.weight"
+        if name in tensors:
+            _check_positions(tensors, name, config)
+    tensors.close()
+    weights = reorder(weights, from_blocks(config.d_model))
     path = directory / TOKENIZER_CONFIG
     languages = read_json(path) if path.exists() else {}
     longest = _longest_source(options, languages)
@@ -258,25 +264,35 @@ def _check_size(tensors: Tensors, field: str, size: int) -> None:
 # ---- Weights ----------------------------------------------------------------
 
 
-def _read_tensors(directory: pathlib.Path) -> Tensors:
-    """The tensors by the names that PyTorch has for them."""
+def read_tensors(directory: pathlib.Path) -> Tensors:
+    """The tensors by the names that PyTorch has for them.
+
+    They are in one file, or in several that an index lists.
+    """
     readers = {
         "model.safetensors": read_safetensors,
         "pytorch_model.bin": read_torch,
     }
     for name, reader in readers.items():
-        path = directory / name
+        path, index = directory / name, directory / f"{name}.index.json"
         if path.exists():
             return Tensors(arrays_by_name(reader(path), path), path)
+        if index.exists():
+            arrays: dict[str, np.ndarray] = {}
+            parts = read_json(index).get("weight_map") or {}
+            for part in sorted(set(map(str, parts.values()))):
+                path = directory / pathlib.PurePath(part).name
+                arrays |= arrays_by_name(reader(path), path)
+            return Tensors(arrays, index)
     raise ValueError(
         f"{directory}: expected {' or '.join(readers)}. Received: neither"
     )
 
 
-def _read_weights(
+def read_weights(
     config: TransformerConfig, tensors: Tensors, sides: list[Side]
 ) -> dict[str, np.ndarray]:
-    """The weights by path."""
+    """The weights of embeddings, stacks and softmax by path."""
     source = "source" if config.has_source_embedding else "target"
     softmax = "softmax" if config.has_softmax_matrix else "target"
     matrices = dict(zip(MATRICES, ("target", source, "target"), strict=True))
@@ -291,13 +307,7 @@ def _read_weights(
         return np.zeros(shape, np.float32)
 
     weights = read_embeddings(config, sides, read)
-    weights |= read_torch_stacks(config, tensors, "model.")
-    for stack in ("encoder", "decoder"):
-        name = f"model.{stack}.embed_positions.weight"
-        if name in tensors:
-            _check_positions(tensors, name, config)
-    tensors.close()
-    return reorder(weights, from_blocks(config.d_model))
+    return weights | read_torch_stacks(config, tensors, "model.")
 
 
 def _take_tied(

@@ -1,5 +1,6 @@
 """The result of every importer."""
 
+import re
 import typing
 from collections.abc import Sequence
 
@@ -7,11 +8,15 @@ import numpy as np
 
 from keras_transformer.checkpoints import is_finite
 from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.data.languages import LANGUAGE_TOKENS, Languages
 from keras_transformer.importers.vocabularies import share_in_table
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
 if typing.TYPE_CHECKING:
     import keras
+
+# Tokens of languages: __de__ of M2M-100, deu_Latn of NLLB-200, de_DE of mBART.
+LANGUAGE = re.compile(r"__\w+__|[a-z]{2,3}_[A-Z]\w+")
 
 
 class Imported(typing.NamedTuple):
@@ -26,6 +31,8 @@ class Imported(typing.NamedTuple):
         decoding: The original's defaults.
         max_length: The longest source in tokens, EOS included.
         source_language, target_language: Such as "en"; "" if it is not known.
+        language_tokens: As in `Languages`: it translates between many, and
+            takes the two by tokens.
         notes: Notes on this import for the user, a line each.
     """
 
@@ -36,7 +43,38 @@ class Imported(typing.NamedTuple):
     max_length: int
     source_language: str = ""
     target_language: str = ""
+    language_tokens: str = ""
     notes: Sequence[str] = ()
+
+    @property
+    def languages(self) -> Languages:
+        """Its languages; ValueError if it takes two and they are not known."""
+        found = Languages(
+            self.source_language, self.target_language, self.language_tokens
+        )
+        if not self.language_tokens:
+            return found
+        for name in ("source_language", "target_language"):
+            language = getattr(self, name)
+            one = LANGUAGE_TOKENS[self.language_tokens].form.format(language)
+            if not language or self.tokenizer.source.find(one) is None:
+                raise ValueError(
+                    f"{name} must be a language of the model, such as"
+                    f" {', '.join(self.language_codes[:5])} (of"
+                    f" {len(self.language_codes)}). Received:"
+                    f" {name}={language!r}"
+                )
+        return found
+
+    @property
+    def language_codes(self) -> list[str]:
+        """The codes of the languages of a model with `language_tokens`."""
+        before, after = LANGUAGE_TOKENS[self.language_tokens].form.split("{}")
+        return [
+            piece.removeprefix(before).removesuffix(after)
+            for piece, _, kind in self.tokenizer.source.entries
+            if kind == "CONTROL" and LANGUAGE.fullmatch(piece)
+        ]
 
 
 def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:

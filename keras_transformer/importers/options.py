@@ -54,6 +54,11 @@ class Options:
             )
         return self.get(name, kind())
 
+    def without(self, name: str) -> "Options":
+        """The other options."""
+        values = {key: self.values[key] for key in self.values if key != name}
+        return Options(values, self.path, self._prefix)
+
     def section(self, name: str) -> "Options":
         """The options in a mapping, which is empty if it is omitted."""
         return Options(self.get(name, {}), f"{self.path}: {name}")

@@ -32,6 +32,23 @@ def opened(
         yield directory, imported
 
 
+def with_languages(
+    imported: Imported,
+    source_language: str | None,
+    target_language: str | None,
+) -> Imported:
+    """A model with the given languages, else its own.
+
+    Raises ValueError for languages that it does not have.
+    """
+    if source_language is not None:
+        imported = imported._replace(source_language=source_language)
+    if target_language is not None:
+        imported = imported._replace(target_language=target_language)
+    _ = imported.languages
+    return imported
+
+
 def make_model(imported: Imported) -> Transformer:
     """The model with its weights."""
     model = Transformer(imported.config)

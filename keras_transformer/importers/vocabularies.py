@@ -8,7 +8,7 @@ its model stand in the order of the table, then an end (`END_OF_TABLE` or
 
 import pathlib
 import typing
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sentencepiece import sentencepiece_model_pb2
 
@@ -51,6 +51,7 @@ def make_tokenizer(
     table: Sequence[str],
     path: pathlib.Path,
     end: str = END_OF_TABLE_WITH_CODES,
+    controls: Collection[str] = (),
 ) -> Tokenizer:
     """A tokenizer with a SentencePiece model's segments and a table's ids.
 
@@ -58,18 +59,10 @@ def make_tokenizer(
     see `Tokenizer.has_table`. A piece of the model that is not in the table
     still takes part in the segmentation; where it is found, there is `UNK`. A
     subword that only the table has is never found, unless it is a run of
-    characters that the model does not know.
+    characters that the model does not know. Subwords that are `controls` are
+    no text: they are never found, and write nothing.
     """
-    model = sentencepiece_model_pb2.ModelProto()
-    with named_errors(path, "not a SentencePiece model: "):
-        model.ParseFromString(model_bytes)
-    if not model.pieces:
-        raise ValueError(f"{path}: a SentencePiece model without pieces")
-    if len(model.pieces) > MAX_PIECES:
-        raise ValueError(
-            f"{path}: expected at most {MAX_PIECES} pieces."
-            f" Received: {len(model.pieces)}"
-        )
+    model = _read_model(model_bytes, path)
     if len(set(table)) < len(table):
         raise ValueError(f"{path}: its table has a subword twice")
     own = {piece.piece: piece for piece in model.pieces}
@@ -78,6 +71,8 @@ def make_tokenizer(
         if id in SPECIAL_IDS:
             kind = _PIECE.UNKNOWN if id == UNK else _PIECE.CONTROL
             pieces.append(_PIECE(piece=name, score=0.0, type=kind))
+        elif name in controls:
+            pieces.append(_PIECE(piece=name, score=0.0, type=_PIECE.CONTROL))
         elif name in own and own[name].type in _OF_TEXT:
             pieces.append(own[name])
         else:
@@ -100,6 +95,26 @@ def make_tokenizer(
     trainer.unk_id, trainer.unk_piece = UNK, table[UNK]
     with named_errors(path):
         return Tokenizer(model.SerializeToString(deterministic=True))
+
+
+def model_pieces(model_bytes: bytes, path: pathlib.Path) -> list[str]:
+    """The pieces of a SentencePiece model, in its order."""
+    return [piece.piece for piece in _read_model(model_bytes, path).pieces]
+
+
+def _read_model(model_bytes, path):
+    """A SentencePiece model as its protocol buffer, within limits."""
+    model = sentencepiece_model_pb2.ModelProto()
+    with named_errors(path, "not a SentencePiece model: "):
+        model.ParseFromString(model_bytes)
+    if not model.pieces:
+        raise ValueError(f"{path}: a SentencePiece model without pieces")
+    if len(model.pieces) > MAX_PIECES:
+        raise ValueError(
+            f"{path}: expected at most {MAX_PIECES} pieces."
+            f" Received: {len(model.pieces)}"
+        )
+    return model
 
 
 def make_tokenizers(sides: Sequence[Side]) -> Tokenizer | TokenizerPair:

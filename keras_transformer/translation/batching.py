@@ -437,6 +437,10 @@ def constraints_of(
     if any(row.target_ids for row in rows):
         prefix = to_array([row.target_ids for row in rows])
         constraints = constraints._replace(prefix=places(prefix))
+    if any(row.num_given for row in rows):
+        num_given = np.zeros((num_rows, 1), np.int32)
+        num_given[: len(rows), 0] = [row.num_given for row in rows]
+        constraints = constraints._replace(num_given=num_given)
     if any(row.automaton for row in rows):
         phrases = stack([row.automaton for row in rows], num_rows)
         phrases = phrases._replace(tokens=places(phrases.tokens))

@@ -18,6 +18,7 @@ import typing
 from collections.abc import Sequence
 
 from keras_transformer.config import DecodingConfig
+from keras_transformer.data.languages import Direction
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.automaton import Automaton, make_automaton
 from keras_transformer.translation.glossary import (
@@ -111,9 +112,10 @@ class Row(typing.NamedTuple):
     Attributes:
         source_ids: The tag of the target language, if there is one, the
             tokens, EOS; `[EOS]` if the sentence is blank.
-        tag_length: Number of tokens of the tag.
+        tag_length: Number of tokens before the text.
         target_ids: Tokens of the target that are given: those that the output
             begins with; or all of a translation to score, EOS included.
+        num_given: How many of them are no part of the translation.
         notes: A sentence for each truncation.
         automaton: Of the phrases that the output must have, or must not; None
             if there are none.
@@ -130,6 +132,7 @@ class Row(typing.NamedTuple):
     forbidden: frozenset[tuple[int, ...]] = frozenset()
     seed: int = 0
     sample: int = 0
+    num_given: int = 0
 
     @property
     def has_terms(self) -> bool:
@@ -181,13 +184,13 @@ def make_requests(
 
 
 def text_tokenizer(
-    tokenizer: Tokenizer | TokenizerPair, tags: Sequence[str]
+    tokenizer: Tokenizer | TokenizerPair, direction: Direction
 ) -> Tokenizer | TokenizerPair:
     """The tokenizer for the text of sentences.
 
-    Where a single tag is put before every source, tags in text are text.
+    Where a direction is given for every source, tags in text are text.
     """
-    if len(tags) != 1:
+    if direction == Direction():
         return tokenizer
     return TokenizerPair(
         tokenizer.source.without_tags, tokenizer.target.without_tags
@@ -198,17 +201,20 @@ def encode(
     requests: Sequence[Request],
     tokenizer: Tokenizer | TokenizerPair,
     tags: Sequence[str],
+    direction: Direction,
     inference: "Inference",
     seed: int = 0,
 ) -> list[Row]:
     """A `Row` for each sentence, truncated to the limits of an `Inference`.
 
-    A single tag is put before every sentence that is not blank; of several,
-    each such sentence begins with one, or `UntaggedError` is raised. `seed` is
-    for sentences without a seed.
+    Every sentence that is not blank gets the tokens of the direction. Without
+    one, if there are tags, it begins with one of them, or `UntaggedError` is
+    raised. `seed` is for sentences without a seed.
     """
-    rows = _sources([r.text for r in requests], tokenizer, tags, inference)
-    target = text_tokenizer(tokenizer, tags).target
+    rows = _sources(
+        [r.text for r in requests], tokenizer, tags, direction, inference
+    )
+    target = text_tokenizer(tokenizer, direction).target
     for i, request in enumerate(requests):
         own = seed if request.seed is None else request.seed
         rows[i] = rows[i]._replace(seed=own)
@@ -219,7 +225,7 @@ def encode(
         return rows
     targets = target.to_prefixes(prefixes)
     return [
-        _with_prefix(row, ids, inference)
+        _with_prefix(row, [*row.target_ids, *ids], inference)
         for row, ids in zip(rows, targets, strict=True)
     ]
 
@@ -228,6 +234,7 @@ def encode_pairs(
     pairs: Sequence[tuple[str, str]],
     tokenizer: Tokenizer | TokenizerPair,
     tags: Sequence[str],
+    direction: Direction,
     inference: "Inference",
 ) -> list[Row]:
     """As `encode`, for pairs of a sentence and a given translation."""
@@ -239,14 +246,21 @@ def encode_pairs(
             and [isinstance(text, str) for text in pair] == [True, True]
         ),
     )
-    rows = _sources([source for source, _ in pairs], tokenizer, tags, inference)
+    rows = _sources(
+        [source for source, _ in pairs], tokenizer, tags, direction, inference
+    )
+    given = _ids_of(tokenizer.target, direction.output)
     targets = _truncated(
-        text_tokenizer(tokenizer, tags).target,
+        text_tokenizer(tokenizer, direction).target,
         [text for _, text in pairs],
-        inference.max_target_length,
+        inference.max_target_length - len(given),
     )
     return [
-        row._replace(target_ids=ids, notes=[*row.notes, *notes])
+        row._replace(
+            target_ids=[*given, *ids],
+            num_given=len(given),
+            notes=[*row.notes, *notes],
+        )
         for row, (ids, notes) in zip(rows, targets, strict=True)
     ]
 
@@ -333,41 +347,61 @@ def _emitted(ids, parts, match):
     return tuple(ids[first : last + 1])
 
 
-def _sources(strings, tokenizer, tags, inference):
-    """Rows without targets; a single tag is put before each, unless blank."""
-    if len(tags) > 1:
+def _sources(strings, tokenizer, tags, direction, inference):
+    """Rows without other targets than the tokens of a direction."""
+    if tags and direction == Direction():
         for index, string in enumerate(strings):
             word = "".join(string.split(maxsplit=1)[:1])
             if word and word not in tags:
                 raise UntaggedError(index, string, tags)
-    tag = tokenizer.source.to_ids(tags)[0][:-1] if len(tags) == 1 else []
-    source = text_tokenizer(tokenizer, tags).source
-    rows = _truncated(source, strings, inference.max_source_length, tag)
-    return [Row(ids, len(tag), [], notes) for ids, notes in rows]
+    before, after = (
+        _ids_of(tokenizer.source, token)
+        for token in (direction.before, direction.after)
+    )
+    given = _ids_of(tokenizer.target, direction.output)
+    source = text_tokenizer(tokenizer, direction).source
+    length = inference.max_source_length
+    return [
+        Row(ids, len(before), given, notes, num_given=len(given))
+        if len(ids) > 1
+        else Row(ids, 0, [], notes)
+        for ids, notes in _truncated(source, strings, length, before, after)
+    ]
+
+
+def _ids_of(tokenizer: Tokenizer, token: str) -> list[int]:
+    """The ids of a token of a direction: a piece, or a word of the text."""
+    if not token:
+        return []
+    id = tokenizer.find(token)
+    return tokenizer.to_ids([token])[0][:-1] if id is None else [id]
 
 
 def _truncated(
     tokenizer: Tokenizer,
     strings: Sequence[str],
     max_length: int,
-    first: Sequence[int] = (),
+    before: Sequence[int] = (),
+    after: Sequence[int] = (),
 ):
     """Yields ids and notes of each sentence, `[EOS]` if it is blank.
 
-    The ids `first` are put before every sentence that is not blank.
+    The ids `before` and `after`, which follow EOS, are those of every sentence
+    that is not blank.
     """
+    max_length -= len(after)
     rows = tokenizer.to_ids(strings) if strings else []
     for string, ids in zip(strings, rows, strict=True):
         notes = []
         if len(ids) > 1:
-            ids = [*first, *ids]
+            ids = [*before, *ids]
         if len(ids) > max_length:
             notes.append(
                 f"has {len(ids) - 1} tokens, truncated to {max_length - 1}"
                 f" ({shown(string)})"
             )
             ids = [*ids[: max_length - 1], EOS]
-        yield ids, notes
+        yield [*ids, *after] if len(ids) > 1 else ids, notes
 
 
 def _with_prefix(row: Row, ids: list[int], inference: "Inference") -> Row:

@@ -55,10 +55,8 @@ def with_languages(
     model: Imported, source_language: str | None, target_language: str | None
 ) -> Imported:
     """A model with the given languages, else those of its files."""
-    if source_language is not None:
-        model = model._replace(source_language=source_language)
-    if target_language is not None:
-        model = model._replace(target_language=target_language)
+    pretrained = load("keras_transformer.importers.pretrained")
+    model = pretrained.with_languages(model, source_language, target_language)
     given = source_language is not None or target_language is not None
     language = model.source_language
     if given or not language or language != model.target_language:
@@ -87,6 +85,7 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
             dataset=IMPORTED,
             source_language=imported.source_language or "source",
             target_language=imported.target_language or "target",
+            language_tokens=imported.language_tokens,
             max_length=imported.max_length,
             share_vocabulary=imported.config.source_vocab_size is None,
         )

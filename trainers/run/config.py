@@ -16,6 +16,7 @@ from keras_transformer.data.pairs import read_lines
 from keras_transformer.fields import GIVEN, Fields, check_options, hp
 from trainers.datasets import OF_TEXT_FILES
 from trainers.datasets.dataset import SPLITS, find_dataset
+from trainers.datasets.imported import IMPORTED
 from trainers.run.data_config import DataConfig
 
 # sacreBLEU's tokenizers that need no download; auto: by the target language.
@@ -298,6 +299,12 @@ class Configuration:
         check_alignment(self.model, self.decoding)
         check_options(*self.sections().values())
         self._check_guided_alignment()
+        if self.data.language_tokens and self.data.dataset != IMPORTED:
+            raise ValueError(
+                "a model with language_tokens cannot be trained here: its"
+                " targets would lack them. Received:"
+                f" language_tokens={self.data.language_tokens!r}"
+            )
         if self.data.share_vocabulary != (self.model.source_vocab_size is None):
             raise ValueError(
                 "source_vocab_size and share_vocabulary=False go together."

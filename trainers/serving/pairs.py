@@ -182,7 +182,7 @@ def load_pairs(
 def _details(translator, pairs):
     """Yields the details of each pair of a sentence and its translation."""
     scores, alignments = translator.score(pairs), translator.align(pairs)
-    of_text = text_tokenizer(translator.tokenizer, translator.source_tags)
+    of_text = text_tokenizer(translator.tokenizer, translator.direction)
     tokens_of = of_text.target.tokens([text for _, text in pairs])
     for (_, text), score, alignment, tokens in zip(
         pairs, scores, alignments, tokens_of, strict=True

@@ -1,0 +1,248 @@
+"""Multilingual models of Hugging Face: M2M-100, NLLB-200, SMaLL-100, mBART.
+
+Files of a directory:
+
+    config.json             the model
+    generation_config.json  the search; older models have it in config.json
+    model.safetensors, in one file or several, or pytorch_model.bin
+    sentencepiece.bpe.model how text is segmented
+    vocab.json              ids of subwords (M2M-100, SMaLL-100); else they
+                            stand in the order of the SentencePiece model
+    special_tokens_map.json, tokenizer_config.json or tokenizer.json
+                            the tokens of the languages
+
+All are pre-norm Transformers with biases and epsilon 1e-5, and one matrix of
+embeddings. M2M-100 and its kin have sinusoids from position 2 on, all sines
+before all cosines; mBART has learned positions, and normalizes embeddings. Ids
+are other ones here: PAD, BOS, EOS, UNK, then the rest in the original's order.
+BOS, which the decoder starts with, is a row of its own, as in `huggingface`.
+"""
+
+import pathlib
+import re
+
+import numpy as np
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.importers.files import read_file, read_json
+from keras_transformer.importers.generation import (
+    CONFIG,
+    read_decoding,
+    search_options,
+    start_id,
+)
+from keras_transformer.importers.huggingface import (
+    ACTIVATIONS,
+    EPSILON,
+    TOKENIZER_CONFIG,
+    VOCABULARY,
+    read_tensors,
+    read_weights,
+)
+from keras_transformer.importers.imported import LANGUAGE, Imported
+from keras_transformer.importers.options import Options
+from keras_transformer.importers.stacks import make_config
+from keras_transformer.importers.tensors import Tensors
+from keras_transformer.importers.vocabularies import (
+    Side,
+    make_tokenizer,
+    model_pieces,
+    start_name,
+)
+from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.vocabulary import BOS
+
+MODEL = "sentencepiece.bpe.model"
+TYPES = ("m2m_100", "mbart")
+# The first ids of the originals; the SentencePiece model has others.
+START, PAD, EOS, UNK = range(4)
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+OFFSET = 1  # of an id to the place of a piece in the SentencePiece model
+FIRST_POSITION = 2
+MASK = "<mask>"
+KNOWN_VALUES = {
+    "activation_function": ("relu", "gelu", "swish", "silu", "gelu_new"),
+    "add_bias_logits": (False,),
+    "add_final_layer_norm": (True,),
+    "is_encoder_decoder": (True,),
+    "normalize_before": (True,),
+    "normalize_embedding": (True,),
+    "static_position_embeddings": (False,),
+    "tie_word_embeddings": (True,),
+}
+LICENCES = {
+    "nllb": "the weights of NLLB-200 are CC-BY-NC 4.0: no commercial use",
+}
+
+
+def recognizes(directory: pathlib.Path) -> bool:
+    """Whether config.json says that it is such a model."""
+    path = directory / CONFIG
+    return path.is_file() and read_json(path).get("model_type") in TYPES
+
+
+def read(directory: pathlib.Path) -> Imported:
+    """The model in a directory: see `keras_transformer.importers`."""
+    options = Options(read_json(directory / CONFIG), directory / CONFIG)
+    options.check(KNOWN_VALUES)
+    search = search_options(directory, options)
+    path = directory / TOKENIZER_CONFIG
+    names = read_json(path) if path.exists() else {}
+    family = _find_family(directory, options, names)
+    side, languages = _read_side(directory, options, start_id(search, options))
+    tensors = read_tensors(directory)
+    config = _make_config(options, side)
+    forced = search.values.get("forced_bos_token_id")
+    decoding, notes = read_decoding(
+        search.without("forced_bos_token_id"), options
+    )
+    licence = LICENCES.get(family.removesuffix("_legacy"))
+    limit = options.get("max_position_embeddings", 1024)
+    longest = names.get("model_max_length")
+    return Imported(
+        config=config,
+        weights=_read_weights(config, tensors, side),
+        tokenizer=make_tokenizer(
+            side.model, side.table, side.path, controls=(MASK, *languages)
+        ),
+        decoding=decoding,
+        source_language=_code_of(names.get("src_lang")),
+        target_language=_code_of(
+            side.table[side.ids.index(forced)]
+            if forced in side.ids
+            else names.get("tgt_lang")
+        ),
+        max_length=min(limit, longest) if type(longest) is int else limit,
+        language_tokens=family,
+        notes=[*filter(None, [licence]), *notes],
+    )
+
+
+def _code_of(token: object) -> str:
+    """The code of a language of a token or code; "" for none.
+
+    >>> _code_of("__de__"), _code_of("deu_Latn"), _code_of(None)
+    ('de', 'deu_Latn', '')
+    """
+    return re.sub(r"^__(.*)__$", r"\1", str(token or ""))
+
+
+def _find_family(directory: pathlib.Path, options: Options, names: dict) -> str:
+    """Which family of `LANGUAGE_TOKENS` a model is of."""
+    kind = str(names.get("tokenizer_class") or "")
+    if options.values["model_type"] == "mbart":
+        return "mbart50" if "50" in kind else "mbart"
+    if not (directory / VOCABULARY).exists():
+        return "nllb_legacy" if names.get("legacy_behaviour") else "nllb"
+    is_small = any(directory.glob("tokenization_small100.py"))
+    return "small100" if is_small or "SMALL" in kind.upper() else "m2m100"
+
+
+def _make_config(options: Options, side: Side) -> TransformerConfig:
+    """The `TransformerConfig`."""
+    for name in ("attention_heads", "ffn_dim"):
+        encoder = options.need(f"encoder_{name}", int)
+        if options.need(f"decoder_{name}", int) != encoder:
+            options.refuse(f"decoder_{name}", f"the encoder has {encoder}")
+    is_mbart = options.values["model_type"] == "mbart"
+    positions = {"sinusoids": "t2t", "first_position": FIRST_POSITION}
+    if is_mbart:
+        rows = options.need("max_position_embeddings", int)
+        positions = {"positions": "learned", "max_positions": rows}
+    default = KNOWN_VALUES["activation_function"][is_mbart]
+    return make_config(
+        options.path,
+        [side, side],
+        d_model=options.need("d_model", int),
+        d_ff=options.need("encoder_ffn_dim", int),
+        num_heads=options.need("encoder_attention_heads", int),
+        num_layers=options.need("encoder_layers", int),
+        num_decoder_layers=options.need("decoder_layers", int),
+        dropout=options.get("dropout", 0.1),
+        attention_dropout=options.get("attention_dropout", 0.0),
+        activation_dropout=options.get("activation_dropout", 0.0),
+        pre_norm=True,
+        activation=ACTIVATIONS[options.get("activation_function", default)],
+        attention_bias=True,
+        layer_norm_epsilon=EPSILON,
+        embedding_norm=is_mbart,
+        scale_embeddings=options.get("scale_embedding", not is_mbart),
+        share_embeddings="all",
+        logits_bias=True,
+        **positions,
+    )
+
+
+def _read_side(
+    directory: pathlib.Path, options: Options, start: int
+) -> tuple[Side, list[str]]:
+    """The vocabulary, and the tokens of its languages."""
+    size = options.need("vocab_size", int)
+    path = directory / MODEL
+    model = read_file(path)
+    if (directory / VOCABULARY).exists():
+        subwords = {
+            id: s for s, id in read_json(directory / VOCABULARY).items()
+        }
+    else:
+        pieces = model_pieces(model, path)[len(SPECIAL) - OFFSET :]
+        subwords = dict(enumerate([*SPECIAL, *pieces]))
+    for id, name in enumerate(SPECIAL):
+        if subwords.get(id) != name:
+            raise ValueError(
+                f"{directory}: expected {name} with the id {id}. Received:"
+                f" {subwords.get(id)!r}"
+            )
+    added = _added_tokens(directory, len(subwords))
+    subwords |= added
+    if max(subwords) >= size or not 0 <= start < size:
+        raise ValueError(
+            f"{directory}: expected ids below vocab_size={size}. Received:"
+            f" {max(*subwords, start)}"
+        )
+    order = [PAD, start, EOS, UNK, START, *range(len(SPECIAL), size)]
+    table = [subwords.get(id) or f"<id {id}>" for id in order]
+    table[BOS] = start_name(table)
+    languages = [name for name in added.values() if LANGUAGE.fullmatch(name)]
+    return Side(table, order, model, path, excluded=(BOS,)), languages
+
+
+def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
+    """The tokens after those of the text by id, those of languages first."""
+    path = directory / "tokenizer.json"
+    if path.exists():
+        added = read_json(path).get("added_tokens") or []
+        found = {token["id"]: token["content"] for token in added}
+        if any(map(LANGUAGE.fullmatch, found.values())):
+            return {id: s for id, s in found.items() if id >= len(SPECIAL)}
+    for name in ("special_tokens_map.json", TOKENIZER_CONFIG):
+        path = directory / name
+        tokens = read_json(path) if path.exists() else {}
+        names = list(map(str, tokens.get("additional_special_tokens") or []))
+        if any(map(LANGUAGE.fullmatch, names)):
+            return dict(enumerate([*names, MASK], first))
+    raise ValueError(
+        f"{directory}: expected the tokens of its languages in tokenizer.json,"
+        f" special_tokens_map.json or {TOKENIZER_CONFIG}. Received: none"
+    )
+
+
+def _read_weights(
+    config: TransformerConfig, tensors: Tensors, side: Side
+) -> dict[str, np.ndarray]:
+    """The weights by path."""
+    tables = {}
+    for part, stack in (("source", "encoder"), ("target", "decoder")):
+        tensors.drop(f"model.{stack}.embed_positions.weights")  # sinusoids
+        limit = config.position_limit
+        if limit is not None:
+            table = tensors.take(
+                f"model.{stack}.embed_positions.weight",
+                (limit + FIRST_POSITION, config.d_model),
+            )
+            tables[f"{part}_positions/table"] = table[FIRST_POSITION:]
+    weights = read_weights(config, tensors, [side, side])
+    tensors.close()
+    if config.positions == "sinusoidal":
+        weights = reorder(weights, from_blocks(config.d_model))
+    return weights | tables

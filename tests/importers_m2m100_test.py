@@ -1,0 +1,215 @@
+"""Import of M2M-100, NLLB-200 and mBART-50: what transformers makes of them."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from commands import fails
+from original_models import FIXTURES
+
+import keras_transformer as kt
+from keras_transformer.data.languages import Direction
+from keras_transformer.importers import m2m100, read_model
+from keras_transformer.importers.options import Options
+from keras_transformer.translation.requests import Request, encode
+from keras_transformer.vocabulary import BOS, EOS
+from savedmodel import export
+from trainers import evaluate, import_model, wmt
+
+NAMES = ("m2m100", "nllb", "mbart50")
+
+
+def expected_of(name):
+    return json.loads((FIXTURES / name / "expected.json").read_text("utf-8"))
+
+
+def open_model(name, path=None, **options):
+    source, target = expected_of(name)["languages"]
+    return kt.Translator.from_pretrained(
+        path or FIXTURES / name,
+        source_language=source,
+        target_language=target,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def opened(request):
+    """The name of a model, its `Translator`, and the original id of each id."""
+    name = request.param
+    folder = FIXTURES / name
+    options = Options(json.loads((folder / "config.json").read_text()), folder)
+    side, _ = m2m100._read_side(folder, options, EOS)
+    return name, open_model(name), np.array(side.ids)
+
+
+def their_ids(translator, ids, texts):
+    rows = encode(list(map(Request, texts)), *translator._encoding())
+    return [ids[row.source_ids].tolist() for row in rows]
+
+
+def test_sources_have_the_ids_of_transformers(opened):
+    name, translator, ids = opened
+    expected = expected_of(name)
+    found = their_ids(translator, ids, expected["sources"])
+    assert found == expected["source_ids"]
+    for text, found, wanted in zip(
+        expected["odd"],
+        their_ids(translator, ids, expected["odd"]),
+        expected["odd_source_ids"],
+        strict=True,
+    ):
+        # The fast tokenizers leave a token for a space at the end, which
+        # SentencePiece removes.
+        if text.endswith(" ") and name != "m2m100":
+            assert found == [*wanted[:-2], wanted[-1]]
+        else:
+            assert found == wanted
+
+
+def test_logits_are_those_of_transformers(opened):
+    name, translator, ids = opened
+    expected = expected_of(name)
+    logits = np.load(FIXTURES / name / "logits.npz")["logits"]
+    place = {their: ours for ours, their in enumerate(ids.tolist())}
+    place[EOS] = EOS  # BOS has the same embedding
+    columns = np.delete(np.arange(len(ids)), BOS)
+    for number, labels in enumerate(expected["labels"]):
+        source = [place[id] for id in expected["source_ids"][number]]
+        target = [BOS, *(place[id] for id in labels[:-1])]
+        [found] = translator.model(
+            {
+                "source_ids": np.array([source], "int32"),
+                "target_ids": np.array([target], "int32"),
+            }
+        )
+        np.testing.assert_allclose(
+            np.asarray(found)[:, columns],
+            logits[number, : len(labels)][:, ids[columns]],
+            atol=1e-4,
+        )
+
+
+def check_translations(translator, ids, expected):
+    """Beam search and greedy search find what `generate` does."""
+    found = translator.n_best_ids(expected["sources"], num_best=1)
+    for [(row, score)], wanted, other in zip(
+        found, expected["beam"], expected["scores"], strict=True
+    ):
+        # At the limit of the length transformers forces EOS.
+        row = ids[row].tolist()
+        assert (row if row[-1] == EOS else [*row, EOS]) == wanted
+        np.testing.assert_allclose(score, other, atol=1e-5)
+    assert translator.translate(expected["sources"]) == expected["texts"]
+    greedy = translator.with_decoding(beam_size=1)
+    for [(row, _)], wanted in zip(
+        greedy.n_best_ids(expected["sources"]), expected["greedy"], strict=True
+    ):
+        row = ids[row].tolist()
+        assert (row if row[-1] == EOS else [*row, EOS]) == wanted
+
+
+def test_translations_are_those_of_transformers(opened):
+    name, translator, ids = opened
+    check_translations(translator, ids, expected_of(name))
+
+
+def test_xla_translates_the_same(opened):
+    name, _, ids = opened
+    if name == "nllb":
+        translator = open_model(name, jit_compile=True)
+        check_translations(translator, ids, expected_of(name))
+
+
+def test_a_language_has_no_part_in_a_score(opened):
+    """The score of an output is that of its text, given the language."""
+    name, translator, _ = opened
+    plain = translator.with_decoding(length_penalty=0.0, beam_size=1)
+    [source] = expected_of(name)["sources"][:1]
+    [[(ids, score)]] = plain.n_best_ids([source])
+    [row] = encode([Request(source)], *plain._encoding())
+    log_probs = plain.inference.score_ids(
+        np.array([row.source_ids], "int32"), np.array([ids], "int32")
+    )
+    np.testing.assert_allclose(score, np.sum(log_probs[0, 1:]), rtol=1e-4)
+    text = "a dog"
+    [scored] = plain.score([(source, text)])
+    assert scored.ids == plain.tokenizer.to_ids([text])[0]
+    assert len(scored.log_probs) == len(scored.ids)
+    # The prefix of a translation follows the language.
+    [[(forced, _)]] = plain.n_best_ids([source], [text])
+    assert forced[0] == ids[0]
+    assert forced[1 : len(scored.ids)] == scored.ids[:-1]
+    assert plain.translate([source], [text])[0].startswith(text)
+    [alignment] = plain.align([(source, text)])
+    assert {target for _, target in alignment.links} <= {0, 1}
+    assert plain.translate(["", " "]) == ["", ""]
+
+
+def test_the_old_form_of_a_source_has_its_language_last(tmp_path):
+    folder = tmp_path / "nllb"
+    shutil.copytree(FIXTURES / "nllb", folder)
+    path = folder / "tokenizer_config.json"
+    options = json.loads(path.read_text())
+    path.write_text(json.dumps({**options, "legacy_behaviour": True}))
+    old, new = open_model("nllb", folder), open_model("nllb")
+    assert old.direction == Direction("", "eng_Latn", "deu_Latn")
+    [first], [last] = (
+        encode([Request("a dog")], *t._encoding()) for t in (new, old)
+    )
+    tag, *text = first.source_ids
+    assert last.source_ids == [*text, tag]
+    long = "dog " * 100
+    [row] = encode([Request(long)], *old._encoding())
+    assert len(row.source_ids) == old.max_source_length
+    assert row.source_ids[-2:] == [EOS, tag]
+
+
+def test_commands_work_with_an_imported_direction(tmp_path, capsys):
+    workdir = tmp_path / "run"
+    argv = [f"--source={FIXTURES / 'nllb'}", f"--workdir={workdir}"]
+    error = fails(import_model.main, argv, capsys)
+    assert "source_language must be a language of the model, such as" in error
+    assert "deu_Latn, eng_Latn, fra_Latn, zho_Hans (of 4)" in error
+    argv += ["--source_language=eng_Latn", "--target_language=xyz_Latn"]
+    assert "Received: target_language='xyz_Latn'" in fails(
+        import_model.main, argv, capsys
+    )
+    assert not workdir.exists()
+    argv[-1] = "--target_language=deu_Latn"
+    import_model.main(argv)
+    assert "CC-BY-NC 4.0" in capsys.readouterr().out
+    expected = expected_of("nllb")
+    translator = kt.Translator.load(workdir)
+    assert translator.translate(expected["sources"]) == expected["texts"]
+    for language, texts in (
+        ("eng_Latn", expected["sources"]),
+        ("deu_Latn", expected["texts"]),
+    ):
+        text = "".join(f"{line}\n" for line in texts)
+        (tmp_path / f"pairs.{language}").write_text(text)
+    pairs = f"--test_files={tmp_path / 'pairs'}"
+    evaluate.main([f"--workdir={workdir}", pairs])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["bleu"] > 99
+    # What does not know the tokens of languages says so.
+    argv = [f"--workdir={workdir}", "--format=ctranslate2"]
+    argv.append(f"--output={tmp_path / 'export'}")
+    assert "language_tokens" in fails(export.main, argv, capsys)
+    argv = [f"--workdir={tmp_path / 'tuned'}", f"--init_from={workdir}"]
+    argv += ["--dataset=files", f"--train_files={tmp_path / 'pairs'}"]
+    assert "language_tokens" in fails(wmt.main, argv, capsys)
+
+
+def test_a_direction_of_another_model_is_refused():
+    translator = open_model("nllb")
+    with pytest.raises(ValueError, match="no token '__de__'"):
+        translator.with_direction(Direction("__de__"))
+    with pytest.raises(ValueError, match="a language of the model, such as"):
+        kt.Translator.from_pretrained(FIXTURES / "nllb")
+
+
+def test_a_mixture_of_experts_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "nllb-moe"}')
+    with pytest.raises(ValueError, match="NLLB's mixture of experts"):
+        read_model(tmp_path)

@@ -732,6 +732,13 @@ def test_samples_depend_on_sentence_and_seed_alone(jit_compile):
     assert asked == other
 
 
+@pytest.mark.parametrize("seed", [-1, 2**64, 0.5])
+def test_a_number_that_is_no_seed_is_refused(seed):
+    translator = make_translator(decoding={"sampling": True})
+    with pytest.raises(ValueError, match=f"Received: {seed=}"):
+        translator.with_seed(seed).translate(TEXT)
+
+
 @pytest.mark.parametrize("metric", ["chrf", "bleu"])
 def test_consensus_chooses_among_all_samples(metric):
     sampling = {"sampling": True, "num_samples": 8, "temperature": 3.0}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import regex
 
+from keras_transformer.data.languages import base_language
 from keras_transformer.documents.messages import DEEPEST, find_messages
 from keras_transformer.documents.pieces import (
     Block,
@@ -474,7 +475,9 @@ def _sentence_spans(text, language):
 
     return [
         (found["start_index"], found["end_index"])
-        for found in sentencex.get_sentence_boundaries(language, text)
+        for found in sentencex.get_sentence_boundaries(
+            base_language(language), text
+        )
     ]
 
 

@@ -412,8 +412,8 @@ def _with_prefix(row: Row, ids: list[int], inference: "Inference") -> Row:
     if len(ids) <= limit:
         return row._replace(target_ids=ids)
     note = (
-        f"has a prefix of {len(ids)} tokens, of which only {limit} can be in"
-        " the output"
+        f"has a prefix of {len(ids) - row.num_given} tokens, of which only"
+        f" {limit - row.num_given} can be in the output"
     )
     return row._replace(target_ids=ids[:limit], notes=[*row.notes, note])
 

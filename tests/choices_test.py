@@ -148,7 +148,9 @@ PLACES = {
     (score.Options, "ensemble"): [],  # the same field
     (DecodingConfig, "glossary_mode"): [],  # compared with both
     (DecodingConfig, "consensus"): [lambda value: rank(["a"], value)],
-    (Languages, "language_tokens"): [LANGUAGE_TOKENS.__getitem__],
+    (Languages, "language_tokens"): [
+        lambda value: value and LANGUAGE_TOKENS[value]
+    ],
     (TrainingConfig, "schedule"): [
         lambda value: make_schedule(SMALL, replaced(LINEAR, "schedule", value)),
     ],

@@ -381,6 +381,7 @@ class Script:
     def __init__(self):
         self.decoding = kt.DecodingConfig(beam_size=3)
         self.source_tags = ()
+        self.direction = Direction()
         self.max_source_length = 100
         self.max_target_length = 100
         self.tokenizer = types.SimpleNamespace(source=self, target=self)

@@ -35,6 +35,7 @@ from starlette.responses import StreamingResponse
 import keras_transformer as kt
 from keras_transformer import documents
 from keras_transformer.commands.flags import RunError
+from keras_transformer.data.languages import Direction
 from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
 from keras_transformer.figures import attention
 from keras_transformer.translation import batching

@@ -538,6 +538,15 @@ def test_names_twice_and_charsets():
     assert "É" in contents(found.data)["word/document.xml"].decode("utf-16")
 
 
+@pytest.mark.parametrize("data", [docx("<w:p/>"), odt("<text:p/>")])
+def test_an_archive_is_no_text(data):
+    document = documents.parse(data, "auto")
+    found = documents.translate(document, capitals, align)
+    for text_of in (lambda: found.text, lambda: document.write([])):
+        with pytest.raises(ValueError, match=r"a text; .* charset=''\Z"):
+            text_of()
+
+
 @pytest.mark.parametrize(
     ("name", "data", "format"),
     [

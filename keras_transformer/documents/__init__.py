@@ -32,6 +32,7 @@ from keras_transformer.documents.charsets import (
     PO_DECLARATION,
     XML_DECLARATION,
     decode,
+    text_of,
 )
 from keras_transformer.documents.document import Document
 from keras_transformer.documents.sentences import split
@@ -235,8 +236,8 @@ class Translated(typing.NamedTuple):
 
     @property
     def text(self) -> str:
-        """The document as a text."""
-        return self.data.decode(self.charset)
+        """The document as a text; ValueError if it is none."""
+        return text_of(self.data, self.charset)
 
 
 class Stage(typing.NamedTuple):

@@ -585,7 +585,7 @@ def test_the_format_by_name_and_content(format, name, data):
 
 def test_what_is_left_is_counted():
     document = documents.parse("`a` b\n\n" + "c `d`\n\n" * 4, "markdown")
-    assert document.summary() == "; left: 5 code (lines 1, 3, 5, ...)"
+    assert document.summary() == "left: 5 code (lines 1, 3, 5, ...)"
     assert documents.parse("a").summary() == ""
     with pytest.raises(
         ValueError, match="format with.*Received: format='text'"

@@ -174,10 +174,11 @@ def test_what_is_no_file_is_refused(served):
         400, data=BOTH | {"target": "it"}, files=file
     )
     two = [("file", ("a.txt", b"a")), ("file", ("b.txt", b"b"))]
-    assert refuse(400, data=BOTH, files=two).startswith("Too many files.")
+    too_many = "Too many files. Maximum number of files is {}."
+    assert refuse(400, data=BOTH, files=two) == too_many.format(1)
     # Other paths take none.
     answer = served.client.post("/translate", data=BOTH, files=file)
-    assert refused(answer, 400).startswith("Too many files.")
+    assert refused(answer, 400) == too_many.format(0)
     answer = served.client.post("/v1/translate", data=BOTH, files=file)
     assert refused(answer, 415)
 
@@ -199,6 +200,10 @@ def test_a_file_has_terms_and_notes(served):
     message = refused(send(served, "a.txt", "A dog.", glossary="x"), 400)
     assert message.startswith("glossary must be one of")
     assert send(served, "a.txt", "a" * 600).json()["notes"] == ["is long"]
+    catalogue = 'msgid "A dog"\nmsgstr "Hund"\n'
+    assert send(served, "a.po", catalogue).json()["notes"] == [
+        "left: 1 already translated (line 2)"
+    ]
 
 
 def test_files_are_named_in_settings_and_description(served):

@@ -146,7 +146,7 @@ class Document:
     def summary(self) -> str:
         """How many texts are left for each reason, and the first lines.
 
-        "; left: 2 code (lines 3, 8), 1 math (line 9)", or "".
+        "left: 2 code (lines 3, 8), 1 math (line 9)", or "".
         """
         found = collections.defaultdict(list)
         for unread in self.left:
@@ -159,4 +159,4 @@ class Document:
             )
             word = "lines" if len(first) > 1 else "line"
             parts.append(f"{len(lines)} {reason} ({word} {shown})")
-        return f"; left: {', '.join(parts)}" if parts else ""
+        return f"left: {', '.join(parts)}" if parts else ""

@@ -144,7 +144,7 @@ async def read_fields(
             f" {kind!r}",
         )
     has_file = post.kinds == FILE_FORM
-    form = await request.form(max_files=has_file, max_fields=FORM_FIELDS)
+    form = await request.form(max_files=int(has_file), max_fields=FORM_FIELDS)
     fields = dict([*request.query_params.multi_items(), *form.multi_items()])
     return fields | ({"address": str(request.base_url)} if has_file else {})
 

@@ -218,7 +218,8 @@ class Service:
     ) -> tuple[str, list[str]]:
         """Translates a file; returns its key in `downloads`, and notes.
 
-        Its format follows from its name; `source` may be `AUTO`.
+        Its format follows from its name; `source` may be `AUTO`. The notes are
+        on truncated sentences, and on what is left as it was.
         """
         parse = functools.partial(_parse_file, name, file)
         if source.lower() == AUTO:
@@ -229,7 +230,7 @@ class Service:
         search = Search(pair, pair.translator.decoding)
         with bad_values():
             terminology.check(search.decoding)
-        [translated], rows = await self._translate_document(
+        [translated], rows, left = await self._translate_document(
             functools.partial(parse, pair.source, pair.translator.fits),
             Request("", seed=secrets.randbits(32)),
             search,
@@ -240,7 +241,8 @@ class Service:
         key = await self.downloads.add(
             f"{path.stem}_{pair.target}{path.suffix}", translated.data
         )
-        return key, Translated(pair.source, None, [], rows).notes
+        notes = Translated(pair.source, None, [], rows).notes
+        return key, [*notes, *filter(None, [left])]
 
     def _make_search(self, pair, options, search, may_be_fewer):
         """The `Search` of a request, checked."""
@@ -273,7 +275,7 @@ class Service:
         parse = functools.partial(
             _parse, request.text, options.format, search.pair
         )
-        translated, rows = await self._translate_document(
+        translated, rows, _ = await self._translate_document(
             parse, request, search, terminology, options.n_best
         )
         return list(dict.fromkeys(one.text for one in translated)), rows
@@ -281,8 +283,9 @@ class Service:
     async def _translate_document(
         self, parse, request, search, terminology, n_best=1, executor=None
     ):
-        """The `documents.Translated`s, best first, and sentences with `Found`.
+        """The `documents.Translated`s, best first, and how they were made.
 
+        That is the sentences with `Found`, and the summary of what is left.
         What takes long without the model is done in a thread of `executor`.
         """
 
@@ -310,7 +313,8 @@ class Service:
                     now = None
                 stage = await _in_thread(executor, work.send, results)
             translated.append(stage)
-        return translated, list(zip(sentences, before, found, strict=True))
+        rows = list(zip(sentences, before, found, strict=True))
+        return translated, rows, document.summary()
 
     async def _search(self, search, requests, terminology, executor=None):
         """The `Found`s of sentences."""

@@ -30,6 +30,8 @@ MODULE_LINE = regex.compile(
 )
 # What may stand at the beginning of a paragraph: a task, an alert.
 FIRST_CODE = regex.compile(r"\[[ xX]\](?=\s)|\[![\w-]+\][+-]?(?=\s|\Z)")
+# What may stand at its end: the attributes of a heading.
+LAST_CODE = regex.compile(r"(?<!\\)\{[#.:][^{}\n]*+\}\s*+\Z")
 WIKI_LINK = regex.compile(
     r"!?\[\[[^\[\]\n|]{1,300}+(?:\|[^\[\]\n]{1,300}+)?\]\]"
     r"|(?<![\w:]):[a-z0-9_+-]{2,30}+:(?![\w:])"
@@ -209,19 +211,20 @@ class _Spans:
         """The items of a paragraph."""
         self._found.clear()
         self.parser.inline.parse(content, self.parser, environment, [])
-        first = FIRST_CODE.match(content)
+        first, last = FIRST_CODE.match(content), LAST_CODE.search(content)
         begin = first.end() if first else 0
-        codes = sorted(
-            code for code in self._codes(content) if code[0] >= begin
-        )
-        if first:
-            codes.insert(0, (0, begin, ALONE, ""))
+        end = last.start() if last else len(content)
+        codes = [
+            (0, begin, ALONE * bool(first), ""),
+            *sorted(c for c in self._codes(content) if begin <= c[0] < end),
+            (end, len(content), ALONE * bool(last), ""),
+        ]
         items, read = [], 0
 
         def raw(begin: int, end: int) -> str:
             return text[offsets[begin] : offsets[end]]
 
-        for begin, end, kind, name in [*codes, (len(content),) * 2 + ("", "")]:
+        for begin, end, kind, name in codes:
             position = read
             for item in plain_items(content[read:begin]):
                 stop = position + len(item.raw)

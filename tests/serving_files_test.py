@@ -241,8 +241,7 @@ def test_a_container_is_a_file_and_no_text(served, box):
     fields = {"q": "BOXOne dog.", "format": "auto", **BOTH}
     answer = served.client.post("/translate", json=fields)
     assert refused(answer, 400) == (
-        "expected a format of texts; /translate_file takes files."
-        " Received: format='box'"
+        "the format box needs a file: bytes without a charset. Received: a text"
     )
 
 

@@ -172,7 +172,7 @@ def parse(
     reader = READERS[format]
     if reader.is_container and (is_text or charset):
         raise ValueError(
-            f"a document of the format {format} is bytes without a charset."
+            f"the format {format} needs a file: bytes without a charset."
             f" Received: {'a text' if is_text else f'charset={charset!r}'}"
         )
     options: dict[str, typing.Any] = {}

@@ -49,8 +49,7 @@ UNSEEN = regex.compile(r"</?(?:\w+:)?(?:lang|noProof|rPr)\b[^>]*+>|\s++")
 def read(data: bytes, split: Split) -> tuple:
     """The pieces of a Word document, and what writes it."""
     files = read_archive(data)
-    contents = {info.filename: content for info, content in files.items()}
-    types = _content_types(contents)
+    types = _content_types(files)
     if not any(map(MAIN.search, types.values())):
         raise ValueError("expected a Word document in the zip archive")
     readers = {}
@@ -63,9 +62,9 @@ def read(data: bytes, split: Split) -> tuple:
     return read_parts(data, files, readers)
 
 
-def _content_types(contents):
+def _content_types(files):
     """The content type of each file; the last part of a name may decide it."""
-    listed = contents.get("[Content_Types].xml", b"<none/>")
+    listed = files.get("[Content_Types].xml", b"<none/>")
     root, _, _ = parse_xml(decode(listed, XML_DECLARATION)[0])
     types = {
         element.get(key, "").lower(): element.get("ContentType", "")
@@ -75,7 +74,7 @@ def _content_types(contents):
     return {
         name: types.get(f"/{name}".lower())
         or types.get(name.rpartition(".")[2].lower(), "")
-        for name in contents
+        for name in files
     }
 
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from starlette.responses import FileResponse
 
+from keras_transformer import documents
 from keras_transformer.figures.writing import direction
 from trainers.serving import requests
 from trainers.serving.languages import name_of
@@ -155,7 +156,7 @@ API = Api(
             translate,
             {"q": TEXTS, "source": TEXT, "target": TEXT},
             {
-                "format": {**TEXT, "enum": requests.TEXT_FORMATS},
+                "format": {**TEXT, "enum": documents.TEXT_FORMATS},
                 "alternatives": {"type": "integer", "minimum": 0},
                 **TERMINOLOGY,
             },

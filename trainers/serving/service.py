@@ -231,7 +231,7 @@ class Service:
         with bad_values():
             terminology.check(search.decoding)
         [translated], rows, left = await self._translate_document(
-            functools.partial(parse, pair.source, pair.translator.fits),
+            parse,
             Request("", seed=secrets.randbits(32)),
             search,
             terminology,
@@ -272,9 +272,7 @@ class Service:
         if not options.split:
             [found] = await self._search(search, [request], terminology)
             return found.translation.texts, [(request.text, "", found)]
-        parse = functools.partial(
-            _parse, request.text, options.format, search.pair
-        )
+        parse = functools.partial(_parse, request.text, options.format)
         translated, rows, _ = await self._translate_document(
             parse, request, search, terminology, options.n_best
         )
@@ -293,7 +291,8 @@ class Service:
             requests = [dataclasses.replace(request, text=t) for t in texts]
             return await self._search(search, requests, terminology, executor)
 
-        align = search.pair.translator.align_spans
+        translator = search.pair.translator
+        parse = functools.partial(parse, search.pair.source, translator.fits)
         document = await _in_thread(executor, parse)
         sentences, before = document.sentences, document.texts_before()
         found = await find(sentences)
@@ -307,7 +306,9 @@ class Service:
             while isinstance(stage, documents.Stage):
                 if stage.kind == "align":
                     sizes = [1 + len(source) // 4 for source, _ in stage.items]
-                    results = await self._run(align, stage.items, sizes)
+                    results = await self._run(
+                        translator.align_spans, stage.items, sizes
+                    )
                 else:
                     results = _texts(now or await find(stage.items), rank)
                     now = None
@@ -403,26 +404,16 @@ def _prepare(translator, requests, terminology):
     return requests, list(map(len, ids))
 
 
-def _parse(text, format, pair):
-    """The document that a text of a request is."""
-    if format == documents.AUTO:
-        format = documents.detect("", text.encode())
+def _parse(data, format, *language, name=""):
+    """The document that a text or a file is, of a language and what `fits`."""
     with bad_values():
-        if documents.READERS[format].is_container:
-            raise ValueError(
-                "expected a format of texts; /translate_file takes files."
-                f" Received: format={format!r}"
-            )
-        return documents.parse(text, format, pair.source, pair.translator.fits)
+        return documents.parse(data, format, *language, name=name)
 
 
 def _parse_file(name, file, *language):
-    """The document that a file is, of a language that the model `fits`."""
+    """The document that a file is; its name says the format."""
     file.seek(0)
-    with bad_values():
-        return documents.parse(
-            file.read(), documents.AUTO, *language, name=name
-        )
+    return _parse(file.read(), documents.AUTO, *language, name=name)
 
 
 def _texts(found, rank):

@@ -39,6 +39,7 @@ WIKI_LINK = regex.compile(
 # Signs that would be markup; one at the beginning, as of a heading or list.
 SIGN = regex.compile(r"[\\`*\[\]<>|]|(?<![^\W_])_|_(?![^\W_])|~(?=~)")
 FIRST_SIGN = regex.compile(r"\A(\d{0,9})([-+#.)])(?=\s)")
+CELL_SIGN = regex.compile(r"\\\||.")
 LINE = regex.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 LEFT = {  # tokens of blocks that stay
     "fence": "code",
@@ -167,8 +168,10 @@ def _offsets(token, text, starts, least):
             offsets.append(least)  # of the line end
         offsets += [begin] * (len(line) - len(words))
         least = begin + len(pattern)
-        signs = regex.finditer(r"\\\||." if pattern != words else ".", pattern)
-        offsets += [begin + match.start() for match in signs]
+        if pattern == words:
+            offsets += range(begin, least)
+        else:
+            offsets += [begin + s.start() for s in CELL_SIGN.finditer(pattern)]
     return [*offsets, least]
 
 

@@ -34,6 +34,7 @@ from keras_transformer.documents.placement import (
 TEXT, SPACE = "text", "space"
 CODES = (OPEN, CLOSE, ALONE, ACCELERATOR)
 LONGEST = 10_000  # characters in which sentencex finds sentences at once
+WORD = regex.compile(r"([ \t\r\n\f\v]+)|([^ \t\r\n\f\v]+)")
 LINE_BREAK = regex.compile(r"[\r\n\v\f\x85\u2028\u2029]|\\[Nn]")
 # Where a sentence that is too long may be divided, best first.
 DIVISIONS = (
@@ -69,9 +70,7 @@ def plain_items(text: str) -> list[Item]:
     """
     return [
         Item(space, " ", SPACE) if space else Item(word, word)
-        for space, word in regex.findall(
-            r"([ \t\r\n\f\v]+)|([^ \t\r\n\f\v]+)", text
-        )
+        for space, word in WORD.findall(text)
     ]
 
 

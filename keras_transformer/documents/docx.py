@@ -29,7 +29,7 @@ MAIN = regex.compile(
 TEXT_PART = regex.compile(_WORD + r"(?:header|footer|footnotes|endnotes)\+xml")
 LEFT_PARTS = {
     "comments+xml": "comment",
-    "document.glossary+xml": "building block",
+    "glossary+xml": "building block",
     "chart+xml": "chart",
     "diagramData+xml": "diagram",
 }
@@ -51,14 +51,16 @@ def read(data: bytes, split: Split) -> tuple:
     files = read_archive(data)
     types = _content_types(files)
     if not any(map(MAIN.search, types.values())):
-        raise ValueError("expected a Word document in the zip archive")
+        raise ValueError(
+            "expected a Word document in the zip archive. Received:"
+            f" {', '.join([*files][:4])}"
+        )
     readers = {}
     for name, kind in types.items():
         if MAIN.search(kind) or TEXT_PART.search(kind):
             readers[name] = lambda text: _Part(text, split).read()
-        for ending, reason in LEFT_PARTS.items():
-            if kind.endswith(f".{ending}"):
-                readers[name] = functools.partial(left_part, reason=reason)
+        elif reason := LEFT_PARTS.get(kind.rpartition(".")[2]):
+            readers[name] = functools.partial(left_part, reason=reason)
     return read_parts(data, files, readers)
 
 

@@ -5,6 +5,7 @@ the archive stays. python-docx and odfpy write other archives than they read.
 """
 
 import collections
+import functools
 import io
 import itertools
 import lzma
@@ -233,7 +234,8 @@ class Part:
                 pieces += [item.raw for item in group]
             else:
                 # Without ICU's messages, which could divide elements.
-                pieces += self._split(group, _clean, depth=DEEPEST)
+                clean = functools.partial(NO_XML.sub, "")
+                pieces += self._split(group, clean, depth=DEEPEST)
         same = "".join(write(pieces, itertools.repeat((None, ()))))
 
         def finish(text: str) -> str:
@@ -258,11 +260,6 @@ class Part:
             else:
                 formats.pop()
         return "".join(parts)
-
-
-def _clean(text):
-    """A translation without what XML cannot have."""
-    return NO_XML.sub("", text)
 
 
 def _arrange(items):

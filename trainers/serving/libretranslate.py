@@ -113,12 +113,8 @@ def describe(service: Service) -> dict:
     `search` and `glossaries` are for our own page.
     """
     (source, target), pair = next(iter(service.pairs.items()))
-    decoding, needs_key = (
-        pair.translator.decoding,
-        bool(service.options.api_keys),
-    )
-    most = service.max_beam_size(pair)
-    alpha = decoding.length_penalty
+    decoding, most = pair.translator.decoding, service.max_beam_size(pair)
+    needs_key, alpha = bool(service.options.api_keys), decoding.length_penalty
     has_files = service.limits.max_file_bytes > 0
     return {
         "apiKeys": needs_key,

@@ -482,7 +482,11 @@ REFUSED = {
     "password": ("odt", bytes(ENCRYPTED), "without a password"),
     "a password of ODT": ("odt", odt("", **MANIFEST), "without a password"),
     "a sheet": ("docx", archive({"[Content_Types].xml": SHEET}), "a Word doc"),
-    "empty": ("docx", archive({}), "a Word document in the zip archive"),
+    "a table": (
+        "docx",
+        archive({"xl/workbook.xml": b""}),
+        r"a Word document in the zip archive\. Received: xl/workbook\.xml",
+    ),
     "another type": ("odt", archive({"mimetype": "a/b"}), "mimetype='a/b'"),
     "no content": (
         "odt",

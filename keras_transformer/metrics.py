@@ -16,7 +16,7 @@ from absl import logging
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from keras_transformer.commands import flags
-from keras_transformer.data.languages import with_tag
+from keras_transformer.data.languages import base_language, with_tag
 
 # The package behind a tokenizer of sacreBLEU -> the extra that installs it.
 EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
@@ -224,7 +224,7 @@ def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
     is sacreBLEU's choice, or `FALLBACK`, with a warning, if its package is not
     installed. It is an error if that of a tokenizer chosen by name is not.
 
-    >>> choose_tokenizer("de"), choose_tokenizer("zh_CN")
+    >>> choose_tokenizer("de"), choose_tokenizer("zho_Hans")
     ('13a', 'zh')
     """
     if choice != "auto":
@@ -245,11 +245,6 @@ def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
             target_language,
         )
     return name
-
-
-def base_language(language: str) -> str:
-    """The first part of a language code: "zh" of "zh-Hant" and "zh_CN"."""
-    return language.lower().replace("_", "-").split("-")[0]
 
 
 def _missing_package(name: str) -> str | None:

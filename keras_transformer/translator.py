@@ -44,6 +44,7 @@ from keras_transformer.translation.requests import (
     Request,
     Sentences,
     Terminology,
+    direction_ids,
     encode,
     encode_pairs,
     make_requests,
@@ -304,12 +305,14 @@ class Translator:
         # A shelf: most translators need no importer.
         pretrained = importlib.import_module(PRETRAINED)
         with pretrained.opened(name) as (directory, imported):
-            if imported is None:
+            if imported is None or not imported.language_tokens:
                 if source_language or target_language:
                     raise ValueError(
-                        "source_language and target_language need a model of"
-                        f" another system. Received: {name}, a work directory"
+                        "source_language and target_language need a model that"
+                        " is told its languages by tokens, of another system."
+                        f" Received: {name}"
                     )
+            if imported is None:
                 return cls.load(
                     directory, decoding, precision=precision, **options
                 )
@@ -482,7 +485,8 @@ class Translator:
             Functions that make a program each, with the longest source in
             tokens that it is for, shortest first.
         """
-        return self._batched.warm_up_steps(num_best)
+        given = direction_ids(self.tokenizer.target, self.direction.output)
+        return self._batched.warm_up_steps(num_best, given)
 
     def translate(
         self, strings: Sentences, prefixes: Sequence[str] | None = None

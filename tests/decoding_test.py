@@ -21,7 +21,12 @@ from keras import ops
 
 from keras_transformer import decoding, row_loop
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding.rules import int32_prefix, length_penalty
+from keras_transformer.decoding.greedy import choose_sample
+from keras_transformer.decoding.rules import (
+    Rules,
+    int32_prefix,
+    length_penalty,
+)
 from keras_transformer.decoding.selection import blockwise_top_k
 from keras_transformer.decoding.stopping import STOPPING_RULES
 from keras_transformer.vocabulary import BOS, EOS, PAD
@@ -1311,6 +1316,33 @@ def test_half_precision_logits_are_widened():
     np.testing.assert_allclose(
         result.scores[0], [-np.log(9.0), -2 * np.log(9.0)], rtol=1e-6
     )
+
+
+def test_sums_of_xla_draw_no_token_that_is_dropped():
+    """It sums in parallel: rounding changes sums where nothing is added."""
+    import tensorflow as tf  # here: the other tests run on any backend
+
+    @tf.function(jit_compile=True)
+    def summed(weights):
+        return ops.cumsum(weights, axis=-1)
+
+    @tf.function(jit_compile=True)
+    def choose(logits, draws):
+        config = DecodingConfig(sampling=True, epsilon=1e-3)
+        rules = Rules(config, ops.zeros((), "int32"), draw=draws)
+        return choose_sample(logits, rules)[0]
+
+    logits = np.random.default_rng(0).normal(0, 2, 8192).astype("float32")
+    probs = np.exp(logits) / np.exp(logits).sum()
+    weights = np.where(probs < 1e-3, 0, np.exp(logits - logits.max()))
+    mass = summed(weights[None].astype("float32")).numpy()[0]
+    grown = np.flatnonzero((np.diff(mass) > 0) & (weights[1:] == 0))
+    assert grown.size
+    numbers = np.round(mass[grown] / mass.max() * 2**24)
+    numbers = np.ravel(numbers[:, None] + np.arange(-2, 3))
+    draws = np.minimum(numbers, 2**24 - 1).astype("float32") / 2**24
+    drawn = choose(np.tile(logits, (len(draws), 1)), draws).numpy()
+    assert (weights[drawn] > 0).all()
 
 
 def test_other_backends_find_the_same():

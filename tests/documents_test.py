@@ -384,6 +384,13 @@ def test_tags_follow_the_words():
     )
 
 
+@pytest.mark.parametrize("language", ["de", "de-AT", "de_DE", "deu_Latn"])
+def test_sentences_end_by_the_language_of_any_code(language):
+    text = "Am 3. Mai kam er. Er ging."
+    document = documents.parse(text, "text", language)
+    assert document.sentences == ["Am 3. Mai kam er.", "Er ging."]
+
+
 def test_a_range_in_two_sentences_stays_one():
     text = "A <b>bold one. A bold</b> end."
     document = documents.parse(text, "html")

@@ -15,6 +15,7 @@ import types
 import numpy as np
 import pytest
 import sacrebleu
+from babel.core import get_global
 from commands import fails, fails_without_room
 from sacrebleu import dataset as sacrebleu_dataset
 from sacrebleu import utils as sacrebleu_utils
@@ -24,6 +25,7 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
 import keras_transformer as kt
 from keras_transformer.checkpoints import Checkpoints
 from keras_transformer.commands import flags
+from keras_transformer.data import languages
 from keras_transformer.data.batches import make_batches
 from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
 from keras_transformer.metrics import (
@@ -89,6 +91,12 @@ def with_mecab(monkeypatch):
         ("ja", "ja-mecab"),
         ("ko", "ko-mecab"),
         ("jav", "13a"),
+        ("zho_Hant", "zh"),
+        ("jpn_Jpan", "ja-mecab"),
+        ("kor_Hang", "ko-mecab"),
+        ("zh_CN", "zh"),
+        ("ja_XX", "ja-mecab"),
+        ("deu_Latn", "13a"),
     ],
 )
 def test_tokenizer_is_that_of_sacrebleu(with_mecab, language, tokenizer):
@@ -115,6 +123,18 @@ def test_the_given_tokenizer_overrides(without_mecab, caplog):
     assert choose_tokenizer("ja", "char") == "char"
     assert choose_tokenizer("de", "intl") == "intl"
     assert not caplog.records
+
+
+def test_a_language_has_its_metric_by_any_code():
+    for code in ("de", "de_DE", "deu_Latn"):
+        found = TranslationMetric(code).measure(["ein a-b"], ["ein a-b"])
+        assert "bleu_compound_split" in found
+
+
+def test_short_codes_are_those_of_cldr():
+    aliases = get_global("language_aliases")
+    for long, short in languages._SHORT_CODES.items():
+        assert aliases[long] == short
 
 
 def test_a_language_without_spaces_is_told(caplog):

@@ -622,6 +622,7 @@ def test_options_of_the_search_are_taken_over(copy):
         forced_eos_token_id=7,
         renormalize_logits=True,
         min_p=0.5,
+        epsilon_cutoff=0.01,
     )(copy)
     change_json("tokenizer_config.json", model_max_length=100)(copy)
     found = huggingface.read(copy)
@@ -630,6 +631,7 @@ def test_options_of_the_search_are_taken_over(copy):
     assert (decoding.min_length, decoding.no_repeat_ngram) == (3, 4)
     assert decoding.length_penalty == 2.0 and decoding.sampling
     assert (decoding.temperature, decoding.top_p) == (0.5, 0.75)
+    assert decoding.epsilon == 0.01
     assert decoding.top_k == 50  # as transformers has it
     notes = "\n".join(found.notes)
     for part in (
@@ -637,6 +639,7 @@ def test_options_of_the_search_are_taken_over(copy):
         "eos_token_id=[0, 7]: here an output ends with 0",
         "forced_eos_token_id=7: here an output at its length limit is scored",
         "probability of tokens that min_length or no_repeat",
+        "epsilon_cutoff: here it is of probabilities before top_p",
         "num_beams=4 has no counterpart",
         "min_p=0.5 has no counterpart",
     ):

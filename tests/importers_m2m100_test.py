@@ -15,7 +15,13 @@ from keras_transformer.importers.options import Options
 from keras_transformer.translation.requests import Request, encode
 from keras_transformer.vocabulary import BOS, EOS
 from savedmodel import export
-from trainers import evaluate, import_model, wmt
+from trainers import (
+    evaluate,
+    import_model,
+    translate_corpus,
+    visualize,
+    wmt,
+)
 
 NAMES = ("m2m100", "nllb", "mbart50")
 
@@ -42,6 +48,12 @@ def opened(request):
     options = Options(json.loads((folder / "config.json").read_text()), folder)
     side, _ = m2m100._read_side(folder, options, EOS)
     return name, open_model(name), np.array(side.ids)
+
+
+def change_json(folder, name, **values):
+    path = folder / name
+    options = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**options, **values}))
 
 
 def their_ids(translator, ids, texts):
@@ -150,9 +162,7 @@ def test_a_language_has_no_part_in_a_score(opened):
 def test_the_old_form_of_a_source_has_its_language_last(tmp_path):
     folder = tmp_path / "nllb"
     shutil.copytree(FIXTURES / "nllb", folder)
-    path = folder / "tokenizer_config.json"
-    options = json.loads(path.read_text())
-    path.write_text(json.dumps({**options, "legacy_behaviour": True}))
+    change_json(folder, "tokenizer_config.json", legacy_behaviour=True)
     old, new = open_model("nllb", folder), open_model("nllb")
     assert old.direction == Direction("", "eng_Latn", "deu_Latn")
     [first], [last] = (
@@ -201,12 +211,85 @@ def test_commands_work_with_an_imported_direction(tmp_path, capsys):
     assert "language_tokens" in fails(wmt.main, argv, capsys)
 
 
+def test_a_plan_has_its_direction(tmp_path, capsys):
+    source, output = tmp_path / "source", tmp_path / "output"
+    source.write_text("a dog\n")
+    for language in ("deu_Latn", "fra_Latn"):
+        import_model.main(
+            [
+                f"--source={FIXTURES / 'nllb'}",
+                f"--workdir={tmp_path / language}",
+                "--source_language=eng_Latn",
+                f"--target_language={language}",
+            ]
+        )
+    argv = [f"--workdir={tmp_path / 'deu_Latn'}", f"--input={source}"]
+    argv.append(f"--output={output}")
+    translate_corpus.main(argv)
+    translate_corpus.main(argv)
+    argv[0] = f"--workdir={tmp_path / 'fra_Latn'}"
+    error = fails(translate_corpus.main, argv, capsys)
+    assert "direction was ['eng_Latn', '', 'deu_Latn'] and is" in error
+    # Neither a figure knows the tokens of languages.
+    argv = [f"--workdir={tmp_path / 'deu_Latn'}", "--plot=attention"]
+    argv += ["--text=a dog", f"--output={tmp_path / 'figure.html'}"]
+    error = fails(visualize.main, argv, capsys)
+    assert "does not show tokens of languages" in error
+
+
+def test_the_first_token_of_all_outputs_is_in_warm_programs():
+    translator = open_model("nllb")
+    translator.warm_up()
+    programs = set(translator._batched._programs)
+    translator.translate(["a dog", "a dog " * 20])
+    assert set(translator._batched._programs) == programs
+
+
+def test_a_prefix_is_without_the_language():
+    translator = open_model("nllb").with_decoding(extra_length=0)
+    [row] = encode([Request("a dog", "a " * 50)], *translator._encoding())
+    length = len(row.source_ids) - 1
+    assert len(row.target_ids) == length
+    [note] = row.notes
+    assert f"has a prefix of 50 tokens, of which only {length - 1} can" in note
+
+
+def test_a_decoder_that_starts_with_a_language_has_no_other(tmp_path, capsys):
+    """As of mBART-25: decoder_start_token_id is the language of outputs."""
+    folder = tmp_path / "mbart"
+    shutil.copytree(FIXTURES / "mbart50", folder)
+    change_json(folder, "tokenizer_config.json", tokenizer_class="MBart")
+    tokens = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    [start] = [
+        t["id"] for t in tokens["added_tokens"] if t["content"] == "ro_RO"
+    ]
+    change_json(
+        folder,
+        "generation_config.json",
+        decoder_start_token_id=start,
+        forced_bos_token_id=start,
+    )
+    _, imported = read_model(folder)
+    assert imported.target_language == "ro_RO"
+    assert any("forced_bos_token_id" in note for note in imported.notes)
+    translator = kt.Translator.from_pretrained(folder, source_language="en_XX")
+    assert translator.direction == Direction(after="en_XX")
+    with pytest.raises(ValueError, match="must be ro_RO, which the"):
+        kt.Translator.from_pretrained(
+            folder, source_language="en_XX", target_language="de_DE"
+        )
+
+
 def test_a_direction_of_another_model_is_refused():
     translator = open_model("nllb")
     with pytest.raises(ValueError, match="no token '__de__'"):
         translator.with_direction(Direction("__de__"))
     with pytest.raises(ValueError, match="a language of the model, such as"):
         kt.Translator.from_pretrained(FIXTURES / "nllb")
+    with pytest.raises(ValueError, match="told its languages by tokens"):
+        kt.Translator.from_pretrained(
+            FIXTURES / "marian_shared", target_language="fr"
+        )
 
 
 def test_a_mixture_of_experts_is_refused(tmp_path):

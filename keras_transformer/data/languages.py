@@ -15,6 +15,30 @@ from keras_transformer.data.pairs import Pairs, has_file, read_parallel_files
 from keras_transformer.fields import Fields, hp
 
 Row = typing.TypeVar("Row", bound=tuple)  # its first item is a source
+# Codes of three letters (ISO 639-3), as NLLB-200 has them, whose languages have
+# rules by their code of two letters: of tokenizers, of ends of sentences.
+_SHORT_CODES = dict(
+    pair.split(":")
+    for pair in """
+        amh:am arb:ar asm:as ben:bn bod:bo bul:bg cat:ca ces:cs cmn:zh dan:da
+        deu:de dzo:dz ell:el eng:en est:et fin:fi fra:fr gle:ga guj:gu heb:he
+        hin:hi hrv:hr hun:hu hye:hy ind:id isl:is ita:it jpn:ja kan:kn kat:ka
+        kaz:kk khm:km kor:ko lao:lo lit:lt lvs:lv mal:ml mar:mr mya:my nld:nl
+        nno:nn nob:nb npi:ne ory:or pan:pa pes:fa pol:pl por:pt ron:ro rus:ru
+        slk:sk slv:sl spa:es srp:sr swe:sv tam:ta tel:te tha:th tur:tr ukr:uk
+        urd:ur vie:vi zho:zh
+    """.split()
+)
+
+
+def base_language(code: str) -> str:
+    """The language of a code, by its code of two letters if it has rules.
+
+    >>> [base_language(c) for c in ("zh-Hant", "zh_CN", "zho_Hans", "yue")]
+    ['zh', 'zh', 'zh', 'yue']
+    """
+    base = code.lower().replace("_", "-").split("-")[0]
+    return _SHORT_CODES.get(base, base)
 
 
 class Direction(typing.NamedTuple):

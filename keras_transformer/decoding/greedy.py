@@ -52,7 +52,9 @@ def choose_sample(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
     allowed = ops.where(banned, -np.inf, logits)
     values, ids = _tokens_to_sample_from(allowed, config)
     kept = _kept_weights(values / config.temperature, config)
-    mass = ops.cumsum(kept, axis=-1)
+    # XLA sums in parallel: rounding lets a sum grow, or fall, where nothing is
+    # added, so that no sum of a dropped token may count.
+    mass = ops.where(kept > 0.0, ops.cumsum(kept, axis=-1), 0.0)
     total = ops.max(mass, axis=-1, keepdims=True)  # [N, 1]
     draw = ops.expand_dims(rules.draw, axis=1)  # [N] -> [N, 1]
     rank = first_position(mass > draw * total)

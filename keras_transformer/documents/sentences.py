@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import regex
 
+from keras_transformer.data.languages import base_language
 from keras_transformer.documents.messages import DEEPEST, find_messages
 from keras_transformer.documents.pieces import (
     Block,
@@ -485,7 +486,7 @@ def _sentence_spans(text, language):
         found = [
             (read + found["start_index"], read + found["end_index"])
             for found in sentencex.get_sentence_boundaries(
-                language, text[read:end]
+                base_language(language), text[read:end]
             )
         ]
         is_last = end == len(text)

@@ -19,6 +19,7 @@ from absl import logging
 from keras_transformer.case_marks import GLYPHS
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.labels import shift_right
+from keras_transformer.data.languages import Direction
 from keras_transformer.fields import unhandled
 from keras_transformer.figures import saving
 from keras_transformer.figures.colors import head_color
@@ -298,7 +299,7 @@ def attention_figure(
                 f"{name} must have a word. Received: {name}={value!r}"
             )
     tags = translator.source_tags if len(translator.source_tags) == 1 else ()
-    if translator.direction.output or translator.direction.after:
+    if translator.direction != Direction(*tags):
         raise ValueError(
             "attention_figure does not show tokens of languages. Received:"
             f" direction={translator.direction}"

@@ -38,7 +38,6 @@ NO_COUNTERPART = {
 }
 # Further ones, which only matter to sampling.
 NO_SAMPLING = {
-    "epsilon_cutoff": 0.0,
     "eta_cutoff": 0.0,
     "min_p": 0.0,
     "num_beams": 1,
@@ -117,6 +116,7 @@ def read_decoding(
         "temperature": search.get("temperature", 1.0),
         "top_k": search.get("top_k", 50),
         "top_p": search.get("top_p", 1.0),
+        "epsilon": search.get("epsilon_cutoff", 0.0),
     }
     with named_errors(search.path):
         decoding = DecodingConfig(
@@ -146,6 +146,8 @@ def _differences(
             notes.append(
                 f"{name}={json.dumps(found)[:60]} has no counterpart here"
             )
+    if decoding.epsilon and decoding.top_p < 1.0:
+        notes.append("epsilon_cutoff: here it is of probabilities before top_p")
     pad, eos = (options.values[f"{role}_token_id"] for role in ("pad", "eos"))
     banned = banned_ids(search)
     start = start_id(search, options)

@@ -24,6 +24,7 @@ import re
 import numpy as np
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.data.languages import LANGUAGE_TOKENS
 from keras_transformer.importers.files import read_file, read_json
 from keras_transformer.importers.generation import (
     CONFIG,
@@ -89,13 +90,16 @@ def read(directory: pathlib.Path) -> Imported:
     path = directory / TOKENIZER_CONFIG
     names = read_json(path) if path.exists() else {}
     family = _find_family(directory, options, names)
-    side, languages = _read_side(directory, options, start_id(search, options))
+    start = start_id(search, options)
+    side, languages = _read_side(directory, options, start)
     tensors = read_tensors(directory)
     config = _make_config(options, side)
-    forced = search.values.get("forced_bos_token_id")
-    decoding, notes = read_decoding(
-        search.without("forced_bos_token_id"), options
-    )
+    first: int | None = start
+    if "output" in LANGUAGE_TOKENS[family].places:
+        first = search.values.get("forced_bos_token_id")
+        search = search.without("forced_bos_token_id")
+    target = dict(zip(side.ids, side.table, strict=True)).get(first)
+    decoding, notes = read_decoding(search, options)
     licence = LICENCES.get(family.removesuffix("_legacy"))
     limit = options.get("max_position_embeddings", 1024)
     longest = names.get("model_max_length")
@@ -108,9 +112,7 @@ def read(directory: pathlib.Path) -> Imported:
         decoding=decoding,
         source_language=_code_of(names.get("src_lang")),
         target_language=_code_of(
-            side.table[side.ids.index(forced)]
-            if forced in side.ids
-            else names.get("tgt_lang")
+            target if target in languages else names.get("tgt_lang")
         ),
         max_length=min(limit, longest) if type(longest) is int else limit,
         language_tokens=family,

@@ -160,9 +160,13 @@ class BatchedInference:
         return results
 
     def warm_up_steps(
-        self, num_best: int
+        self, num_best: int, given: Sequence[int] = ()
     ) -> list[tuple[int, Callable[[], object]]]:
-        """What makes the programs of `search` for rows without `target_ids`.
+        """What makes the programs of `search` for rows without a prefix.
+
+        Args:
+            num_best: As in `search`.
+            given: The `target_ids` of a row that has no others.
 
         Returns:
             Functions, each with the longest source that its program is for,
@@ -177,7 +181,8 @@ class BatchedInference:
         for length in {shape_for(n): n for n in lengths}.values():
             full = full_rows(padded_length(length), self.batch_tokens)
             numbers = range(1, full + 1) if is_static else [1]
-            row = Row([UNK] * (length - 1) + [EOS], 0, [], [])
+            row = Row([UNK] * (length - 1) + [EOS], 0, [*given], [])
+            row = row._replace(num_given=len(given))
             counts = {padded_count(n, full, self.row_factor) for n in numbers}
             make = functools.partial(self._search_batch, num_best)
             steps += [

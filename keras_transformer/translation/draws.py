@@ -25,11 +25,18 @@ def make_draws(
     Returns:
         int32 `[length]`, in [0, `MAX_DRAW`).
 
+    Raises:
+        ValueError: There is no such seed.
+
     >>> make_draws(1, [5, 2], 0, 3).tolist() == (
     ...     make_draws(1, [5, 2], 0, 9)[:3].tolist()
     ... )
     True
     """
+    if not 0 <= seed < 2**64 or seed != int(seed):
+        raise ValueError(
+            f"seed must be an integer from 0 to 2^64 - 1. Received: {seed=}"
+        )
     ids = np.asarray(source_ids, "<i4").tobytes()
     sentence = hashlib.blake2b(ids, digest_size=8).digest()
     key = np.array([seed, int.from_bytes(sentence, "little")], np.uint64)

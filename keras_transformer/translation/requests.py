@@ -249,7 +249,7 @@ def encode_pairs(
     rows = _sources(
         [source for source, _ in pairs], tokenizer, tags, direction, inference
     )
-    given = _ids_of(tokenizer.target, direction.output)
+    given = direction_ids(tokenizer.target, direction.output)
     targets = _truncated(
         text_tokenizer(tokenizer, direction).target,
         [text for _, text in pairs],
@@ -355,10 +355,10 @@ def _sources(strings, tokenizer, tags, direction, inference):
             if word and word not in tags:
                 raise UntaggedError(index, string, tags)
     before, after = (
-        _ids_of(tokenizer.source, token)
+        direction_ids(tokenizer.source, token)
         for token in (direction.before, direction.after)
     )
-    given = _ids_of(tokenizer.target, direction.output)
+    given = direction_ids(tokenizer.target, direction.output)
     source = text_tokenizer(tokenizer, direction).source
     length = inference.max_source_length
     return [
@@ -369,8 +369,8 @@ def _sources(strings, tokenizer, tags, direction, inference):
     ]
 
 
-def _ids_of(tokenizer: Tokenizer, token: str) -> list[int]:
-    """The ids of a token of a direction: a piece, or a word of the text."""
+def direction_ids(tokenizer: Tokenizer, token: str) -> list[int]:
+    """The ids of a token of a `Direction`: a piece, or a word of the text."""
     if not token:
         return []
     id = tokenizer.find(token)
@@ -412,8 +412,8 @@ def _with_prefix(row: Row, ids: list[int], inference: "Inference") -> Row:
     if len(ids) <= limit:
         return row._replace(target_ids=ids)
     note = (
-        f"has a prefix of {len(ids)} tokens, of which only {limit} can be in"
-        " the output"
+        f"has a prefix of {len(ids) - row.num_given} tokens, of which only"
+        f" {limit - row.num_given} can be in the output"
     )
     return row._replace(target_ids=ids[:limit], notes=[*row.notes, note])
 

@@ -48,12 +48,14 @@ def make_figure(
     attention_figure = load("keras_transformer.figures.attention")
     languages = WorkDirectory(path).read_languages()
     translator = load_translator(path, choice.read_search(), checkpoint)
+    if tags := languages.choose_tags(None):
+        translator = translator.with_source_tags(tags)
     target = languages.directions.get(
         text.split()[0], languages.target_language
     )
     try:
         return attention_figure.attention_figure(
-            translator.with_source_tags(languages.choose_tags(None)),
+            translator,
             text,
             reference or None,
             (languages.source_language or None, target or None),

@@ -644,7 +644,7 @@ def test_options_of_the_search_are_taken_over(copy):
         "min_p=0.5 has no counterpart",
     ):
         assert part in notes
-    assert len(found.notes) == 9
+    assert len(found.notes) == 10
     assert "the maximum output length is source tokens + 50;" in notes
     assert "repetition_penalty=1.5 has no counterpart" in notes
     assert "of bad_words_ids, only padding is banned" in notes

@@ -44,6 +44,7 @@ from keras_transformer.translation.requests import (
     Request,
     Sentences,
     Terminology,
+    direction_ids,
     encode,
     encode_pairs,
     make_requests,
@@ -484,8 +485,8 @@ class Translator:
             Functions that make a program each, with the longest source in
             tokens that it is for, shortest first.
         """
-        [row] = encode([Request("-")], *self._encoding())
-        return self._batched.warm_up_steps(num_best, row.target_ids)
+        given = direction_ids(self.tokenizer.target, self.direction.output)
+        return self._batched.warm_up_steps(num_best, given)
 
     def translate(
         self, strings: Sentences, prefixes: Sequence[str] | None = None

@@ -21,6 +21,7 @@ from keras_transformer.config import (
     SearchConfig,
     TransformerConfig,
 )
+from keras_transformer.data.languages import LANGUAGE_TOKENS, Languages
 from keras_transformer.decoding.rules import length_penalty
 from keras_transformer.decoding.stopping import STOPPING_RULES
 from keras_transformer.documents import parse
@@ -29,6 +30,7 @@ from keras_transformer.figures import attention
 from keras_transformer.layers import FeedForward, positional_encoding
 from keras_transformer.model import Transformer
 from keras_transformer.training.rematerialization import REMATERIALIZE
+from keras_transformer.translation.consensus import rank
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translator import Translator
 from savedmodel import (
@@ -145,6 +147,10 @@ PLACES = {
     (DecodingConfig, "ensemble"): [search_by_mean],
     (score.Options, "ensemble"): [],  # the same field
     (DecodingConfig, "glossary_mode"): [],  # compared with both
+    (DecodingConfig, "consensus"): [lambda value: rank(["a"], value)],
+    (Languages, "language_tokens"): [
+        lambda value: value and LANGUAGE_TOKENS[value]
+    ],
     (TrainingConfig, "schedule"): [
         lambda value: make_schedule(SMALL, replaced(LINEAR, "schedule", value)),
     ],

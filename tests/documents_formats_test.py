@@ -191,6 +191,13 @@ MARKDOWN = {
         [],
     ),
     "signs": ("a ___ b_ c\n", "A \\_\\_\\_ B\\_ C\n", []),
+    "attributes of headings": (
+        "# The *child* {#the_child}\n\nIt's [a](b) {.c_d}\n\nNo \\{#a}\n\n"
+        "See {#it}.\n",
+        "# THE *CHILD* {#the_child}\n\nIT'S [A](b) {.c_d}\n\nNO {#a}\n\n"
+        "SEE {#it}.\n",
+        [],
+    ),
     "definitions and containers": (
         "Term\n: Its words.\n\n:::tip Look\nHere.\n:::\n\n    code\n",
         "TERM\n: ITS WORDS.\n\n:::tip Look\nHERE.\n:::\n\n    code\n",
@@ -216,6 +223,12 @@ def test_a_document_becomes(format, case):
     document, found = translate(source, format)
     assert found.text == expected
     assert left(document) == reasons
+
+
+def test_attributes_of_a_heading_are_not_in_its_sentence():
+    text = "# The *child* {#the_child}\n\nSee {#it}.\n"
+    sentences = documents.parse(text, "markdown").sentences
+    assert sentences == ["The child", "See {#it}."]
 
 
 def test_substation_alpha():
@@ -585,7 +598,7 @@ def test_the_format_by_name_and_content(format, name, data):
 
 def test_what_is_left_is_counted():
     document = documents.parse("`a` b\n\n" + "c `d`\n\n" * 4, "markdown")
-    assert document.summary() == "; left: 5 code (lines 1, 3, 5, ...)"
+    assert document.summary() == "left: 5 code (lines 1, 3, 5, ...)"
     assert documents.parse("a").summary() == ""
     with pytest.raises(
         ValueError, match="format with.*Received: format='text'"

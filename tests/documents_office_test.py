@@ -482,7 +482,11 @@ REFUSED = {
     "password": ("odt", bytes(ENCRYPTED), "without a password"),
     "a password of ODT": ("odt", odt("", **MANIFEST), "without a password"),
     "a sheet": ("docx", archive({"[Content_Types].xml": SHEET}), "a Word doc"),
-    "empty": ("docx", archive({}), "a Word document in the zip archive"),
+    "a table": (
+        "docx",
+        archive({"xl/workbook.xml": b""}),
+        r"a Word document in the zip archive\. Received: xl/workbook\.xml",
+    ),
     "another type": ("odt", archive({"mimetype": "a/b"}), "mimetype='a/b'"),
     "no content": (
         "odt",
@@ -500,7 +504,7 @@ REFUSED = {
     "not XML": ("docx", docx("<w:p>"), "word/document.xml: line 2: Opening"),
     "bytes": ("odt", odt("", **{"styles.xml": b"\xff"}), "is not UTF-8"),
     "deep": ("docx", docx("<w:p>" * 300 + "</w:p>" * 300), "Excessive depth"),
-    "a text": ("docx", "a", "docx is bytes.* Received: a text"),
+    "a text": ("docx", "a", "docx needs a file.* Received: a text"),
 }
 
 
@@ -536,6 +540,15 @@ def test_names_twice_and_charsets():
     files = contents(data) | {"word/document.xml": wide.encode("utf-16")}
     _, found = translate(archive(files))
     assert "É" in contents(found.data)["word/document.xml"].decode("utf-16")
+
+
+@pytest.mark.parametrize("data", [docx("<w:p/>"), odt("<text:p/>")])
+def test_an_archive_is_no_text(data):
+    document = documents.parse(data, "auto")
+    found = documents.translate(document, capitals, align)
+    for text_of in (lambda: found.text, lambda: document.write([])):
+        with pytest.raises(ValueError, match=r"a text; .* charset=''\Z"):
+            text_of()
 
 
 @pytest.mark.parametrize(

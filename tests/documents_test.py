@@ -268,6 +268,7 @@ def test_no_alignment_loses_markup_or_a_placeholder(format):
     [
         ("text", "\t" * 10000),
         ("text", "{a" * 5000),
+        ("text", "`" * 200_000),
         ("srt", "1\n00:00:01,0 --> 00:00:02,0\na" + "\t" * 9960),
         ("html", "<b>" * 1400 + "abc" + "</b>" * 1400),
         ("html", "x " + "<b>" * 1400 + "y" + "</b>" * 1400 + " z"),
@@ -289,7 +290,7 @@ def test_no_alignment_loses_markup_or_a_placeholder(format):
     ],
 )
 def test_a_hostile_text_takes_linear_time_and_any_depth(format, text):
-    """A second at most for 10,000 characters, which took 10 to 100."""
+    """At most a second, where the square of the length took 10 to 100."""
     begin = time.process_time()
     document = documents.parse(text, format, "en", lambda s: len(s) < 400)
     documents.translate(
@@ -334,6 +335,11 @@ def test_the_lines_of_plain_text():
     )
     with pytest.raises(ValueError, match="for each sentence.*: 1 and 7"):
         document.write(["x"])
+
+
+def test_a_long_paragraph_has_the_sentences_of_a_short_one():
+    sentences = [f"Dog {i} ran home." for i in range(3000)]
+    assert documents.parse(" ".join(sentences)).sentences == sentences
 
 
 def test_a_long_sentence_is_divided_at_clauses_then_words_then_characters():

@@ -838,7 +838,8 @@ def test_validation_is_of_all_tokens_and_of_the_first_sentences(small_config):
     assert found.loss == pytest.approx(loss / tokens, rel=1e-5)
     assert abs(found.nll - found.loss) > 1e-3
     assert found.scores.mean == 42  # of two of three pairs
-    assert asked == {"beam_size": 3, "sampling": False}
+    no_samples = {"sampling": False, "num_samples": 1, "consensus": None}
+    assert asked == {"beam_size": 3, **no_samples}
 
 
 # ---------------------------------------------------- the best of a training

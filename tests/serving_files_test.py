@@ -16,6 +16,7 @@ from keras_transformer import documents
 from keras_transformer.documents import text
 from keras_transformer.translation.requests import Request, make_requests
 from trainers.serving import downloads, requests
+from trainers.serving.batcher import QueueFullError
 
 BOTH = {"source": "en", "target": "de"}
 KIND = "multipart/form-data; boundary=b"
@@ -173,10 +174,11 @@ def test_what_is_no_file_is_refused(served):
         400, data=BOTH | {"target": "it"}, files=file
     )
     two = [("file", ("a.txt", b"a")), ("file", ("b.txt", b"b"))]
-    assert refuse(400, data=BOTH, files=two).startswith("Too many files.")
+    too_many = "Too many files. Maximum number of files is {}."
+    assert refuse(400, data=BOTH, files=two) == too_many.format(1)
     # Other paths take none.
     answer = served.client.post("/translate", data=BOTH, files=file)
-    assert refused(answer, 400).startswith("Too many files.")
+    assert refused(answer, 400) == too_many.format(0)
     answer = served.client.post("/v1/translate", data=BOTH, files=file)
     assert refused(answer, 415)
 
@@ -198,6 +200,10 @@ def test_a_file_has_terms_and_notes(served):
     message = refused(send(served, "a.txt", "A dog.", glossary="x"), 400)
     assert message.startswith("glossary must be one of")
     assert send(served, "a.txt", "a" * 600).json()["notes"] == ["is long"]
+    catalogue = 'msgid "A dog"\nmsgstr "Hund"\n'
+    assert send(served, "a.po", catalogue).json()["notes"] == [
+        "left: 1 already translated (line 2)"
+    ]
 
 
 def test_files_are_named_in_settings_and_description(served):
@@ -235,8 +241,7 @@ def test_a_container_is_a_file_and_no_text(served, box):
     fields = {"q": "BOXOne dog.", "format": "auto", **BOTH}
     answer = served.client.post("/translate", json=fields)
     assert refused(answer, 400) == (
-        "expected a format of texts; /translate_file takes files."
-        " Received: format='box'"
+        "the format box needs a file: bytes without a charset. Received: a text"
     )
 
 
@@ -259,39 +264,54 @@ def test_a_file_has_a_limit_of_its_own():
         assert refused(send(served, "a.txt", b"a"), 413)
 
 
-def test_a_file_leaves_room_in_the_queue():
-    """It waits for room itself, and a text is accepted meanwhile."""
-    script = Script()
+class Steps(threading.Semaphore):
+    """Instead of an event: each batch waits for a step."""
+
+    def wait(self, timeout):
+        return self.acquire(timeout=timeout)
+
+    def set(self):
+        self.release(100)
+
+
+def test_a_file_leaves_room_in_the_queue(monkeypatch):
+    """It waits for room itself; texts are accepted meanwhile."""
+    script, found, refusals = Script(), [], []
     options = {"max_batch_tokens": 6, "max_queue_tokens": 10}
     with running({("en", "de"): script}, options=options) as served:
-        batcher, found = served.service.batcher, []
-        script.may_run.clear()
-        file = "A b.\n\n" * 7  # of 3 tokens each
-        thread = threading.Thread(
-            target=lambda: found.append(download(served, "a.txt", file))
-        )
-        thread.start()
-        while not script.calls:
+        while len(served.lines) < 9:  # until all programs are made
             time.sleep(0.01)
-        assert batcher.waiting_tokens == 0  # all that is taken is translated
-        texts = [
-            threading.Thread(
-                target=lambda: found.append(
-                    served.client.post("/translate", json={"q": "c d", **BOTH})
-                )
-            )
-            for _ in range(3)
-        ]
-        for text in texts:
-            text.start()
-        while batcher.waiting_tokens < 9:  # the next part has no room
+        batcher, script.may_run = served.service.batcher, Steps(0)
+        submit = batcher.submit
+
+        def observe(*arguments):
+            try:
+                return submit(*arguments)
+            except QueueFullError:
+                refusals.append(arguments)
+                raise
+
+        def translate(text):
+            fields = {"q": text, **BOTH}
+            found.append(served.client.post("/translate", json=fields))
+
+        monkeypatch.setattr(batcher, "submit", observe)
+        file = "A b.\n\n" * 4  # of 3 tokens each
+        work = [lambda: found.append(download(served, "a.txt", file))]
+        work += [lambda: translate("c d e"), lambda: translate("f g h i j")]
+        threads = [threading.Thread(target=each) for each in work]
+        for thread, waiting in zip(threads, (0, 4, 10), strict=True):
+            thread.start()
+            while not script.calls or batcher.waiting_tokens != waiting:
+                time.sleep(0.01)
+        script.may_run.release()  # the first half of the file is translated
+        while not refusals:  # of the second, while the long text waits
             time.sleep(0.01)
         script.may_run.set()
-        for each in (thread, *texts):
-            each.join()
-    assert all(answer.status_code == 200 for answer in found)
-    [content] = [a.content for a in found if "content-disposition" in a.headers]
-    assert content == file.upper().encode()
+        for thread in threads:
+            thread.join()
+    assert [answer.status_code for answer in found] == [200] * 3
+    assert found[-1].content == file.upper().encode()
 
 
 def test_a_large_upload_is_on_the_disk_and_closed(monkeypatch):

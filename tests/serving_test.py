@@ -35,6 +35,7 @@ from starlette.responses import StreamingResponse
 import keras_transformer as kt
 from keras_transformer import documents
 from keras_transformer.commands.flags import RunError
+from keras_transformer.data.languages import Direction
 from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
 from keras_transformer.figures import attention
 from keras_transformer.translation import batching
@@ -381,6 +382,7 @@ class Script:
     def __init__(self):
         self.decoding = kt.DecodingConfig(beam_size=3)
         self.source_tags = ()
+        self.direction = Direction()
         self.max_source_length = 100
         self.max_target_length = 100
         self.tokenizer = types.SimpleNamespace(source=self, target=self)
@@ -705,8 +707,8 @@ def test_the_server_reads_its_glossaries_again(tmp_path, caplog):
         def terms():
             for name in ("glossary", "glossary_id"):
                 post(served, "/translate", q="a dog", **{name: "cars"}, **BOTH)
-            assert script.calls[-2:-1] == script.calls[-1:]
-            [request] = script.calls[-1][2]
+            (*_, [one], _), (*_, [request], _) = script.calls[-2:]
+            assert one == request
             return request.terms
 
         script = served.service.pairs["en", "de"].translator

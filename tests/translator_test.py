@@ -19,6 +19,7 @@ from keras_transformer.config import (
     find_alignment_layer,
 )
 from keras_transformer.data.labels import shift_right
+from keras_transformer.data.languages import Direction
 from keras_transformer.decoding import UNCONSTRAINED, Constraints
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
@@ -647,7 +648,9 @@ def test_a_huge_limit_and_a_huge_line_cost_what_they_hold(translator):
     def rows_of(strings, max_source_length):
         inference = translator.inference.for_sources_up_to(max_source_length)
         requests = make_requests(strings)
-        return encode(requests, translator.tokenizer, (), inference)
+        return encode(
+            requests, translator.tokenizer, (), Direction(), inference
+        )
 
     [row] = rows_of(["fox"], 10**9)
     assert row.source_ids == translator.tokenizer.encode(["fox"]).to_list()[0]

@@ -32,6 +32,7 @@ from keras_transformer.documents.charsets import (
     PO_DECLARATION,
     XML_DECLARATION,
     decode,
+    text_of,
 )
 from keras_transformer.documents.document import Document
 from keras_transformer.documents.sentences import split
@@ -171,7 +172,7 @@ def parse(
     reader = READERS[format]
     if reader.is_container and (is_text or charset):
         raise ValueError(
-            f"a document of the format {format} is bytes without a charset."
+            f"the format {format} needs a file: bytes without a charset."
             f" Received: {'a text' if is_text else f'charset={charset!r}'}"
         )
     options: dict[str, typing.Any] = {}
@@ -235,8 +236,8 @@ class Translated(typing.NamedTuple):
 
     @property
     def text(self) -> str:
-        """The document as a text."""
-        return self.data.decode(self.charset)
+        """The document as a text; ValueError if it is none."""
+        return text_of(self.data, self.charset)
 
 
 class Stage(typing.NamedTuple):

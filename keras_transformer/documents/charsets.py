@@ -88,5 +88,19 @@ def decode(
         ) from error
 
 
+def text_of(data: bytes, charset: str) -> str:
+    """The text that a document in a charset is.
+
+    Raises:
+        ValueError: It is none: the charset is "".
+    """
+    if not charset:
+        raise ValueError(
+            "expected a document that is a text; of others, take the bytes."
+            f" Received: charset={charset!r}"
+        )
+    return data.decode(charset)
+
+
 def _declared(declaration, text):
     return declaration and declaration.search(text, 0, SEARCHED)

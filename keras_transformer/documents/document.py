@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import regex
 
+from keras_transformer.documents.charsets import text_of
 from keras_transformer.documents.pieces import Left, write
 from keras_transformer.documents.sentences import Sentence
 from keras_transformer.translation.alignment import SpanLink
@@ -139,14 +140,13 @@ class Document:
         translations: Sequence[str],
         alignments: Sequence[Sequence[SpanLink]] = (),
     ) -> str:
-        """The text of `write_bytes`."""
-        data, charset = self.write_bytes(translations, alignments)
-        return data.decode(charset)
+        """The text of `write_bytes`; ValueError if it is none."""
+        return text_of(*self.write_bytes(translations, alignments))
 
     def summary(self) -> str:
         """How many texts are left for each reason, and the first lines.
 
-        "; left: 2 code (lines 3, 8), 1 math (line 9)", or "".
+        "left: 2 code (lines 3, 8), 1 math (line 9)", or "".
         """
         found = collections.defaultdict(list)
         for unread in self.left:
@@ -159,4 +159,4 @@ class Document:
             )
             word = "lines" if len(first) > 1 else "line"
             parts.append(f"{len(lines)} {reason} ({word} {shown})")
-        return f"; left: {', '.join(parts)}" if parts else ""
+        return f"left: {', '.join(parts)}" if parts else ""

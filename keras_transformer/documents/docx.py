@@ -29,7 +29,7 @@ MAIN = regex.compile(
 TEXT_PART = regex.compile(_WORD + r"(?:header|footer|footnotes|endnotes)\+xml")
 LEFT_PARTS = {
     "comments+xml": "comment",
-    "document.glossary+xml": "building block",
+    "glossary+xml": "building block",
     "chart+xml": "chart",
     "diagramData+xml": "diagram",
 }
@@ -49,23 +49,24 @@ UNSEEN = regex.compile(r"</?(?:\w+:)?(?:lang|noProof|rPr)\b[^>]*+>|\s++")
 def read(data: bytes, split: Split) -> tuple:
     """The pieces of a Word document, and what writes it."""
     files = read_archive(data)
-    contents = {info.filename: content for info, content in files.items()}
-    types = _content_types(contents)
+    types = _content_types(files)
     if not any(map(MAIN.search, types.values())):
-        raise ValueError("expected a Word document in the zip archive")
+        raise ValueError(
+            "expected a Word document in the zip archive. Received:"
+            f" {', '.join([*files][:4])}"
+        )
     readers = {}
     for name, kind in types.items():
         if MAIN.search(kind) or TEXT_PART.search(kind):
             readers[name] = lambda text: _Part(text, split).read()
-        for ending, reason in LEFT_PARTS.items():
-            if kind.endswith(f".{ending}"):
-                readers[name] = functools.partial(left_part, reason=reason)
+        elif reason := LEFT_PARTS.get(kind.rpartition(".")[2]):
+            readers[name] = functools.partial(left_part, reason=reason)
     return read_parts(data, files, readers)
 
 
-def _content_types(contents):
+def _content_types(files):
     """The content type of each file; the last part of a name may decide it."""
-    listed = contents.get("[Content_Types].xml", b"<none/>")
+    listed = files.get("[Content_Types].xml", b"<none/>")
     root, _, _ = parse_xml(decode(listed, XML_DECLARATION)[0])
     types = {
         element.get(key, "").lower(): element.get("ContentType", "")
@@ -75,7 +76,7 @@ def _content_types(contents):
     return {
         name: types.get(f"/{name}".lower())
         or types.get(name.rpartition(".")[2].lower(), "")
-        for name in contents
+        for name in files
     }
 
 

@@ -30,6 +30,8 @@ MODULE_LINE = regex.compile(
 )
 # What may stand at the beginning of a paragraph: a task, an alert.
 FIRST_CODE = regex.compile(r"\[[ xX]\](?=\s)|\[![\w-]+\][+-]?(?=\s|\Z)")
+# What may stand at its end: the attributes of a heading.
+LAST_CODE = regex.compile(r"(?<!\\)\{[#.:][^{}\n]*+\}\s*+\Z")
 WIKI_LINK = regex.compile(
     r"!?\[\[[^\[\]\n|]{1,300}+(?:\|[^\[\]\n]{1,300}+)?\]\]"
     r"|(?<![\w:]):[a-z0-9_+-]{2,30}+:(?![\w:])"
@@ -37,6 +39,7 @@ WIKI_LINK = regex.compile(
 # Signs that would be markup; one at the beginning, as of a heading or list.
 SIGN = regex.compile(r"[\\`*\[\]<>|]|(?<![^\W_])_|_(?![^\W_])|~(?=~)")
 FIRST_SIGN = regex.compile(r"\A(\d{0,9})([-+#.)])(?=\s)")
+CELL_SIGN = regex.compile(r"\\\||.")
 LINE = regex.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 LEFT = {  # tokens of blocks that stay
     "fence": "code",
@@ -165,8 +168,10 @@ def _offsets(token, text, starts, least):
             offsets.append(least)  # of the line end
         offsets += [begin] * (len(line) - len(words))
         least = begin + len(pattern)
-        signs = regex.finditer(r"\\\||." if pattern != words else ".", pattern)
-        offsets += [begin + match.start() for match in signs]
+        if pattern == words:
+            offsets += range(begin, least)
+        else:
+            offsets += [begin + s.start() for s in CELL_SIGN.finditer(pattern)]
     return [*offsets, least]
 
 
@@ -209,19 +214,20 @@ class _Spans:
         """The items of a paragraph."""
         self._found.clear()
         self.parser.inline.parse(content, self.parser, environment, [])
-        first = FIRST_CODE.match(content)
+        first, last = FIRST_CODE.match(content), LAST_CODE.search(content)
         begin = first.end() if first else 0
-        codes = sorted(
-            code for code in self._codes(content) if code[0] >= begin
-        )
-        if first:
-            codes.insert(0, (0, begin, ALONE, ""))
+        end = last.start() if last else len(content)
+        codes = [
+            (0, begin, ALONE * bool(first), ""),
+            *sorted(c for c in self._codes(content) if begin <= c[0] < end),
+            (end, len(content), ALONE * bool(last), ""),
+        ]
         items, read = [], 0
 
         def raw(begin: int, end: int) -> str:
             return text[offsets[begin] : offsets[end]]
 
-        for begin, end, kind, name in [*codes, (len(content),) * 2 + ("", "")]:
+        for begin, end, kind, name in codes:
             position = read
             for item in plain_items(content[read:begin]):
                 stop = position + len(item.raw)

@@ -39,17 +39,16 @@ OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 def read(data: bytes, split: Split) -> tuple:
     """The pieces of a text document, and what writes it."""
     files = read_archive(data)
-    contents = {info.filename: content for info, content in files.items()}
-    mimetype = contents.get("mimetype", b"")
-    if not MIMETYPE.fullmatch(mimetype) or "content.xml" not in contents:
+    mimetype = files.get("mimetype", b"")
+    if not MIMETYPE.fullmatch(mimetype) or "content.xml" not in files:
         raise ValueError(
             "expected a text document of OpenDocument in the zip archive."
             f" Received: mimetype={mimetype[:80].decode('latin-1')!r}"
         )
-    if b"encryption-data" in contents.get("META-INF/manifest.xml", b""):
+    if b"encryption-data" in files.get("META-INF/manifest.xml", b""):
         raise ValueError("expected a document without a password")
     readers = {}
-    for name in contents:
+    for name in files:
         if name in ("content.xml", "styles.xml"):
             readers[name] = lambda text: _Part(text, split).read()
         elif name.endswith("/content.xml"):

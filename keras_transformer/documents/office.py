@@ -5,7 +5,7 @@ the archive stays. python-docx and odfpy write other archives than they read.
 """
 
 import collections
-import copy
+import functools
 import io
 import itertools
 import lzma
@@ -48,8 +48,8 @@ DESCRIPTION = regex.compile(
 )
 
 
-def read_archive(data: bytes) -> dict[zipfile.ZipInfo, bytes]:
-    """The files of a zip archive.
+def read_archive(data: bytes) -> dict[str, bytes]:
+    """The files of a zip archive, by name.
 
     Raises:
         ValueError: It is none, or hostile.
@@ -61,7 +61,7 @@ def read_archive(data: bytes) -> dict[zipfile.ZipInfo, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             _check(archive, len(data))
-            return {info: archive.read(info) for info in archive.infolist()}
+            return {name: archive.read(name) for name in archive.namelist()}
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -97,7 +97,7 @@ def _refuse(expected: str, received: object) -> typing.NoReturn:
 
 def read_parts(
     data: bytes,
-    files: dict[zipfile.ZipInfo, bytes],
+    files: dict[str, bytes],
     readers: dict[str, Callable[[str], Iterator]],
 ) -> tuple[list, Callable]:
     """The pieces of XML files of an archive, and what writes it with them.
@@ -108,26 +108,27 @@ def read_parts(
         readers: From the name of a file to what makes pieces of its text.
     """
     charsets, texts, parts = {}, [], []
-    for info in files:
-        name = info.filename
-        if name in readers:
-            try:
-                text, charsets[info] = decode(files[info], XML_DECLARATION)
-                parts.append(Block(list(readers[name](text))))
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from error
-            texts.append(text)
+    for name in filter(readers.__contains__, files):
+        try:
+            text, charsets[name] = decode(files[name], XML_DECLARATION)
+            parts.append(Block(list(readers[name](text))))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        texts.append(text)
 
     def finish(written: list[str]) -> tuple[bytes, str]:
         if written == texts:
             return data, ""
         file, changed = io.BytesIO(), dict(files)
-        for info, old, new in zip(charsets, texts, written, strict=True):
+        for name, old, new in zip(charsets, texts, written, strict=True):
             if new != old:
-                changed[info], _ = charsets[info].encode(new)
-        with zipfile.ZipFile(file, "w") as archive:
-            for info, content in changed.items():
-                archive.writestr(copy.copy(info), content)
+                changed[name], _ = charsets[name].encode(new)
+        with (
+            zipfile.ZipFile(io.BytesIO(data)) as before,
+            zipfile.ZipFile(file, "w") as archive,
+        ):
+            for info in before.infolist():
+                archive.writestr(info, changed[info.filename])
         return file.getvalue(), ""
 
     return parts, finish
@@ -233,7 +234,8 @@ class Part:
                 pieces += [item.raw for item in group]
             else:
                 # Without ICU's messages, which could divide elements.
-                pieces += self._split(group, _clean, depth=DEEPEST)
+                clean = functools.partial(NO_XML.sub, "")
+                pieces += self._split(group, clean, depth=DEEPEST)
         same = "".join(write(pieces, itertools.repeat((None, ()))))
 
         def finish(text: str) -> str:
@@ -258,11 +260,6 @@ class Part:
             else:
                 formats.pop()
         return "".join(parts)
-
-
-def _clean(text):
-    """A translation without what XML cannot have."""
-    return NO_XML.sub("", text)
 
 
 def _arrange(items):

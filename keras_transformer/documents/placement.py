@@ -5,7 +5,9 @@ holds most of the words that translate its words, and fewest others. Ranges nest
 as in the source, so that the result is well-formed for any alignment.
 """
 
+import bisect
 import dataclasses
+import itertools
 import typing
 from collections.abc import Sequence
 
@@ -150,7 +152,7 @@ def _nest(marks, length):
 
 def _place(root, links):
     """Finds `first` and `last` of everything inside a range."""
-    outers = [root]
+    outers, sources = [root], _Sources(links)
     for outer in outers:
         free = [(outer.first, outer.last)]
         ranges = [r for r in outer.inner if not r.alone]
@@ -162,26 +164,18 @@ def _place(root, links):
             )
         )
         for found in ranges:
-            _choose(found, free, outer, links)
-            free = [
-                part
-                for begin, end in free
-                for part in _without(begin, end, found.first, found.last)
-            ]
+            _choose(found, free, outer, links, sources)
+            if found.first < found.last:  # then it is inside of one stretch
+                i = bisect.bisect(free, (found.first, len(links) + 1)) - 1
+                begin, end = free[i]
+                free[i : i + 1] = [(begin, found.first), (found.last, end)]
         for found in outer.inner:
             if found.alone:
                 _choose_gap(found, free, outer, links)
         outers += ranges  # no recursion: a hostile text has any depth
 
 
-def _without(begin, end, first, last):
-    """The parts of a free stretch that a range leaves, maybe empty."""
-    if first == last or last <= begin or end <= first:
-        return [(begin, end)]
-    return [(begin, first), (last, end)]
-
-
-def _choose(found, free, outer, links):
+def _choose(found, free, outer, links, sources):
     """The free stretch with most links from the range and fewest others.
 
     Without a link from the range it is the nearest word, so that no range with
@@ -195,14 +189,19 @@ def _choose(found, free, outer, links):
         free = [part for part in free if part[1] == outer.last]
         found.first = found.last = outer.last
     best = 0
+    own = sources.find(found.begin, found.end)
     for begin, end in free:
-        value, first = 0, begin
-        for i in range(begin, end):
+        value, first, read = 0, begin, begin
+        inside = own[
+            bisect.bisect_left(own, begin) : bisect.bisect_left(own, end)
+        ]
+        for i in [*inside, end]:
+            value -= i - read  # of other ranges
             if value < 0 and not found.starts_earlier:
                 value, first = 0, i
-            value += 1 if _is_from(links[i], found) else -1
-            if value > best and (i + 1 == end or not found.ends_later):
-                best, found.first, found.last = value, first, i + 1
+            value, read = value + (i < end), i + 1
+            if value > best and (i == end or not found.ends_later):
+                best, found.first, found.last = value, first, min(read, end)
     if best or found.starts_earlier or found.ends_later:
         return
     words = [i for begin, end in free for i in range(begin, end)]
@@ -215,9 +214,22 @@ def _choose(found, free, outer, links):
         _choose_gap(found, free, outer, links)
 
 
-def _is_from(link, found):
-    """Whether a link is from a word inside a range of the source."""
-    return max(link.source[0], found.begin) < min(link.source[1], found.end)
+class _Sources:
+    """Finds the links from a range without reading all of them."""
+
+    def __init__(self, links):
+        self._links = links
+        self._order = sorted(range(len(links)), key=lambda i: links[i].source)
+        spans = [links[i].source for i in self._order]
+        self._begins = [begin for begin, _ in spans]
+        self._ends = list(itertools.accumulate((e for _, e in spans), max))
+
+    def find(self, begin: int, end: int) -> list[int]:
+        """The indices, in order, of links from a word inside a range."""
+        first = bisect.bisect_right(self._ends, begin)
+        beyond = bisect.bisect_left(self._begins, end)
+        found = ((i, *self._links[i].source) for i in self._order[first:beyond])
+        return sorted(i for i, b, e in found if max(b, begin) < min(e, end))
 
 
 def _choose_gap(found, free, outer, links):

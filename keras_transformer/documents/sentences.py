@@ -34,6 +34,8 @@ from keras_transformer.documents.placement import (
 
 TEXT, SPACE = "text", "space"
 CODES = (OPEN, CLOSE, ALONE, ACCELERATOR)
+LONGEST = 10_000  # characters in which sentencex finds sentences at once
+WORD = regex.compile(r"([ \t\r\n\f\v]+)|([^ \t\r\n\f\v]+)")
 LINE_BREAK = regex.compile(r"[\r\n\v\f\x85\u2028\u2029]|\\[Nn]")
 # Where a sentence that is too long may be divided, best first.
 DIVISIONS = (
@@ -69,9 +71,7 @@ def plain_items(text: str) -> list[Item]:
     """
     return [
         Item(space, " ", SPACE) if space else Item(word, word)
-        for space, word in regex.findall(
-            r"([ \t\r\n\f\v]+)|([^ \t\r\n\f\v]+)", text
-        )
+        for space, word in WORD.findall(text)
     ]
 
 
@@ -470,15 +470,31 @@ def _code(items):
 
 
 def _sentence_spans(text, language):
-    """Begin and end of each sentence of a text."""
+    """Begin and end of each sentence of a text.
+
+    A part at a time: sentencex takes the square of a run of signs. The last
+    sentence of a part may go on, so it is read again with the next one.
+    """
     import sentencex  # an extra
 
-    return [
-        (found["start_index"], found["end_index"])
-        for found in sentencex.get_sentence_boundaries(
-            base_language(language), text
-        )
-    ]
+    spans: list[tuple[int, int]] = []
+    read = 0
+    while read < len(text):
+        end = min(read + LONGEST, len(text))
+        if end < len(text):
+            end = text.rfind(" ", read, end) + 1 or end
+        found = [
+            (read + found["start_index"], read + found["end_index"])
+            for found in sentencex.get_sentence_boundaries(
+                base_language(language), text[read:end]
+            )
+        ]
+        is_last = end == len(text)
+        read = end
+        if not is_last and len(found) > 1:
+            read, _ = found.pop()
+        spans += found
+    return spans
 
 
 def _divisions(text, begin, end, fits):

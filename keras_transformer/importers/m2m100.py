@@ -20,6 +20,7 @@ BOS, which the decoder starts with, is a row of its own, as in `huggingface`.
 
 import pathlib
 import re
+import typing
 
 import numpy as np
 
@@ -94,7 +95,7 @@ def read(directory: pathlib.Path) -> Imported:
     side, languages = _read_side(directory, options, start)
     tensors = read_tensors(directory)
     config = _make_config(options, side)
-    first = start
+    first: typing.Any = start
     if "output" in LANGUAGE_TOKENS[family].places:
         first = search.values.get("forced_bos_token_id")
         search = search.without("forced_bos_token_id")

@@ -249,7 +249,7 @@ def encode_pairs(
     rows = _sources(
         [source for source, _ in pairs], tokenizer, tags, direction, inference
     )
-    given = _ids_of(tokenizer.target, direction.output)
+    given = direction_ids(tokenizer.target, direction.output)
     targets = _truncated(
         text_tokenizer(tokenizer, direction).target,
         [text for _, text in pairs],
@@ -355,10 +355,10 @@ def _sources(strings, tokenizer, tags, direction, inference):
             if word and word not in tags:
                 raise UntaggedError(index, string, tags)
     before, after = (
-        _ids_of(tokenizer.source, token)
+        direction_ids(tokenizer.source, token)
         for token in (direction.before, direction.after)
     )
-    given = _ids_of(tokenizer.target, direction.output)
+    given = direction_ids(tokenizer.target, direction.output)
     source = text_tokenizer(tokenizer, direction).source
     length = inference.max_source_length
     return [
@@ -369,8 +369,8 @@ def _sources(strings, tokenizer, tags, direction, inference):
     ]
 
 
-def _ids_of(tokenizer: Tokenizer, token: str) -> list[int]:
-    """The ids of a token of a direction: a piece, or a word of the text."""
+def direction_ids(tokenizer: Tokenizer, token: str) -> list[int]:
+    """The ids of a token of a `Direction`: a piece, or a word of the text."""
     if not token:
         return []
     id = tokenizer.find(token)

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from starlette.responses import FileResponse
 
+from keras_transformer import documents
 from keras_transformer.figures.writing import direction
 from trainers.serving import requests
 from trainers.serving.languages import name_of
@@ -112,12 +113,8 @@ def describe(service: Service) -> dict:
     `search` and `glossaries` are for our own page.
     """
     (source, target), pair = next(iter(service.pairs.items()))
-    decoding, needs_key = (
-        pair.translator.decoding,
-        bool(service.options.api_keys),
-    )
-    most = service.max_beam_size(pair)
-    alpha = decoding.length_penalty
+    decoding, most = pair.translator.decoding, service.max_beam_size(pair)
+    needs_key, alpha = bool(service.options.api_keys), decoding.length_penalty
     has_files = service.limits.max_file_bytes > 0
     return {
         "apiKeys": needs_key,
@@ -155,7 +152,7 @@ API = Api(
             translate,
             {"q": TEXTS, "source": TEXT, "target": TEXT},
             {
-                "format": {**TEXT, "enum": requests.TEXT_FORMATS},
+                "format": {**TEXT, "enum": documents.TEXT_FORMATS},
                 "alternatives": {"type": "integer", "minimum": 0},
                 **TERMINOLOGY,
             },

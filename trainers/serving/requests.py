@@ -25,11 +25,6 @@ from trainers.serving.spec import FILE_FORM, JSON, TEXT, TEXTS, Post, Schema
 
 AUTO = "auto"  # the language is detected
 FORM_FIELDS = 100
-TEXT_FORMATS = tuple(
-    name
-    for name in documents.FORMATS
-    if name == documents.AUTO or not documents.READERS[name].is_container
-)
 SUFFIXES = tuple(
     suffix
     for reader in documents.READERS.values()
@@ -59,7 +54,9 @@ class TranslationRequest(Fields):
 
     source: str = hp(AUTO, "Language code of the text; auto: detected.")
     target: str = hp("", "Language code of the translation. Required.")
-    format: str = hp("text", "Format of the texts.", choices=TEXT_FORMATS)
+    format: str = hp(
+        "text", "Format of the texts.", choices=documents.TEXT_FORMATS
+    )
     n_best: int = hp(1, "Number of translations, best first.", low=1)
     seed: int | None = hp(
         None,
@@ -144,7 +141,7 @@ async def read_fields(
             f" {kind!r}",
         )
     has_file = post.kinds == FILE_FORM
-    form = await request.form(max_files=has_file, max_fields=FORM_FIELDS)
+    form = await request.form(max_files=int(has_file), max_fields=FORM_FIELDS)
     fields = dict([*request.query_params.multi_items(), *form.multi_items()])
     return fields | ({"address": str(request.base_url)} if has_file else {})
 

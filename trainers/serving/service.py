@@ -218,7 +218,8 @@ class Service:
     ) -> tuple[str, list[str]]:
         """Translates a file; returns its key in `downloads`, and notes.
 
-        Its format follows from its name; `source` may be `AUTO`.
+        Its format follows from its name; `source` may be `AUTO`. The notes are
+        on truncated sentences, and on what is left as it was.
         """
         parse = functools.partial(_parse_file, name, file)
         if source.lower() == AUTO:
@@ -229,8 +230,8 @@ class Service:
         search = Search(pair, pair.translator.decoding)
         with bad_values():
             terminology.check(search.decoding)
-        [translated], rows = await self._translate_document(
-            functools.partial(parse, pair.source, pair.translator.fits),
+        [translated], rows, left = await self._translate_document(
+            parse,
             Request("", seed=secrets.randbits(32)),
             search,
             terminology,
@@ -240,7 +241,8 @@ class Service:
         key = await self.downloads.add(
             f"{path.stem}_{pair.target}{path.suffix}", translated.data
         )
-        return key, Translated(pair.source, None, [], rows).notes
+        notes = Translated(pair.source, None, [], rows).notes
+        return key, [*notes, *filter(None, [left])]
 
     def _make_search(self, pair, options, search, may_be_fewer):
         """The `Search` of a request, checked."""
@@ -270,10 +272,8 @@ class Service:
         if not options.split:
             [found] = await self._search(search, [request], terminology)
             return found.translation.texts, [(request.text, "", found)]
-        parse = functools.partial(
-            _parse, request.text, options.format, search.pair
-        )
-        translated, rows = await self._translate_document(
+        parse = functools.partial(_parse, request.text, options.format)
+        translated, rows, _ = await self._translate_document(
             parse, request, search, terminology, options.n_best
         )
         return list(dict.fromkeys(one.text for one in translated)), rows
@@ -281,8 +281,9 @@ class Service:
     async def _translate_document(
         self, parse, request, search, terminology, n_best=1, executor=None
     ):
-        """The `documents.Translated`s, best first, and sentences with `Found`.
+        """The `documents.Translated`s, best first, and how they were made.
 
+        That is the sentences with `Found`, and the summary of what is left.
         What takes long without the model is done in a thread of `executor`.
         """
 
@@ -290,7 +291,8 @@ class Service:
             requests = [dataclasses.replace(request, text=t) for t in texts]
             return await self._search(search, requests, terminology, executor)
 
-        align = search.pair.translator.align_spans
+        translator = search.pair.translator
+        parse = functools.partial(parse, search.pair.source, translator.fits)
         document = await _in_thread(executor, parse)
         sentences, before = document.sentences, document.texts_before()
         found = await find(sentences)
@@ -304,13 +306,16 @@ class Service:
             while isinstance(stage, documents.Stage):
                 if stage.kind == "align":
                     sizes = [1 + len(source) // 4 for source, _ in stage.items]
-                    results = await self._run(align, stage.items, sizes)
+                    results = await self._run(
+                        translator.align_spans, stage.items, sizes
+                    )
                 else:
                     results = _texts(now or await find(stage.items), rank)
                     now = None
                 stage = await _in_thread(executor, work.send, results)
             translated.append(stage)
-        return translated, list(zip(sentences, before, found, strict=True))
+        rows = list(zip(sentences, before, found, strict=True))
+        return translated, rows, document.summary()
 
     async def _search(self, search, requests, terminology, executor=None):
         """The `Found`s of sentences."""
@@ -399,26 +404,16 @@ def _prepare(translator, requests, terminology):
     return requests, list(map(len, ids))
 
 
-def _parse(text, format, pair):
-    """The document that a text of a request is."""
-    if format == documents.AUTO:
-        format = documents.detect("", text.encode())
+def _parse(data, format, *language, name=""):
+    """The document that a text or a file is, of a language and what `fits`."""
     with bad_values():
-        if documents.READERS[format].is_container:
-            raise ValueError(
-                "expected a format of texts; /translate_file takes files."
-                f" Received: format={format!r}"
-            )
-        return documents.parse(text, format, pair.source, pair.translator.fits)
+        return documents.parse(data, format, *language, name=name)
 
 
 def _parse_file(name, file, *language):
-    """The document that a file is, of a language that the model `fits`."""
+    """The document that a file is; its name says the format."""
     file.seek(0)
-    with bad_values():
-        return documents.parse(
-            file.read(), documents.AUTO, *language, name=name
-        )
+    return _parse(file.read(), documents.AUTO, *language, name=name)
 
 
 def _texts(found, rank):

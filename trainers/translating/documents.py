@@ -64,13 +64,13 @@ def run(
     with flags.output_errors(sys.stdout.buffer):
         sys.stdout.buffer.write(found.data)
         sys.stdout.buffer.flush()
-    number = len(found.pairs)
+    number, left = len(found.pairs), document.summary()
     _report(
         f"{number:,} sentence{'s' * (number != 1)},"
         f" {sum(document.needs_alignment)} with"
         f" markup or placeholders placed by alignment ({found.repeated}"
         " translated again without their placeholders)"
-        f"{document.summary()}"
+        f"{left and f'; {left}'}"
     )
 
 

@@ -57,6 +57,12 @@ OTHERS = [
     ("translate_corpus", "--seed=9", "seed needs sampling"),
     ("translate", "--seed=9", "seed needs sampling"),
     ("translate", "--num_samples=3", "num_samples needs sampling"),
+    ("evaluate", "--sampling --num_samples=2", "num_samples needs consensus"),
+    (
+        "translate_document",
+        "--sampling --num_samples=2",
+        "num_samples needs consensus",
+    ),
     ("evaluate", "--sampling --consensus=bleu", "consensus needs num_sa"),
     ("evaluate", "--test_files=nowhere", NO_FILE),
     ("evaluate", "--output=pairs.en/x", "cannot be written"),

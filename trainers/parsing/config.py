@@ -24,7 +24,7 @@ class TreesConfig(TreeFiles, LengthConfig, changeable=True):
     share_vocabulary, case_marks = True, False
     train_files = vocabulary_symbols = ()
     subword_sampling = 0.0
-    modifiers = mixture = ""
+    modifiers = mixture = language_tokens = ""
 
     @property
     def tags(self) -> dict[str, str]:

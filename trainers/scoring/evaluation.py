@@ -24,7 +24,7 @@ from trainers.scoring.test_sets import (
     read_references,
     read_text,
 )
-from trainers.translating.lines import open_translator
+from trainers.translating.lines import check_one_output, open_translator
 
 
 def bleu_tokenizer_of(workdir: str, options: MetricOptions) -> str:
@@ -116,6 +116,7 @@ def run(
     with flags.user_errors():
         command = parse_command(score_command) if score_command else []
         data = read_data(first, target_language)
+        check_one_output(choice.read_search())
         if (compare or command) and data.tags:
             raise ValueError(
                 f"{'compare' if compare else 'score_command'} needs"

@@ -14,7 +14,11 @@ from keras_transformer.documents.document import Document
 from keras_transformer.files import write_atomically
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorChoice
-from trainers.translating.lines import CHUNK, open_translator
+from trainers.translating.lines import (
+    CHUNK,
+    check_one_output,
+    open_translator,
+)
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator
@@ -32,6 +36,7 @@ def run(
         documents.check_installed()
         if document_map:
             flags.check_output(document_map)
+        check_one_output(choice.read_search())
     try:
         data = sys.stdin.buffer.read()
     except OSError as error:

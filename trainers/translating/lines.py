@@ -257,6 +257,15 @@ def check_seed(seed: int, decoding: DecodingConfig) -> None:
         )
 
 
+def check_one_output(decoding: DecodingConfig) -> None:
+    """Raises CommandError for several samples where one translation is used."""
+    if decoding.num_samples > 1 and not decoding.consensus:
+        raise flags.CommandError(
+            "num_samples needs consensus, which chooses the one that is used."
+            f" Received: num_samples={decoding.num_samples}, no consensus"
+        )
+
+
 def count_outputs(n_best: int, decoding: DecodingConfig) -> int:
     """The hypotheses that are written for a line, 0 for a bare translation.
 

@@ -11,6 +11,7 @@ import time
 import types
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.data.languages import Direction
 from keras_transformer.translation.requests import Terminology
 from keras_transformer.translator import Translation
 from trainers import translate_corpus
@@ -28,6 +29,7 @@ class Echo:
     max_source_length = 16
     jit_compile = False
     source_tags = ()
+    direction = Direction()
     shortlist = None
     terminology = Terminology()
 

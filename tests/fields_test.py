@@ -34,8 +34,8 @@ from trainers.run.data_config import DataConfig
         (
             DataConfig,
             False,
-            "source_language target_language dataset share_vocabulary"
-            " case_marks",
+            "source_language target_language language_tokens dataset"
+            " share_vocabulary case_marks",
         ),
         (
             TrainingConfig,
@@ -67,7 +67,7 @@ def test_a_new_field_may_not_change_unless_it_says_so():
 
 
 def test_what_a_run_inherits():
-    languages = ["source_language", "target_language"]
+    languages = ["source_language", "target_language", "language_tokens"]
     assert names_of(DataConfig, inherited=True) == [
         "max_length",
         *languages,

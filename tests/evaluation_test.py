@@ -432,7 +432,9 @@ def work_directory(tmp_path, monkeypatch):
         dataset="files", train_files=("train",), target_language="ja"
     )
     training = config.TrainingConfig(bleu_tokenizer="char")
-    workdir.write_config(data=data, training=training)
+    workdir.write_config(
+        data=data, training=training, decoding=kt.DecodingConfig()
+    )
     for language, lines in (("en", ["a", "b"]), ("ja", JAPANESE)):
         path = tmp_path / f"test.{language}"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")

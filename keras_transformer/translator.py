@@ -386,6 +386,11 @@ class Translator:
                 text; of several, every such source must begin with one, or
                 `UntaggedError` is raised.
         """
+        if self.direction != Direction() and not self.source_tags:
+            raise ValueError(
+                "tags exclude a direction. Received:"
+                f" direction={self.direction}, tags={tags}"
+            )
         translator = copy.copy(self)
         translator.source_tags = tuple(tags)
         is_one = len(translator.source_tags) == 1

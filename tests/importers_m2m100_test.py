@@ -296,3 +296,64 @@ def test_a_mixture_of_experts_is_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "nllb-moe"}')
     with pytest.raises(ValueError, match="NLLB's mixture of experts"):
         read_model(tmp_path)
+
+
+def changed(path, change):
+    """Replaces the JSON of a file by what a function makes of it."""
+    path.write_text(json.dumps(change(json.loads(path.read_text("utf-8")))))
+
+
+@pytest.mark.parametrize(
+    "name, file, change, message",
+    [
+        (
+            "m2m100",
+            "config.json",
+            lambda config: {**config, "vocab_size": 10**9},
+            "expected embeddings of vocab_size=1000000000 tokens",
+        ),
+        (
+            "m2m100",
+            "config.json",
+            lambda config: {**config, "decoder_ffn_dim": 8},
+            "decoder_ffn_dim=8 cannot be imported: the encoder has 24",
+        ),
+        (
+            "m2m100",
+            "vocab.json",
+            lambda ids: {**ids, "a": "5"},
+            'expected ids below vocab_size=157. Received: {"a": "5"}',
+        ),
+        (
+            "m2m100",
+            "model.safetensors.index.json",
+            lambda _: {"weight_map": ["model.safetensors"]},
+            "weight_map=",
+        ),
+        (
+            "nllb",
+            "tokenizer.json",
+            lambda _: {"added_tokens": [{"content": "deu_Latn"}]},
+            "tokenizer.json: added_tokens: 'id'",
+        ),
+        (
+            "m2m100",
+            "special_tokens_map.json",
+            lambda _: {"additional_special_tokens": 5},
+            "additional_special_tokens=5 is not a list",
+        ),
+    ],
+)
+def test_bad_files_are_one_line(tmp_path, name, file, change, message):
+    folder = tmp_path / "model"
+    shutil.copytree(FIXTURES / name, folder)
+    changed(folder / file, change)
+    with pytest.raises(ValueError) as error:
+        read_model(folder)
+    assert message in str(error.value)
+
+
+def test_tags_and_a_direction_exclude_each_other():
+    translator = open_model("nllb")
+    with pytest.raises(ValueError, match="tags exclude a direction"):
+        translator.with_source_tags(["<2de>"])

@@ -115,7 +115,7 @@ def read(directory: pathlib.Path) -> Imported:
     weights = reorder(weights, from_blocks(config.d_model))
     path = directory / TOKENIZER_CONFIG
     languages = read_json(path) if path.exists() else {}
-    longest = _longest_source(options, languages)
+    longest = longest_source(options, languages, 512)
     decoding, notes = read_decoding(search, options)
     source, target = (
         make_tokenizer(side.model, side.table, side.path, END_OF_TABLE)
@@ -140,11 +140,30 @@ def _read_options(path: pathlib.Path) -> Options:
     """config.json, if it is a model that can be expressed here."""
     options = Options(read_json(path), path)
     options.check(KNOWN_VALUES)
+    check_sides(options)
+    return options
+
+
+def check_sides(options: Options) -> None:
+    """Refuses a decoder of other sizes than the encoder's."""
     for name in ("attention_heads", "ffn_dim"):
         encoder = options.need(f"encoder_{name}", int)
         if options.need(f"decoder_{name}", int) != encoder:
             options.refuse(f"decoder_{name}", f"the encoder has {encoder}")
-    return options
+
+
+def sizes_and_dropouts(options: Options) -> dict[str, typing.Any]:
+    """Fields of a `TransformerConfig` that all families name alike."""
+    return {
+        "d_model": options.need("d_model", int),
+        "d_ff": options.need("encoder_ffn_dim", int),
+        "num_heads": options.need("encoder_attention_heads", int),
+        "num_layers": options.need("encoder_layers", int),
+        "num_decoder_layers": options.need("decoder_layers", int),
+        "dropout": options.get("dropout", 0.1),
+        "attention_dropout": options.get("attention_dropout", 0.0),
+        "activation_dropout": options.get("activation_dropout", 0.0),
+    }
 
 
 def _make_config(options: Options, sides: list[Side]) -> TransformerConfig:
@@ -154,14 +173,7 @@ def _make_config(options: Options, sides: list[Side]) -> TransformerConfig:
         options.path,
         sides,
         source_vocab_size=None if shared else len(sides[0].ids),
-        d_model=options.need("d_model", int),
-        d_ff=options.need("encoder_ffn_dim", int),
-        num_heads=options.need("encoder_attention_heads", int),
-        num_layers=options.need("encoder_layers", int),
-        num_decoder_layers=options.need("decoder_layers", int),
-        dropout=options.get("dropout", 0.1),
-        attention_dropout=options.get("attention_dropout", 0.0),
-        activation_dropout=options.get("activation_dropout", 0.0),
+        **sizes_and_dropouts(options),
         activation=ACTIVATIONS[options.get("activation_function", "gelu")],
         attention_bias=True,
         layer_norm_epsilon=EPSILON,
@@ -178,11 +190,11 @@ def _shares_sides(options: Options) -> bool:
     return options.get("share_encoder_decoder_embeddings", True)
 
 
-def _longest_source(
-    options: Options, tokenizer_config: dict[str, typing.Any]
+def longest_source(
+    options: Options, tokenizer_config: dict[str, typing.Any], default: int
 ) -> int:
     """Maximum number of tokens of a source that both files allow."""
-    limit = options.get("max_position_embeddings", 512)
+    limit = options.get("max_position_embeddings", default)
     other = tokenizer_config.get("model_max_length")
     return min(limit, other) if type(other) is int and other >= 2 else limit
 
@@ -210,17 +222,9 @@ def _read_side(
             path = directory / TARGET_VOCABULARY
             field = "decoder_vocab_size"
     size = options.get(field, options.need("vocab_size", int))
-    _check_size(tensors, field, size)
-    ids = read_json(path)
-    for subword, id in ids.items():
-        if type(id) is not int or not 0 <= id < size:
-            raise ValueError(
-                f"{path}: expected ids below vocab_size={size}. Received:"
-                f" {json.dumps({subword: id}, ensure_ascii=False)[:60]}"
-            )
+    check_size(tensors, field, size)
+    ids = read_ids(path, size)
     subwords = {id: subword for subword, id in ids.items()}
-    if len(subwords) < len(ids):
-        raise ValueError(f"{path}: expected a distinct id for each subword")
     special = {pad, eos, ids.get("<unk>")}
     if len(special) < 3 or not special <= set(subwords):
         raise ValueError(
@@ -250,7 +254,21 @@ def _read_side(
     return Side(table, order, read_file(model), model, tuple(excluded))
 
 
-def _check_size(tensors: Tensors, field: str, size: int) -> None:
+def read_ids(path: pathlib.Path, size: int) -> dict[str, int]:
+    """The id of each subword in a file, all below a size and different."""
+    ids = read_json(path)
+    for subword, id in ids.items():
+        if type(id) is not int or not 0 <= id < size:
+            raise ValueError(
+                f"{path}: expected ids below vocab_size={size}. Received:"
+                f" {json.dumps({subword: id}, ensure_ascii=False)[:60]}"
+            )
+    if len(set(ids.values())) < len(ids):
+        raise ValueError(f"{path}: expected a distinct id for each subword")
+    return ids
+
+
+def check_size(tensors: Tensors, field: str, size: int) -> None:
     """Refuses ids without an embedding: each of them takes memory."""
     names = [name for name in MATRICES if name in tensors]
     limit = max((tensors.matrix_shape(name)[0] for name in names), default=0)
@@ -279,7 +297,7 @@ def read_tensors(directory: pathlib.Path) -> Tensors:
             return Tensors(arrays_by_name(reader(path), path), path)
         if index.exists():
             arrays: dict[str, np.ndarray] = {}
-            parts = read_json(index).get("weight_map") or {}
+            parts = Options(read_json(index), index).need("weight_map", dict)
             for part in sorted(set(map(str, parts.values()))):
                 path = directory / pathlib.PurePath(part).name
                 arrays |= arrays_by_name(reader(path), path)

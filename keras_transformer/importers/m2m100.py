@@ -26,7 +26,11 @@ import numpy as np
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data.languages import LANGUAGE_TOKENS
-from keras_transformer.importers.files import read_file, read_json
+from keras_transformer.importers.files import (
+    named_errors,
+    read_file,
+    read_json,
+)
 from keras_transformer.importers.generation import (
     CONFIG,
     read_decoding,
@@ -38,8 +42,13 @@ from keras_transformer.importers.huggingface import (
     EPSILON,
     TOKENIZER_CONFIG,
     VOCABULARY,
+    check_sides,
+    check_size,
+    longest_source,
+    read_ids,
     read_tensors,
     read_weights,
+    sizes_and_dropouts,
 )
 from keras_transformer.importers.imported import LANGUAGE, Imported
 from keras_transformer.importers.options import Options
@@ -87,13 +96,15 @@ def read(directory: pathlib.Path) -> Imported:
     """The model in a directory: see `keras_transformer.importers`."""
     options = Options(read_json(directory / CONFIG), directory / CONFIG)
     options.check(KNOWN_VALUES)
+    check_sides(options)
     search = search_options(directory, options)
     path = directory / TOKENIZER_CONFIG
     names = read_json(path) if path.exists() else {}
     family = _find_family(directory, options, names)
     start = start_id(search, options)
-    side, languages = _read_side(directory, options, start)
     tensors = read_tensors(directory)
+    check_size(tensors, "vocab_size", options.need("vocab_size", int))
+    side, languages = _read_side(directory, options, start)
     config = _make_config(options, side)
     first: typing.Any = start
     if "output" in LANGUAGE_TOKENS[family].places:
@@ -102,8 +113,6 @@ def read(directory: pathlib.Path) -> Imported:
     target = dict(zip(side.ids, side.table, strict=True)).get(first)
     decoding, notes = read_decoding(search, options)
     licence = LICENCES.get(family.removesuffix("_legacy"))
-    limit = options.get("max_position_embeddings", 1024)
-    longest = names.get("model_max_length")
     return Imported(
         config=config,
         weights=_read_weights(config, tensors, side),
@@ -115,7 +124,7 @@ def read(directory: pathlib.Path) -> Imported:
         target_language=_code_of(
             target if target in languages else names.get("tgt_lang")
         ),
-        max_length=min(limit, longest) if type(longest) is int else limit,
+        max_length=longest_source(options, names, 1024),
         language_tokens=family,
         notes=[*filter(None, [licence]), *notes],
     )
@@ -143,10 +152,6 @@ def _find_family(directory: pathlib.Path, options: Options, names: dict) -> str:
 
 def _make_config(options: Options, side: Side) -> TransformerConfig:
     """The `TransformerConfig`."""
-    for name in ("attention_heads", "ffn_dim"):
-        encoder = options.need(f"encoder_{name}", int)
-        if options.need(f"decoder_{name}", int) != encoder:
-            options.refuse(f"decoder_{name}", f"the encoder has {encoder}")
     is_mbart = options.values["model_type"] == "mbart"
     positions = {"sinusoids": "t2t", "first_position": FIRST_POSITION}
     if is_mbart:
@@ -156,14 +161,7 @@ def _make_config(options: Options, side: Side) -> TransformerConfig:
     return make_config(
         options.path,
         [side, side],
-        d_model=options.need("d_model", int),
-        d_ff=options.need("encoder_ffn_dim", int),
-        num_heads=options.need("encoder_attention_heads", int),
-        num_layers=options.need("encoder_layers", int),
-        num_decoder_layers=options.need("decoder_layers", int),
-        dropout=options.get("dropout", 0.1),
-        attention_dropout=options.get("attention_dropout", 0.0),
-        activation_dropout=options.get("activation_dropout", 0.0),
+        **sizes_and_dropouts(options),
         pre_norm=True,
         activation=ACTIVATIONS[options.get("activation_function", default)],
         attention_bias=True,
@@ -184,9 +182,8 @@ def _read_side(
     path = directory / MODEL
     model = read_file(path)
     if (directory / VOCABULARY).exists():
-        subwords = {
-            id: s for s, id in read_json(directory / VOCABULARY).items()
-        }
+        ids = read_ids(directory / VOCABULARY, size)
+        subwords = {id: subword for subword, id in ids.items()}
     else:
         pieces = model_pieces(model, path)[len(SPECIAL) - OFFSET :]
         subwords = dict(enumerate([*SPECIAL, *pieces]))
@@ -214,14 +211,16 @@ def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
     """The tokens after those of the text by id, those of languages first."""
     path = directory / "tokenizer.json"
     if path.exists():
-        added = read_json(path).get("added_tokens") or []
-        found = {token["id"]: token["content"] for token in added}
+        added = Options(read_json(path), path).get("added_tokens", [])
+        with named_errors(path, "added_tokens: "):
+            found = {int(t["id"]): str(t["content"]) for t in added}
         if any(map(LANGUAGE.fullmatch, found.values())):
             return {id: s for id, s in found.items() if id >= len(SPECIAL)}
     for name in ("special_tokens_map.json", TOKENIZER_CONFIG):
         path = directory / name
         tokens = read_json(path) if path.exists() else {}
-        names = list(map(str, tokens.get("additional_special_tokens") or []))
+        given = Options(tokens, path).get("additional_special_tokens", [])
+        names = list(map(str, given))
         if any(map(LANGUAGE.fullmatch, names)):
             return dict(enumerate([*names, MASK], first))
     raise ValueError(

@@ -47,7 +47,7 @@ OWN_PLACEHOLDER = re.compile(
     r"|https?://[\w./-]*\w",
     re.ASCII,
 )
-# Elements of DOCX and ODT that readers write anew.
+# Elements of DOCX and ODT that a translation replaces.
 ANEW = re.compile(
     r"\}(?:r|rPr|t|proofErr|lastRenderedPageBreak|noBreakHyphen|softHyphen|span"
     r"|s|soft-page-break)\Z"
@@ -140,7 +140,7 @@ def count_letters(text):
 
 
 def fixed(format, data):
-    """What no translation may change."""
+    """The parts of a file that every translation must keep."""
     if format == "xliff":
         pattern = rb"\s*<target\b.*?(?:/>|</target>)|\sstate=\"\w+\""
         return re.sub(pattern, b"", data, flags=re.S)

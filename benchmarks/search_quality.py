@@ -1,4 +1,4 @@
-"""What a search is worth: ensembles, glossaries, consensus, texts in capitals.
+"""Measures ensembles, glossaries, consensus decoding, and text in capitals.
 
     python benchmarks/search_quality.py PART --data=DATA --workdirs DIR [DIR..]
 
@@ -18,9 +18,9 @@ glossary    Each line has 1 to 3 terms, a word of the source and one of the
             would not write: a source word, and a rare word of the training
             text that is neither in the reference nor in the plain translation.
             Forbidden is a word of the plain translation, drawn for each line;
-            and, for all lines, 50 words, those of rank 51 to 100 among the
-            words of the training text with at least 4 letters. The first model
-            translates.
+            and, for all lines, 50 words: of the words of the training text
+            with at least 4 letters, the 51st to the 100th most frequent. The
+            first model translates.
 consensus   Beam search, and the consensus of 16 and of 64 samples
             (epsilon=0.02), by chrF and by BLEU. The first model translates.
 casing      The source in capitals and in title case against the source as it

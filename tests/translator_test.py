@@ -21,6 +21,7 @@ from keras_transformer.config import (
 from keras_transformer.data.labels import shift_right
 from keras_transformer.data.languages import Direction
 from keras_transformer.decoding import UNCONSTRAINED, Constraints
+from keras_transformer.decoding.rules import MAX_DRAW
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translation.batching import (
@@ -29,6 +30,7 @@ from keras_transformer.translation.batching import (
     padded_length,
     room,
 )
+from keras_transformer.translation.draws import make_draws
 from keras_transformer.translation.inference import (
     Inference,
     shortened_outputs,
@@ -740,6 +742,21 @@ def test_a_number_that_is_no_seed_is_refused(seed):
     translator = make_translator(decoding={"sampling": True})
     with pytest.raises(ValueError, match=f"Received: {seed=}"):
         translator.with_seed(seed).translate(TEXT)
+
+
+def test_draws_differ_by_seed_sentence_and_sample():
+    """Each stream is even, and no two have more in common than by chance."""
+    streams = [
+        make_draws(seed, source_ids, sample, 4000) / MAX_DRAW
+        for seed in (0, 1, 2**64 - 1)
+        for source_ids in ([5, 2], [5, 5, 2], [2])
+        for sample in (0, 1)
+    ]
+    for stream in streams:
+        counts, _ = np.histogram(stream, 8, (0.0, 1.0))
+        assert np.sum((counts - 500) ** 2 / 500) < 30  # 7 degrees of freedom
+    correlation = np.corrcoef(streams) - np.eye(len(streams))
+    assert np.abs(correlation).max() < 0.08
 
 
 @pytest.mark.parametrize("metric", ["chrf", "bleu"])

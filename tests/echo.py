@@ -28,7 +28,6 @@ class Echo:
 
     max_source_length = 16
     jit_compile = False
-    source_tags = ()
     direction = Direction()
     shortlist = None
     terminology = Terminology()

@@ -309,12 +309,12 @@ def test_a_vocabulary_without_the_tags_is_refused(flags, tmp_path, capsys):
 
 
 def test_one_tag_is_put_before_each_source(translator):
-    french = translator.with_source_tags(["<2fr>"])
+    french = translator.with_languages(target="fr")
     tagged = [s and f"<2fr> {s}" for s in SENTENCES]
     assert french.search(SENTENCES) == translator.search(tagged)
     assert french.translate(SENTENCES)[1] == ""
-    assert french.translate(SENTENCES) != translator.with_source_tags(
-        ["<2de>"]
+    assert french.translate(SENTENCES) != translator.with_languages(
+        target="de"
     ).translate(SENTENCES)
     short = ("a dog sees", "ein Hund")
     [one] = french.score([short])
@@ -324,7 +324,7 @@ def test_one_tag_is_put_before_each_source(translator):
 
 def test_a_tag_in_a_text_is_text(translator):
     """Of a single direction; also in prefixes, scores and alignments."""
-    french = translator.with_source_tags(["<2fr>"])
+    french = translator.with_languages(target="fr")
     plain = translator.tokenizer.without_tags
     texts = ["<2de> a dog", "a <2fr> dog", "<2fr>"]
     tag, german = translator.tokenizer.to_ids(["<2fr> <2de>"])[0][:2]
@@ -347,7 +347,7 @@ def test_a_tag_in_a_text_is_text(translator):
     shown = [token.text for token in figure.tokens["source"]]
     assert shown[0] == "<2fr>" and "<2de>" not in shown
     # Without a direction the text has to say it.
-    any_tag = translator.with_source_tags(["<2de>", "<2fr>"])
+    any_tag = translator.with_languages()
     [row] = encode([Request("<2de> a dog")], *any_tag._encoding())
     assert row.source_ids[0] == german
 
@@ -361,7 +361,7 @@ def test_the_tag_counts_where_a_source_is_truncated(translator):
             translator.decoding,
             len(row) + room,
         )
-        french = limited.with_source_tags(["<2fr>"])
+        french = limited.with_languages(target="fr")
         assert limited.fits("the dog") and french.fits("the dog") == bool(room)
         [found] = french.search(["the dog"])
         assert bool(found.notes) != bool(room)
@@ -370,7 +370,7 @@ def test_the_tag_counts_where_a_source_is_truncated(translator):
 def test_the_tag_is_no_word_of_an_alignment(translator):
     """Links are those of the tagged text without its first word."""
     texts = "the dog sees a house", "der Hund sieht ein Haus"
-    french = translator.with_source_tags(["<2fr>"])
+    french = translator.with_languages(target="fr")
     [ids], [labels] = (translator.tokenizer.to_ids([text]) for text in texts)
     [tag] = translator.tokenizer.to_ids(["<2fr>"])
     attention = np.array(
@@ -393,7 +393,7 @@ def test_the_tag_is_no_word_of_an_alignment(translator):
 
 
 def test_of_several_tags_each_source_must_have_one(translator):
-    any_tag = translator.with_source_tags(["<2de>", "<2fr>"])
+    any_tag = translator.with_languages()
     right = ["<2fr> a dog", "", "  <2de> a dog", " "]
     assert any_tag.search(right) == translator.search(right)
     for wrong in ("a dog", "<2cs> a dog", "<2de>a dog", "a <2de> dog"):
@@ -410,7 +410,7 @@ def test_of_several_tags_each_source_must_have_one(translator):
 def test_translate_puts_the_tag_there(run, translator, capsys, monkeypatch):
     argv = [f"--workdir={run.path}"]
     text = "".join(f"{line}\n" for line in SENTENCES)
-    expected = translator.with_source_tags(["<2fr>"]).translate(SENTENCES)
+    expected = translator.with_languages(target="fr").translate(SENTENCES)
     french = [*argv, "--target_language=fr"]
     assert expected == lines_of(
         translate.main, french, capsys, monkeypatch, text
@@ -482,7 +482,7 @@ def test_a_document_and_shards_have_a_direction(
     assert (tmp_path / "collected").read_text() == f"{expected}\n"
     german = [argv[0], "--target_language=de", *shards]
     message = fails(translate_corpus.main, german, capsys)
-    assert "source_tags was ['<2fr>'] and is ['<2de>']" in message
+    assert "direction was ['<2fr>', '', ''] and is ['<2de>', '', '']" in message
 
 
 def test_evaluate_measures_each_direction(
@@ -555,7 +555,7 @@ def test_score_and_align_take_a_direction(run, translator, capsys, files):
         for language in ("en", "fr")
     )
     pairs = list(zip(english, french, strict=True))
-    tagged = translator.with_source_tags(["<2fr>"])
+    tagged = translator.with_languages(target="fr")
     *scored, _ = lines_of(score.main, argv, capsys)
     expected = [f"{sum(s.log_probs):.6f}" for s in tagged.score(pairs)]
     assert [line.split()[0] for line in scored] == expected

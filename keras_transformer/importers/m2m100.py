@@ -246,7 +246,7 @@ def _read_weights(
                 (limit + FIRST_POSITION, config.d_model),
             )
             tables[f"{part}_positions/table"] = table[FIRST_POSITION:]
-    weights = read_weights(config, tensors, [side, side])
+    weights: dict[str, typing.Any] = read_weights(config, tensors, [side, side])
     tensors.close()
     if config.positions == "sinusoidal":
         order = from_blocks(config.d_model)

@@ -456,4 +456,6 @@ def test_a_work_directory_of_all_directions(tmp_path, capsys, monkeypatch):
     first, second = search(requests)
     assert first.translation.texts == expected["texts"][:1]
     one = found[target, source].translator
-    assert second.translation == one.search(expected["sources"][:1])[0]
+    assert [second.translation] == one.search(
+        expected["sources"][:1], num_best=1
+    )

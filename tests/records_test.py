@@ -113,7 +113,7 @@ BROKEN = [
     ("csv", "English,German\na,b\n", ", line 2: expected text in en and de"),
     ("csv", b"en,de\na,\xe4\n", ", line 2: not UTF-8"),
     ("jsonl", lines(*flat()) + '{"en": "a"', ", line 3: expected JSON"),
-    ("jsonl", lines(flat()), ", line 1: expected one object a line"),
+    ("jsonl", lines(flat()), ", line 1: expected text in en and de"),
     ("jsonl", lines(*flat(), {"en": "a"}), ", line 3: expected text in en"),
     ("jsonl", lines(*flat(), {"en": "a", "de": None}), ", line 3: expected t"),
     ("jsonl", lines({"en": "\ud800", "de": "a"}), ", line 1: expected text"),
@@ -295,7 +295,7 @@ def test_commands_read_them(tmp_path, capsys):
     error = fails(
         wmt.main, [*argv, f"--valid_files={bad}", "--workdir=new"], capsys
     )
-    assert "pairs.jsonl, line 1: expected one object a line" in error
+    assert "pairs.jsonl, line 1: expected text in a and b" in error
     output = tmp_path / "prepared"
     argv = [*argv, f"--output={output}", "--vocab_size=20", "--workers=1"]
     prepare.main(argv)

@@ -21,8 +21,8 @@ PAIRS = [
     for n in range(40)
 ]
 SIZES = {"train": 30, "validation": 6, "test": 4}
-QUICK = """--train_steps=2 --warmup_steps=1 --valid_sentences=2 --d_model=8 --d_ff=8
---num_heads=2 --num_layers=1 --d_key=3 --d_value=5 --batch_tokens=400
+QUICK = """--train_steps=2 --warmup_steps=1 --valid_sentences=2 --d_model=8
+--d_ff=8 --num_heads=2 --num_layers=1 --d_key=3 --d_value=5 --batch_tokens=400
 --num_buckets=1 --source_vocab_size=40 --vocab_size=39""".split()
 
 

@@ -46,7 +46,7 @@ def first_lines_dropped() -> Iterator[None]:
             with open(end, "rb") as file:
                 # Ctrl-C is for this process alone.
                 reader = subprocess.Popen(
-                    [sys.executable, "-I", "-S", __file__],
+                    [sys.executable or "", "-I", "-S", __file__],
                     stdin=file,
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,

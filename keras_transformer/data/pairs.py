@@ -121,7 +121,7 @@ def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
         raise FileNotFoundError(
             f"expected PREFIX of the files PREFIX.{language} or"
             f" PREFIX.{language}.gz, without the language, and a file for the"
-            " other language; cut -f1 and cut -f2 make them of a table."
+            " other language; a table must end in .tsv or .csv."
             f" Received: {prefix}, which is a file"
         )
     raise FileNotFoundError(f"No such file: {plain} or {zipped}")

@@ -9,6 +9,7 @@ import csv
 import functools
 import json
 import pathlib
+import typing
 from collections.abc import Callable, Iterator, Sequence
 
 from absl import logging
@@ -18,8 +19,7 @@ from keras_transformer.data.pairs import Pairs, whole_lines, with_single_spaces
 from keras_transformer.data.tmx import read_tmx
 from keras_transformer.files import read_json
 
-BATCH = 1024  # rows of a file of Parquet that are in memory
-Records = Iterator[tuple[str, dict]]
+Records = Iterator[tuple[str, typing.Any]]
 
 
 def read_table(
@@ -63,13 +63,9 @@ def read_json_lines(path: pathlib.Path, columns: Sequence[str]) -> Records:
     for number, line in enumerate(whole_lines(path), 1):
         place = f"{path}, line {number}"
         try:
-            record = json.loads(line) if line.strip() else {}
+            record = json.loads(line) if line.strip() else None
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{place}: expected JSON ({error})") from error
-        if not isinstance(record, dict):
-            raise ValueError(
-                f"{place}: expected one object a line. Received: {line:.40}"
-            )
         if line.strip():
             yield place, record
 
@@ -87,10 +83,10 @@ def read_arrow(path: pathlib.Path, columns: Sequence[str]) -> Records:
     number = 0
     try:
         with pyarrow.memory_map(str(path)) as file:
-            if path.suffix == ".parquet":
+            if find_form(path) == ".parquet":
                 reader = parquet.ParquetFile(file)
                 names = reader.schema_arrow.names
-                batches = reader.iter_batches(BATCH, columns=wanted)
+                batches = reader.iter_batches(1024, columns=wanted)
             else:
                 batches = pyarrow.ipc.open_stream(file)
                 names = batches.schema.names
@@ -98,24 +94,14 @@ def read_arrow(path: pathlib.Path, columns: Sequence[str]) -> Records:
                 batch = batch.select(
                     [n for n in batch.schema.names if n in wanted]
                 )
-                for row in _read_rows(batch):
+                for start in range(len(batch)):
+                    # One by one: text is found not to be UTF-8 only here.
+                    (row,) = batch.slice(start, 1).to_pylist()
                     number += 1
-                    place = f"{path}, row {number}"
-                    yield place, {**dict.fromkeys(names), **row}
+                    yield f"{path}, row {number}", dict.fromkeys(names) | row
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{path}, row {number + 1}: {reason}") from error
-
-
-def _read_rows(batch):
-    """Yields the rows of a batch; if one is not UTF-8, those before it."""
-    for start in range(0, len(batch), BATCH):
-        part = batch.slice(start, BATCH)
-        try:
-            yield from part.to_pylist()
-        except UnicodeDecodeError:
-            for row in range(len(part)):
-                yield from part.slice(row, 1).to_pylist()
 
 
 def _find_text(record, column):

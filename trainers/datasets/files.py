@@ -36,15 +36,12 @@ class Files(Dataset[CorpusConfig]):
         languages = data.source_language, data.target_language
         if data.tags and names:
             return read_directions(names, data.source_language, data.tags)
-        columns = data.columns or languages
-        corpora = []
+        columns, corpora = data.columns or languages, []
         for name in names:
-            files = [open_records(f, columns) for f in find_record_files(name)]
-            corpora.append(
-                Pairs.chain(files)
-                if files
-                else read_parallel_files([name], *languages)
-            )
+            files = find_record_files(name)
+            found = [open_records(file, columns) for file in files]
+            found = found or [read_parallel_files([name], *languages)]
+            corpora.append(Pairs.chain(found))
         return Pairs.chain(corpora)
 
     def find_files(self, data: CorpusConfig, split: str) -> list[pathlib.Path]:

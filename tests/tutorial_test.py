@@ -95,4 +95,4 @@ def test_the_commands_of_the_page(data_dir, tmp_path, monkeypatch, capsys):
     assert "on 4 sentences" in trained.splitlines()[-1]
     assert translated.count("\n") == 1
     assert json.loads(evaluated.splitlines()[-1])["sentences"] == 4
-    assert (tmp_path / "exports/ted_pten/saved_model.pb").is_file()
+    assert (tmp_path / "exports/ted_pten/1/saved_model.pb").is_file()

@@ -35,11 +35,13 @@ def read_table(
     place = f"{path}, line 1"
     try:
         for delimiter in delimiters:
-            options = {"delimiter": delimiter, "quoting": quoting}
-            names = next(csv.reader(whole_lines(path), **options), [])
+            split = functools.partial(
+                csv.reader, delimiter=delimiter, quoting=quoting
+            )
+            names = next(split(whole_lines(path)), [])
             if are_numbers or set(columns) <= set(names):
                 break
-        rows = csv.reader(whole_lines(path), strict=True, **options)
+        rows = split(whole_lines(path), strict=True)
         if are_numbers:
             names = [str(number) for number in range(1, len(names) + 1)]
         else:
@@ -188,7 +190,8 @@ def read_records(
 
 def open_records(path: pathlib.Path, columns: Sequence[str]) -> Pairs:
     """The pairs of a file, which is read to its end to check and count them."""
-    lacking, found, size = 0, set(), 0
+    found: set[str] = set()
+    lacking = size = 0
     for pair in _read_pairs(path, columns):
         if pair[1:]:
             size += 1

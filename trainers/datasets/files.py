@@ -36,7 +36,8 @@ class Files(Dataset[CorpusConfig]):
         languages = data.source_language, data.target_language
         if data.tags and names:
             return read_directions(names, data.source_language, data.tags)
-        columns, corpora = data.columns or languages, []
+        columns = data.columns or languages
+        corpora: list[Pairs] = []
         for name in names:
             files = find_record_files(name)
             found = [open_records(file, columns) for file in files]
@@ -46,7 +47,7 @@ class Files(Dataset[CorpusConfig]):
 
     def find_files(self, data: CorpusConfig, split: str) -> list[pathlib.Path]:
         source, targets = data.source_language, data.directions.values()
-        paths = []
+        paths: list[pathlib.Path] = []
         for name in data.files_of(split):
             paths += find_record_files(name) or [
                 find_file(name, language)
@@ -59,7 +60,8 @@ class Files(Dataset[CorpusConfig]):
         return paths
 
     def check_file(self, data: CorpusConfig, path: pathlib.Path) -> None:
-        if not find_form(path):
-            return super().check_file(data, path)
         languages = data.source_language, data.target_language
-        next(read_records(path, data.columns or languages), None)
+        if find_form(path):
+            next(read_records(path, data.columns or languages), None)
+        else:
+            super().check_file(data, path)

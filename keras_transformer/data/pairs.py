@@ -3,10 +3,10 @@
 import codecs
 import contextlib
 import gzip
+import io
 import itertools
 import os
 import pathlib
-import typing
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -179,7 +179,7 @@ def whole_lines(path: pathlib.Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def open_bytes(path: pathlib.Path) -> Iterator[typing.BinaryIO]:
+def open_bytes(path: pathlib.Path) -> Iterator[io.BufferedIOBase]:
     """The bytes of a file; of a `.gz` file, those that it was made from.
 
     Raises:

@@ -23,7 +23,10 @@ Records = Iterator[tuple[str, typing.Any]]
 
 
 def read_table(
-    path: pathlib.Path, columns: Sequence[str], delimiters: str, quoting: int
+    path: pathlib.Path,
+    columns: Sequence[str],
+    delimiters: str,
+    has_quotes: bool,
 ) -> Records:
     """Yields the rows of a table; blank lines are none.
 
@@ -36,7 +39,9 @@ def read_table(
     try:
         for delimiter in delimiters:
             split = functools.partial(
-                csv.reader, delimiter=delimiter, quoting=quoting
+                csv.reader,
+                delimiter=delimiter,
+                quoting=csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE,
             )
             names = next(split(whole_lines(path)), [])
             if are_numbers or set(columns) <= set(names):
@@ -117,13 +122,9 @@ def _find_text(record, column):
     return value
 
 
-_read_csv = functools.partial(
-    read_table, delimiters=",;\t", quoting=csv.QUOTE_MINIMAL
-)
+_read_csv = functools.partial(read_table, delimiters=",;\t", has_quotes=True)
 # A quote is a character like others there, as in most corpora.
-_read_tsv = functools.partial(
-    read_table, delimiters="\t", quoting=csv.QUOTE_NONE
-)
+_read_tsv = functools.partial(read_table, delimiters="\t", has_quotes=False)
 FORMS: dict[str, Callable[[pathlib.Path, Sequence[str]], Records]] = {
     ".csv": _read_csv,
     ".tsv": _read_tsv,

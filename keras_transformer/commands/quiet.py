@@ -16,7 +16,6 @@ NOTICE = (
     b"WARNING: All log messages before absl::InitializeLog() is called are"
     b" written to STDERR\n"
 )
-CU_INIT = b"failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit:"
 # What follows the time, the thread and the place in the code.
 MESSAGES = (
     b"oneDNN custom operations are on. You may see slightly different numerical"
@@ -24,8 +23,8 @@ MESSAGES = (
     b" computation orders. To turn them off, set the environment variable"
     b" `TF_ENABLE_ONEDNN_OPTS=0`.\n",
     b"Could not find cuda drivers on your machine, GPU will not be used.\n",
-    CU_INIT + b" UNKNOWN ERROR (303)\n",  # no driver
-    CU_INIT + b" CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n",
+    b"failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit:"
+    b" UNKNOWN ERROR (303)\n",  # no driver
 )
 
 

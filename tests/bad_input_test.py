@@ -110,6 +110,7 @@ OTHERS = [
         " --source_language=en --alignment_head=1",
         NO_FILE,
     ),
+    ("wmt", "--dataset=files --train_files=x.csv", "No such file: x.csv"),
     ("wmt", "--init_from=nowhere", "init_from must be a work directory"),
     ("wmt", "--init_from=no_checkpoint", "no usable checkpoint yet"),
     ("wmt", "--init_from=no_vocabulary", "tokenizer.model"),
@@ -117,7 +118,11 @@ OTHERS = [
     ("parse", "--train_trees=nowhere", NO_FILE),
     # What would work is said.
     ("wmt", "--epochs=3", "Did you mean --train_steps?"),
-    ("wmt", "--dataset=files --train_files=pairs.en", "cut -f1 and cut -f2"),
+    (
+        "wmt",
+        "--dataset=files --train_files=pairs.en",
+        "a table must end in .tsv or .csv",
+    ),
     (
         "translate",
         "--workdir=Helsinki-NLP/opus-mt-en-de",

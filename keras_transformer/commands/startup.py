@@ -12,6 +12,7 @@ import sys
 import types
 
 from keras_transformer.commands.flags import CommandError
+from keras_transformer.commands.quiet import first_lines_dropped
 from keras_transformer.machine import count_cores, find_gpus, memory_limit
 
 BACKENDS = ("tensorflow", "jax")
@@ -125,12 +126,22 @@ def load_tensorflow() -> None:
     """Imports TensorFlow and lets it log warnings and errors only.
 
     On a machine with a GPU it logs everything, so that the reason is visible if
-    it cannot use the GPU. The few lines that TensorFlow prints before it reads
-    the level are not hidden. A level that is already set stays. Does nothing if
-    TensorFlow is already imported.
+    it cannot use the GPU. A level that is already set stays; with 0 everything
+    is logged, else without a GPU also the lines are dropped that TensorFlow
+    writes before it reads the level. Does nothing if TensorFlow is already
+    imported.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if find_gpus() else "2")
-    importlib.import_module("tensorflow")
+    has_gpu = bool(find_gpus()) or os.path.exists("/dev/dxg")  # of WSL
+    default = "0" if has_gpu else "2"
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", default)
+    if "tensorflow" in sys.modules:
+        return
+    if has_gpu or level == "0":
+        importlib.import_module("tensorflow")
+        return
+    with first_lines_dropped():
+        tensorflow = importlib.import_module("tensorflow")
+        tensorflow.config.list_physical_devices()  # which looks for GPUs
 
 
 def load(name: str) -> types.ModuleType:

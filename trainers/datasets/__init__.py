@@ -4,7 +4,7 @@
 `Dataset`, and one row; no other file names it.
 
     dataset        `Dataset`, what a kind can do; `CorpusConfig`, the options
-    files          line-aligned text files
+    files          line-aligned text files, and tables, JSONL, Parquet, TMX
     prepared       the output of trainers.prepare
     tfds           TensorFlow Datasets
     phrasebook     built-in pairs of English and German
@@ -43,8 +43,9 @@ DATASETS = {
     "phrasebook": Kind("phrasebook.Phrasebook", help="built in"),
     "files": Kind(
         "files.Files",
-        help="parallel text files",
-        train_files="PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several,"
+        help="parallel text files; CSV, TSV, JSONL, Parquet, TMX",
+        train_files="PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], a file such"
+        " as x.csv[.gz] or x.tmx, a data set saved by `datasets`; or several,"
         " separated by commas",
         has_directions=True,
     ),

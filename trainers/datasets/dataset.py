@@ -6,7 +6,7 @@ import pathlib
 import typing
 
 from keras_transformer.data.languages import Languages
-from keras_transformer.data.pairs import Pairs
+from keras_transformer.data.pairs import Pairs, read_lines
 from keras_transformer.fields import check_values, hp, same_field
 from trainers.datasets import DATASETS, OF_FILES, OPTIONS, find_kind
 from trainers.datasets.built_in import PHRASEBOOK, BuiltIn
@@ -41,6 +41,10 @@ class Dataset(typing.Generic[Options]):
     def find_files(self, data: Options, split: str) -> list[pathlib.Path]:
         """The files that `read` reads: a change in one is a change of data."""
         return []
+
+    def check_file(self, data: Options, path: pathlib.Path) -> None:
+        """Raises ValueError or OSError if the start of a file is no data."""
+        next(read_lines(path), None)
 
     def check_downloaded(self, data: Options) -> None:
         """Raises ValueError if `read` would download the data first."""
@@ -115,6 +119,14 @@ class CorpusConfig(Languages):
         needs={"dataset": OF_FILES},
         changeable=True,
     )
+    columns: tuple[str, ...] = hp(
+        (),
+        "Names of the two columns SOURCE,TARGET in files of records; of a table"
+        " without names their numbers, from 1; in TMX languages. Default:"
+        " source_language and target_language. See docs/training.md.",
+        needs={"dataset": OF_FILES},
+        changeable=True,
+    )
     data_dir: str = hp(
         "",
         "Directory of TFDS' prepared data. Default: TFDS' own.",
@@ -134,6 +146,11 @@ class CorpusConfig(Languages):
         dataset = find_dataset(self.dataset)
         super().__post_init__()
         self._check_languages()
+        if self.columns and len(self.columns) != 2 or "0" in self.columns:
+            raise ValueError(
+                "columns must be two names SOURCE,TARGET, or numbers from 1."
+                f" Received: columns={','.join(self.columns)!r}"
+            )
         dataset.check(self)
 
     def _check_languages(self) -> None:

@@ -338,11 +338,11 @@ class Configuration:
     def check_files(self) -> None:
         """Raises OSError or ValueError if a file of the data is no text."""
         dataset = find_dataset(self.data.dataset)
-        paths = list(map(pathlib.Path, self.training.guided_alignment))
         for split in SPLITS:
-            paths += dataset.find_files(self.data, split)
-        for path in paths:
-            next(read_lines(path), None)
+            for path in dataset.find_files(self.data, split):
+                dataset.check_file(self.data, path)
+        for name in self.training.guided_alignment:
+            next(read_lines(pathlib.Path(name)), None)
 
     def _check_guided_alignment(self):
         """The options of guided alignment fit data, engine and search."""

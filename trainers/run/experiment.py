@@ -10,6 +10,7 @@ import keras
 
 from keras_transformer import __version__
 from keras_transformer.checkpoints import check_weights, named_weights
+from keras_transformer.commands.startup import load_tensorflow
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.batches import Batches, make_batches
 from keras_transformer.machine import count_cores
@@ -90,6 +91,8 @@ class Experiment:
 
     def make_model(self) -> Transformer:
         """A new model, its weights initialized from the seed."""
+        with contextlib.suppress(ImportError):  # on JAX, Keras tries it, too
+            load_tensorflow()
         keras.utils.set_random_seed(self.training.seed)
         model = Transformer(
             self.configuration.model, dtype=self.training.precision

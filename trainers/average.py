@@ -3,14 +3,17 @@
     python -m trainers.average --workdir=DIR [--last=5]
 
 trainers.translate, trainers.evaluate and savedmodel.export then use the result.
-It may run during training.
+It may run during training. --merged=DIR also adds low-rank adapters to the
+weights that they belong to: a work directory that needs no other.
 """
 
 import dataclasses
 
 from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.fields import hp
 from keras_transformer.workdir import WorkDirectory
+from trainers.importing.workdir import new_directory
 from trainers.run import checkpoints
 from trainers.run.config import TrainingConfig
 from trainers.run.options import WorkdirOptions
@@ -25,6 +28,11 @@ class Options(WorkdirOptions):
         "Number of checkpoints to average, the newest ones. Default:"
         " average_last of the work directory.",
         low=1,
+    )
+    merged: str | None = hp(
+        None,
+        "Directory to make, of adapters (--lora_rank): a work directory whose"
+        " weights have the averaged adapters added.",
     )
 
 
@@ -42,6 +50,10 @@ def main(argv: list[str] | None = None) -> None:
         if len(averaged) < last:
             flags.show(f"there are only {len(averaged)} checkpoints")
         flags.show(f"{result} is the mean of {', '.join(averaged)}")
+        if options.merged is not None:
+            with flags.user_errors(), new_directory(options.merged) as path:
+                load("trainers.run.adapters").write_merged(workdir, path)
+            flags.show(f"{options.merged} has the merged weights")
 
 
 if __name__ == "__main__":

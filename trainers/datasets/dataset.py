@@ -150,19 +150,25 @@ class CorpusConfig(Languages):
                 f" source_language={self.source_language!r},"
                 f" target_language={self.target_language!r}"
             )
-        if not self.tags:
+        if not self.tags and not self.language_tokens:
             return
-        if any(language.split() != [language] for language in languages):
+        for name, codes in (
+            ("source_language", self.sources),
+            ("target_language", languages),
+        ):
+            if any(code.split() != [code] for code in codes):
+                raise ValueError(
+                    f"{name} must be language codes, separated by commas"
+                    f" alone. Received: {name}={getattr(self, name)!r}"
+                )
+        kind = find_kind(self.dataset)
+        is_imported = self.language_tokens and not kind.help
+        if not kind.has_directions and not is_imported:
+            kinds = [n for n, one in OPTIONS.items() if one.has_directions]
             raise ValueError(
-                "target_language must be language codes, separated by commas"
-                " alone. Received:"
-                f" target_language={self.target_language!r}"
-            )
-        if not find_kind(self.dataset).has_directions:
-            kinds = [n for n, kind in DATASETS.items() if kind.has_directions]
-            raise ValueError(
-                f"several target languages need dataset={' or '.join(kinds)}."
-                f" Received: target_language={self.target_language!r},"
+                "several target languages, and language_tokens, need"
+                f" dataset={' or '.join(kinds)}. Received:"
+                f" target_language={self.target_language!r},"
                 f" dataset={self.dataset!r}"
             )
 

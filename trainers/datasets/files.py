@@ -23,18 +23,18 @@ class Files(Dataset[CorpusConfig]):
         prefixes = data.files_of(split)
         if not prefixes:
             return Pairs.of([])
-        if data.tags:
-            return read_directions(prefixes, data.source_language, data.tags)
+        if data.tags or data.language_tokens:
+            return read_directions(prefixes, data)
         return read_parallel_files(
             prefixes, data.source_language, data.target_language
         )
 
     def find_files(self, data: CorpusConfig, split: str) -> list[pathlib.Path]:
-        source, targets = data.source_language, data.directions.values()
+        several = len(data.pairs) > 1  # of which a prefix may have some
+        languages = dict.fromkeys([*data.sources, *data.targets])
         return [
             find_file(prefix, language)
             for prefix in data.files_of(split)
-            for language in (source, *targets)
-            # Of several target languages, a prefix may have some.
-            if language == source or not data.tags or has_file(prefix, language)
+            for language in languages
+            if not several or has_file(prefix, language)
         ]

@@ -42,9 +42,9 @@ class TrainingCheckpoint:
 
     def copy_weights(self, model: "Transformer") -> None:
         """Sets the weights of another model to those that are saved."""
-        saved = self.engine.variables()["weights"]
-        for name, variable in named_weights(model).items():
-            variable.assign(saved[name].numpy())
+        weights = named_weights(model)
+        for name, saved in self.engine.variables()["weights"].items():
+            weights[name].assign(saved.numpy())
 
     def begin_with(self, path: str, choice: str | None) -> str:
         """Sets the weights from another work directory; their path."""

@@ -1,10 +1,16 @@
 """The pairs of a run as ids, with their word links and their mixture."""
 
 import contextlib
-from collections.abc import Iterable
+import typing
 
 from keras_transformer.data.batches import AnyCorpus
-from keras_transformer.data.corpus import Corpus, encode_corpus
+from keras_transformer.data.corpus import (
+    Corpus,
+    DirectionIds,
+    encode_corpus,
+    join_corpora,
+)
+from keras_transformer.data.languages import with_tag
 from keras_transformer.data.mixture import (
     Mixture,
     parse_mixture,
@@ -14,10 +20,19 @@ from keras_transformer.data.modifiers import ModifiedCorpus, parse_modifiers
 from keras_transformer.data.pairs import Pairs
 from keras_transformer.data.subword_sampling import SampledCorpus
 from keras_transformer.data.word_links import TokenLinks, read_links
+from keras_transformer.metrics import DirectionalMetric
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation.requests import (
+    Request,
+    direction_ids,
+    text_tokenizer,
+)
 from trainers.datasets.dataset import find_dataset, read_split
 from trainers.run.config import Configuration
 from trainers.run.data_config import DataConfig
+
+# Of each direction: a source, as a translator takes it, and its reference.
+PairsToTranslate: typing.TypeAlias = dict[str, list[tuple[str | Request, str]]]
 
 
 def open_train_corpus(
@@ -55,7 +70,47 @@ def open_train_corpus(
                 seed=seed,
                 sizes=pairs.sizes,
             )
+        return _encode(data, pairs, tokenizer)
+
+
+def _encode(data, pairs, tokenizer):
+    """The `Corpus` of pairs, with the tokens of their directions."""
+    if not pairs.directions:
         return encode_corpus(pairs, tokenizer, data.max_length)
+    corpora = []
+    for codes, part in pairs.by_direction():
+        direction = data.direction(*codes)
+        ids = DirectionIds(
+            direction_ids(tokenizer.source, direction.before),
+            direction_ids(tokenizer.source, direction.after),
+            direction_ids(tokenizer.target, direction.output),
+        )
+        own = text_tokenizer(tokenizer, direction)
+        corpora.append(encode_corpus(part, own, data.max_length, ids))
+    return join_corpora(corpora)
+
+
+def to_translate(
+    data: DataConfig, metric: DirectionalMetric, pairs: Pairs
+) -> PairsToTranslate:
+    """The pairs of each direction that the metric names, for a translator.
+
+    With several target languages and tags, a blank source, which has none, is
+    of no direction.
+    """
+    if not pairs.directions:
+        return {tag: with_tag(pairs, tag) for tag in metric.by_direction}
+    found: PairsToTranslate = {}
+    for codes, part in pairs.by_direction():
+        of = data.direction(*codes)
+        rows = [(Request(s, direction=of), target) for s, target in part]
+        found["-".join(codes)] = rows
+    return found
+
+
+def sources_of(pairs: PairsToTranslate) -> list[str | Request]:
+    """The sources, direction after direction."""
+    return [source for rows in pairs.values() for source, _ in rows]
 
 
 def open_links(
@@ -86,17 +141,17 @@ def open_mixture(
 ) -> Mixture | None:
     """The `Mixture` of the training pairs; None without one.
 
-    With several target languages it mixes the directions.
+    It mixes directions, if there are several.
 
     Raises:
         ValueError: No pair of one of the corpora is left.
     """
-    if not (data.mixture or data.tags):
+    names = ["-".join(codes) for codes in pairs.directions] or list(data.tags)
+    if not (data.mixture or len(names) > 1):
         return None
     kept = corpus.canonical.kept_of(pairs.sizes)
-    if data.tags:
+    if not data.mixture:
         stages = [temperature_stage(kept, data.language_temperature)]
-        names = list(data.tags)
     else:
         stages, names = parse_mixture(data.mixture, data.train_files)
     return Mixture(stages, names, pairs.sizes, kept, seed)
@@ -104,7 +159,7 @@ def open_mixture(
 
 def encode_valid_corpus(
     data: DataConfig,
-    pairs: Iterable[tuple[str, str]],
+    pairs: Pairs,
     tokenizer: Tokenizer | TokenizerPair,
 ) -> Corpus:
     """The validation pairs as ids, for the validation loss.
@@ -113,7 +168,7 @@ def encode_valid_corpus(
         ValueError: No pair is left.
     """
     with _naming("validation"):
-        return encode_corpus(pairs, tokenizer, data.max_length)
+        return _encode(data, pairs, tokenizer)
 
 
 @contextlib.contextmanager

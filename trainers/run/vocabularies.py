@@ -3,6 +3,7 @@
 import typing
 from collections.abc import Callable
 
+from keras_transformer.data.languages import shortened
 from keras_transformer.data.pairs import Pairs
 from keras_transformer.tokenization import (
     PAIR_FILES,
@@ -13,6 +14,7 @@ from keras_transformer.tokenization import (
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import find_dataset
 from trainers.run.config import Configuration
+from trainers.run.data_config import DataConfig
 
 
 class Vocabulary(typing.NamedTuple):
@@ -27,6 +29,7 @@ class Vocabulary(typing.NamedTuple):
         sides: The sides of a pair that it is of.
         symbols: Words that must be one token each.
         case_marks: Whether it must have case marks.
+        controls: Tokens of languages that it must have.
     """
 
     file: str
@@ -37,6 +40,7 @@ class Vocabulary(typing.NamedTuple):
     sides: slice
     symbols: tuple[str, ...]
     case_marks: bool
+    controls: tuple[str, ...]
 
     def open(
         self,
@@ -68,6 +72,7 @@ class Vocabulary(typing.NamedTuple):
                 self.size,
                 symbols=self.symbols,
                 case_marks=self.case_marks,
+                controls=self.controls,
             )
         if tokenizer.vocab_size != self.size:
             raise ValueError(
@@ -75,6 +80,7 @@ class Vocabulary(typing.NamedTuple):
                 f" {path}. Received: {self.field}={self.size}"
             )
         check_symbols(tokenizer, self.symbols, path)
+        check_controls(tokenizer, self.controls, path)
         check_case_marks(tokenizer, self.case_marks, path)
         return tokenizer
 
@@ -90,6 +96,30 @@ def check_symbols(
             " each bracket of training trees. Received: none for"
             f" {' '.join(absent)}"
         )
+
+
+def check_controls(
+    tokenizer: Tokenizer, controls: tuple[str, ...], path: str
+) -> None:
+    """Raises ValueError if a vocabulary lacks a token of a language."""
+    absent = [token for token in controls if tokenizer.find(token) is None]
+    if absent:
+        raise ValueError(
+            f"{path} must have a token for each language of a model with"
+            f" language_tokens. Received: none for {shortened(absent)}"
+        )
+
+
+def language_controls(
+    data: DataConfig,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The tokens of the languages that sources, and targets, must have."""
+    sides: tuple[dict[str, None], dict[str, None]] = {}, {}
+    for codes in data.pairs if data.language_tokens else ():
+        before, after, output = data.direction(*codes)
+        sides[0].update(dict.fromkeys(filter(None, (before, after))))
+        sides[1].update(dict.fromkeys(filter(None, (output,))))
+    return tuple(sides[0]), tuple(sides[1])
 
 
 def check_case_marks(tokenizer: Tokenizer, wanted: bool, path: str) -> None:
@@ -108,6 +138,7 @@ def describe_vocabularies(
 ) -> list[Vocabulary]:
     """The vocabulary of both languages, or those of source and target."""
     data, model = configuration.data, configuration.model
+    of_source, of_target = language_controls(data)
     given = data.given_tokenizers
     if data.share_vocabulary:
         return [
@@ -120,6 +151,7 @@ def describe_vocabularies(
                 slice(0, 2),
                 source_symbols + target_symbols,
                 data.case_marks,
+                tuple(dict.fromkeys(of_source + of_target)),
             )
         ]
     source_file, target_file = PAIR_FILES
@@ -133,6 +165,7 @@ def describe_vocabularies(
             slice(0, 1),
             source_symbols,
             data.case_marks,
+            of_source,
         ),
         Vocabulary(
             target_file,
@@ -143,6 +176,7 @@ def describe_vocabularies(
             slice(1, 2),
             target_symbols,
             data.case_marks,
+            of_target,
         ),
     ]
 
@@ -171,6 +205,12 @@ def open_tokenizer(
         tokenizer = _inherited_tokenizer(workdir, configuration)
         check_symbols(tokenizer.source, source_symbols, path)
         check_symbols(tokenizer.target, target_symbols, path)
+        for of_side, controls in zip(
+            (tokenizer.source, tokenizer.target),
+            language_controls(data),
+            strict=True,
+        ):
+            check_controls(of_side, controls, path)
         return tokenizer
     vocabularies = describe_vocabularies(
         configuration, source_symbols, target_symbols

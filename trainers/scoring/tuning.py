@@ -12,6 +12,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.files import write_atomically
 from keras_transformer.metrics import make_metric
 from keras_transformer.workdir import WorkDirectory
+from trainers.run.corpora import sources_of, to_translate
 from trainers.run.options import TranslatorChoice
 from trainers.scoring.evaluation import bleu_tokenizer_of
 from trainers.scoring.options import MetricOptions
@@ -123,8 +124,9 @@ def run(
             )
         tokenizer = bleu_tokenizer_of(path, options)
         metric = make_metric(data.directions, tokenizer)
-        pairs = list(read_pairs(data, "valid", valid_files))
-    sources = [source for source, _ in pairs]
+        found = read_pairs(data, "valid", valid_files)
+        pairs = to_translate(data, metric, found)
+    sources = sources_of(pairs)
     translator = open_translator(choice)
     trials = try_options(
         translator,

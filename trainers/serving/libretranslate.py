@@ -27,6 +27,7 @@ async def translate(service: Service, fields: Values) -> dict:
             "target": requests.read_text(fields, "target"),
             "format": requests.read_text(fields, "format", "text"),
             "n_best": 1 + alternatives,
+            "adapter": requests.read_text(fields, "adapter", ""),
         }
     )
     terminology = requests.read_terminology(

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from absl import logging
 
+from keras_transformer.adapters import read_factors
+from keras_transformer.checkpoints import Checkpoint
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
@@ -20,6 +22,7 @@ from trainers.translating.lines import open_translator
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translation, Translator
+    from trainers.run.adapters import SwitchedAdapters
 
 # Sources of at most this many tokens are translated as soon as the server is
 # ready; for longer ones a program may still be missing.
@@ -31,10 +34,20 @@ class Model:
     """A translator of one direction or many, also with other search options.
 
     The programs of `max_searches` other search options stay in memory.
+
+    Attributes:
+        adapters: The names of its adapters.
     """
 
-    def __init__(self, translator: "Translator", max_searches: int):
+    def __init__(
+        self,
+        translator: "Translator",
+        max_searches: int,
+        switched: "SwitchedAdapters | None" = None,
+    ):
         self.translator = translator
+        self.adapters = switched.names if switched else []
+        self._switched = switched
         self._with_decoding = functools.lru_cache(max_searches)(
             lambda decoding: translator.with_decoding(
                 **dataclasses.asdict(decoding)
@@ -71,9 +84,13 @@ class Model:
                     (usual if num_best == 1 else late).append(make)
         return usual, late + longest
 
-    def align_spans(self, items: Sequence[tuple[Request, str]]) -> list:
-        """As of the translator; one method for the sentences of all pairs."""
-        return self.translator.align_spans(items)
+    def use(self, adapter: str) -> None:
+        """Makes it the model with an adapter, or with "" without one.
+
+        Only the thread that computes calls it.
+        """
+        if self._switched is not None:
+            self._switched.use(adapter)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -101,6 +118,7 @@ class Pair:
 
     def draw_attention(self, items: Sequence[tuple[str, str]]) -> list[str]:
         """The page of attention of each text and its translation."""
+        self.model.use("")
         figures = load("keras_transformer.figures.attention")
         languages = self.source, self.target
         return [
@@ -134,15 +152,23 @@ class Search:
         everything: Whether all hypotheses are wanted, or the best one. A number
             between would need a program of its own.
         details: Whether details are wanted.
+        adapter: The name of an adapter, or "".
     """
 
     model: Model
     decoding: DecodingConfig
     everything: bool = False
     details: bool = False
+    adapter: str = ""
+
+    @property
+    def alignment(self) -> "Alignment":
+        """The alignment of what it finds."""
+        return Alignment(self.model, self.adapter)
 
     def __call__(self, items: Sequence[Request]) -> list[Found]:
         """Translates sentences; see `trainers.serving.batcher.Work`."""
+        self.model.use(self.adapter)
         translator = self.model.translator_for(self.decoding)
         found = translator.search(
             items,
@@ -162,15 +188,33 @@ class Search:
         ]
 
 
+@dataclasses.dataclass(frozen=True)
+class Alignment:
+    """Work for the batcher: `Request`s and translations -> links of words.
+
+    That of the sentences of all pairs of a model is one work.
+    """
+
+    model: Model
+    adapter: str
+
+    def __call__(self, items: Sequence[tuple[Request, str]]) -> list:
+        """As `Translator.align_spans`."""
+        self.model.use(self.adapter)
+        return self.model.translator.align_spans(items)
+
+
 def load_pairs(
     options: TranslatorOptions,
     search: Mapping[str, typing.Any],
     max_searches: int,
+    adapters: Sequence[tuple[str, str]] = (),
 ) -> list[Pair]:
     """The pairs of work directories; those with the same languages are one.
 
     A model of several target languages gives a pair for each. `search` has
-    fields of `DecodingConfig` that override the work directories'.
+    fields of `DecodingConfig` that override the work directories'. `adapters`
+    are names and work directories.
     """
     pairs: dict[tuple[str, str], Pair] = {}
     models: dict[Languages, list[str]] = {}
@@ -183,10 +227,14 @@ def load_pairs(
     with flags.user_errors():
         for one in choices:  # all, before the first is loaded
             one.check()
+        bases = {name: _base_of(path) for name, path in adapters}
     for languages, one in zip(models, choices, strict=True):
         if len(one.options.workdirs) > 1:
             logging.info("an ensemble: %s", one.options.workdir)
-        model = Model(open_translator(one), max_searches)
+        translator = open_translator(one)
+        with flags.user_errors():
+            own = _take_adapters(translator, bases)
+        model = Model(translator, max_searches, own)
         for codes in languages.pairs:
             source, target = codes[0] or "source", codes[1] or "target"
             if (source, target) in pairs:
@@ -196,7 +244,39 @@ def load_pairs(
                 )
             direction = languages.direction(*codes)
             pairs[source, target] = Pair(source, target, model, direction)
+    if bases:
+        name, (workdir, base) = next(iter(bases.items()))
+        raise flags.CommandError(
+            f"expected adapters of a model of --workdir. Received: {name} in"
+            f" {workdir.path}, of {base.checkpoint}"
+        )
     return list(pairs.values())
+
+
+def _base_of(path):
+    """The work directory of an adapter, and the weights that it belongs to."""
+    workdir = WorkDirectory(path)
+    base = workdir.read_base()
+    if base is None:
+        raise ValueError(
+            "adapter needs a work directory of trainers.wmt --lora_rank."
+            f" Received: {path}"
+        )
+    workdir.check_checkpoint(None)
+    return workdir, base
+
+
+def _take_adapters(translator, bases):
+    """Takes the adapters of a model from `bases`, and adds them to it."""
+    sums = [Checkpoint(path).weights_sha256 for path in translator.checkpoints]
+    own = [name for name, (_, base) in bases.items() if [base.sha256] == sums]
+    if not own:
+        return None
+    prefixes = {name: bases.pop(name)[0].choose_checkpoint() for name in own}
+    return load("trainers.run.adapters").SwitchedAdapters(
+        translator.model,
+        {name: read_factors(prefix) for name, prefix in prefixes.items()},
+    )
 
 
 def _details(translator, pairs):

@@ -256,6 +256,13 @@ class Service:
         with bad_values():
             before = pair.model.translator.decoding
             decoding = dataclasses.replace(before, **search)
+        if options.adapter not in ("", *pair.model.adapters):
+            raise HTTPException(
+                400,
+                "adapter must be one of:"
+                f" {', '.join(pair.model.adapters) or 'there are none'}."
+                f" Received: adapter={options.adapter!r}",
+            )
         found = decoding.num_hypotheses
         n_best = min(options.n_best, found) if may_be_fewer else options.n_best
         for name, value, limit in (
@@ -273,6 +280,7 @@ class Service:
             decoding,
             everything=n_best > 1,
             details=options.details,
+            adapter=options.adapter,
         )
 
     async def _translate_text(
@@ -319,9 +327,7 @@ class Service:
                         (dataclasses.replace(request, text=source), target)
                         for source, target in stage.items
                     ]
-                    results = await self._run(
-                        search.model.align_spans, items, sizes
-                    )
+                    results = await self._run(search.alignment, items, sizes)
                 else:
                     results = _texts(now or await find(stage.items), rank)
                     now = None

@@ -9,7 +9,6 @@ A `[D, R]` and B `[R, U]` alone are trained. Checkpoints have nothing else, and
 
 import dataclasses
 import os
-import typing
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,13 +17,7 @@ from keras_transformer.checkpoints import Checkpoint
 from keras_transformer.fields import Fields, hp
 
 KERNEL, A, B = ".kernel", ".lora_kernel_a", ".lora_kernel_b"  # ends of names
-
-
-class Factors(typing.NamedTuple):
-    """The adapter of a kernel, float32 arrays."""
-
-    a: np.ndarray
-    b: np.ndarray
+Factors = tuple[np.ndarray, np.ndarray]  # A and B of a kernel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,28 +33,6 @@ class Base(Fields):
         path = os.path.realpath(prefix)
         return cls(path, Checkpoint(path).weights_sha256)
 
-    def open(self) -> Checkpoint:
-        """The checkpoint.
-
-        Raises:
-            ValueError: It is gone, or has other weights.
-        """
-        expected = (
-            "expected the checkpoint that the adapters were trained with (base"
-            " in their config.json)"
-        )
-        try:
-            found = Checkpoint(self.checkpoint)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise ValueError(
-                f"{expected}: {self.checkpoint}. Received: no such file"
-            ) from error
-        if found.weights_sha256 != self.sha256:
-            raise ValueError(
-                f"{expected}. Received: {self.checkpoint} with other weights"
-            )
-        return found
-
     def weights(
         self, adapters: str | None = None
     ) -> Iterator[tuple[str, np.ndarray]]:
@@ -70,21 +41,16 @@ class Base(Fields):
         `adapters` is the path of their checkpoint, without its ending.
 
         Raises:
-            ValueError: As `open`, or the adapters are of another model.
+            ValueError: As `check`, or the adapters are of another model.
         """
-        base = self.open()
         factors = read_factors(adapters) if adapters else {}
+        base = self.check()
         for path in base.shapes:
             group, _, name = path.partition("/")
             if group == "weights":
                 weight = base.read(path)
                 if name in factors:
                     a, b = factors.pop(name)
-                    if (*a.shape[:1], *b.shape[1:]) != weight.shape:
-                        raise ValueError(
-                            f"{adapters}: expected an adapter of {name},"
-                            f" {weight.shape}. Received: {a.shape}, {b.shape}"
-                        )
                     weight = weight + a @ b
                 yield name, weight
         if factors:
@@ -93,18 +59,29 @@ class Base(Fields):
                 f" {self.checkpoint}. Received: one of {min(factors)}"
             )
 
+    def check(self) -> Checkpoint:
+        """The checkpoint; ValueError if it is gone or has other weights."""
+        received = "other weights"
+        try:
+            found = Checkpoint(self.checkpoint)
+            if found.weights_sha256 == self.sha256:
+                return found
+        except (FileNotFoundError, NotADirectoryError):
+            received = "no such file"
+        raise ValueError(
+            f"expected in {self.checkpoint} the weights that the adapters were"
+            f" trained with (base in their config.json). Received: {received}"
+        )
+
 
 def read_factors(prefix: str) -> dict[str, Factors]:
     """The adapter of each kernel in a checkpoint, by the kernel's name."""
     checkpoint = Checkpoint(prefix)
-    names = [
-        path.removeprefix("weights/").removesuffix(A)
-        for path in checkpoint.shapes
-        if path.startswith("weights/") and path.endswith(A)
-    ]
     return {
-        name + KERNEL: Factors(
-            *(checkpoint.read(f"weights/{name}{end}") for end in (A, B))
+        name.removeprefix("weights/").removesuffix(A) + KERNEL: (
+            checkpoint.read(name),
+            checkpoint.read(name.removesuffix(A) + B),
         )
-        for name in names
+        for name in checkpoint.shapes
+        if name.startswith("weights/") and name.endswith(A)
     }

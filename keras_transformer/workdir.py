@@ -299,7 +299,7 @@ class WorkDirectory:
         self.check_checkpoint(checkpoint)
         base = self.read_base()
         if base is not None:
-            base.open()
+            base.check()
         if shortlist and not self.shortlist_path.exists():
             raise ValueError(
                 f"expected {self.shortlist_path}, which trainers.shortlist"

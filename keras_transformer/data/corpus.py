@@ -51,6 +51,8 @@ class JoinedIds:
 
 
 Ids = np.ndarray | JoinedIds
+# The tokens of a `Direction`, several of each or none.
+DirectionIds = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,17 +106,6 @@ class CorpusCounts:
             f" {self.empty:,} with an empty side,"
             f" {self.too_long:,} with more than {self.max_length} tokens"
         )
-
-
-class DirectionIds(typing.NamedTuple):
-    """The tokens of a `Direction` in ids, several of each, or none."""
-
-    before: Sequence[int] = ()
-    after: Sequence[int] = ()
-    output: Sequence[int] = ()
-
-
-NO_TOKENS = DirectionIds()
 
 
 class SameEveryEpoch:
@@ -186,7 +177,7 @@ def encode_corpus(
     pairs: Iterable[tuple[str, str]],
     tokenizer: Tokenizer | TokenizerPair,
     max_length: int,
-    direction: DirectionIds = NO_TOKENS,
+    direction: DirectionIds = ((), (), ()),
 ) -> Corpus:
     """Ids of all pairs that have neither an empty nor a too long side.
 
@@ -273,7 +264,7 @@ def _encode_chunks(pairs, encode, chunk_size=8192):
 def encode_pairs(
     pairs: Iterable[tuple[str, str]],
     tokenizer: Tokenizer | TokenizerPair,
-    direction: DirectionIds = NO_TOKENS,
+    direction: DirectionIds = ((), (), ()),
 ) -> list[TokenRows]:
     """Source and target `TokenRows` of pairs, at least one."""
     sources, targets = zip(*pairs, strict=True)

@@ -200,6 +200,14 @@ class Languages(Fields):
         return {language: f"<2{language}>" for language in self.targets}
 
     @property
+    def tokens(self) -> tuple[str, ...]:
+        """All that `direction` gives with `language_tokens`."""
+        if not self.language_tokens:
+            return ()
+        found = [self.direction(*codes) or () for codes in self.pairs]
+        return tuple(dict.fromkeys(t for tokens in found for t in tokens if t))
+
+    @property
     def directions(self) -> dict[str, str]:
         """The target language of each tag; of a single language, of ""."""
         languages = {tag: language for language, tag in self.tags.items()}

@@ -4,7 +4,6 @@
 mathematics.
 """
 
-import dataclasses
 import pathlib
 import shutil
 from collections.abc import Mapping, Sequence
@@ -82,37 +81,30 @@ class SwitchedAdapters:
         adapters: Mapping[str, Mapping[str, Factors]],
     ):
         self._adapters = adapters
-        found = [item for one in adapters.values() for item in one.items()]
-        self._rank = max((f.a.shape[1] for _, f in found), default=1)
-        self._layers = _linear_layers(model)
-        for kernel in self._layers.keys() - {name for name, _ in found}:
-            del self._layers[kernel]
+        self._used = ""  # B begins with zeros
+        kernels = {name for one in adapters.values() for name in one}
+        self._layers = {
+            kernel: layer
+            for kernel, layer in _linear_layers(model).items()
+            if kernel in kernels
+        }
+        ranks = [len(b) for own in adapters.values() for _, b in own.values()]
         for layer in self._layers.values():
-            layer.enable_lora(self._rank)
-        self._used = ""
-        self._set("")
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the adapters."""
-        return list(self._adapters)
+            layer.enable_lora(max(ranks))
 
     def use(self, name: str) -> None:
         """Makes the model that of an adapter; with "" that without one."""
-        if name != self._used:
-            self._set(name)
-
-    def _set(self, name):
-        """Sets the variables of all layers."""
+        if name == self._used:
+            return
         own = self._adapters.get(name, {})
         for kernel, layer in self._layers.items():
-            a = np.zeros(layer.lora_kernel_a.shape, np.float32)
-            b = np.zeros(layer.lora_kernel_b.shape, np.float32)
+            a, b = layer.lora_kernel_a, layer.lora_kernel_b
+            values = np.zeros(a.shape, "float32"), np.zeros(b.shape, "float32")
             if kernel in own:
-                rank = own[kernel].a.shape[1]
-                a[:, :rank], b[:rank] = own[kernel]
-            layer.lora_kernel_a.assign(a)
-            layer.lora_kernel_b.assign(b)
+                rank = len(own[kernel][1])
+                values[0][:, :rank], values[1][:rank] = own[kernel]
+            a.assign(values[0])
+            b.assign(values[1])
         self._used = name
 
 
@@ -132,14 +124,6 @@ def write_merged(workdir: WorkDirectory, path: pathlib.Path) -> None:
     merged = WorkDirectory(path)
     shutil.copy(workdir.config_path, merged.config_path)
     merged.save_tokenizer(workdir.load_tokenizer())
-    training = workdir.read_section("training", TrainingConfig)
-    training = dataclasses.replace(
-        training,
-        init_from="",
-        init_checkpoint=None,
-        lora_rank=0,
-        lora_targets=TrainingConfig.lora_targets,
-    )
-    merged.replace_section("training", training)
+    merged.replace_section("training", TrainingConfig())  # as if imported
     merged.replace_section("base", None)
     write(merged.averaged, {"weights": weights}, STEP, keep=1)

@@ -6,7 +6,6 @@ import typing
 from keras_transformer.data.batches import AnyCorpus
 from keras_transformer.data.corpus import (
     Corpus,
-    DirectionIds,
     encode_corpus,
     join_corpora,
 )
@@ -80,7 +79,7 @@ def _encode(data, pairs, tokenizer):
     corpora = []
     for codes, part in pairs.by_direction():
         direction = data.direction(*codes)
-        ids = DirectionIds(
+        ids = (
             direction_ids(tokenizer.source, direction.before),
             direction_ids(tokenizer.source, direction.after),
             direction_ids(tokenizer.target, direction.output),

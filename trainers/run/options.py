@@ -272,12 +272,6 @@ class TranslatorChoice(typing.NamedTuple):
             terminology,
         )
 
-    def with_languages(self, source: str, target: str) -> "TranslatorChoice":
-        """The same for a direction; "" for a language that is not known."""
-        return self._replace(
-            languages=LanguageOptions(source or None, target or None)
-        )
-
     def at(self, path: str) -> "TranslatorChoice":
         """The same in a work directory, if it is another: see `in_workdir`."""
         options = self.options

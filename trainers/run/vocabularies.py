@@ -14,7 +14,6 @@ from keras_transformer.tokenization import (
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import find_dataset
 from trainers.run.config import Configuration
-from trainers.run.data_config import DataConfig
 
 
 class Vocabulary(typing.NamedTuple):
@@ -110,18 +109,6 @@ def check_controls(
         )
 
 
-def language_controls(
-    data: DataConfig,
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tokens of the languages that sources, and targets, must have."""
-    sides: tuple[dict[str, None], dict[str, None]] = {}, {}
-    for codes in data.pairs if data.language_tokens else ():
-        before, after, output = data.direction(*codes)
-        sides[0].update(dict.fromkeys(filter(None, (before, after))))
-        sides[1].update(dict.fromkeys(filter(None, (output,))))
-    return tuple(sides[0]), tuple(sides[1])
-
-
 def check_case_marks(tokenizer: Tokenizer, wanted: bool, path: str) -> None:
     """Raises ValueError unless a vocabulary has case marks as is wanted."""
     if tokenizer.has_case_marks != wanted:
@@ -138,7 +125,6 @@ def describe_vocabularies(
 ) -> list[Vocabulary]:
     """The vocabulary of both languages, or those of source and target."""
     data, model = configuration.data, configuration.model
-    of_source, of_target = language_controls(data)
     given = data.given_tokenizers
     if data.share_vocabulary:
         return [
@@ -151,7 +137,7 @@ def describe_vocabularies(
                 slice(0, 2),
                 source_symbols + target_symbols,
                 data.case_marks,
-                tuple(dict.fromkeys(of_source + of_target)),
+                data.tokens,
             )
         ]
     source_file, target_file = PAIR_FILES
@@ -165,7 +151,7 @@ def describe_vocabularies(
             slice(0, 1),
             source_symbols,
             data.case_marks,
-            of_source,
+            data.tokens,
         ),
         Vocabulary(
             target_file,
@@ -176,7 +162,7 @@ def describe_vocabularies(
             slice(1, 2),
             target_symbols,
             data.case_marks,
-            of_target,
+            data.tokens,
         ),
     ]
 
@@ -205,12 +191,7 @@ def open_tokenizer(
         tokenizer = _inherited_tokenizer(workdir, configuration)
         check_symbols(tokenizer.source, source_symbols, path)
         check_symbols(tokenizer.target, target_symbols, path)
-        for of_side, controls in zip(
-            (tokenizer.source, tokenizer.target),
-            language_controls(data),
-            strict=True,
-        ):
-            check_controls(of_side, controls, path)
+        check_controls(tokenizer.source, data.tokens, path)
         return tokenizer
     vocabularies = describe_vocabularies(
         configuration, source_symbols, target_symbols

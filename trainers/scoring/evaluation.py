@@ -26,8 +26,6 @@ from trainers.scoring.test_sets import (
 )
 from trainers.translating.lines import check_one_output, open_translator
 
-Codes = list[tuple[str, str]]
-
 
 def bleu_tokenizer_of(workdir: str, options: MetricOptions) -> str:
     """The tokenizer of the options, else that of the training."""
@@ -81,12 +79,10 @@ def files_read(
     return [*find_dataset(data.dataset).find_files(data, "test"), *others]
 
 
-def find_directions(data: DataConfig, test: TestOptions) -> Codes:
-    """The languages of each direction to measure.
-
-    With `language_tokens` they are those that have test files, if there are
-    any.
-    """
+def find_directions(
+    data: DataConfig, test: TestOptions
+) -> list[tuple[str, str]]:
+    """The languages of each direction to measure, which has test files."""
     if not data.language_tokens or test.test_set:
         return data.pairs
     files = test.test_files or data.test_files
@@ -136,9 +132,8 @@ def run(
             targets = list(dict.fromkeys(target for _, target in codes))
             raise ValueError(
                 f"{'compare' if compare else 'score_command'} needs"
-                f" target_language, one of {', '.join(targets)}, and with"
-                " several source languages source_language. Received: several"
-                " directions"
+                f" target_language, one of {', '.join(targets)}, if there are"
+                f" several directions. Received: {len(codes)}"
             )
         directions = [data.of_direction(*pair) for pair in codes]
         tokenizer = bleu_tokenizer_of(first, metric)
@@ -151,7 +146,7 @@ def run(
         if output:
             for one in directions:
                 flags.check_output(output, files_read(one, test, compare))
-    translator = open_translator(choice.with_languages(*codes[0]))
+    translator = open_translator(choice._replace(languages=None))
     translators = [translator.with_languages(*pair) for pair in codes]
     started = time.monotonic()
     outputs = [

@@ -123,7 +123,8 @@ def run(
                 " Received: sampling=True"
             )
         tokenizer = bleu_tokenizer_of(path, options)
-        metric = make_metric(data.directions, tokenizer)
+        files = valid_files or data.valid_files
+        metric = make_metric(data.directions_in(*files), tokenizer)
         found = read_pairs(data, "valid", valid_files)
         pairs = to_translate(data, metric, found)
     sources = sources_of(pairs)

@@ -34,20 +34,11 @@ class Model:
     """A translator of one direction or many, also with other search options.
 
     The programs of `max_searches` other search options stay in memory.
-
-    Attributes:
-        adapters: The names of its adapters.
     """
 
-    def __init__(
-        self,
-        translator: "Translator",
-        max_searches: int,
-        switched: "SwitchedAdapters | None" = None,
-    ):
+    def __init__(self, translator: "Translator", max_searches: int):
         self.translator = translator
-        self.adapters = switched.names if switched else []
-        self._switched = switched
+        self.switched: SwitchedAdapters | None = None
         self._with_decoding = functools.lru_cache(max_searches)(
             lambda decoding: translator.with_decoding(
                 **dataclasses.asdict(decoding)
@@ -89,8 +80,8 @@ class Model:
 
         Only the thread that computes calls it.
         """
-        if self._switched is not None:
-            self._switched.use(adapter)
+        if self.switched is not None:
+            self.switched.use(adapter)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -161,11 +152,6 @@ class Search:
     details: bool = False
     adapter: str = ""
 
-    @property
-    def alignment(self) -> "Alignment":
-        """The alignment of what it finds."""
-        return Alignment(self.model, self.adapter)
-
     def __call__(self, items: Sequence[Request]) -> list[Found]:
         """Translates sentences; see `trainers.serving.batcher.Work`."""
         self.model.use(self.adapter)
@@ -188,12 +174,8 @@ class Search:
         ]
 
 
-@dataclasses.dataclass(frozen=True)
-class Alignment:
-    """Work for the batcher: `Request`s and translations -> links of words.
-
-    That of the sentences of all pairs of a model is one work.
-    """
+class Alignment(typing.NamedTuple):
+    """Work for the batcher: `Request`s and translations -> `SpanLink`s."""
 
     model: Model
     adapter: str
@@ -227,14 +209,18 @@ def load_pairs(
     with flags.user_errors():
         for one in choices:  # all, before the first is loaded
             one.check()
-        bases = {name: _base_of(path) for name, path in adapters}
+        if adapters and len(options.workdirs) > 1:
+            raise ValueError(
+                "adapter needs one work directory. Received:"
+                f" workdir={options.workdir}"
+            )
     for languages, one in zip(models, choices, strict=True):
         if len(one.options.workdirs) > 1:
             logging.info("an ensemble: %s", one.options.workdir)
-        translator = open_translator(one)
-        with flags.user_errors():
-            own = _take_adapters(translator, bases)
-        model = Model(translator, max_searches, own)
+        model = Model(open_translator(one), max_searches)
+        if adapters:
+            with flags.user_errors():
+                model.switched = _open_adapters(model.translator, adapters)
         for codes in languages.pairs:
             source, target = codes[0] or "source", codes[1] or "target"
             if (source, target) in pairs:
@@ -244,38 +230,24 @@ def load_pairs(
                 )
             direction = languages.direction(*codes)
             pairs[source, target] = Pair(source, target, model, direction)
-    if bases:
-        name, (workdir, base) = next(iter(bases.items()))
-        raise flags.CommandError(
-            f"expected adapters of a model of --workdir. Received: {name} in"
-            f" {workdir.path}, of {base.checkpoint}"
-        )
     return list(pairs.values())
 
 
-def _base_of(path):
-    """The work directory of an adapter, and the weights that it belongs to."""
-    workdir = WorkDirectory(path)
-    base = workdir.read_base()
-    if base is None:
-        raise ValueError(
-            "adapter needs a work directory of trainers.wmt --lora_rank."
-            f" Received: {path}"
-        )
-    workdir.check_checkpoint(None)
-    return workdir, base
-
-
-def _take_adapters(translator, bases):
-    """Takes the adapters of a model from `bases`, and adds them to it."""
-    sums = [Checkpoint(path).weights_sha256 for path in translator.checkpoints]
-    own = [name for name, (_, base) in bases.items() if [base.sha256] == sums]
-    if not own:
-        return None
-    prefixes = {name: bases.pop(name)[0].choose_checkpoint() for name in own}
+def _open_adapters(translator, adapters):
+    """The `SwitchedAdapters` of a model, by name and work directory."""
+    found = {}
+    for name, path in adapters:
+        workdir = WorkDirectory(path)
+        base = workdir.read_base()
+        [own] = translator.checkpoints
+        if base is None or base.sha256 != Checkpoint(own).weights_sha256:
+            raise ValueError(
+                f"adapter needs adapters (trainers.wmt --lora_rank) of {own}."
+                f" Received: {name}={path}, {base and base.checkpoint}"
+            )
+        found[name] = read_factors(workdir.choose_checkpoint())
     return load("trainers.run.adapters").SwitchedAdapters(
-        translator.model,
-        {name: read_factors(prefix) for name, prefix in prefixes.items()},
+        translator.model, found
     )
 
 

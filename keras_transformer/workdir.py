@@ -147,6 +147,16 @@ class WorkDirectory:
             return None
         return self.read_section("base", Base)
 
+    def need_base(self, option: str) -> Base:
+        """As `read_base`, for an option that adapters alone have."""
+        base = self.read_base()
+        if base is None:
+            raise ValueError(
+                f"{option} needs a work directory of adapters (trainers.wmt"
+                f" --lora_rank). Received: workdir={str(self.path)!r}"
+            )
+        return base
+
     def _read_known(self, name, section):
         """The fields that the library knows of a section of the trainers."""
         known = kinds_of(section)

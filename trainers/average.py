@@ -10,10 +10,9 @@ weights that they belong to: a work directory that needs no other.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
 from keras_transformer.fields import hp
 from keras_transformer.workdir import WorkDirectory
-from trainers.importing.workdir import new_directory
+from trainers.importing.workdir import check_new, new_directory
 from trainers.run import checkpoints
 from trainers.run.config import TrainingConfig
 from trainers.run.options import WorkdirOptions
@@ -46,13 +45,16 @@ def main(argv: list[str] | None = None) -> None:
             if last is None:
                 training = workdir.read_section("training", TrainingConfig)
                 last = training.average_last
+            if options.merged is not None:
+                check_new(options.merged)
+                workdir.need_base("merged")
             averaged, result = checkpoints.average(workdir, last)
         if len(averaged) < last:
             flags.show(f"there are only {len(averaged)} checkpoints")
         flags.show(f"{result} is the mean of {', '.join(averaged)}")
         if options.merged is not None:
             with flags.user_errors(), new_directory(options.merged) as path:
-                load("trainers.run.adapters").write_merged(workdir, path)
+                checkpoints.merge(workdir, path)
             flags.show(f"{options.merged} has the merged weights")
 
 

@@ -231,14 +231,12 @@ def encode_corpus(
 
 def join_corpora(corpora: Sequence[Corpus]) -> Corpus:
     """The pairs of several corpora of one `max_length`, one after the other."""
-    *counts, [max_length, *_] = zip(
-        *(dataclasses.astuple(corpus.counts) for corpus in corpora),
-        strict=True,
-    )
+    rows = [dataclasses.astuple(corpus.counts) for corpus in corpora]
+    *sums, _ = np.sum(rows, axis=0).tolist()
     return Corpus(
         concatenate_rows(corpus.source for corpus in corpora),
         concatenate_rows(corpus.target for corpus in corpora),
-        CorpusCounts(*map(sum, counts), max_length=max_length),
+        CorpusCounts(*sums, corpora[0].counts.max_length),
         np.concatenate([corpus.selected for corpus in corpora]),
     )
 

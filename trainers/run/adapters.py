@@ -4,8 +4,6 @@
 mathematics.
 """
 
-import pathlib
-import shutil
 from collections.abc import Mapping, Sequence
 
 import keras
@@ -19,10 +17,7 @@ from keras_transformer.checkpoints import (
 )
 from keras_transformer.kernels.layers import Linear
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.checkpoints import write
 from trainers.run.config import TrainingConfig
-
-STEP = 0  # of a merged checkpoint
 
 
 def find_base(workdir: WorkDirectory, training: TrainingConfig) -> Base | None:
@@ -106,24 +101,3 @@ class SwitchedAdapters:
             a.assign(values[0])
             b.assign(values[1])
         self._used = name
-
-
-def write_merged(workdir: WorkDirectory, path: pathlib.Path) -> None:
-    """Fills a new work directory with the weights W + A B of adapters.
-
-    Raises:
-        ValueError: It has no adapters, or base or adapters cannot be read.
-    """
-    base = workdir.read_base()
-    if base is None:
-        raise ValueError(
-            "merged needs a work directory of low-rank adapters. Received:"
-            f" workdir={str(workdir.path)!r}"
-        )
-    weights = dict(base.weights(workdir.choose_checkpoint()))
-    merged = WorkDirectory(path)
-    shutil.copy(workdir.config_path, merged.config_path)
-    merged.save_tokenizer(workdir.load_tokenizer())
-    merged.replace_section("training", TrainingConfig())  # as if imported
-    merged.replace_section("base", None)
-    write(merged.averaged, {"weights": weights}, STEP, keep=1)

@@ -102,8 +102,9 @@ def to_translate(
     found: PairsToTranslate = {}
     for codes, part in pairs.by_direction():
         of = data.direction(*codes)
-        rows = [(Request(s, direction=of), target) for s, target in part]
-        found["-".join(codes)] = rows
+        found["-".join(codes)] = [
+            (Request(source, direction=of), target) for source, target in part
+        ]
     return found
 
 

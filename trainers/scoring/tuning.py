@@ -11,6 +11,7 @@ from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.files import write_atomically
 from keras_transformer.metrics import make_metric
+from keras_transformer.translation.requests import Sentences
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.corpora import sources_of, to_translate
 from trainers.run.options import TranslatorChoice
@@ -35,7 +36,7 @@ class Trial(typing.NamedTuple):
 
 def try_options(
     translator: "Translator",
-    sources: Sequence[str],
+    sources: Sentences,
     score: Callable[[list[str]], float],
     beam_sizes: Iterable[int],
     length_penalties: Iterable[float],

@@ -209,6 +209,9 @@ def load_pairs(
     with flags.user_errors():
         for one in choices:  # all, before the first is loaded
             one.check()
+        for _, path in adapters:
+            WorkDirectory(path).need_base("adapter")
+            WorkDirectory(path).check_checkpoint(None)
         if adapters and len(options.workdirs) > 1:
             raise ValueError(
                 "adapter needs one work directory. Received:"
@@ -235,20 +238,19 @@ def load_pairs(
 
 def _open_adapters(translator, adapters):
     """The `SwitchedAdapters` of a model, by name and work directory."""
+    [own] = translator.checkpoints
     found = {}
     for name, path in adapters:
         workdir = WorkDirectory(path)
-        base = workdir.read_base()
-        [own] = translator.checkpoints
-        if base is None or base.sha256 != Checkpoint(own).weights_sha256:
+        base = workdir.need_base("adapter")
+        if base.sha256 != Checkpoint(own).weights_sha256:
             raise ValueError(
-                f"adapter needs adapters (trainers.wmt --lora_rank) of {own}."
-                f" Received: {name}={path}, {base and base.checkpoint}"
+                f"expected adapters of {own}. Received: {name}={path}, of"
+                f" {base.checkpoint}"
             )
         found[name] = read_factors(workdir.choose_checkpoint())
-    return load("trainers.run.adapters").SwitchedAdapters(
-        translator.model, found
-    )
+    adding = load("trainers.run.adapters")
+    return adding.SwitchedAdapters(translator.model, found)
 
 
 def _details(translator, pairs):

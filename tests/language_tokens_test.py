@@ -297,7 +297,7 @@ def test_an_imported_model_is_trained_further(files, tmp_path, capsys):
         ({"subword_sampling": 0.1}, "subword_sampling excludes language_tok"),
         ({"modifiers": "Typos 0.1"}, "modifiers excludes language_tokens"),
         ({"mixture": "x 1"}, "mixture excludes language_tokens"),
-        ({"source_language": "en, cs"}, "source_language must be language co"),
+        ({"source_language": "en, cs"}, "target_language must be language co"),
         ({"dataset": "tfds:x", "train_files": ()}, "and language_tokens, need"),
         (
             {"target_language": "de", "language_temperature": 2.0},
@@ -327,4 +327,5 @@ def test_a_vocabulary_without_the_tokens_is_refused(flags, tmp_path, capsys):
     )
     given = [f"--tokenizer={tmp_path}/given", f"--workdir={tmp_path}/run"]
     message = fails(wmt.main, [*flags, *given], capsys)
-    assert message.endswith("language_tokens. Received: none for __fr__\n")
+    assert "its vocabulary has no token '__fr__'" in message
+    assert not (tmp_path / "run").exists()

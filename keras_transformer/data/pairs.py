@@ -49,9 +49,7 @@ class Pairs:
             lambda: iter(pairs), len(pairs), self.sizes, self.directions
         )
 
-    def by_direction(
-        self,
-    ) -> Iterator[tuple[tuple[str, str], Iterator[tuple[str, str]]]]:
+    def by_direction(self) -> Iterator[tuple[tuple[str, str], Iterator]]:
         """Yields each of `directions`, and its pairs, to be read at once."""
         pairs = iter(self)
         for codes, size in zip(self.directions, self.sizes, strict=True):

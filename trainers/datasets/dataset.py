@@ -152,15 +152,13 @@ class CorpusConfig(Languages):
             )
         if not self.tags and not self.language_tokens:
             return
-        for name, codes in (
-            ("source_language", self.sources),
-            ("target_language", languages),
-        ):
-            if any(code.split() != [code] for code in codes):
-                raise ValueError(
-                    f"{name} must be language codes, separated by commas"
-                    f" alone. Received: {name}={getattr(self, name)!r}"
-                )
+        if any(code.split() != [code] for code in self.sources + languages):
+            raise ValueError(
+                "source_language and target_language must be language codes,"
+                " separated by commas alone. Received:"
+                f" source_language={self.source_language!r},"
+                f" target_language={self.target_language!r}"
+            )
         kind = find_kind(self.dataset)
         is_imported = self.language_tokens and not kind.help
         if not kind.has_directions and not is_imported:

@@ -160,9 +160,8 @@ def start_lines(trainer: Trainer, restored: str | None) -> list[str]:
     lines = []
     if config.freeze or config.lora_rank:
         what = f"frozen: {', '.join(config.freeze)}"
-        if config.lora_rank:
-            targets = ", ".join(config.lora_targets)
-            what = f"adapters of rank {config.lora_rank}: {targets}"
+        if not config.freeze:
+            what = f"adapters: {', '.join(config.lora_targets)}"
         trained = sum(
             math.prod(weight.shape) for weight in model.trainable_variables
         )

@@ -3,7 +3,6 @@
 import typing
 from collections.abc import Callable
 
-from keras_transformer.data.languages import shortened
 from keras_transformer.data.pairs import Pairs
 from keras_transformer.tokenization import (
     PAIR_FILES,
@@ -28,7 +27,7 @@ class Vocabulary(typing.NamedTuple):
         sides: The sides of a pair that it is of.
         symbols: Words that must be one token each.
         case_marks: Whether it must have case marks.
-        controls: Tokens of languages that it must have.
+        controls: Tokens of languages, which a new one has.
     """
 
     file: str
@@ -79,7 +78,6 @@ class Vocabulary(typing.NamedTuple):
                 f" {path}. Received: {self.field}={self.size}"
             )
         check_symbols(tokenizer, self.symbols, path)
-        check_controls(tokenizer, self.controls, path)
         check_case_marks(tokenizer, self.case_marks, path)
         return tokenizer
 
@@ -94,18 +92,6 @@ def check_symbols(
             " for the tag of each target language if there are several, and for"
             " each bracket of training trees. Received: none for"
             f" {' '.join(absent)}"
-        )
-
-
-def check_controls(
-    tokenizer: Tokenizer, controls: tuple[str, ...], path: str
-) -> None:
-    """Raises ValueError if a vocabulary lacks a token of a language."""
-    absent = [token for token in controls if tokenizer.find(token) is None]
-    if absent:
-        raise ValueError(
-            f"{path} must have a token for each language of a model with"
-            f" language_tokens. Received: none for {shortened(absent)}"
         )
 
 
@@ -191,7 +177,6 @@ def open_tokenizer(
         tokenizer = _inherited_tokenizer(workdir, configuration)
         check_symbols(tokenizer.source, source_symbols, path)
         check_symbols(tokenizer.target, target_symbols, path)
-        check_controls(tokenizer.source, data.tokens, path)
         return tokenizer
     vocabularies = describe_vocabularies(
         configuration, source_symbols, target_symbols

@@ -79,16 +79,6 @@ def files_read(
     return [*find_dataset(data.dataset).find_files(data, "test"), *others]
 
 
-def find_directions(
-    data: DataConfig, test: TestOptions
-) -> list[tuple[str, str]]:
-    """The languages of each direction to measure, which has test files."""
-    if not data.language_tokens or test.test_set:
-        return data.pairs
-    files = test.test_files or data.test_files
-    return data.pairs_in(*files) or data.pairs[:1]
-
-
 def show_comparison(
     systems: Mapping[str, list[str] | None],
     choice: TranslatorChoice,
@@ -127,7 +117,10 @@ def run(
         command = parse_command(score_command) if score_command else []
         data = read_data(first, languages)
         check_one_output(choice.read_search())
-        codes = find_directions(data, test)
+        codes = data.pairs
+        if data.language_tokens and not test.test_set:  # those with files
+            files = test.test_files or data.test_files
+            codes = data.pairs_in(*files) or codes[:1]
         if (compare or command) and len(codes) > 1:
             targets = list(dict.fromkeys(target for _, target in codes))
             raise ValueError(

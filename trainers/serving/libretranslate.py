@@ -159,6 +159,7 @@ API = Api(
             {
                 "format": {**TEXT, "enum": documents.TEXT_FORMATS},
                 "alternatives": {"type": "integer", "minimum": 0},
+                "adapter": TEXT,
                 **TERMINOLOGY,
             },
         ),

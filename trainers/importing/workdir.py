@@ -7,12 +7,15 @@ import shutil
 import uuid
 from collections.abc import Iterator
 
-from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
 from keras_transformer.hub import find_model
 from keras_transformer.importers import read_model
-from keras_transformer.importers.imported import Imported, describe_tables
+from keras_transformer.importers.imported import (
+    Imported,
+    describe_tables,
+    named_arrays,
+    with_languages,
+)
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.imported import IMPORTED
 from trainers.run.checkpoints import write
@@ -38,10 +41,10 @@ def run(
     with flags.user_errors():
         check_new(workdir)
         format_name, model = read_model(find_model(source), format)
-        model = with_languages(model, source_language, target_language)
+        model = choose_languages(model, source_language, target_language)
+        size = sum(array.size for array in model.weights.values())
         write_workdir(model, workdir)
     config = model.config
-    size = sum(array.size for array in model.weights.values())
     flags.show(
         f"{workdir}: {size:,} parameters, {config.num_layers} +"
         f" {config.decoder_depth} layers, vocabulary {config.vocab_size:,},"
@@ -51,12 +54,11 @@ def run(
     )
 
 
-def with_languages(
+def choose_languages(
     model: Imported, source_language: str | None, target_language: str | None
 ) -> Imported:
     """A model with the given languages, else those of its files."""
-    pretrained = load("keras_transformer.importers.pretrained")
-    model = pretrained.with_languages(model, source_language, target_language)
+    model = with_languages(model, source_language, target_language)
     given = source_language is not None or target_language is not None
     language = model.source_language
     if given or not language or language != model.target_language:
@@ -96,8 +98,7 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
             data=data,
             training=TrainingConfig(),
         )
-        make_model = load("keras_transformer.importers.pretrained").make_model
-        weights = named_weights(make_model(imported))
+        weights = named_arrays(imported)
         write(workdir.averaged, {"weights": weights}, STEP, keep=1)
 
 

@@ -180,7 +180,9 @@ def test_the_base_stays_as_it_is(base, flags, tmp_path):
     assert len(weights) == len(wanted) + 12
     for name, weight in weights.items():
         if not name.endswith((A, B)):
-            np.testing.assert_array_equal(weight, wanted[f"weights/{name}"])
+            np.testing.assert_array_equal(
+                weight.numpy(), wanted[f"weights/{name}"]
+            )
         else:
             assert weight.numpy().any()
 
@@ -267,7 +269,9 @@ def test_a_server_has_several_adapters_over_one_model(
         search = Search(model, decoding, True, adapter=name)
         for found, expected in zip(search(requests), wanted[name], strict=True):
             assert found.translation.texts == expected.texts
-            assert found.translation.scores == pytest.approx(expected.scores)
+            assert found.translation.scores == pytest.approx(
+                expected.scores, rel=1e-4
+            )
     texts = [[t.texts for t in one] for one in wanted.values()]
     assert texts[0] != texts[1] != texts[2] != texts[0]
     # Each is work of its own.

@@ -24,7 +24,7 @@ from keras_transformer.workdir import WorkDirectory
 from trainers import average, wmt
 from trainers.run.options import EnsembleOptions
 from trainers.serving.config import Options
-from trainers.serving.pairs import Alignment, Search, load_pairs
+from trainers.serving.pairs import AlignSpans, Search, load_pairs
 
 RANK = 3
 SENTENCES = ["the dog sees a house", "a cat", "red"]
@@ -276,8 +276,8 @@ def test_a_server_has_several_adapters_over_one_model(
     assert texts[0] != texts[1] != texts[2] != texts[0]
     # Each is work of its own.
     assert Search(model, decoding) != Search(model, decoding, adapter="one")
-    links = Alignment(model, "one")
-    assert links == Alignment(model, "one") != Alignment(model, "two")
+    links = AlignSpans(model, "one")
+    assert links == AlignSpans(model, "one") != AlignSpans(model, "two")
     pairs = [(Request(SENTENCES[0]), "der Hund sieht")]
     expected = kt.Translator.load(run).align_spans(pairs)
     assert links(pairs) == expected

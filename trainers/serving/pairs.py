@@ -174,7 +174,7 @@ class Search:
         ]
 
 
-class Alignment(typing.NamedTuple):
+class AlignSpans(typing.NamedTuple):
     """Work for the batcher: `Request`s and translations -> `SpanLink`s."""
 
     model: Model

@@ -27,7 +27,7 @@ from trainers.serving.config import Limits, Options
 from trainers.serving.downloads import Downloads
 from trainers.serving.languages import Detector, choose_pair
 from trainers.serving.metrics import Metrics
-from trainers.serving.pairs import Alignment, Found, Pair, Search
+from trainers.serving.pairs import AlignSpans, Found, Pair, Search
 from trainers.serving.requests import AUTO, TranslationRequest, bad_values
 
 RETRY_START = 10  # seconds, of a client that comes while the server warms up
@@ -327,7 +327,7 @@ class Service:
                         (dataclasses.replace(request, text=source), target)
                         for source, target in stage.items
                     ]
-                    align = Alignment(search.model, search.adapter)
+                    align = AlignSpans(search.model, search.adapter)
                     results = await self._run(align, items, sizes)
                 else:
                     results = _texts(now or await find(stage.items), rank)

@@ -9,12 +9,16 @@ A `[D, R]` and B `[R, U]` alone are trained. Checkpoints have nothing else, and
 
 import dataclasses
 import os
+import typing
 from collections.abc import Iterator
 
 import numpy as np
 
-from keras_transformer.checkpoints import Checkpoint
+from keras_transformer.checkpoints import Checkpoint, check_weights
 from keras_transformer.fields import Fields, hp
+
+if typing.TYPE_CHECKING:
+    import keras
 
 KERNEL, A, B = ".kernel", ".lora_kernel_a", ".lora_kernel_b"  # ends of names
 Factors = tuple[np.ndarray, np.ndarray]  # A and B of a kernel
@@ -58,6 +62,15 @@ class Base(Fields):
                 f"{adapters}: expected adapters of the weights of"
                 f" {self.checkpoint}. Received: one of {min(factors)}"
             )
+
+    def restore(
+        self, weights: dict[str, "keras.Variable"], adapters: str | None = None
+    ) -> None:
+        """Sets the weights of a model; arguments and errors as of `weights`."""
+        self.check()
+        check_weights(weights, self.checkpoint, self.checkpoint)
+        for name, array in self.weights(adapters):
+            weights[name].assign(array)
 
     def check(self) -> Checkpoint:
         """The checkpoint; ValueError if it is gone or has other weights."""

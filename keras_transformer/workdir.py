@@ -392,13 +392,11 @@ class WorkDirectory:
             prefix = self.choose_checkpoint(choice)
             try:
                 base = self.read_base()
-                whole = prefix if base is None else base.checkpoint
-                checkpoint = check_weights(weights, whole, self.config_path)
-                if base is None:
-                    assign(checkpoint, "weights", weights)
-                else:
-                    for name, array in base.weights(prefix):
-                        weights[name].assign(array)
+                if base is not None:
+                    base.restore(weights, prefix)
+                    return prefix
+                checkpoint = check_weights(weights, prefix, self.config_path)
+                assign(checkpoint, "weights", weights)
                 return prefix
             except (OSError, ValueError):
                 if is_there(prefix):

@@ -91,9 +91,10 @@ def merged_by_hand(base, run, checkpoint="averaged/ckpt-4"):
 
 
 @pytest.mark.parametrize("shape", [(5, 6), (2, 5, 6)])
-def test_a_layer_adds_the_product_of_its_factors(shape):
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_a_layer_adds_the_product_of_its_factors(shape, activation):
     random = np.random.default_rng(1)
-    layer = Linear(4)
+    layer = Linear(4, activation=activation)
     x = random.normal(size=shape).astype("float32")
     layer(x)
     for weight in layer.weights:
@@ -105,7 +106,9 @@ def test_a_layer_adds_the_product_of_its_factors(shape):
     layer.lora_kernel_b.assign(random.normal(size=(RANK, 4)))
     a, b = layer.lora_kernel_a.numpy(), layer.lora_kernel_b.numpy()
     assert a.any()
-    np.testing.assert_allclose(layer(x), x @ (w + a @ b) + bias, rtol=1e-4)
+    wanted = x @ (w + a @ b) + bias
+    wanted = np.maximum(wanted, 0) if activation else wanted
+    np.testing.assert_allclose(layer(x), wanted, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(layer.kernel, w)
     assert [v.name for v in layer.trainable_variables] == ["bias", A, B]
 
@@ -295,7 +298,7 @@ def test_adapters_of_another_model_are_refused(base, run, tmp_path):
     (copy / "config.json").write_text(json.dumps(config))
     for path, message in (
         (base, "adapter needs a work directory of adapters"),
-        (copy, "expected adapters of .*base/run/averaged/ckpt-1. Received"),
+        (copy, "expected adapters of .*/run/averaged/ckpt-1. Received"),
     ):
         with pytest.raises(CommandError, match=message):
             load_pairs(options, {}, 2, [("one", str(path))])

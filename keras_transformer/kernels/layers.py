@@ -49,12 +49,12 @@ class Linear(keras.layers.Dense):
 
     def _of_rows(self, x, training):
         """The product of rows, `[N, D]` -> `[N, U]`."""
-        y = super().call(x, training)
-        if self.lora_enabled:
-            low = ops.matmul(x, self.lora_kernel_a)  # [N, R]
-            low *= self.lora_alpha / self.lora_rank
-            y += ops.matmul(low, self.lora_kernel_b)
-        return y
+        if not self.lora_enabled:
+            return super().call(x, training)
+        low = ops.matmul(x, self.lora_kernel_a)  # [N, R]
+        low *= self.lora_alpha / self.lora_rank
+        y = ops.matmul(x, self.kernel) + ops.matmul(low, self.lora_kernel_b)
+        return self.activation(y if self.bias is None else y + self.bias)
 
     @property
     def kernel(self):

@@ -11,7 +11,6 @@ import numpy as np
 
 from keras_transformer.adapters import Base, Factors
 from keras_transformer.checkpoints import (
-    check_weights,
     named_weights,
     weight_name,
 )
@@ -41,10 +40,9 @@ def add_adapters(
     An optimizer that is built afterwards keeps nothing for frozen weights.
     """
     weights = named_weights(model)
-    check_weights(weights, base.checkpoint, base.checkpoint)
-    for name, array in base.weights():
-        weights[name].assign(array)
-        weights[name].trainable = False
+    base.restore(weights)
+    for weight in weights.values():
+        weight.trainable = False
     for layer in _linear_layers(model).values():
         if layer.name in targets:
             layer.enable_lora(rank)

@@ -39,9 +39,8 @@ from trainers import (
     wmt,
 )
 from trainers.datasets import phrasebook
-from trainers.datasets.dataset import read_split
+from trainers.datasets.dataset import read_split, sources_of, to_translate
 from trainers.run import validation
-from trainers.run.corpora import sources_of, to_translate
 from trainers.run.data_config import DataConfig
 from trainers.run.options import TranslatorOptions
 from trainers.serving import libretranslate, pairs
@@ -235,7 +234,7 @@ def test_scores_are_those_of_each_direction_alone():
     ]
     metric = make_metric(data.directions, "auto")
     outputs = {(source, text): output for source, text, output in rows}
-    pairs = to_translate(data, metric, Pairs.of(list(outputs)))
+    pairs = to_translate(data, metric.by_direction, Pairs.of(list(outputs)))
     translated = [outputs[pair] for of in pairs.values() for pair in of]
     assert sources_of(pairs) == ["<2de> a", "<2de> b", "<2zh> a", "<2zh> b"]
     found = metric.score(translated, pairs)

@@ -4,10 +4,12 @@ import dataclasses
 import importlib
 import pathlib
 import typing
+from collections.abc import Iterable
 
-from keras_transformer.data.languages import Languages
+from keras_transformer.data.languages import Languages, with_tag
 from keras_transformer.data.pairs import Pairs
 from keras_transformer.fields import check_values, hp, same_field
+from keras_transformer.translation.requests import Request
 from trainers.datasets import DATASETS, OF_FILES, OPTIONS, find_kind
 from trainers.datasets.built_in import PHRASEBOOK, BuiltIn
 
@@ -15,6 +17,8 @@ if typing.TYPE_CHECKING:
     from keras_transformer.data.batches import AnyCorpus
     from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
+# Of each direction: a source, as a translator takes it, and its reference.
+PairsToTranslate: typing.TypeAlias = dict[str, list[tuple[str | Request, str]]]
 SPLITS = ("train", "valid", "test")
 Options = typing.TypeVar("Options")  # `CorpusConfig`; other tasks have others
 
@@ -93,6 +97,30 @@ def find_dataset(dataset: str) -> Dataset:
 def read_split(data: typing.Any, split: str) -> Pairs:
     """The pairs of a split; see `Dataset.read`."""
     return find_dataset(data.dataset).read(data, split)
+
+
+def to_translate(
+    data: Languages, names: Iterable[str], pairs: Pairs
+) -> PairsToTranslate:
+    """The pairs of each direction of a `DirectionalMetric`, by its name.
+
+    With several target languages and tags, a blank source, which has none, is
+    of no direction.
+    """
+    if not pairs.directions:
+        return {tag: with_tag(pairs, tag) for tag in names}
+    found: PairsToTranslate = {}
+    for codes, part in pairs.by_direction():
+        of = data.direction(*codes)
+        found["-".join(codes)] = [
+            (Request(source, direction=of), target) for source, target in part
+        ]
+    return found
+
+
+def sources_of(pairs: PairsToTranslate) -> list[str | Request]:
+    """The sources, direction after direction."""
+    return [source for rows in pairs.values() for source, _ in rows]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The pairs of a run as ids, with their word links and their mixture."""
 
 import contextlib
-import typing
 
 from keras_transformer.data.batches import AnyCorpus
 from keras_transformer.data.corpus import (
@@ -9,7 +8,6 @@ from keras_transformer.data.corpus import (
     encode_corpus,
     join_corpora,
 )
-from keras_transformer.data.languages import with_tag
 from keras_transformer.data.mixture import (
     Mixture,
     parse_mixture,
@@ -19,19 +17,14 @@ from keras_transformer.data.modifiers import ModifiedCorpus, parse_modifiers
 from keras_transformer.data.pairs import Pairs
 from keras_transformer.data.subword_sampling import SampledCorpus
 from keras_transformer.data.word_links import TokenLinks, read_links
-from keras_transformer.metrics import DirectionalMetric
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.requests import (
-    Request,
     direction_ids,
     text_tokenizer,
 )
 from trainers.datasets.dataset import find_dataset, read_split
 from trainers.run.config import Configuration
 from trainers.run.data_config import DataConfig
-
-# Of each direction: a source, as a translator takes it, and its reference.
-PairsToTranslate: typing.TypeAlias = dict[str, list[tuple[str | Request, str]]]
 
 
 def open_train_corpus(
@@ -87,30 +80,6 @@ def _encode(data, pairs, tokenizer):
         own = text_tokenizer(tokenizer, direction)
         corpora.append(encode_corpus(part, own, data.max_length, ids))
     return join_corpora(corpora)
-
-
-def to_translate(
-    data: DataConfig, metric: DirectionalMetric, pairs: Pairs
-) -> PairsToTranslate:
-    """The pairs of each direction that the metric names, for a translator.
-
-    With several target languages and tags, a blank source, which has none, is
-    of no direction.
-    """
-    if not pairs.directions:
-        return {tag: with_tag(pairs, tag) for tag in metric.by_direction}
-    found: PairsToTranslate = {}
-    for codes, part in pairs.by_direction():
-        of = data.direction(*codes)
-        found["-".join(codes)] = [
-            (Request(source, direction=of), target) for source, target in part
-        ]
-    return found
-
-
-def sources_of(pairs: PairsToTranslate) -> list[str | Request]:
-    """The sources, direction after direction."""
-    return [source for rows in pairs.values() for source, _ in rows]
 
 
 def open_links(

@@ -9,8 +9,12 @@ from keras_transformer.data.batches import Batches
 from keras_transformer.metrics import Scores
 from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator
-from trainers.datasets.dataset import find_dataset
-from trainers.run.corpora import PairsToTranslate, sources_of, to_translate
+from trainers.datasets.dataset import (
+    PairsToTranslate,
+    find_dataset,
+    sources_of,
+    to_translate,
+)
 from trainers.run.engine import LossSums
 from trainers.run.experiment import Experiment
 from trainers.run.progress import Log
@@ -75,7 +79,9 @@ def pairs_to_translate(experiment: Experiment) -> PairsToTranslate:
     """The first validation pairs of each direction that are translated."""
     limit = experiment.training.valid_sentences
     found = to_translate(
-        experiment.data, experiment.metric, experiment.valid_pairs
+        experiment.data,
+        experiment.metric.by_direction,
+        experiment.valid_pairs,
     )
     return {name: pairs[:limit] for name, pairs in found.items()}
 
@@ -86,7 +92,10 @@ def show_result(experiment: Experiment, log: Log) -> None:
     The work directory has averaged weights.
     """
     data, metric = experiment.data, experiment.metric
-    name, groups = "test", to_translate(data, metric, experiment.test_pairs)
+    name, groups = (
+        "test",
+        to_translate(data, metric.by_direction, experiment.test_pairs),
+    )
     if not experiment.test_pairs:
         name, groups = "validation", pairs_to_translate(experiment)
     pairs = list(itertools.chain.from_iterable(groups.values()))

@@ -13,7 +13,7 @@ from keras_transformer.files import write_atomically
 from keras_transformer.metrics import make_metric
 from keras_transformer.translation.requests import Sentences
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.corpora import sources_of, to_translate
+from trainers.datasets.dataset import sources_of, to_translate
 from trainers.run.options import TranslatorChoice
 from trainers.scoring.evaluation import bleu_tokenizer_of
 from trainers.scoring.options import MetricOptions
@@ -127,7 +127,7 @@ def run(
         files = valid_files or data.valid_files
         metric = make_metric(data.directions_in(*files), tokenizer)
         found = read_pairs(data, "valid", valid_files)
-        pairs = to_translate(data, metric, found)
+        pairs = to_translate(data, metric.by_direction, found)
     sources = sources_of(pairs)
     translator = open_translator(choice)
     trials = try_options(

@@ -90,7 +90,7 @@ class Base(Fields):
 def read_factors(prefix: str) -> dict[str, Factors]:
     """The adapter of each kernel in a checkpoint, by the kernel's name."""
     checkpoint = Checkpoint(prefix)
-    return {
+    factors = {
         name.removeprefix("weights/").removesuffix(A) + KERNEL: (
             checkpoint.read(name),
             checkpoint.read(name.removesuffix(A) + B),
@@ -98,3 +98,6 @@ def read_factors(prefix: str) -> dict[str, Factors]:
         for name in checkpoint.shapes
         if name.startswith("weights/") and name.endswith(A)
     }
+    if not factors:
+        raise ValueError(f"{prefix}: expected adapters. Received: none")
+    return factors

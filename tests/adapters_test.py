@@ -228,6 +228,8 @@ def test_the_base_must_be_the_same(base, run, tmp_path, capsys):
     )
     with pytest.raises(ValueError, match="Received: other weights"):
         kt.Translator.load(copy)
+    with pytest.raises(ValueError, match="expected adapters. Received: none"):
+        kt.Translator.load(run, checkpoint=str(base / "averaged/ckpt-1"))
     shutil.rmtree(other)
     with pytest.raises(ValueError, match="Received: no such file"):
         kt.Translator.load(copy)

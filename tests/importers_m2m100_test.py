@@ -24,7 +24,6 @@ from trainers import (
     translate,
     translate_corpus,
     visualize,
-    wmt,
 )
 from trainers.run.options import EnsembleOptions
 from trainers.serving.pairs import Search, load_pairs
@@ -209,9 +208,6 @@ def test_commands_work_with_an_imported_direction(tmp_path, capsys):
     argv = [f"--workdir={workdir}", "--format=ctranslate2"]
     argv.append(f"--output={tmp_path / 'export'}")
     assert "language_tokens" in fails(export.main, argv, capsys)
-    argv = [f"--workdir={tmp_path / 'tuned'}", f"--init_from={workdir}"]
-    argv += ["--dataset=files", f"--train_files={tmp_path / 'pairs'}"]
-    assert "language_tokens" in fails(wmt.main, argv, capsys)
 
 
 def test_a_plan_has_its_direction(tmp_path, capsys):

@@ -562,6 +562,19 @@ def test_libretranslate_translates_a_text_and_a_list(served):
     assert post(served, "/translate", q=long, **both)["notes"] == ["is long"]
 
 
+def test_a_request_chooses_an_adapter():
+    """Both APIs; batches of different adapters are different work."""
+    used, both = [], {"source": "en", "target": "de"}
+    with running(options={"adapter": ("legal=run",)}) as served:
+        [pair] = served.service.pairs.values()
+        pair.model.switched = types.SimpleNamespace(use=used.append)
+        post(served, "/v1/translate", text="a", adapter="legal", **both)
+        post(served, "/translate", q="a", **both)
+        html = {"format": "html", "adapter": "legal"}
+        post(served, "/translate", q="<b>a</b> b", **html, **both)
+    assert used == ["legal", "", "legal", "legal"]  # the last one aligns
+
+
 def translated(text, text_format, rank=0):
     """The translation of a document by `documents` and a `Script`."""
     script = Script()
@@ -925,6 +938,7 @@ def test_search_options_of_a_request(served):
     [
         ({"beam": 4}, "there is no such field. Received: 'beam'. Expected: te"),
         ({"beam_size": 9}, "beam_size must be at most 8. Received: beam_size"),
+        ({"adapter": "x"}, "adapter must be of: there are none. Received: ad"),
         (
             {"sampling": True, "num_samples": 9},
             "num_samples must be at most 8. Received: num_samples=9",

@@ -3,7 +3,10 @@
 import codecs
 import contextlib
 import gzip
+<<<<<<< HEAD
 import io
+=======
+>>>>>>> h-adapt
 import itertools
 import os
 import pathlib
@@ -23,6 +26,8 @@ class Pairs:
         num_pairs: How many it gives.
         sizes: How many of them each corpus has, one after the other; None for
             one corpus.
+        directions: The languages of each corpus, source and target, if a model
+            must be told them.
     """
 
     def __init__(
@@ -30,22 +35,39 @@ class Pairs:
         read: Callable[[], Iterator[tuple[str, str]]],
         num_pairs: int,
         sizes: Sequence[int] | None = None,
+        directions: Sequence[tuple[str, str]] = (),
     ):
         self._read = read
         self._num_pairs = num_pairs
         self.sizes = [num_pairs] if sizes is None else sizes
+        self.directions = directions
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[str, str]]) -> "Pairs":
         """Pairs that are in memory."""
         return cls(lambda: iter(pairs), len(pairs))
 
+<<<<<<< HEAD
     @classmethod
     def chain(cls, corpora: Sequence["Pairs"]) -> "Pairs":
         """The pairs of corpora, one after the other."""
         sizes = [len(pairs) for pairs in corpora]
         chain = itertools.chain.from_iterable
         return cls(lambda: chain(corpora), sum(sizes), sizes)
+=======
+    def in_memory(self) -> "Pairs":
+        """The same pairs, which are not read again."""
+        pairs = list(self)
+        return Pairs(
+            lambda: iter(pairs), len(pairs), self.sizes, self.directions
+        )
+
+    def by_direction(self) -> Iterator[tuple[tuple[str, str], Iterator]]:
+        """Yields each of `directions`, and its pairs, to be read at once."""
+        pairs = iter(self)
+        for codes, size in zip(self.directions, self.sizes, strict=True):
+            yield codes, itertools.islice(pairs, size)
+>>>>>>> h-adapt
 
     def __len__(self) -> int:
         return self._num_pairs

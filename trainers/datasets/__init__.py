@@ -29,7 +29,8 @@ class Kind(typing.NamedTuple):
             The pairs of files of text have `sizes`, one for each file: they can
             be mixed, and have word links.
         holds_ids: Whether its training pairs are ids of a given vocabulary.
-        has_directions: Whether it may have several target languages.
+        has_directions: Whether it may have several languages, or tokens that
+            tell a model its languages.
     """
 
     path: str

@@ -32,6 +32,7 @@ class Files(Dataset[CorpusConfig]):
             )
 
     def read(self, data: CorpusConfig, split: str) -> Pairs:
+<<<<<<< HEAD
         names = data.files_of(split)
         languages = data.source_language, data.target_language
         if data.tags and names:
@@ -65,3 +66,23 @@ class Files(Dataset[CorpusConfig]):
             next(read_records(path, data.columns or languages), None)
         else:
             super().check_file(data, path)
+=======
+        prefixes = data.files_of(split)
+        if not prefixes:
+            return Pairs.of([])
+        if data.tags or data.language_tokens:
+            return read_directions(prefixes, data)
+        return read_parallel_files(
+            prefixes, data.source_language, data.target_language
+        )
+
+    def find_files(self, data: CorpusConfig, split: str) -> list[pathlib.Path]:
+        several = len(data.pairs) > 1  # of which a prefix may have some
+        languages = dict.fromkeys([*data.sources, *data.targets])
+        return [
+            find_file(prefix, language)
+            for prefix in data.files_of(split)
+            for language in languages
+            if not several or has_file(prefix, language)
+        ]
+>>>>>>> h-adapt

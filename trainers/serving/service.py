@@ -27,7 +27,7 @@ from trainers.serving.config import Limits, Options
 from trainers.serving.downloads import Downloads
 from trainers.serving.languages import Detector, choose_pair
 from trainers.serving.metrics import Metrics
-from trainers.serving.pairs import Found, Pair, Search
+from trainers.serving.pairs import AlignSpans, Found, Pair, Search
 from trainers.serving.requests import AUTO, TranslationRequest, bad_values
 
 RETRY_START = 10  # seconds, of a client that comes while the server warms up
@@ -256,6 +256,13 @@ class Service:
         with bad_values():
             before = pair.model.translator.decoding
             decoding = dataclasses.replace(before, **search)
+        names = [name for name, _ in self.options.adapters]
+        if options.adapter not in ("", *names):
+            raise HTTPException(
+                400,
+                f"adapter must be of: {', '.join(names) or 'there are none'}."
+                f" Received: adapter={options.adapter!r}",
+            )
         found = decoding.num_hypotheses
         n_best = min(options.n_best, found) if may_be_fewer else options.n_best
         for name, value, limit in (
@@ -273,6 +280,7 @@ class Service:
             decoding,
             everything=n_best > 1,
             details=options.details,
+            adapter=options.adapter,
         )
 
     async def _translate_text(
@@ -319,9 +327,8 @@ class Service:
                         (dataclasses.replace(request, text=source), target)
                         for source, target in stage.items
                     ]
-                    results = await self._run(
-                        search.model.align_spans, items, sizes
-                    )
+                    align = AlignSpans(search.model, search.adapter)
+                    results = await self._run(align, items, sizes)
                 else:
                     results = _texts(now or await find(stage.items), rank)
                     now = None

@@ -3,10 +3,7 @@
 import codecs
 import contextlib
 import gzip
-<<<<<<< HEAD
 import io
-=======
->>>>>>> h-adapt
 import itertools
 import os
 import pathlib
@@ -47,14 +44,13 @@ class Pairs:
         """Pairs that are in memory."""
         return cls(lambda: iter(pairs), len(pairs))
 
-<<<<<<< HEAD
     @classmethod
     def chain(cls, corpora: Sequence["Pairs"]) -> "Pairs":
         """The pairs of corpora, one after the other."""
         sizes = [len(pairs) for pairs in corpora]
         chain = itertools.chain.from_iterable
         return cls(lambda: chain(corpora), sum(sizes), sizes)
-=======
+
     def in_memory(self) -> "Pairs":
         """The same pairs, which are not read again."""
         pairs = list(self)
@@ -67,7 +63,6 @@ class Pairs:
         pairs = iter(self)
         for codes, size in zip(self.directions, self.sizes, strict=True):
             yield codes, itertools.islice(pairs, size)
->>>>>>> h-adapt
 
     def __len__(self) -> int:
         return self._num_pairs

@@ -6,13 +6,8 @@ import pathlib
 import typing
 from collections.abc import Iterable
 
-<<<<<<< HEAD
-from keras_transformer.data.languages import Languages
-from keras_transformer.data.pairs import Pairs, read_lines
-=======
 from keras_transformer.data.languages import Languages, with_tag
-from keras_transformer.data.pairs import Pairs
->>>>>>> h-adapt
+from keras_transformer.data.pairs import Pairs, read_lines
 from keras_transformer.fields import check_values, hp, same_field
 from keras_transformer.translation.requests import Request
 from trainers.datasets import DATASETS, OF_FILES, OPTIONS, find_kind

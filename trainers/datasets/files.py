@@ -25,18 +25,17 @@ class Files(Dataset[CorpusConfig]):
         if not data.train_files:
             raise ValueError("dataset=files needs train_files=PREFIX[,PREFIX].")
         records = [name for name in data.train_files if find_form(name)]
-        if data.tags and records:
+        if (data.tags or data.language_tokens) and records:
             raise ValueError(
                 "several target languages need prefixes. Received:"
                 f" {records[0]!r} in train_files"
             )
 
     def read(self, data: CorpusConfig, split: str) -> Pairs:
-<<<<<<< HEAD
         names = data.files_of(split)
         languages = data.source_language, data.target_language
-        if data.tags and names:
-            return read_directions(names, data.source_language, data.tags)
+        if (data.tags or data.language_tokens) and names:
+            return read_directions(names, data)
         columns = data.columns or languages
         corpora: list[Pairs] = []
         for name in names:
@@ -47,16 +46,14 @@ class Files(Dataset[CorpusConfig]):
         return Pairs.chain(corpora)
 
     def find_files(self, data: CorpusConfig, split: str) -> list[pathlib.Path]:
-        source, targets = data.source_language, data.directions.values()
+        several = len(data.pairs) > 1  # of which a prefix may have some
+        languages = dict.fromkeys([*data.sources, *data.targets])
         paths: list[pathlib.Path] = []
         for name in data.files_of(split):
             paths += find_record_files(name) or [
                 find_file(name, language)
-                for language in (source, *targets)
-                # Of several target languages, a prefix may have some.
-                if language == source
-                or not data.tags
-                or has_file(name, language)
+                for language in languages
+                if not several or has_file(name, language)
             ]
         return paths
 
@@ -66,23 +63,3 @@ class Files(Dataset[CorpusConfig]):
             next(read_records(path, data.columns or languages), None)
         else:
             super().check_file(data, path)
-=======
-        prefixes = data.files_of(split)
-        if not prefixes:
-            return Pairs.of([])
-        if data.tags or data.language_tokens:
-            return read_directions(prefixes, data)
-        return read_parallel_files(
-            prefixes, data.source_language, data.target_language
-        )
-
-    def find_files(self, data: CorpusConfig, split: str) -> list[pathlib.Path]:
-        several = len(data.pairs) > 1  # of which a prefix may have some
-        languages = dict.fromkeys([*data.sources, *data.targets])
-        return [
-            find_file(prefix, language)
-            for prefix in data.files_of(split)
-            for language in languages
-            if not several or has_file(prefix, language)
-        ]
->>>>>>> h-adapt

@@ -231,12 +231,15 @@ def encode_corpus(
 
 def join_corpora(corpora: Sequence[Corpus]) -> Corpus:
     """The pairs of several corpora of one `max_length`, one after the other."""
-    rows = [dataclasses.astuple(corpus.counts) for corpus in corpora]
-    *sums, _ = np.sum(rows, axis=0).tolist()
+    sums = {
+        name: sum(getattr(corpus.counts, name) for corpus in corpora)
+        for name in ("read", "kept", "empty", "too_long")
+    }
+    max_length = corpora[0].counts.max_length
     return Corpus(
         concatenate_rows(corpus.source for corpus in corpora),
         concatenate_rows(corpus.target for corpus in corpora),
-        CorpusCounts(*sums, corpora[0].counts.max_length),
+        CorpusCounts(**sums, max_length=max_length),
         np.concatenate([corpus.selected for corpus in corpora]),
     )
 

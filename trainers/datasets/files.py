@@ -27,7 +27,7 @@ class Files(Dataset[CorpusConfig]):
         records = [name for name in data.train_files if find_form(name)]
         if (data.tags or data.language_tokens) and records:
             raise ValueError(
-                "several target languages need prefixes. Received:"
+                "models that are told languages need prefixes. Received:"
                 f" {records[0]!r} in train_files"
             )
 

@@ -61,6 +61,7 @@ from keras_transformer.importers.vocabularies import (
     start_name,
 )
 from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import BOS
 
 MODEL = "sentencepiece.bpe.model"
@@ -125,6 +126,16 @@ def read(directory: pathlib.Path) -> Imported:
         language_tokens=family,
         notes=[*filter(None, [licence]), *notes],
     )
+
+
+def added_tokens(tokenizer: Tokenizer) -> tuple[int, list[str]]:
+    """The first id after those of the text, and the tokens of languages."""
+    controls = {
+        id: piece
+        for id, (piece, _, kind) in enumerate(tokenizer.entries)
+        if kind == "CONTROL" and LANGUAGE.fullmatch(piece)
+    }
+    return min(controls), list(controls.values())
 
 
 def _code_of(token: str) -> str:

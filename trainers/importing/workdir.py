@@ -1,15 +1,19 @@
 """The work of `trainers.import_model`: a model becomes a work directory."""
 
 import contextlib
+import glob
+import itertools
 import os
 import pathlib
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
+from keras_transformer.data.languages import LANGUAGE_TOKENS
+from keras_transformer.data.pairs import read_lines
 from keras_transformer.hub import find_model
 from keras_transformer.importers import read_model
 from keras_transformer.importers.imported import Imported, describe_tables
@@ -28,6 +32,8 @@ def run(
     format: str | None,
     source_language: str | None,
     target_language: str | None,
+    keep_languages: str | None,
+    vocabulary_from: tuple[str, ...],
 ) -> None:
     """Imports a model, and shows what it is; arguments as the options.
 
@@ -37,8 +43,17 @@ def run(
     """
     with flags.user_errors():
         check_new(workdir)
+        files = find_files(vocabulary_from)
         format_name, model = read_model(find_model(source), format)
+        if keep_languages is not None:
+            check_keeping(model, keep_languages)
+            source_language = target_language = keep_languages
         model = with_languages(model, source_language, target_language)
+        if files:
+            lines = itertools.chain.from_iterable(map(read_lines, files))
+            model = load("keras_transformer.importers.pruning").prune(
+                model, lines
+            )
         write_workdir(model, workdir)
     config = model.config
     size = sum(array.size for array in model.weights.values())
@@ -49,6 +64,34 @@ def run(
         *describe_tables(model.tokenizer),
         *model.notes,
     )
+
+
+def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
+    """The files that each of some patterns names, in order.
+
+    Raises ValueError for a pattern that names none.
+    """
+    files: list[str] = []
+    for pattern in patterns:
+        found = sorted(filter(os.path.isfile, glob.glob(pattern)))
+        if not found:
+            raise ValueError(
+                "vocabulary_from must name files. Received: none, by"
+                f" {pattern!r}"
+            )
+        files += found
+    return list(map(pathlib.Path, dict.fromkeys(files)))
+
+
+def check_keeping(model: Imported, languages: str) -> None:
+    """Raises ValueError unless a model chooses between languages by tokens."""
+    tokens = LANGUAGE_TOKENS.get(model.language_tokens)
+    if tokens is None or "target" not in tokens.places.values():
+        raise ValueError(
+            "keep_languages needs a model that is told the target language;"
+            " others have source_language and target_language. Received:"
+            f" keep_languages={languages!r}"
+        )
 
 
 def with_languages(
@@ -83,8 +126,8 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
         workdir.save_tokenizer(imported.tokenizer)
         data = DataConfig(
             dataset=IMPORTED,
-            source_language=imported.source_language or "source",
-            target_language=imported.target_language or "target",
+            source_language=imported.languages.source_language or "source",
+            target_language=imported.languages.target_language or "target",
             language_tokens=imported.language_tokens,
             max_length=imported.max_length,
             share_vocabulary=imported.config.source_vocab_size is None,

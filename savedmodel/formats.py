@@ -23,7 +23,6 @@ import typing
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.data.languages import LANGUAGE_TOKENS
 from keras_transformer.fields import Fields, hp, required
 
 if typing.TYPE_CHECKING:
@@ -46,7 +45,6 @@ class Format:
         fixed: If another program's model and search run it: the value, or
             tuple of values, that fields of model and search can have there.
             Only greedy search can then be compared token by token.
-        families: `fixed` of models with `language_tokens`, where it differs.
         limits: Upper bounds of fields of the model.
         greedy_search: Whether the export has a greedy search beside the one of
             the translator; it is verified, too.
@@ -61,9 +59,6 @@ class Format:
     requirements: tuple[str, ...] = ()
     has_versions: bool = False
     fixed: dict[str, typing.Any] | None = None
-    families: dict[str, dict[str, typing.Any]] = dataclasses.field(
-        default_factory=dict
-    )
     limits: dict[str, float] = dataclasses.field(default_factory=dict)
     greedy_search: bool = False
     drops_unknown: bool = False
@@ -75,28 +70,6 @@ class Format:
         """Whether another program's search runs it."""
         return self.fixed is not None
 
-
-# The models of transformers.
-_ANY = {"attention_window": None, "source_eos": True, "no_repeat_ngram": 0}
-_MARIAN = _ANY | {
-    "pre_norm": False,
-    "positions": "sinusoidal",
-    "sinusoids": "paper",
-    "first_position": 0,
-    "embedding_norm": False,
-}
-_M2M100 = _MARIAN | {
-    "pre_norm": True,
-    "sinusoids": "t2t",
-    "first_position": 2,
-    "share_embeddings": "all",
-}
-_MBART = _ANY | {
-    "pre_norm": True,
-    "positions": "learned",
-    "embedding_norm": True,
-    "share_embeddings": "all",
-}
 
 FORMATS = {
     "saved_model": Format(precisions=("float32",), has_versions=True),
@@ -121,12 +94,17 @@ FORMATS = {
     ),
     "huggingface": Format(
         precisions=("float32", "float16"),
-        fixed=_MARIAN,
-        families={
-            family: _MBART if family.startswith("mbart") else _M2M100
-            for family in LANGUAGE_TOKENS
+        fixed={
+            "pre_norm": False,
+            "positions": "sinusoidal",
+            "sinusoids": "paper",
+            "first_position": 0,
+            "embedding_norm": False,
+            "attention_window": None,
+            "source_eos": True,
+            "no_repeat_ngram": 0,
         },
-        limits={"layer_norm_epsilon": 1e-5},  # their own
+        limits={"layer_norm_epsilon": 1e-5},  # Marian's own
         drops_unknown=True,
         verified_with=("torch", "transformers"),
     ),
@@ -243,11 +221,13 @@ def check_model(
 ) -> None:
     """Raises CommandError unless a format can hold a model and its search.
 
-    `language_tokens` is its family, as in `Languages`.
+    `language_tokens` is as in `Languages`.
     """
-    fixed = FORMATS[name].families.get(language_tokens, FORMATS[name].fixed)
+    fixed = FORMATS[name].fixed
     if fixed is None:
         return
+    if language_tokens and name == "huggingface":
+        fixed = {"no_repeat_ngram": 0}  # the model came from there
     received = {**vars(config), **vars(decoding)}
     for field, value in fixed.items():
         values = value if isinstance(value, tuple) else (value,)

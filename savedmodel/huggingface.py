@@ -36,6 +36,7 @@ from keras_transformer.importers.huggingface import (
     TOKENIZER_CONFIG,
     VOCABULARY,
 )
+from keras_transformer.importers.imported import LANGUAGE
 from keras_transformer.importers.m2m100 import (
     FIRST_POSITION,
     MODEL,
@@ -50,6 +51,8 @@ from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel.formats import ExportOptions
 
+ROLES = ("bos_token_id", "pad_token_id", "eos_token_id", "unk_token_id")
+START = len(SPECIAL_IDS)  # our id of <s> in a multilingual model
 EXCLUDED = -1e3  # a bias that excludes a token: see `importers`
 ACTIVATIONS = {
     "relu": "relu",
@@ -139,13 +142,9 @@ def _write_marian(
         "model_type": "marian",
         "static_position_embeddings": True,
         "max_position_embeddings": max(512, translator.max_source_length),
-        "share_encoder_decoder_embeddings": shared,
-        "tie_word_embeddings": not model.config.has_softmax_matrix,
     }
-    config = _config(model.config) | others | sizes | tokens
-    _write_json(directory / CONFIG, config)
-    search = _search(translator, {start, ids[PAD]})
-    _write_json(directory / GENERATION, {**search, **tokens})
+    banned = sorted({start, ids[PAD]})
+    _write_options(translator, directory, others | sizes, tokens, banned)
     _write_json(
         directory / TOKENIZER_CONFIG,
         {
@@ -168,14 +167,22 @@ def _write_multilingual(
     weights: dict[str, np.ndarray],
 ) -> None:
     """Writes the folder of a model with `language_tokens`."""
-    model, tokenizer = translator.model, translator.tokenizer.target
+    config, tokenizer = translator.model.config, translator.tokenizer.target
     family = translator.languages.language_tokens
     is_mbart = family.startswith("mbart")
-    order, start = _multilingual_order(translator, weights)
-    tensors = _tensors(model.config, weights, order, order)
+    # <s> is the first here after the four special tokens.
+    order = [START, PAD, EOS, UNK, *range(START + 1, tokenizer.vocab_size)]
+    tokens = dict(zip(ROLES, range(len(ROLES)), strict=True))
+    start = _start(translator, weights)
+    banned = [tokens["pad_token_id"]]
+    if start is None:
+        start = BOS
+        order.append(BOS)
+        banned.append(order.index(BOS))
+    tensors = _tensors(config, weights, order, order)
     if not is_mbart:
         bias = tensors.pop("final_logits_bias")[0]
-        if np.any(bias[: len(order) - (BOS in order)]):
+        if np.any(bias[: tokenizer.vocab_size - 1]):
             raise CommandError(
                 "format=huggingface needs logits_bias of 0:"
                 " M2M100ForConditionalGeneration has none. Received: others"
@@ -183,41 +190,33 @@ def _write_multilingual(
     write_safetensors(
         directory / "model.safetensors", tensors, options.precision
     )
-    tokens = {
-        "bos_token_id": SPECIAL.index("<s>"),
-        "pad_token_id": SPECIAL.index("<pad>"),
-        "eos_token_id": SPECIAL.index("</s>"),
-        "decoder_start_token_id": start,
-        "forced_eos_token_id": SPECIAL.index("</s>"),
-    }
-    name = "MBart" if is_mbart else "M2M100"
-    others = {
-        "architectures": [f"{name}ForConditionalGeneration"],
+    model = "MBart" if is_mbart else "M2M100"
+    limit = config.position_limit or translator.max_source_length
+    values = {
+        "architectures": [f"{model}ForConditionalGeneration"],
         "model_type": "mbart" if is_mbart else "m2m_100",
-        "max_position_embeddings": model.config.position_limit
-        or translator.max_source_length,
+        "max_position_embeddings": limit,
         "vocab_size": len(order),
     }
-    _write_json(directory / CONFIG, _config(model.config) | others | tokens)
-    banned = {tokens["pad_token_id"]}
-    if BOS in order:
-        banned.add(start)
-        tokens["renormalize_logits"] = True
+    ids = {key: id for key, id in tokens.items() if key != "unk_token_id"}
+    ids["decoder_start_token_id"] = order.index(start)
+    ids["forced_eos_token_id"] = tokens["eos_token_id"]
     if translator.direction and translator.direction.output:
         first = tokenizer.find(translator.direction.output)
-        tokens["forced_bos_token_id"] = order.index(first)
-    search = _search(translator, banned)
-    _write_json(directory / GENERATION, {**search, **tokens})
-    # The pieces of text, then languages.
-    first, languages = added_tokens(tokenizer)
+        ids["forced_bos_token_id"] = order.index(first)
+    _write_options(translator, directory, values, ids, banned)
+    added = added_tokens(tokenizer)
+    end = min(added)
     if family in ("m2m100", "small100"):
-        text = [*SPECIAL, *tokenizer.pieces[len(SPECIAL) + 1 : first]]
+        text = [*SPECIAL, *tokenizer.pieces[START + 1 : end]]
         _write_ids(directory / VOCABULARY, text, list(range(len(text))))
-    (directory / MODEL).write_bytes(original_model(tokenizer, first))
-    names = ("bos_token", "pad_token", "eos_token", "unk_token")
+    (directory / MODEL).write_bytes(original_model(tokenizer, end))
     special = {
-        **dict(zip(names, SPECIAL, strict=True)),
-        "additional_special_tokens": languages,
+        key.removesuffix("_id"): SPECIAL[id] for key, id in tokens.items()
+    } | {
+        "additional_special_tokens": [
+            token for token in added.values() if LANGUAGE.fullmatch(token)
+        ]
     }
     _write_json(directory / "special_tokens_map.json", special)
     values = {
@@ -225,43 +224,40 @@ def _write_multilingual(
         "model_max_length": translator.max_source_length,
         **special,
     }
-    if family == "nllb_legacy":
-        values["legacy_behaviour"] = True
+    if family.startswith("nllb"):  # <mask> is before the languages or last
+        values["legacy_behaviour"] = family == "nllb_legacy"
+        values["added_tokens_decoder"] = {
+            order.index(id): {"content": token, "special": True}
+            for id, token in added.items()
+        }
     _write_json(directory / TOKENIZER_CONFIG, values)
 
 
-def _multilingual_order(
+def _start(
     translator: Translator, weights: dict[str, np.ndarray]
-) -> tuple[list[int], int]:
-    """Our id of each id there, and the id that the decoder starts with."""
-    tokenizer = translator.tokenizer.target
-    before = [len(SPECIAL), PAD, EOS, UNK]  # <s> is the first after ours
-    order = [*before, *range(len(SPECIAL) + 1, tokenizer.vocab_size)]
+) -> int | None:
+    """EOS or the language that BOS is a copy of; None after a training."""
     form = LANGUAGE_TOKENS[translator.languages.language_tokens].form
-    tokens = map(form.format, translator.languages.targets)
-    starts = [EOS, *filter(None, map(tokenizer.find, tokens))]
+    find, targets = (
+        translator.tokenizer.target.find,
+        translator.languages.targets,
+    )
     table = weights["embedding/embeddings"]
-    for id in starts:
+    for id in filter(None, (EOS, *(find(form.format(t)) for t in targets))):
         if np.array_equal(table[id], table[BOS]):
-            return order, order.index(id)
-    return [*order, BOS], len(order)
+            return id
+    return None
 
 
-def _search(translator: Translator, banned: set[int]) -> dict[str, typing.Any]:
-    """generation_config.json without the ids of tokens."""
-    decoding = translator.decoding
-    return {
-        "num_beams": decoding.beam_size,
-        "length_penalty": decoding.length_penalty,
-        "min_length": decoding.min_length,
-        # With BOS, and an EOS at the limit.
-        "max_length": translator.max_target_length + 2,
-        "bad_words_ids": [[id] for id in sorted(banned)],
-    }
-
-
-def _config(config: TransformerConfig) -> dict[str, typing.Any]:
-    """The fields of config.json that all models have."""
+def _write_options(
+    translator: Translator,
+    directory: pathlib.Path,
+    others: dict[str, typing.Any],
+    tokens: dict[str, int],
+    banned: list[int],
+) -> None:
+    """Writes the files of the model, with other fields, and of the search."""
+    config, decoding = translator.model.config, translator.decoding
     values = {
         "is_encoder_decoder": True,
         "d_model": config.d_model,
@@ -272,11 +268,25 @@ def _config(config: TransformerConfig) -> dict[str, typing.Any]:
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,
         "scale_embedding": config.scale_embeddings,
+        "share_encoder_decoder_embeddings": not config.has_source_embedding,
+        "tie_word_embeddings": not config.has_softmax_matrix,
     }
     for side in ("encoder", "decoder"):
         values[f"{side}_ffn_dim"] = config.d_ff
         values[f"{side}_attention_heads"] = config.num_heads
-    return values
+    _write_json(directory / CONFIG, {**others, **values, **tokens})
+    search = {
+        "num_beams": decoding.beam_size,
+        "length_penalty": decoding.length_penalty,
+        "min_length": decoding.min_length,
+        # With BOS, and an EOS at the limit.
+        "max_length": translator.max_target_length + 2,
+        "bad_words_ids": [[id] for id in banned],
+        # Among all tokens but a BOS of its own.
+        "renormalize_logits": others["model_type"] != "marian"
+        and tokens["decoder_start_token_id"] in banned,
+    }
+    _write_json(directory / GENERATION, {**search, **tokens})
 
 
 def _order(

@@ -142,20 +142,9 @@ def _select_by_where(context, node, name, arguments):
 
     tf2onnx would write it as a sum of products, in which the value that is not
     chosen still counts: 0 * -inf is NaN, and a free place of a beam has the
-    log-probability -inf. ONNX Runtime has no `Where` of booleans.
+    log-probability -inf.
     """
-    if context.get_dtype(node.output[0]) != onnx.TensorProto.BOOL:
-        return
-    condition, *values = node.input
-
-    def cast(tensor, to, **options):
-        made = context.make_node("Cast", [tensor], attr={"to": to}, **options)
-        return made.output[0]
-
-    numbers = [cast(value, onnx.TensorProto.INT32) for value in values]
-    chosen = context.make_node("Where", [condition, *numbers]).output[0]
-    context.remove_node(node.name)
-    cast(chosen, onnx.TensorProto.BOOL, name=node.name, outputs=node.output)
+    return node
 
 
 def _erfc_by_erf(context, node, name, arguments):

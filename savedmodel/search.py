@@ -73,7 +73,7 @@ class Directions:
     def __init__(self, translator: Translator):
         self.places: dict[str, str] = {}
         self.ids: dict[str, dict[str, int]] = {}
-        languages = translator.languages
+        languages, tokenizer = translator.languages, translator.tokenizer.source
         if languages.language_tokens:
             form, places = LANGUAGE_TOKENS[languages.language_tokens]
             self.places = {p: f"{side}_language" for p, side in places.items()}
@@ -82,16 +82,11 @@ class Directions:
         )
         for name, of_side in codes:
             if name in self.places.values():
-                tokens = map(form.format, of_side)
-                find = translator.tokenizer.source
-                ids = [direction_ids(find, token)[0] for token in tokens]
-                self.ids[name] = dict(zip(of_side, ids, strict=True))
+                self.ids[name] = {
+                    code: direction_ids(tokenizer, form.format(code))[0]
+                    for code in of_side
+                }
         self.inputs = [name for name in self.ids if len(self.ids[name]) > 1]
-
-    @property
-    def source_tokens(self) -> int:
-        """The number of tokens that they add to a source."""
-        return len(self.places.keys() - {"output"})
 
     def tokens(self, given: Mapping[str, tf.Tensor], like: tf.Tensor) -> Tokens:
         """The tokens of sentences, of given ids int32 `[N]` by input.

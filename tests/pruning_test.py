@@ -110,7 +110,7 @@ def test_text_whose_tokens_stay_has_the_same_segments(tmp_path, algorithm):
     note = " ".join(pruned.notes)
     assert f"pruned: {len(rows)} of {before.vocab_size} rows stay" in note
     total = sum(len(ids) - 1 for ids in before.to_ids(first))
-    assert f"of the {total:,} tokens of 40 lines 100 % stay" in note
+    assert f"All {total:,} tokens of the corpus stay" in note
     assert "scripts other than Latin" in note
 
 
@@ -202,7 +202,7 @@ def test_a_corpus_with_all_tokens_changes_no_translation(tmp_path, capsys):
     ]
     import_model.main(argv)
     printed = capsys.readouterr().out
-    assert "rows stay" in printed and "100 % stay" in printed
+    assert "rows stay" in printed
     languages = WorkDirectory(workdir).read_languages()
     assert languages.sources == languages.targets == ["eng_Latn", "deu_Latn"]
     translator = kt.Translator.load(workdir).with_languages(

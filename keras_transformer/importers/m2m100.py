@@ -128,14 +128,14 @@ def read(directory: pathlib.Path) -> Imported:
     )
 
 
-def added_tokens(tokenizer: Tokenizer) -> tuple[int, list[str]]:
-    """The first id after those of the text, and the tokens of languages."""
-    controls = {
+def added_tokens(tokenizer: Tokenizer) -> dict[int, str]:
+    """The tokens after those of the text by id here: languages, and a mask."""
+    entries = enumerate(tokenizer.entries[: tokenizer.vocab_size])
+    return {
         id: piece
-        for id, (piece, _, kind) in enumerate(tokenizer.entries)
-        if kind == "CONTROL" and LANGUAGE.fullmatch(piece)
+        for id, (piece, _, kind) in entries
+        if kind == "CONTROL" and id > len(SPECIAL)
     }
-    return min(controls), list(controls.values())
 
 
 def _code_of(token: str) -> str:
@@ -217,10 +217,15 @@ def _read_side(
 
 def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
     """The tokens after those of the text by id, those of languages first."""
-    path = directory / "tokenizer.json"
-    if path.exists():
-        added = Options(read_json(path), path).get("added_tokens", [])
-        with named_errors(path, "added_tokens: "):
+    for name, field in (
+        ("tokenizer.json", "added_tokens"),
+        (TOKENIZER_CONFIG, "added_tokens_decoder"),
+    ):
+        path = directory / name
+        added = read_json(path).get(field, []) if path.exists() else []
+        with named_errors(path, f"{field}: "):
+            if isinstance(added, dict):
+                added = [{"id": id, **added[id]} for id in added]
             found = {int(t["id"]): str(t["content"]) for t in added}
         if any(map(LANGUAGE.fullmatch, found.values())):
             return {id: s for id, s in found.items() if id >= len(SPECIAL)}

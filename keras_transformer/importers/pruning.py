@@ -1,13 +1,10 @@
 """A multilingual model with the part of its vocabulary that a corpus needs.
 
-These rows of the embeddings stay:
-
-- of the tokens that occur in the corpus;
-- of the pieces that these are merged from, in a BPE vocabulary;
-- of bytes and single characters, but for letters of other scripts, so that
-  other text can be written, in shorter tokens;
-- of special tokens and of all languages, from whose complete list the
-  tokenizers of transformers count their ids.
+Rows of embeddings stay of the tokens that occur in the corpus; in a BPE
+vocabulary of the pieces that these are merged from; of bytes and single
+characters, but for letters of other scripts, so that other text can be written,
+in shorter tokens; of special tokens and of all languages, from whose complete
+list the tokenizers of transformers count their ids.
 
 A text has the same segments as before if all of them stay: a merge of BPE that
 took place still does, and a segmentation that had the best score still has it.
@@ -44,57 +41,41 @@ def prune(imported: Imported, lines: Iterable[str]) -> Imported:
             f" Received: language_tokens={imported.language_tokens!r}"
         )
     counts: collections.Counter[int] = collections.Counter()
-    num_lines = 0
     for line in lines:
-        num_lines += 1
         counts.update(tokenizer.to_ids([line])[0][:-1])
     if not counts:
         raise ValueError("expected a corpus with text. Received: none")
+    entries, size = tokenizer.entries, tokenizer.vocab_size
     scripts = _scripts(tokenizer, counts)
-    size = tokenizer.vocab_size
-    # Pieces after the table have no rows; they stay, with the end of the table.
-    kept = {*SPECIAL_IDS, *counts, *range(size, len(tokenizer.entries))}
-    characters, lost = set(), 0
-    for id, (piece, _, kind) in enumerate(tokenizer.entries[:size]):
+    characters, others = set(), set(range(size, len(entries)))  # without rows
+    for id, (piece, _, kind) in enumerate(entries[:size]):
         if kind == "NORMAL" and len(piece) == 1:
             if _script(piece) in ("", *scripts):
                 characters.add(id)
-            else:
-                lost += id not in counts
         elif kind not in ("NORMAL", "UNUSED"):
-            kept.add(id)
-    merged = _merged(tokenizer, kept | characters)
-    groups = {
-        "occur in the corpus": set(counts),
-        "are merged into these": merged - kept,
-        "are single characters": characters - kept - merged,
-    }
-    kept |= merged | characters
+            others.add(id)
+    kept = {*SPECIAL_IDS, *counts, *characters, *others}
+    merged = _merged(tokenizer, kept) - kept
+    kept |= merged
     rows = sorted(id for id in kept if id < size)
-    config = dataclasses.replace(imported.config, vocab_size=len(rows))
     weights = {
         path: array[rows] if path in ROWS else array
         for path, array in imported.weights.items()
     }
-    parameters = [
-        sum(array.size for array in each.values())
-        for each in (imported.weights, weights)
-    ]
-    shares = ", ".join(f"{len(ids):,} {what}" for what, ids in groups.items())
-    notes = [
-        f"pruned: {len(rows):,} of {size:,} rows stay ({shares}), and"
-        f" {parameters[1]:,} of {parameters[0]:,} parameters",
-        f"of the {counts.total():,} tokens of {num_lines:,} lines 100 % stay;"
-        f" {counts[UNK]:,} are unknown, as before",
-        "lost: other text is written in shorter tokens, and"
-        f" {lost:,} characters become unknown, letters of scripts other than"
-        f" {', '.join(sorted(map(str.title, scripts)))}",
-    ]
+    note = (
+        f"pruned: {len(rows):,} of {size:,} rows stay: {len(counts):,} occur in"
+        f" the corpus, {len(merged):,} are merged into others,"
+        f" {len(characters - counts.keys()):,} are single characters. All"
+        f" {counts.total():,} tokens of the corpus stay, of which"
+        f" {counts[UNK]:,} were unknown before. Other text is written in"
+        " shorter tokens; unknown in it become letters of scripts other than"
+        f" {', '.join(sorted(map(str.title, scripts)))}"
+    )
     return imported._replace(
-        config=config,
+        config=dataclasses.replace(imported.config, vocab_size=len(rows)),
         weights=weights,
         tokenizer=with_pieces(tokenizer, kept),
-        notes=[*imported.notes, *notes],
+        notes=[*imported.notes, note],
     )
 
 
@@ -105,20 +86,17 @@ def _script(character: str) -> str:
     ['LATIN', 'LATIN', 'CJK', 'HIRAGANA', '', 'LATIN', '']
     """
     name = unicodedata.name(character, "").partition(" ")[0]
-    if unicodedata.category(character)[0] not in "LM" or name == "COMBINING":
-        return ""
-    return name
+    is_letter = unicodedata.category(character)[0] in "LM"
+    return name if is_letter and name != "COMBINING" else ""
 
 
 def _scripts(tokenizer, counts):
     """The scripts of a corpus by the counts of its tokens."""
+    pieces = tokenizer.pieces
     letters: collections.Counter[str] = collections.Counter()
-    for piece, count in zip(
-        map(tokenizer.pieces.__getitem__, counts), counts.values(), strict=True
-    ):
-        for script in map(_script, piece):
+    for id, count in counts.items():
+        for script in filter(None, map(_script, pieces[id])):
             letters[script] += count
-    del letters[""]
     least = SCRIPT_SHARE * letters.total()
     return {script for script, count in letters.items() if count >= least}
 
@@ -127,19 +105,15 @@ def _merged(tokenizer, ids):
     """The ids of all pieces that BPE merges on the way to some."""
     if tokenizer.model_type != "bpe":
         return set()
-    scores, places = {}, {}
+    places, scores = {}, {}
     for id, (piece, score, kind) in enumerate(tokenizer.entries):
-        of_table = id < tokenizer.vocab_size
-        if kind in ("NORMAL", "USER_DEFINED") or (
-            kind == "UNUSED" and not of_table
-        ):
-            scores[piece], places[piece] = score, id
-    by_id = {id: piece for piece, id in places.items()}
+        if kind in ("NORMAL", "USER_DEFINED"):
+            places[piece], scores[piece] = id, score
     return {
-        places[piece]
-        for id in ids
-        if id in by_id
-        for piece in _merges(by_id[id], scores)
+        places[merged]
+        for piece, id in places.items()
+        if id in ids
+        for merged in _merges(piece, scores)
     }
 
 

@@ -144,7 +144,7 @@ def test_a_language_has_no_part_in_a_score(opened):
     plain = translator.with_decoding(length_penalty=0.0, beam_size=1)
     [source] = expected_of(name)["sources"][:1]
     [[(ids, score)]] = plain.n_best_ids([source])
-    [row] = encode([Request(source)], *plain._encoding())
+    [row] = encode([Request(source)], plain._encoding)
     log_probs = plain.inference.score_ids(
         np.array([row.source_ids], "int32"), np.array([ids], "int32")
     )
@@ -396,14 +396,19 @@ def test_a_batch_has_several_directions(name):
         requests.append(Request(text, direction=direction))
         requests.append(Request(text, "a", direction=direction))
         alone += one.search([text, Request(text, "a")])
-    assert many.search(requests) == alone
+    for found, one in zip(many.search(requests), alone, strict=True):
+        assert (found.ids, found.notes) == (one.ids, [])
+        np.testing.assert_allclose(found.scores, one.scores, rtol=1e-5)
     assert len({tuple(found.texts) for found in alone}) == 4
     pairs = [(request, "a dog") for request in requests[::2]]
-    assert many.score(pairs) == [
+    scores = [
         score
         for codes in [(source, target), (target, source)]
         for score in many.with_languages(*codes).score([(text, "a dog")])
     ]
+    for found, one in zip(many.score(pairs), scores, strict=True):
+        np.testing.assert_allclose(found.log_probs, one.log_probs, rtol=1e-5)
+    assert scores[0].log_probs != scores[1].log_probs
     assert many.align(pairs) == [
         alignment
         for codes in [(source, target), (target, source)]

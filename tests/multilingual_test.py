@@ -332,8 +332,8 @@ def test_a_tag_in_a_text_is_text(translator):
     assert plain.to_ids(["a dog"]) == translator.tokenizer.to_ids(["a dog"])
     pairs = [(text, "<2de> ein Hund") for text in texts]
     rows = [
-        *encode([Request(t, "<2de> ein") for t in texts], *french._encoding()),
-        *encode_pairs(pairs, *french._encoding()),
+        *encode([Request(t, "<2de> ein") for t in texts], french._encoding),
+        *encode_pairs(pairs, french._encoding),
     ]
     for text, row in zip(2 * texts, rows, strict=True):
         assert row.source_ids == [tag, *plain.to_ids([text])[0]]
@@ -348,21 +348,17 @@ def test_a_tag_in_a_text_is_text(translator):
     assert shown[0] == "<2fr>" and "<2de>" not in shown
     # Without a direction the text has to say it.
     any_tag = translator.with_languages()
-    [row] = encode([Request("<2de> a dog")], *any_tag._encoding())
+    [row] = encode([Request("<2de> a dog")], any_tag._encoding)
     assert row.source_ids[0] == german
 
 
-def test_the_tag_counts_where_a_source_is_truncated(translator):
+def test_the_tag_counts_where_a_source_is_truncated(run, translator):
     [row] = translator.tokenizer.to_ids(["the dog"])
     for room in (0, 1):
-        limited = Translator(
-            translator.tokenizer,
-            translator.model,
-            translator.decoding,
-            len(row) + room,
-        )
+        limit = len(row) + room
+        limited = Translator.load(run.path, max_source_length=limit)
         french = limited.with_languages(target="fr")
-        assert limited.fits("the dog") and french.fits("the dog") == bool(room)
+        assert french.fits("the dog") == bool(room)
         [found] = french.search(["the dog"])
         assert bool(found.notes) != bool(room)
 
@@ -538,14 +534,14 @@ def test_a_direction_has_the_files_that_have_its_language(files):
         target_language="de,fr",
         language_temperature=3.0,
     )
-    french = data.into("fr")
+    french = data.of_direction(target_language="fr")
     assert french.test_files == (files["test"],) and not french.tags
     assert len(read_split(french, "test")) == SIZES["test"]
     sizes = [SIZES["more"] + SIZES["test"], SIZES["test"]]
     assert read_split(data, "test").sizes == sizes
-    assert french.into("fr") == french
+    assert french.of_direction(target_language="fr") == french
     with pytest.raises(ValueError, match="translates into: de, fr"):
-        data.into("cs")
+        data.of_direction(target_language="cs")
 
 
 def test_score_and_align_take_a_direction(run, translator, capsys, files):
@@ -600,8 +596,8 @@ def test_the_server_has_a_pair_for_each_direction(run, translator):
     found = pairs.load_pairs(options, {}, max_searches=1)
     assert [(p.source, p.target) for p in found] == [("en", "de"), ("en", "fr")]
     for pair, tag in zip(found, TAGS.values(), strict=True):
-        search = pairs.Search(pair, translator.decoding, True)
-        [result] = search([Request("a dog")])
+        search = pairs.Search(pair.model, translator.decoding, True)
+        [result] = search([Request("a dog", direction=pair.direction)])
         [expected] = translator.search([f"{tag} a dog"])
         assert result.translation == expected
         [page] = pair.draw_attention([("a dog", "ein Hund")])

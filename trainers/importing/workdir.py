@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
-from keras_transformer.data.languages import LANGUAGE_TOKENS
 from keras_transformer.data.pairs import read_lines
 from keras_transformer.hub import find_model
 from keras_transformer.importers import read_model
@@ -46,14 +45,17 @@ def run(
         files = find_files(vocabulary_from)
         format_name, model = read_model(find_model(source), format)
         if keep_languages is not None:
-            check_keeping(model, keep_languages)
+            if not model.language_tokens:
+                raise ValueError(
+                    "keep_languages needs a model with language_tokens."
+                    f" Received: {keep_languages=}"
+                )
             source_language = target_language = keep_languages
         model = with_languages(model, source_language, target_language)
         if files:
             lines = itertools.chain.from_iterable(map(read_lines, files))
-            model = load("keras_transformer.importers.pruning").prune(
-                model, lines
-            )
+            pruning = load("keras_transformer.importers.pruning")
+            model = pruning.prune(model, lines)
         write_workdir(model, workdir)
     config = model.config
     size = sum(array.size for array in model.weights.values())
@@ -67,31 +69,14 @@ def run(
 
 
 def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
-    """The files that each of some patterns names, in order.
-
-    Raises ValueError for a pattern that names none.
-    """
-    files: list[str] = []
-    for pattern in patterns:
-        found = sorted(filter(os.path.isfile, glob.glob(pattern)))
-        if not found:
+    """The files of patterns; ValueError if one has none."""
+    found = {pattern: sorted(glob.glob(pattern)) for pattern in patterns}
+    for pattern, files in found.items():
+        if not files:
             raise ValueError(
-                "vocabulary_from must name files. Received: none, by"
-                f" {pattern!r}"
+                f"vocabulary_from must name files. Received: {pattern!r}"
             )
-        files += found
-    return list(map(pathlib.Path, dict.fromkeys(files)))
-
-
-def check_keeping(model: Imported, languages: str) -> None:
-    """Raises ValueError unless a model chooses between languages by tokens."""
-    tokens = LANGUAGE_TOKENS.get(model.language_tokens)
-    if tokens is None or "target" not in tokens.places.values():
-        raise ValueError(
-            "keep_languages needs a model that is told the target language;"
-            " others have source_language and target_language. Received:"
-            f" keep_languages={languages!r}"
-        )
+    return list(map(pathlib.Path, itertools.chain(*found.values())))
 
 
 def with_languages(
@@ -124,10 +109,11 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
     with new_directory(path) as directory:
         workdir = WorkDirectory(directory)
         workdir.save_tokenizer(imported.tokenizer)
+        languages = imported.languages
         data = DataConfig(
             dataset=IMPORTED,
-            source_language=imported.languages.source_language or "source",
-            target_language=imported.languages.target_language or "target",
+            source_language=languages.source_language or "source",
+            target_language=languages.target_language or "target",
             language_tokens=imported.language_tokens,
             max_length=imported.max_length,
             share_vocabulary=imported.config.source_vocab_size is None,

@@ -233,14 +233,14 @@ class TranslatorChoice(typing.NamedTuple):
         options: The options.
         search: Fields of `DecodingConfig` on the command line, which override
             those of the work directory.
-        languages: The direction.
+        languages: The direction; None: sentences have their own.
         shortlist: As in `ShortlistOptions`.
         terminology: The files of the terminology.
     """
 
     options: TranslatorOptions
     search: Mapping[str, typing.Any]
-    languages: LanguageOptions = LanguageOptions()
+    languages: LanguageOptions | None = LanguageOptions()
     shortlist: bool = False
     terminology: TerminologyOptions = TerminologyOptions()
 
@@ -292,8 +292,10 @@ class TranslatorChoice(typing.NamedTuple):
                 languages by tokens, and has others besides them.
         """
         own = WorkDirectory(self.options.workdirs[0]).read_languages()
-        chosen = self.languages
-        direction = own.direction(**vars(chosen))
+        chosen = self.languages or LanguageOptions()
+        direction = own.direction(
+            chosen.source_language, chosen.target_language
+        )
         if direction is None and own.language_tokens:
             raise ValueError(
                 "expected source_language and target_language, each one of the"
@@ -311,7 +313,8 @@ class TranslatorChoice(typing.NamedTuple):
         options, files = self.options, self.terminology
         directories = open_ensemble(options.workdirs, options.checkpoint)
         search, length = self.read_search(), options.max_source_length
-        self.read_direction()
+        if self.languages is not None:
+            self.read_direction()
         for workdir in directories:
             workdir.check_translator(
                 search, options.checkpoint, length, self.shortlist

@@ -35,7 +35,7 @@ def bleu_tokenizer_of(workdir: str, options: MetricOptions) -> str:
 
 def read_systems(
     paths: Sequence[str],
-    languages: LanguageOptions,
+    languages: LanguageOptions | None,
     sources: Sequence[str],
     data: DataConfig,
 ) -> dict[str, list[str] | None]:

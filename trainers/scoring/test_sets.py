@@ -109,7 +109,7 @@ def check_lines(path: str, lines: Sequence, sources: Sequence) -> None:
         )
 
 
-def read_data(workdir: str, languages: LanguageOptions) -> DataConfig:
+def read_data(workdir: str, languages: LanguageOptions | None) -> DataConfig:
     """The data of a work directory, of one direction if one is chosen."""
     data = WorkDirectory(workdir).read_section("data", DataConfig)
-    return data.of_direction(**vars(languages))
+    return data.of_direction(**vars(languages or LanguageOptions()))

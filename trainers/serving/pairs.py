@@ -178,7 +178,7 @@ def load_pairs(
         with flags.user_errors():
             languages = WorkDirectory(path).read_languages()
         models.setdefault(languages, []).append(path)
-    choice = TranslatorChoice(options, search)
+    choice = TranslatorChoice(options, search, languages=None)
     choices = [choice.at(",".join(paths)) for paths in models.values()]
     with flags.user_errors():
         for one in choices:  # all, before the first is loaded

@@ -64,7 +64,12 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
             precision=options.precision,
             shortlist=choice.shortlist,
             **others,
-        ).with_languages(*vars(choice.languages).values())
+        )
+        if choice.languages is not None:
+            translator = translator.with_languages(
+                choice.languages.source_language,
+                choice.languages.target_language,
+            )
         found = _read_terminology(choice.terminology, translator)
         return translator.with_terminology(found)
 

@@ -29,7 +29,6 @@ from absl import logging
 from keras_transformer import checkpoints
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data.languages import LANGUAGE_TOKENS
 from keras_transformer.importers.generation import CONFIG, GENERATION
 from keras_transformer.importers.huggingface import (
     TARGET_VOCABULARY,
@@ -51,7 +50,7 @@ from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel.formats import ExportOptions
 
-ROLES = ("bos_token_id", "pad_token_id", "eos_token_id", "unk_token_id")
+ROLES = ("bos_token", "pad_token", "eos_token", "unk_token")  # of SPECIAL
 START = len(SPECIAL_IDS)  # our id of <s> in a multilingual model
 EXCLUDED = -1e3  # a bias that excludes a token: see `importers`
 ACTIVATIONS = {
@@ -168,42 +167,44 @@ def _write_multilingual(
 ) -> None:
     """Writes the folder of a model with `language_tokens`."""
     config, tokenizer = translator.model.config, translator.tokenizer.target
-    family = translator.languages.language_tokens
+    languages, size = translator.languages, tokenizer.vocab_size
+    family = languages.language_tokens
     is_mbart = family.startswith("mbart")
     # <s> is the first here after the four special tokens.
-    order = [START, PAD, EOS, UNK, *range(START + 1, tokenizer.vocab_size)]
-    tokens = dict(zip(ROLES, range(len(ROLES)), strict=True))
-    start = _start(translator, weights)
-    banned = [tokens["pad_token_id"]]
-    if start is None:
+    order = [START, PAD, EOS, UNK, *range(START + 1, size)]
+    tokens = dict(zip(ROLES, SPECIAL, strict=True))
+    ids = {f"{role}_id": id for id, role in enumerate(ROLES[:-1])}
+    banned = [ids["pad_token_id"]]
+    start = EOS
+    if family == "mbart":  # its decoder starts with the language
+        start = tokenizer.find(languages.target_language)
+    table = weights["embedding/embeddings"]
+    if not np.array_equal(table[start], table[BOS]):  # after a training
         start = BOS
+        banned.append(len(order))
         order.append(BOS)
-        banned.append(order.index(BOS))
     tensors = _tensors(config, weights, order, order)
-    if not is_mbart:
-        bias = tensors.pop("final_logits_bias")[0]
-        if np.any(bias[: tokenizer.vocab_size - 1]):
-            raise CommandError(
-                "format=huggingface needs logits_bias of 0:"
-                " M2M100ForConditionalGeneration has none. Received: others"
-            )
+    if not is_mbart and np.any(tensors.pop("final_logits_bias")[0, : size - 1]):
+        raise CommandError(
+            "format=huggingface needs logits_bias of 0:"
+            " M2M100ForConditionalGeneration has none. Received: others"
+        )
     write_safetensors(
         directory / "model.safetensors", tensors, options.precision
     )
-    model = "MBart" if is_mbart else "M2M100"
+    ids["decoder_start_token_id"] = order.index(start)
+    ids["forced_eos_token_id"] = ids["eos_token_id"]
+    if translator.direction and translator.direction.output:
+        first = tokenizer.find(translator.direction.output)
+        ids["forced_bos_token_id"] = order.index(first)
     limit = config.position_limit or translator.max_source_length
+    model = "MBart" if is_mbart else "M2M100"
     values = {
         "architectures": [f"{model}ForConditionalGeneration"],
         "model_type": "mbart" if is_mbart else "m2m_100",
         "max_position_embeddings": limit,
         "vocab_size": len(order),
     }
-    ids = {key: id for key, id in tokens.items() if key != "unk_token_id"}
-    ids["decoder_start_token_id"] = order.index(start)
-    ids["forced_eos_token_id"] = tokens["eos_token_id"]
-    if translator.direction and translator.direction.output:
-        first = tokenizer.find(translator.direction.output)
-        ids["forced_bos_token_id"] = order.index(first)
     _write_options(translator, directory, values, ids, banned)
     added = added_tokens(tokenizer)
     end = min(added)
@@ -211,42 +212,20 @@ def _write_multilingual(
         text = [*SPECIAL, *tokenizer.pieces[START + 1 : end]]
         _write_ids(directory / VOCABULARY, text, list(range(len(text))))
     (directory / MODEL).write_bytes(original_model(tokenizer, end))
-    special = {
-        key.removesuffix("_id"): SPECIAL[id] for key, id in tokens.items()
-    } | {
-        "additional_special_tokens": [
-            token for token in added.values() if LANGUAGE.fullmatch(token)
-        ]
-    }
+    codes = list(filter(LANGUAGE.fullmatch, added.values()))
+    special = {**tokens, "additional_special_tokens": codes}
     _write_json(directory / "special_tokens_map.json", special)
-    values = {
+    names: dict[str, typing.Any] = {
         "tokenizer_class": TOKENIZERS[family],
         "model_max_length": translator.max_source_length,
-        **special,
     }
     if family.startswith("nllb"):  # <mask> is before the languages or last
-        values["legacy_behaviour"] = family == "nllb_legacy"
-        values["added_tokens_decoder"] = {
+        names["legacy_behaviour"] = family == "nllb_legacy"
+        names["added_tokens_decoder"] = {
             order.index(id): {"content": token, "special": True}
             for id, token in added.items()
         }
-    _write_json(directory / TOKENIZER_CONFIG, values)
-
-
-def _start(
-    translator: Translator, weights: dict[str, np.ndarray]
-) -> int | None:
-    """EOS or the language that BOS is a copy of; None after a training."""
-    form = LANGUAGE_TOKENS[translator.languages.language_tokens].form
-    find, targets = (
-        translator.tokenizer.target.find,
-        translator.languages.targets,
-    )
-    table = weights["embedding/embeddings"]
-    for id in filter(None, (EOS, *(find(form.format(t)) for t in targets))):
-        if np.array_equal(table[id], table[BOS]):
-            return id
-    return None
+    _write_json(directory / TOKENIZER_CONFIG, {**special, **names})
 
 
 def _write_options(

@@ -203,7 +203,7 @@ def _compare_search(
 def _with_languages(translator, sentences):
     """The sentences for a translator, and for `reload.py`."""
     languages = translator.languages
-    if translator.direction is not None or not languages.language_tokens:
+    if languages.direction() is not None or not languages.language_tokens:
         return sentences, sentences
     pairs = random.Random(1).choices(languages.pairs, k=len(sentences))
     requests = [

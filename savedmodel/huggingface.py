@@ -141,9 +141,15 @@ def _write_marian(
         "model_type": "marian",
         "static_position_embeddings": True,
         "max_position_embeddings": max(512, translator.max_source_length),
+        "share_encoder_decoder_embeddings": shared,
     }
-    banned = sorted({start, ids[PAD]})
-    _write_options(translator, directory, others | sizes, tokens, banned)
+    banned = [[id] for id in sorted({start, ids[PAD]})]
+    _write_options(
+        translator,
+        directory,
+        {**others, **sizes, **tokens},
+        {"bad_words_ids": banned, **tokens},
+    )
     _write_json(
         directory / TOKENIZER_CONFIG,
         {
@@ -174,14 +180,15 @@ def _write_multilingual(
     order = [START, PAD, EOS, UNK, *range(START + 1, size)]
     tokens = dict(zip(ROLES, SPECIAL, strict=True))
     ids = {f"{role}_id": id for id, role in enumerate(ROLES[:-1])}
-    banned = [ids["pad_token_id"]]
+    search: dict[str, typing.Any] = {"bad_words_ids": [[ids["pad_token_id"]]]}
     start = EOS
     if family == "mbart":  # its decoder starts with the language
         start = tokenizer.find(languages.target_language)
     table = weights["embedding/embeddings"]
     if not np.array_equal(table[start], table[BOS]):  # after a training
         start = BOS
-        banned.append(len(order))
+        search["bad_words_ids"].append([len(order)])
+        search["renormalize_logits"] = True  # among all tokens but this one
         order.append(BOS)
     tensors = _tensors(config, weights, order, order)
     if not is_mbart and np.any(tensors.pop("final_logits_bias")[0, : size - 1]):
@@ -205,7 +212,7 @@ def _write_multilingual(
         "max_position_embeddings": limit,
         "vocab_size": len(order),
     }
-    _write_options(translator, directory, values, ids, banned)
+    _write_options(translator, directory, {**values, **ids}, {**search, **ids})
     added = added_tokens(tokenizer)
     end = min(added)
     if family in ("m2m100", "small100"):
@@ -231,11 +238,10 @@ def _write_multilingual(
 def _write_options(
     translator: Translator,
     directory: pathlib.Path,
-    others: dict[str, typing.Any],
-    tokens: dict[str, int],
-    banned: list[int],
+    of_model: dict[str, typing.Any],
+    of_search: dict[str, typing.Any],
 ) -> None:
-    """Writes the files of the model, with other fields, and of the search."""
+    """Writes the files of the model and of the search, with further fields."""
     config, decoding = translator.model.config, translator.decoding
     values = {
         "is_encoder_decoder": True,
@@ -247,25 +253,20 @@ def _write_options(
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,
         "scale_embedding": config.scale_embeddings,
-        "share_encoder_decoder_embeddings": not config.has_source_embedding,
         "tie_word_embeddings": not config.has_softmax_matrix,
     }
     for side in ("encoder", "decoder"):
         values[f"{side}_ffn_dim"] = config.d_ff
         values[f"{side}_attention_heads"] = config.num_heads
-    _write_json(directory / CONFIG, {**others, **values, **tokens})
+    _write_json(directory / CONFIG, {**of_model, **values})
     search = {
         "num_beams": decoding.beam_size,
         "length_penalty": decoding.length_penalty,
         "min_length": decoding.min_length,
         # With BOS, and an EOS at the limit.
         "max_length": translator.max_target_length + 2,
-        "bad_words_ids": [[id] for id in banned],
-        # Among all tokens but a BOS of its own.
-        "renormalize_logits": others["model_type"] != "marian"
-        and tokens["decoder_start_token_id"] in banned,
     }
-    _write_json(directory / GENERATION, {**search, **tokens})
+    _write_json(directory / GENERATION, {**search, **of_search})
 
 
 def _order(

@@ -84,18 +84,14 @@ class Languages:
             raise ValueError(f"expected {name}. Received: {name}={code!r}")
         return code
 
+    def id(self, sentence: Sentence, name: str) -> int:
+        """The id of the token of such a language."""
+        return self.ids[self.code(sentence, name)]
+
     def tokens(self, sentence: Sentence, place: str) -> list[int]:
         """The id of the language in a place, if there is one."""
         name = self.places.get(place)
-        return [self.ids[self.code(sentence, name)]] if name else []
-
-    def inputs(self, sentences: list[Sentence], names: Iterable[str]) -> dict:
-        """The codes of sentences for those inputs that are languages."""
-        return {
-            name: [self.code(sentence, name) for sentence in sentences]
-            for name in names
-            if name in self.places.values()
-        }
+        return [self.id(sentence, name)] if name else []
 
 
 def translate_all(
@@ -153,12 +149,13 @@ def load_saved_model(directory: pathlib.Path, description: dict) -> Translate:
 
     model = tf.saved_model.load(str(directory))
     signature = model.signatures["n_best"]
-    _, names = signature.structured_input_signature
+    names = signature.structured_input_signature[1].keys() - {"text"}
     languages = Languages(description)
 
     def translate(sentences: list[Sentence]) -> list[dict]:
-        inputs = languages.inputs(sentences, names)
-        inputs["text"] = list(map(text_of, sentences))
+        inputs = {"text": list(map(text_of, sentences))}
+        for name in names:
+            inputs[name] = [languages.code(s, name) for s in sentences]
         found = signature(
             **{name: tf.constant(inputs[name], tf.string) for name in inputs}
         )
@@ -192,17 +189,15 @@ def load_tflite(directory: pathlib.Path, description: dict) -> Translate:
     search = interpreter.get_signature_runner(
         "greedy" if beam_size == 1 else "beam"
     )
-    names = search.get_input_details()
+    names = search.get_input_details().keys() - {"source_ids"}
 
     def translate_one(sentence: Sentence) -> dict:
         ids, truncated = encode(sentence)
-        inputs = languages.inputs([sentence], names)
+        inputs = {"source_ids": [ids + [PAD] * (limit - len(ids))]}
+        for name in names:
+            inputs[name] = [languages.id(sentence, name)]
         found = search(
-            source_ids=np.array([ids + [PAD] * (limit - len(ids))], "int32"),
-            **{
-                name: np.array([languages.ids[code]], "int32")
-                for name, [code] in inputs.items()
-            },
+            **{name: np.array(inputs[name], "int32") for name in inputs}
         )
         best, score = found["ids"][0, 0], found["scores"][0, 0]
         return answer(best, decode(best), score, truncated)
@@ -218,7 +213,7 @@ def load_onnx(directory: pathlib.Path, description: dict) -> Translate:
     # The graph truncates, and says so.
     encode, decode = load_tokenizer(directory, {"max_source_length": math.inf})
     session = onnxruntime.InferenceSession(str(directory / "model.onnx"))
-    names = [tensor.name for tensor in session.get_inputs()]
+    names = {tensor.name for tensor in session.get_inputs()} - {"source_ids"}
     languages = Languages(description)
 
     def translate(sentences: list[Sentence]) -> list[dict]:
@@ -227,8 +222,9 @@ def load_onnx(directory: pathlib.Path, description: dict) -> Translate:
         padded = [row + [PAD] * (longest - len(row)) for row in rows]
         source_ids = np.array(padded, "int32").reshape(len(rows), longest)
         inputs = {"source_ids": source_ids}
-        for name, codes in languages.inputs(sentences, names).items():
-            inputs[name] = np.array([languages.ids[c] for c in codes], "int32")
+        for name in names:
+            ids = [languages.id(sentence, name) for sentence in sentences]
+            inputs[name] = np.array(ids, "int32")
         outputs = ["ids", "scores", "truncated"]  # [N, W, T], [N, W], [N]
         ids, scores, truncated = session.run(outputs, inputs)
         best = zip(ids[:, 0], scores[:, 0], truncated, strict=True)

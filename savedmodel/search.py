@@ -104,14 +104,6 @@ class Directions:
             found[place] = column
         return Tokens(**found)
 
-    def are_valid(self, given: Mapping[str, tf.Tensor]) -> tf.Tensor | bool:
-        """Whether all ids of sentences are those of languages: bool `[N]`."""
-        valid: tf.Tensor | bool = True
-        for name, ids in given.items():
-            known = tf.constant(list(self.ids[name].values()), tf.int32)
-            valid &= tf.reduce_any(ids[:, None] == known, axis=1)
-        return valid
-
 
 def read_sources(
     source_ids: tf.Tensor,
@@ -193,9 +185,10 @@ def make_search(
     ) -> dict[str, tf.Tensor]:
         given = dict(zip(directions.inputs, languages, strict=True))
         tokens = directions.tokens(given, source_ids)
-        if given:
-            valid = directions.are_valid(given)
-            source_ids = tf.where(valid[:, None], source_ids, -1)
+        for name, ids in given.items():
+            known = tf.constant(list(directions.ids[name].values()), tf.int32)
+            is_known = tf.reduce_any(ids[:, None] == known, axis=1)
+            source_ids = tf.where(is_known[:, None], source_ids, -1)
         sources = read_sources(
             source_ids,
             vocab_size,

@@ -17,6 +17,7 @@ from keras_transformer.importers.vocabularies import make_tokenizer
 from keras_transformer.translation.requests import Request, encode
 from keras_transformer.vocabulary import BOS, UNK
 from keras_transformer.workdir import WorkDirectory
+from savedmodel import export, huggingface
 from trainers import import_model
 from trainers.datasets import phrasebook
 
@@ -134,7 +135,7 @@ def test_another_kind_of_model_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["m2m100", "nllb", "mbart50"])
-def test_tokens_that_stay_have_the_same_logits(name):
+def test_tokens_that_stay_have_the_same_logits(name, tmp_path):
     _, imported = read_model(FIXTURES / name)
     expected = json.loads((FIXTURES / name / "expected.json").read_text())
     lines = [*expected["sources"][:3], *expected["texts"][:3]]
@@ -177,6 +178,15 @@ def test_tokens_that_stay_have_the_same_logits(name):
         # Probabilities can only rise.
         total = np.logaddexp.reduce(full, axis=1)
         assert (np.logaddexp.reduce(part, axis=1) <= total + 1e-6).all()
+    # The files for transformers have the ids of a smaller original.
+    options = export.ExportOptions(
+        workdir=".", output=str(tmp_path), format="huggingface"
+    )
+    huggingface.write(after, tmp_path, options, {}, [])
+    _, again = read_model(tmp_path)
+    assert again.tokenizer.to_ids(lines) == pruned.tokenizer.to_ids(lines)
+    for path in pruning.ROWS:
+        assert np.array_equal(again.weights[path], pruned.weights[path])
     [[(found, score)]] = after.n_best_ids(lines[:1])
     [[(wanted, other)]] = before.n_best_ids(lines[:1])
     if set(wanted) <= set(rows):

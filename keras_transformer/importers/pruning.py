@@ -47,7 +47,9 @@ def prune(imported: Imported, lines: Iterable[str]) -> Imported:
         raise ValueError("expected a corpus with text. Received: none")
     entries, size = tokenizer.entries, tokenizer.vocab_size
     scripts = _scripts(tokenizer, counts)
-    characters, others = set(), set(range(size, len(entries)))  # without rows
+    # <s> after the special tokens; and what is after the table, without rows.
+    others = {len(SPECIAL_IDS), *range(size, len(entries))}
+    characters = set()
     for id, (piece, _, kind) in enumerate(entries[:size]):
         if kind == "NORMAL" and len(piece) == 1:
             if _script(piece) in ("", *scripts):

@@ -18,6 +18,7 @@ import re
 import typing
 from collections.abc import Iterable
 
+import ml_dtypes
 import numpy as np
 from absl import logging
 from safetensors import SafetensorError, safe_open
@@ -307,7 +308,10 @@ def assign(checkpoint: Checkpoint, group: str, variables: dict | list) -> None:
         else variables.items()
     )
     for name, variable in members:
-        variable.assign(checkpoint.read(f"{group}/{name}"))
+        array = checkpoint.read(f"{group}/{name}")
+        if getattr(variable, "dtype", "") == "bfloat16":
+            array = array.astype(ml_dtypes.bfloat16)  # in half of the memory
+        variable.assign(array)
 
 
 def check_weights(

@@ -259,10 +259,10 @@ class Translator:
             options["shortlist"] = _read_shortlist(first, tokenizer)
         models, prefixes = [], []
         for directory, config in zip(directories, configs, strict=True):
-            model = Transformer(config)
+            model = Transformer(config, dtype=precision)
             weights = named_weights(model)
             prefixes.append(directory.restore_weights(weights, checkpoint))
-            models.append(_in_precision(model, precision))
+            models.append(model)
         translator = cls(tokenizer, models, decoding, **options)
         translator = translator._of_model(first.read_languages())
         translator.checkpoints = tuple(prefixes)
@@ -321,11 +321,11 @@ class Translator:
             )
         languages = imported.languages
         languages.direction(source_language, target_language)
-        model = pretrained.make_model(imported)
+        model = pretrained.make_model(imported, precision)
         options = {"max_source_length": imported.max_length, **options}
         translator = cls(
             imported.tokenizer,
-            _in_precision(model, precision),
+            model,
             decoding or imported.decoding,
             **options,
         )
@@ -814,16 +814,6 @@ def _check_precision(precision: str) -> None:
             f"precision must be one of {', '.join(PRECISIONS)}. Received:"
             f" precision={precision!r}"
         )
-
-
-def _in_precision(exact, precision):
-    """A float32 model, or the same with weights and products in a dtype."""
-    if precision == exact.dtype:
-        return exact
-    model = Transformer(exact.config, dtype=precision)
-    for weight, value in zip(model.weights, exact.weights, strict=True):
-        weight.assign(value)
-    return model
 
 
 def _read_shortlist(directory, tokenizer):

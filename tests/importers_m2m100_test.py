@@ -12,6 +12,7 @@ from original_models import FIXTURES
 
 import keras_transformer as kt
 from keras_transformer.data.languages import Direction
+from keras_transformer.figures.attention import attention_figure
 from keras_transformer.importers import m2m100, read_model
 from keras_transformer.importers.options import Options
 from keras_transformer.translation.requests import Request, encode
@@ -228,11 +229,41 @@ def test_a_plan_has_its_direction(tmp_path, capsys):
     argv[0] = f"--workdir={tmp_path / 'fra_Latn'}"
     error = fails(translate_corpus.main, argv, capsys)
     assert "direction was ['eng_Latn', '', 'deu_Latn'] and is" in error
-    # Neither a figure knows the tokens of languages.
-    argv = [f"--workdir={tmp_path / 'deu_Latn'}", "--plot=attention"]
-    argv += ["--text=a dog", f"--output={tmp_path / 'figure.html'}"]
-    error = fails(visualize.main, argv, capsys)
-    assert "does not show tokens of languages" in error
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_shows_the_tokens_of_languages(name):
+    """Those that the model reads: the row that it translates."""
+    translator = open_model(name)
+    [row] = encode([Request("a dog")], translator._encoding)
+    for reference in (None, "a dog"):
+        figure = attention_figure(translator, "a dog", reference)
+        maps = translator.model.attention_maps(
+            {
+                "source_ids": np.array([row.source_ids], "int32"),
+                "target_ids": np.array([[BOS, *row.target_ids]], "int32"),
+            }
+        )
+        np.testing.assert_allclose(
+            figure.maps["encoder"], maps.encoder[0], atol=1e-6
+        )
+        first = np.array(maps.cross)[0, :, :, :2]
+        np.testing.assert_allclose(
+            figure.maps["cross"][:, :, :2], first, atol=1e-6
+        )
+        code = translator.direction.before
+        assert code in [token.text for token in figure.tokens["source"]]
+
+
+def test_the_command_draws_one_direction_of_many(tmp_path, capsys):
+    workdir = tmp_path / "run"
+    import_model.main([f"--source={FIXTURES / 'nllb'}", f"--workdir={workdir}"])
+    argv = [f"--workdir={workdir}", "--text=a dog"]
+    argv += [f"--output={tmp_path / 'figure.html'}"]
+    assert "expected source_language" in fails(visualize.main, argv, capsys)
+    argv += ["--source_language=eng_Latn", "--target_language=deu_Latn"]
+    visualize.main(argv)
+    assert "eng_Latn" in (tmp_path / "figure.html").read_text()
 
 
 def test_the_first_token_of_all_outputs_is_in_warm_programs():

@@ -143,6 +143,7 @@ def test_tokens_that_stay_have_the_same_logits(name, tmp_path):
     rows = [imported.tokenizer.pieces.index(p) for p in pruned.tokenizer.pieces]
     assert len(rows) < imported.config.vocab_size
     source, target = expected["languages"]
+    tables = {path: np.asarray(pruned.weights[path]) for path in pruning.ROWS}
     translators = []
     for each in (imported, pruned):
         translator = kt.Translator(
@@ -186,7 +187,7 @@ def test_tokens_that_stay_have_the_same_logits(name, tmp_path):
     _, again = read_model(tmp_path)
     assert again.tokenizer.to_ids(lines) == pruned.tokenizer.to_ids(lines)
     for path in pruning.ROWS:
-        assert np.array_equal(again.weights[path], pruned.weights[path])
+        assert np.array_equal(again.weights[path], tables[path])
     [[(found, score)]] = after.n_best_ids(lines[:1])
     [[(wanted, other)]] = before.n_best_ids(lines[:1])
     if set(wanted) <= set(rows):

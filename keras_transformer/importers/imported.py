@@ -2,7 +2,7 @@
 
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from keras_transformer.data.languages import (
     Languages,
     shortened,
 )
+from keras_transformer.importers.stacks import weight_shapes
 from keras_transformer.importers.vocabularies import share_in_table
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
@@ -91,6 +92,30 @@ class Imported(typing.NamedTuple):
         ]
 
 
+def with_languages(
+    imported: Imported,
+    source_language: str | None,
+    target_language: str | None,
+) -> Imported:
+    """A model with the given languages, else its own.
+
+    Raises ValueError for languages that it does not have.
+    """
+    family, own = imported.language_tokens, imported.target_language
+    if family and own and target_language not in (None, own):
+        if "target" not in LANGUAGE_TOKENS[family].places.values():
+            raise ValueError(
+                f"target_language must be {own}, which the decoder of the model"
+                f" starts with. Received: {target_language=}"
+            )
+    if source_language is not None:
+        imported = imported._replace(source_language=source_language)
+    if target_language is not None:
+        imported = imported._replace(target_language=target_language)
+    _ = imported.languages
+    return imported
+
+
 def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
     """A line for each vocabulary: which share of its pieces has an id.
 
@@ -115,16 +140,44 @@ def assign(
 ) -> None:
     """Sets `named_weights` of a model from arrays by path, of any float dtype.
 
+    The arrays are removed, so that a large model is not in memory twice.
+
     Raises ValueError for other names or shapes, and for numbers that are not
     finite.
     """
-    arrays = {path.replace("/", "."): arrays[path] for path in arrays}
-    if different := weights.keys() ^ arrays.keys():
+    paths = {path.replace("/", "."): path for path in arrays}
+    _check_names(weights, paths)
+    for name, variable in weights.items():
+        variable.assign(_read(name, arrays.pop(paths[name])))
+
+
+def named_arrays(imported: Imported) -> dict[str, np.ndarray]:
+    """The weights as a checkpoint has them, float32; errors as `assign`."""
+    shapes = weight_shapes(imported.config)
+    _check_names(shapes, imported.weights)
+    arrays = {}
+    for path, shape in shapes.items():
+        name = path.replace("/", ".")
+        array = np.ascontiguousarray(_read(name, imported.weights[path]))
+        if array.shape != shape:
+            raise ValueError(
+                f"{name}: expected the shape {shape}. Received: {array.shape}"
+            )
+        arrays[name] = array
+    return arrays
+
+
+def _check_names(expected: Iterable[str], received: Iterable[str]) -> None:
+    """Raises ValueError unless these are the weights of a model."""
+    if different := set(expected) ^ set(received):
         raise ValueError(
             f"the imported weights are not the model's: {min(different)}"
         )
-    for name, variable in weights.items():
-        array = np.asarray(arrays[name], np.float32)
-        if not is_finite(array):
-            raise ValueError(f"{name} is not finite")
-        variable.assign(array)
+
+
+def _read(name: str, weight: np.ndarray) -> np.ndarray:
+    """A weight as a float32 array; ValueError if it is not finite."""
+    array = np.asarray(weight, np.float32)
+    if not is_finite(array):
+        raise ValueError(f"{name} is not finite")
+    return array

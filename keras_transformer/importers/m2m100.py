@@ -18,6 +18,7 @@ are other ones here: PAD, BOS, EOS, UNK, then the rest in the original's order.
 BOS, which the decoder starts with, is a row of its own, as in `huggingface`.
 """
 
+import functools
 import pathlib
 import re
 import typing
@@ -53,7 +54,7 @@ from keras_transformer.importers.huggingface import (
 from keras_transformer.importers.imported import LANGUAGE, Imported
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.stacks import make_config
-from keras_transformer.importers.tensors import Tensors
+from keras_transformer.importers.tensors import Later, Tensors
 from keras_transformer.importers.vocabularies import (
     Side,
     make_tokenizer,
@@ -145,6 +146,11 @@ def _code_of(token: str) -> str:
     ('de', 'deu_Latn')
     """
     return re.sub(r"^__(.*)__$", r"\1", token)
+
+
+def _reordered(path: str, weight: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """A weight whose model dimension has another order."""
+    return reorder({path: weight}, order)[path]
 
 
 def _find_family(directory: pathlib.Path, options: Options, names: dict) -> str:
@@ -256,8 +262,15 @@ def _read_weights(
                 (limit + FIRST_POSITION, config.d_model),
             )
             tables[f"{part}_positions/table"] = table[FIRST_POSITION:]
-    weights = read_weights(config, tensors, [side, side])
+    weights: dict[str, typing.Any] = read_weights(config, tensors, [side, side])
     tensors.close()
     if config.positions == "sinusoidal":
-        weights = reorder(weights, from_blocks(config.d_model))
+        order = from_blocks(config.d_model)
+        for path, weight in weights.items():
+            make = functools.partial(_reordered, path, weight, order)
+            # The table of embeddings is a copy already, the others are parts of
+            # a file: one by one they cost no memory.
+            weights[path] = Later(weight.shape, make)
+        embeddings = "embedding/embeddings"
+        weights[embeddings] = np.asarray(weights[embeddings])
     return weights | tables

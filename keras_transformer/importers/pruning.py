@@ -18,6 +18,8 @@ import itertools
 import unicodedata
 from collections.abc import Iterable
 
+import numpy as np
+
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.vocabularies import with_pieces
 from keras_transformer.tokenization import Tokenizer
@@ -61,7 +63,7 @@ def prune(imported: Imported, lines: Iterable[str]) -> Imported:
     kept |= merged
     rows = sorted(id for id in kept if id < size)
     weights = {
-        path: array[rows] if path in ROWS else array
+        path: np.asarray(array)[rows] if path in ROWS else array
         for path, array in imported.weights.items()
     }
     note = (

@@ -9,13 +9,17 @@ import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 
-from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
 from keras_transformer.data.pairs import read_lines
 from keras_transformer.hub import find_model
 from keras_transformer.importers import read_model
-from keras_transformer.importers.imported import Imported, describe_tables
+from keras_transformer.importers.imported import (
+    Imported,
+    describe_tables,
+    named_arrays,
+    with_languages,
+)
+from keras_transformer.importers.pruning import prune
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.imported import IMPORTED
 from trainers.run.checkpoints import write
@@ -51,14 +55,13 @@ def run(
                     f" Received: {keep_languages=}"
                 )
             source_language = target_language = keep_languages
-        model = with_languages(model, source_language, target_language)
+        model = choose_languages(model, source_language, target_language)
         if files:
             lines = itertools.chain.from_iterable(map(read_lines, files))
-            pruning = load("keras_transformer.importers.pruning")
-            model = pruning.prune(model, lines)
+            model = prune(model, lines)
+        size = sum(array.size for array in model.weights.values())
         write_workdir(model, workdir)
     config = model.config
-    size = sum(array.size for array in model.weights.values())
     flags.show(
         f"{workdir}: {size:,} parameters, {config.num_layers} +"
         f" {config.decoder_depth} layers, vocabulary {config.vocab_size:,},"
@@ -79,12 +82,11 @@ def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
     return list(map(pathlib.Path, itertools.chain(*found.values())))
 
 
-def with_languages(
+def choose_languages(
     model: Imported, source_language: str | None, target_language: str | None
 ) -> Imported:
     """A model with the given languages, else those of its files."""
-    pretrained = load("keras_transformer.importers.pretrained")
-    model = pretrained.with_languages(model, source_language, target_language)
+    model = with_languages(model, source_language, target_language)
     given = source_language is not None or target_language is not None
     language = model.source_language
     if given or not language or language != model.target_language:
@@ -124,8 +126,7 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
             data=data,
             training=TrainingConfig(),
         )
-        make_model = load("keras_transformer.importers.pretrained").make_model
-        weights = named_weights(make_model(imported))
+        weights = named_arrays(imported)
         write(workdir.averaged, {"weights": weights}, STEP, keep=1)
 
 

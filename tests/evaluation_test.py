@@ -772,6 +772,12 @@ def test_a_test_set_by_name(test_sets, work_directory, capsys):
     )
     pairs = read_test_pairs(data, TestOptions(test_set="fake/full"))
     assert list(pairs) == [("a", JAPANESE[0]), ("b c", JAPANESE[1])]
+    # By the codes of NLLB-200, of mBART and of M2M-100.
+    for codes in (("eng_Latn", "jpn_Jpan"), ("en_XX", "ja_XX"), ("en", "ja")):
+        data = DataConfig(source_language=codes[0], target_language=codes[1])
+        assert list(
+            read_test_pairs(data, TestOptions(test_set="fake/full"))
+        ) == list(pairs)
     for name, message in (
         ("fake/away", "sacreBLEU cannot download fake/away for en-ja into"),
         ("fake/none", "(fake/away, fake/full"),

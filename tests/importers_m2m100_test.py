@@ -17,7 +17,6 @@ from keras_transformer.importers import m2m100, read_model
 from keras_transformer.importers.options import Options
 from keras_transformer.translation.requests import Request, encode
 from keras_transformer.vocabulary import BOS, EOS
-from savedmodel import export
 from trainers import (
     evaluate,
     import_model,
@@ -204,10 +203,6 @@ def test_commands_work_with_an_imported_direction(tmp_path, capsys):
     pairs = f"--test_files={tmp_path / 'pairs'}"
     evaluate.main([f"--workdir={workdir}", pairs])
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["bleu"] > 99
-    # What does not know the tokens of languages says so.
-    argv = [f"--workdir={workdir}", "--format=ctranslate2"]
-    argv.append(f"--output={tmp_path / 'export'}")
-    assert "language_tokens" in fails(export.main, argv, capsys)
 
 
 def test_a_plan_has_its_direction(tmp_path, capsys):
@@ -323,6 +318,32 @@ def test_a_direction_of_another_model_is_refused():
         kt.Translator.from_pretrained(
             FIXTURES / "marian_shared", target_language="fr"
         )
+
+
+def test_small100_is_told_the_target_by_its_source(tmp_path, opened):
+    """Its tokenizer is M2M-100's but for that; the target needs no source."""
+    name, _, ids = opened
+    if name != "m2m100":
+        return
+    folder = tmp_path / "small100"
+    shutil.copytree(FIXTURES / name, folder)
+    (folder / "tokenization_small100.py").touch()
+    translator = kt.Translator.from_pretrained(folder, target_language="de")
+    assert translator.languages.language_tokens == "small100"
+    assert translator.direction == Direction("__de__")
+    expected = expected_of(name)
+    other = expected["small100"]
+    sources = expected["sources"]
+    assert their_ids(translator, ids, sources) == other["source_ids"]
+    assert other["source_ids"] != expected["source_ids"]
+    for rows, beam_size in ((other["beam"], 4), (other["greedy"], 1)):
+        found = translator.with_decoding(beam_size=beam_size).search(sources)
+        for one, wanted in zip(found, rows, strict=True):
+            row = ids[one.ids[0]].tolist()
+            assert (row if row[-1] == EOS else [*row, EOS]) == wanted
+    found = translator.search(sources)
+    scores = [one.scores[0] for one in found]
+    np.testing.assert_allclose(scores, other["scores"], atol=1e-5)
 
 
 def test_a_mixture_of_experts_is_refused(tmp_path):

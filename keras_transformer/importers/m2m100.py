@@ -62,6 +62,7 @@ from keras_transformer.importers.vocabularies import (
     start_name,
 )
 from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import BOS
 
 MODEL = "sentencepiece.bpe.model"
@@ -126,6 +127,16 @@ def read(directory: pathlib.Path) -> Imported:
         language_tokens=family,
         notes=[*filter(None, [licence]), *notes],
     )
+
+
+def added_tokens(tokenizer: Tokenizer) -> dict[int, str]:
+    """The tokens after those of the text by id here: languages, and a mask."""
+    entries = enumerate(tokenizer.entries[: tokenizer.vocab_size])
+    return {
+        id: piece
+        for id, (piece, _, kind) in entries
+        if kind == "CONTROL" and id > len(SPECIAL)
+    }
 
 
 def _code_of(token: str) -> str:
@@ -212,10 +223,15 @@ def _read_side(
 
 def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
     """The tokens after those of the text by id, those of languages first."""
-    path = directory / "tokenizer.json"
-    if path.exists():
-        added = Options(read_json(path), path).get("added_tokens", [])
-        with named_errors(path, "added_tokens: "):
+    for name, field in (
+        ("tokenizer.json", "added_tokens"),
+        (TOKENIZER_CONFIG, "added_tokens_decoder"),
+    ):
+        path = directory / name
+        added = read_json(path).get(field, []) if path.exists() else []
+        with named_errors(path, f"{field}: "):
+            if isinstance(added, dict):
+                added = [{"id": id, **added[id]} for id in added]
             found = {int(t["id"]): str(t["content"]) for t in added}
         if any(map(LANGUAGE.fullmatch, found.values())):
             return {id: s for id, s in found.items() if id >= len(SPECIAL)}

@@ -1,13 +1,16 @@
 """The work of `trainers.import_model`: a model becomes a work directory."""
 
 import contextlib
+import glob
+import itertools
 import os
 import pathlib
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from keras_transformer.commands import flags
+from keras_transformer.data.pairs import read_lines
 from keras_transformer.hub import find_model
 from keras_transformer.importers import read_model
 from keras_transformer.importers.imported import (
@@ -16,6 +19,7 @@ from keras_transformer.importers.imported import (
     named_arrays,
     with_languages,
 )
+from keras_transformer.importers.pruning import prune
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.imported import IMPORTED
 from trainers.run.checkpoints import write
@@ -31,6 +35,8 @@ def run(
     format: str | None,
     source_language: str | None,
     target_language: str | None,
+    keep_languages: str | None,
+    vocabulary_from: tuple[str, ...],
 ) -> None:
     """Imports a model, and shows what it is; arguments as the options.
 
@@ -40,8 +46,19 @@ def run(
     """
     with flags.user_errors():
         check_new(workdir)
+        files = find_files(vocabulary_from)
         format_name, model = read_model(find_model(source), format)
+        if keep_languages is not None:
+            if not model.language_tokens:
+                raise ValueError(
+                    "keep_languages needs a model with language_tokens."
+                    f" Received: {keep_languages=}"
+                )
+            source_language = target_language = keep_languages
         model = choose_languages(model, source_language, target_language)
+        if files:
+            lines = itertools.chain.from_iterable(map(read_lines, files))
+            model = prune(model, lines)
         size = sum(array.size for array in model.weights.values())
         write_workdir(model, workdir)
     config = model.config
@@ -52,6 +69,17 @@ def run(
         *describe_tables(model.tokenizer),
         *model.notes,
     )
+
+
+def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
+    """The files of patterns; ValueError if one has none."""
+    found = {pattern: sorted(glob.glob(pattern)) for pattern in patterns}
+    for pattern, files in found.items():
+        if not files:
+            raise ValueError(
+                f"vocabulary_from must name files. Received: {pattern!r}"
+            )
+    return list(map(pathlib.Path, itertools.chain(*found.values())))
 
 
 def choose_languages(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from sacrebleu import utils as sacrebleu_sets
 from sacrebleu.dataset import DATASETS
 
+from keras_transformer.data.languages import base_language
 from keras_transformer.data.pairs import Pairs, read_lines
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import read_split
@@ -61,8 +62,12 @@ def read_test_set(
         ValueError: sacreBLEU lacks the test set or these languages of it, or
             cannot download it.
     """
-    pair = f"{data.source_language}-{data.target_language}"
-    if name not in DATASETS or pair not in DATASETS[name].langpairs:
+    languages = data.source_language, data.target_language
+    known = DATASETS[name].langpairs if name in DATASETS else ()
+    pair = "-".join(languages)
+    if pair not in known:  # by deu_Latn or de_DE, as models have them
+        pair = "-".join(map(base_language, languages))
+    if pair not in known:
         names = sacrebleu_sets.get_available_testsets_for_langpair(pair)
         raise ValueError(
             f"test_set must be one that sacreBLEU has for {pair}"

@@ -15,7 +15,6 @@ compared with the first sentences.
 """
 
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
@@ -29,7 +28,7 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, required
-from keras_transformer.files import check_checksum, read_json
+from keras_transformer.files import check_checksum, read_json, sha256_of
 from keras_transformer.vocabulary import UNK
 from savedmodel import reload
 from savedmodel.formats import FORMATS, check_precision
@@ -250,9 +249,7 @@ def checksums(directory: str | os.PathLike) -> dict[str, str]:
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
         if path.is_file() and name != reload.DESCRIPTION:
-            with open(path, "rb") as file:
-                digest = hashlib.file_digest(file, "sha256")
-            sums[name] = digest.hexdigest()
+            sums[name] = sha256_of(path)
     return sums
 
 

@@ -27,10 +27,8 @@ from keras_transformer.translation.glossary import (
     casings,
     find_words,
 )
+from keras_transformer.translation.limits import Limits
 from keras_transformer.vocabulary import EOS, UNK
-
-if typing.TYPE_CHECKING:
-    from keras_transformer.translation.inference import Inference
 
 SHOWN = 60  # characters of a long sentence that a message shows
 
@@ -202,10 +200,10 @@ def encode(
     tokenizer: Tokenizer | TokenizerPair,
     tags: Sequence[str],
     direction: Direction,
-    inference: "Inference",
+    inference: Limits,
     seed: int = 0,
 ) -> list[Row]:
-    """A `Row` for each sentence, truncated to the limits of an `Inference`.
+    """A `Row` for each sentence, truncated to the `Limits` of an engine.
 
     Every sentence that is not blank gets the tokens of the direction. Without
     one, if there are tags, it begins with one of them, or `UntaggedError` is
@@ -235,7 +233,7 @@ def encode_pairs(
     tokenizer: Tokenizer | TokenizerPair,
     tags: Sequence[str],
     direction: Direction,
-    inference: "Inference",
+    inference: Limits,
 ) -> list[Row]:
     """As `encode`, for pairs of a sentence and a given translation."""
     _check_list(
@@ -404,7 +402,7 @@ def _truncated(
         yield [*ids, *after] if len(ids) > 1 else ids, notes
 
 
-def _with_prefix(row: Row, ids: list[int], inference: "Inference") -> Row:
+def _with_prefix(row: Row, ids: list[int], inference: Limits) -> Row:
     """The row of a sentence whose output begins with ids, if it is so long."""
     limit = len(row.source_ids) - 1
     if limit:

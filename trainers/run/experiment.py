@@ -17,7 +17,7 @@ from keras_transformer.metrics import DirectionalMetric
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.training.token_losses import GuidedHead
-from keras_transformer.translation.inference import shortened_outputs
+from keras_transformer.translation.limits import shortened_outputs
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import SPLITS, read_split

@@ -72,6 +72,10 @@ class Service:
         sources = list(dict.fromkeys(pair.source for pair in pairs))
         self.detector = Detector(sources)
         self.metrics = Metrics()
+        first = pairs[0].translator
+        self.metrics.engine.info(
+            {"engine": first.engine, "computed_in": first.model.dtype}
+        )
         self.batcher = Batcher(
             options.max_batch_tokens,
             options.max_wait_ms / 1000,
@@ -248,6 +252,7 @@ class Service:
         """The `Search` of a request, checked."""
         with bad_values():
             decoding = dataclasses.replace(pair.translator.decoding, **search)
+            pair.translator.check_search(decoding)
         found = decoding.num_hypotheses
         n_best = min(options.n_best, found) if may_be_fewer else options.n_best
         for name, value, limit in (
@@ -329,6 +334,10 @@ class Service:
     ) -> str:
         """The page of attention for a text and its translation."""
         translator, tokenizer = pair.translator, pair.translator.tokenizer
+        if translator.engine != "native":
+            raise HTTPException(
+                400, f"engine={translator.engine} has no maps of attention"
+            )
         longest = translator.max_source_length, translator.max_target_length
         for name, value, side, limit in (
             ("text", text, tokenizer.source, longest[0]),
@@ -398,6 +407,7 @@ def _prepare(translator, requests, terminology):
     requests = list(map(terminology.of, requests))
     with bad_values():
         for request in requests:
+            translator.check_request(request)
             for forms in request.terms:
                 translator.check_forms(forms)
     ids = translator.tokenizer.source.to_ids([r.text for r in requests])

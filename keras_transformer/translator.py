@@ -297,6 +297,8 @@ class Translator:
             options["max_source_length"] = min(lengths)
         if decoding is None:
             decoding = first.read_section("decoding", DecodingConfig)
+        if engine == "ctranslate2":
+            check_search(decoding)
         tokenizer = first.load_tokenizer()
         if shortlist:
             options["shortlist"] = _read_shortlist(first, tokenizer)

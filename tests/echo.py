@@ -27,6 +27,7 @@ class Echo:
     """
 
     max_source_length = 16
+    engine = "native"
     jit_compile = False
     source_tags = ()
     direction = Direction()

@@ -29,11 +29,11 @@ from trainers.run.corpora import (
     open_train_corpus,
 )
 from trainers.run.data_config import DataConfig
-from trainers.run.engine import Devices
+from trainers.run.engine import Devices, counted
 from trainers.run.freezing import freeze
 from trainers.run.inheritance import check_same
 from trainers.run.optimization import make_optimizer, make_schedule
-from trainers.run.progress import Log, counted
+from trainers.run.progress import Log
 from trainers.run.vocabularies import open_tokenizer
 
 

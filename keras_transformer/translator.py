@@ -17,7 +17,6 @@ from absl import logging
 
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.config import (
-    ENGINES,
     PRECISIONS,
     DecodingConfig,
     TransformerConfig,
@@ -250,7 +249,8 @@ class Translator:
                 `trainers.shortlist` makes.
             engine: What searches, one of `ENGINES`. "ctranslate2" needs the
                 extra of this name. It runs an export in the work directory,
-                which is made at the first call.
+                which is made at the first call; `num_threads` is by default one
+                for each core.
             compute_type: Type in which CTranslate2 computes, one of
                 `COMPUTE_TYPES`; by default float32.
             device: Kind of device of CTranslate2, "cpu" or "gpu"; by default
@@ -267,25 +267,20 @@ class Translator:
         _check_precision(precision)
         if isinstance(workdir, str | os.PathLike):
             workdir = [workdir]
-        if engine not in ENGINES:
-            raise ValueError(
-                f"engine must be one of {', '.join(ENGINES)}. Received:"
-                f" engine={engine!r}"
-            )
         if engine == "ctranslate2":
             check_options(
-                workdir,
+                len(workdir),
+                compute_type,
+                device,
                 precision=precision,
                 jit_compile=options.get("jit_compile", False),
                 shortlist=shortlist,
-                compute_type=compute_type,
-                device=device,
             )
-        elif compute_type != "default" or device is not None:
+        elif (engine, compute_type, device) != ("native", "default", None):
             raise ValueError(
-                "compute_type and device need engine=ctranslate2. Received:"
-                f" compute_type={compute_type!r}, device={device!r},"
-                f" engine={engine!r}"
+                "expected engine=native, or engine=ctranslate2, which may have"
+                f" compute_type and device. Received: {engine=},"
+                f" {compute_type=}, {device=}"
             )
         directories = open_ensemble(workdir, checkpoint)
         first = directories[0]
@@ -312,9 +307,9 @@ class Translator:
                     prefixes[0],
                     tokenizer,
                     Limits(configs, decoding, options["max_source_length"]),
-                    compute_type=compute_type,
-                    device=device,
-                    num_threads=options.get("num_threads"),
+                    compute_type,
+                    device,
+                    options.get("num_threads"),
                 )
             ]
             options["num_threads"] = models[0].num_threads

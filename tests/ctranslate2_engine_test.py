@@ -22,8 +22,9 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.files import sha256_of, with_checksum
 from keras_transformer.translation import ctranslate2
 from keras_transformer.translation import exports as engine_exports
-from keras_transformer.translation.requests import Request
+from keras_transformer.translation.requests import Request, encode
 from keras_transformer.workdir import WorkDirectory
+from savedmodel import reload
 from trainers.translating import shards
 
 GREEDY = DecodingConfig(beam_size=1, extra_length=6)
@@ -103,6 +104,22 @@ def test_a_score_is_that_of_its_tokens_by_our_definition(
     assert number > len(LINES) - 10
 
 
+@pytest.mark.parametrize("decoding", [GREEDY, POWER])
+def test_it_finds_what_the_export_finds_itself(load, workdir, decoding):
+    translator = load(decoding)
+    [path] = workdir.glob("exports/ctranslate2-*")
+    description = json.loads((path / "export.json").read_text())
+    description["decoding"] |= dataclasses.asdict(decoding)
+    alone = reload.LOADERS["ctranslate2"](path, description)
+    lines = [line for line in LINES if translator.fits(line)]
+    found = translator.search(lines)
+    for one, other in zip(
+        found, reload.translate_all(alone, lines), strict=True
+    ):
+        assert one.texts[0] == other["text"]
+        assert one.scores[0] == pytest.approx(other["score"], abs=1e-4)
+
+
 def test_pairs_are_scored_and_aligned_as_by_the_model(load):
     pairs = [
         ("one dog", "ein Hund"),
@@ -144,7 +161,7 @@ def test_rows_with_other_first_tokens_do_not_change_each_other(load):
     [row, other] = [
         row._replace(target_ids=[id], num_given=1)
         for row, id in zip(
-            ctranslate2_rows(translator, ["one dog", "two dogs"]),
+            rows_of(translator, ["one dog", "two dogs"]),
             translator.tokenizer.to_ids(["drei", "rot"]),
             strict=True,
         )
@@ -163,9 +180,7 @@ def test_rows_with_other_first_tokens_do_not_change_each_other(load):
         assert scores[0] == pytest.approx(expected, abs=1e-4)
 
 
-def ctranslate2_rows(translator, lines):
-    from keras_transformer.translation.requests import encode
-
+def rows_of(translator, lines):
     return encode(list(map(Request, lines)), *translator._encoding())
 
 
@@ -259,8 +274,9 @@ def faked(tmp_path, monkeypatch):
     directory, calls = WorkDirectory(tmp_path / "run"), []
     monkeypatch.setattr(engine_exports, "_run", fake_export(calls, 0.3))
 
+    prefix = directory.choose_checkpoint()
+
     def find(**options):
-        prefix = directory.choose_checkpoint()
         return engine_exports.exported(directory, prefix, "x", options)
 
     return directory, calls, find
@@ -302,7 +318,7 @@ def test_a_damaged_export_is_made_again(faked, caplog, name, how):
         (path / name).write_text(data.replace("e", "f", 1))
     assert engine_exports.damage(path)
     assert find() == path and len(calls) == 2
-    assert "is made again: " in caplog.text and name in caplog.text
+    assert f"{path} is made again: " in caplog.text
     assert engine_exports.damage(path) is None
 
 

@@ -1,14 +1,14 @@
 """CTranslate2 as the engine: it searches an export of a work directory.
 
-The search is CTranslate2's own. With a beam it is ours with `stopping=fairseq`;
-scores are ours, with any length penalty. It differs in three ways:
+With a beam it is our search with `stopping=fairseq`; scores are ours, with any
+length penalty. It differs in three ways:
 
 - At the length limit, hypotheses that are not finished rank with the others.
 - After a given beginning, only the most probable hypothesis may end at once.
 - Where more than W hypotheses have finished when a search ends, all compete.
 
-`HAS`, `NEEDS` and `WITHOUT_EFFECT` have all options of a search: what is in
-none of them must have its default.
+Each option of a search is in `HAS`, `NEEDS` or `WITHOUT_EFFECT`; an option that
+is in none of them must have its default.
 """
 
 import dataclasses
@@ -27,6 +27,7 @@ from keras_transformer.config import (
     aligns_when_read,
     find_alignment_layer,
 )
+from keras_transformer.files import read_json
 from keras_transformer.machine import count_cores
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.exports import exported
@@ -49,15 +50,8 @@ SMALLEST_ROOM = 1024
 NO_PENALTY = 1e-30
 MISSING = -1e9  # at most the log-probability of a hypothesis that is none
 
-HAS = {
-    "beam_size",
-    "length_penalty",
-    "length_normalization",
-    "extra_length",
-    "max_output_length",
-    "alignment_layer",
-    "alignment_head",
-}
+HAS = ("beam_size", "length_penalty", "length_normalization", "extra_length")
+HAS += ("max_output_length", "alignment_layer", "alignment_head")
 # The values that these must have: its rules differ, or it has none.
 NEEDS: dict[str, tuple] = {
     "stopping": ("fairseq",),  # with a beam
@@ -66,34 +60,23 @@ NEEDS: dict[str, tuple] = {
     "sampling": (False,),  # its samples depend on other sentences
 }
 # Options of what it does not have: ensembles, terms, and sampling.
-WITHOUT_EFFECT = {
-    "ensemble",
-    "glossary_mode",
-    "glossary_bonus",
-    "num_samples",
-    "temperature",
-    "top_k",
-    "top_p",
-    "epsilon",
-    "consensus",
-}
-# The fields of a `Request` that it has; others must have their default.
-HAS_OF_REQUESTS = {"text", "prefix", "seed"}
+WITHOUT_EFFECT = ("ensemble", "glossary_mode", "glossary_bonus", "num_samples")
+WITHOUT_EFFECT += ("temperature", "top_k", "top_p", "epsilon", "consensus")
+HAS_OF_REQUESTS = ("text", "prefix", "seed")
 
 
 def check_search(decoding: SearchConfig) -> None:
     """Raises ValueError for a search that CTranslate2 does not have."""
+    has = {*HAS, *WITHOUT_EFFECT}
+    if decoding.beam_size == 1:
+        has.add("stopping")  # greedy search has no such rule
     for field in dataclasses.fields(decoding):
-        name, value = field.name, getattr(decoding, field.name)
-        if name in HAS or name in WITHOUT_EFFECT:
-            continue
-        if name == "stopping" and decoding.beam_size == 1:
-            continue  # greedy search has no rule
-        values = NEEDS.get(name, (field.default,))
-        if value not in values:
+        value = getattr(decoding, field.name)
+        values = NEEDS.get(field.name, (field.default,))
+        if field.name not in has and value not in values:
             raise ValueError(
-                f"{ENGINE} needs {name}={' or '.join(map(str, values))}."
-                f" Received: {name}={value!r}"
+                f"{ENGINE} needs {field.name}={' or '.join(map(str, values))}."
+                f" Received: {field.name}={value!r}"
             )
 
 
@@ -109,52 +92,28 @@ def check_request(request: Request) -> None:
 
 
 def check_options(
-    workdirs: Sequence[object],
-    *,
-    precision: str = "float32",
-    jit_compile: bool = False,
-    shortlist: bool = False,
-    compute_type: str = "default",
-    device: str | None = None,
+    num_models: int, compute_type: str, device: str | None, **others: object
 ) -> None:
-    """Raises ValueError for options of other engines, or if it is missing."""
+    """Raises ValueError for options that it lacks, or if it is missing.
+
+    `others` are options of the other engine by name.
+    """
     if importlib.util.find_spec(NAME) is None:
         raise ValueError(
             f"{ENGINE} needs the extra {NAME!r}: {how_to_install(NAME)}"
         )
-    if len(workdirs) > 1:
-        raise ValueError(
-            f"{ENGINE} has no ensembles. Received: {len(workdirs)} models"
-        )
-    for name, value, instead in (
-        ("precision", precision != "float32" and precision, "compute_type"),
-        ("jit_compile", jit_compile, "no compiler"),
-        ("shortlist", shortlist, "the whole vocabulary"),
-    ):
-        if value:
-            raise ValueError(
-                f"{ENGINE} has {instead} instead of {name}. Received:"
-                f" {name}={value!r}"
-            )
-    if device is not None and device not in DEVICES:
-        raise ValueError(
-            f"{ENGINE} needs device={' or '.join(DEVICES)}. Received:"
-            f" device={device!r}"
-        )
-    if compute_type not in COMPUTE_TYPES:
-        raise ValueError(
-            f"compute_type must be one of {', '.join(COMPUTE_TYPES)}."
-            f" Received: compute_type={compute_type!r}"
-        )
-    device = find_device(device)
+    if num_models > 1:
+        raise ValueError(f"{ENGINE} has no ensembles. Received: {num_models}")
+    for name, value in others.items():
+        if value not in (False, "float32"):
+            raise ValueError(f"{ENGINE} has no {name}. Received: {value!r}")
     import ctranslate2
 
-    types = ctranslate2.get_supported_compute_types(device)
-    if compute_type not in ("default", *types):
+    found = ctranslate2.get_supported_compute_types(find_device(device))
+    if compute_type not in {"default", *found}.intersection(COMPUTE_TYPES):
         raise ValueError(
-            f"compute_type must be one that {device} computes in:"
-            f" {', '.join(sorted({*types} & {*COMPUTE_TYPES}))}. Received:"
-            f" compute_type={compute_type!r}"
+            "compute_type must be default, or one of the device's:"
+            f" {', '.join(sorted(found))}. Received: {compute_type!r}"
         )
 
 
@@ -162,41 +121,36 @@ def find_device(device: str | None) -> str:
     """CTranslate2's name of a kind of device; None: the fastest there is."""
     import ctranslate2
 
-    has_gpu = ctranslate2.get_cuda_device_count() > 0
-    if device == "gpu" and not has_gpu:
-        raise ValueError(f"{ENGINE} finds no GPU. Received: device='gpu'")
-    return DEVICES[device or ("gpu" if has_gpu else "cpu")]
+    kinds = ["gpu", "cpu"] if ctranslate2.get_cuda_device_count() else ["cpu"]
+    if device not in (None, *kinds):
+        raise ValueError(
+            f"{ENGINE} needs device={' or '.join(kinds)} on this machine."
+            f" Received: device={device!r}"
+        )
+    return DEVICES[device or kinds[0]]
 
 
+@dataclasses.dataclass(frozen=True)
 class CTranslate2Model:
     """An export in memory, in place of a `Transformer`.
 
     Attributes:
         config: The `TransformerConfig` of the model.
-        dtype: The type that CTranslate2 computes in.
-        room: Maximum length of an output in tokens, EOS included.
-        num_threads: Batches that are translated at the same time.
+        alignment: Layer and head that align words.
+        pieces: Those of source and target, by id.
         translator: CTranslate2's.
+        dtype: The type that it computes in.
+        num_threads: Batches that are translated at the same time.
+        adds_eos: Whether sources are given without EOS.
     """
 
-    def __init__(
-        self,
-        config: TransformerConfig,
-        alignment: tuple[int, int],
-        room: int,
-        tokenizer: Tokenizer | TokenizerPair,
-        translator: "ctranslate2.Translator",
-        num_threads: int,
-    ):
-        self.config = config
-        self.alignment = alignment
-        self.room = room
-        self.source_pieces = tokenizer.source.pieces
-        self.target_pieces = tokenizer.target.pieces
-        self.ids = {piece: i for i, piece in enumerate(self.target_pieces)}
-        self.translator = translator
-        self.dtype = translator.compute_type
-        self.num_threads = num_threads
+    config: TransformerConfig
+    alignment: tuple[int, int]
+    pieces: tuple[list[str], list[str]]
+    translator: "ctranslate2.Translator"
+    dtype: str
+    num_threads: int
+    adds_eos: bool
 
     @classmethod
     def load(
@@ -205,33 +159,24 @@ class CTranslate2Model:
         checkpoint: str,
         tokenizer: Tokenizer | TokenizerPair,
         limits: Limits,
-        *,
-        compute_type: str = "default",
-        device: str | None = None,
-        num_threads: int | None = None,
+        compute_type: str,
+        device: str | None,
+        num_threads: int | None,
     ) -> "CTranslate2Model":
-        """Loads the export of a checkpoint, which it makes if there is none.
-
-        Raises:
-            ValueError: It cannot be made.
-        """
+        """Loads the export of a checkpoint; errors as of `exported`."""
         import ctranslate2
 
         [config] = limits.configs
-        room = max(SMALLEST_ROOM, limits.max_target_length)
-        alignment = _alignment_of(config, limits.decoding)
-        path = exported(
-            workdir,
-            checkpoint,
-            NAME,
-            {
-                "alignment_layer": alignment[0],
-                "alignment_head": alignment[1],
-                "no_repeat_ngram": 0,
-                "max_source_length": limits.max_source_length,
-                "extra_length": room - limits.max_source_length,
-            },
-        )
+        layer, head = _alignment_of(config, limits.decoding)
+        options = {
+            "alignment_layer": layer,
+            "alignment_head": head,
+            "no_repeat_ngram": 0,
+            "max_source_length": limits.max_source_length,
+            "extra_length": max(SMALLEST_ROOM, limits.max_target_length)
+            - limits.max_source_length,
+        }
+        path = exported(workdir, checkpoint, NAME, options)
         found = find_device(device)
         threads = num_threads or (count_cores() if found == "cpu" else 1)
         translator = ctranslate2.Translator(
@@ -241,7 +186,18 @@ class CTranslate2Model:
             inter_threads=threads,
             intra_threads=1,  # they would wait for each other at every layer
         )
-        return cls(config, alignment, room, tokenizer, translator, threads)
+        # EOS that the model does not read is not given either.
+        adds_eos = read_json(path / "config.json")["add_source_eos"]
+        adds_eos = adds_eos or not config.source_eos
+        return cls(
+            config,
+            (layer, head),
+            (tokenizer.source.pieces, tokenizer.target.pieces),
+            translator,
+            translator.compute_type,
+            threads,
+            adds_eos,
+        )
 
 
 class CTranslate2Search:
@@ -250,25 +206,16 @@ class CTranslate2Search:
     def __init__(
         self, model: CTranslate2Model, limits: Limits, batch_tokens: int
     ):
-        decoding = limits.decoding
-        check_search(decoding)
-        alignment = _alignment_of(model.config, decoding)
+        check_search(limits.decoding)
+        alignment = _alignment_of(model.config, limits.decoding)
         if alignment != model.alignment:
             raise ValueError(
-                f"{ENGINE} aligns by the layer and the head that were chosen"
-                f" when it was loaded, {model.alignment}. Received:"
-                f" alignment_layer={alignment[0]}, alignment_head="
-                f"{alignment[1]}"
+                f"{ENGINE} needs alignment_layer and alignment_head as loaded,"
+                f" {model.alignment}. Received: {alignment}"
             )
-        if limits.max_target_length > model.room:
-            raise ValueError(
-                f"{ENGINE} has room for outputs of {model.room} tokens, as it"
-                " was loaded. Received: outputs of up to"
-                f" {limits.max_target_length}"
-            )
-        self.model = model
-        self.limits = limits
+        self.model, self.limits = model, limits
         self.batch_tokens = batch_tokens
+        self._ids = {piece: id for id, piece in enumerate(model.pieces[1])}
 
     def search(
         self, rows: Sequence[Row], num_best: int
@@ -287,23 +234,18 @@ class CTranslate2Search:
             batches += self._batches([n if n > 1 else 0 for n in lengths])
         while batches:
             again: dict[int, list[int]] = {}
-            batches.reverse()  # the longest first
             longest = [max(limits[i] for i in batch) for batch in batches]
-            calls = [
-                self._call([rows[i] for i in batch], limit)
-                for batch, limit in zip(batches, longest, strict=True)
-            ]
-            for batch, limit, call in zip(batches, longest, calls, strict=True):
-                for i, future in zip(batch, call, strict=True):
-                    found = future.result()
-                    size = max(map(len, found.hypotheses))
-                    if limits[i] < limit and size >= limits[i]:
-                        # Its search has gone beyond its own limit.
-                        again.setdefault(limits[i], []).append(i)
-                        continue
-                    results[i] = self._ranked(rows[i], found, given.get(i, 0))
+            calls = self._calls(rows, batches, self._search_call, longest)
+            for (i, found), limit in calls:
+                if limits[i] < limit and limits[i] <= max(
+                    map(len, found.hypotheses)
+                ):  # the search has gone beyond the limit of this row
+                    again.setdefault(limits[i], []).append(i)
+                    continue
+                ids, scores = self._ranked(rows[i], found, given.get(i, 0.0))
+                results[i] = ids[:num_best], scores[:num_best]
             batches = list(again.values())
-        return [(ids[:num_best], s[:num_best]) for ids, s in results]
+        return results
 
     def warm_up_steps(
         self, num_best: int, given: Sequence[int] = ()
@@ -319,77 +261,88 @@ class CTranslate2Search:
 
     def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
         """The attention of whole `target_ids`, as `Inference.alignment_ids`."""
-        decoding = self.limits.decoding
-        first = int(aligns_when_read(self.model.config, decoding))
+        first = int(aligns_when_read(self.model.config, self.limits.decoding))
         results = []
         found = self._of_pairs(rows, self._attention_call)
         for row, result in zip(rows, found, strict=True):
-            attention = np.zeros(
-                (len(row.target_ids) - 1, len(row.source_ids)), np.float32
-            )
+            shape = len(row.target_ids) - 1, len(row.source_ids)
+            attention = np.zeros(shape, np.float32)
             weights = result.attention[0][first:][: len(attention)]
             if weights and weights[0]:  # not of a blank source
                 attention[:, : len(weights[0])] = weights
             results.append(attention)
         return results
 
-    # CTranslate2's calls, which return at once
+    # Calls of CTranslate2
 
     def _batches(self, lengths):
         return batches_of(lengths, self.batch_tokens, self.model.num_threads)
 
-    def _of_pairs(self, rows, call):
-        """CTranslate2's result of each row with whole `target_ids`."""
-        lengths = [max(len(r.source_ids), len(r.target_ids)) for r in rows]
-        batches = self._batches(lengths)[::-1]
-        calls = [call([rows[i] for i in batch]) for batch in batches]
-        results: list = [None] * len(rows)
-        for batch, futures in zip(batches, calls, strict=True):
+    def _calls(self, rows, batches, call, limits):
+        """Yields index and result of each row of batches, and their limit."""
+        pairs = [*zip(batches, limits, strict=True)][::-1]  # the longest first
+        called = [call([rows[i] for i in batch], n) for batch, n in pairs]
+        for (batch, limit), futures in zip(pairs, called, strict=True):
             for i, future in zip(batch, futures, strict=True):
-                results[i] = future.result()
-        return results
+                yield (i, future.result()), limit
 
-    def _call(self, rows, limit):
+    def _of_pairs(self, rows, call):
+        """The result of each row with whole `target_ids`."""
+        lengths = [max(len(r.source_ids), len(r.target_ids)) for r in rows]
+        batches = self._batches(lengths)
+        limits = [max(len(rows[i].target_ids) for i in b) for b in batches]
+        found = dict(one for one, _ in self._calls(rows, batches, call, limits))
+        return [found[i] for i in range(len(rows))]
+
+    def _search_call(self, rows, limit):
         """Searches for the outputs of rows, all with given tokens or none."""
-        decoding = self.limits.decoding
-        return self.model.translator.translate_batch(
-            self._sources(rows),
-            self._targets([row.target_ids for row in rows]),
-            beam_size=decoding.beam_size,
-            num_hypotheses=decoding.beam_size,
+        beam_size = self.limits.decoding.beam_size
+        return self._translate(
+            rows,
+            [row.target_ids for row in rows],
+            beam_size=beam_size,
+            num_hypotheses=beam_size,
             length_penalty=self._penalty(rows[0]),
             max_decoding_length=limit,
             return_scores=True,
-            **_COMMON,
         )
 
-    def _score_call(self, rows):
+    def _attention_call(self, rows, limit):
+        """Forces the targets; the step after the last token reads it."""
+        return self._translate(
+            rows,
+            [row.target_ids[:-1] for row in rows],
+            beam_size=1,
+            max_decoding_length=limit,
+            return_attention=True,
+        )
+
+    def _score_call(self, rows, limit):
         return self.model.translator.score_batch(
             self._sources(rows),
-            self._targets([row.target_ids[:-1] for row in rows]),
+            self._targets(row.target_ids[:-1] for row in rows),
             max_input_length=0,
             asynchronous=True,
         )
 
-    def _attention_call(self, rows):
-        """Forces the targets; the step after the last token reads it."""
-        targets = [row.target_ids[:-1] for row in rows]
+    def _translate(self, rows, targets, **options):
         return self.model.translator.translate_batch(
             self._sources(rows),
             self._targets(targets),
-            beam_size=1,
-            max_decoding_length=max(map(len, targets)) + 1,
-            return_attention=True,
-            **_COMMON,
+            max_input_length=0,
+            min_decoding_length=0,
+            return_end_token=True,
+            asynchronous=True,
+            **options,
         )
 
     def _sources(self, rows):
-        """Pieces of sources; CTranslate2 adds EOS."""
-        pieces = self.model.source_pieces
-        return [[pieces[id] for id in row.source_ids[:-1]] for row in rows]
+        end = -1 if self.model.adds_eos else None
+        pieces, _ = self.model.pieces
+        return [[pieces[id] for id in row.source_ids[:end]] for row in rows]
 
     def _targets(self, targets):
-        pieces = self.model.target_pieces
+        _, pieces = self.model.pieces
         return [[pieces[id] for id in ids] for ids in targets]
 
     # Scores
@@ -401,17 +354,13 @@ class CTranslate2Search:
             for i, row in enumerate(rows)
             if len(row.target_ids) > row.num_given and len(row.source_ids) > 1
         }
-        scored = zip(own.items(), self.score(list(own.values())), strict=True)
-        return {
-            i: log_probs[row.num_given : -1].sum()
-            for (i, row), log_probs in scored
-        }
+        found = zip(own.items(), self.score([*own.values()]), strict=True)
+        return {i: x[row.num_given : -1].sum() for (i, row), x in found}
 
     def _penalty(self, row):
-        """The length penalty that CTranslate2 is told.
+        """The length penalty by which CTranslate2 ranks hypotheses.
 
-        It ranks hypotheses by it. The search does not depend on it, and the
-        score of given tokens is added later.
+        Its search does not depend on it, nor does it score given tokens.
         """
         decoding = self.limits.decoding
         if decoding.length_normalization != "power" or row.target_ids:
@@ -420,31 +369,22 @@ class CTranslate2Search:
 
     def _ranked(self, row, found, given):
         """Ids of hypotheses and their scores by our definition, best first."""
-        ids = [[self.model.ids[p] for p in each] for each in found.hypotheses]
-        lengths = np.array([max(1, len(each)) for each in ids], float)
-        log_probs = np.array(found.scores) * lengths ** self._penalty(row)
-        scores = (log_probs + given) / length_penalty(
-            self.limits.decoding, lengths
-        )
-        order = np.argsort(-scores, kind="stable")
-        order = order[(log_probs[order] > MISSING) | (order == order[0])]
-        return [ids[i] for i in order], scores[order]
+        penalty, scored = self._penalty(row), []
+        for pieces, score in zip(found.hypotheses, found.scores, strict=True):
+            length = max(1, len(pieces))
+            log_prob = score * length**penalty
+            if log_prob < MISSING and scored:
+                continue
+            log_prob += given
+            score = log_prob / length_penalty(self.limits.decoding, length)
+            scored.append((score, [self._ids[p] for p in pieces]))
+        scored.sort(key=lambda one: -one[0])
+        return [ids for _, ids in scored], np.array([s for s, _ in scored])
 
 
-# Of each call. CTranslate2's own limits do not count EOS.
-_COMMON = {
-    "asynchronous": True,
-    "max_input_length": 0,
-    "min_decoding_length": 0,
-    "return_end_token": True,
-}
-
-
-def length_penalty(decoding: SearchConfig, lengths: np.ndarray) -> np.ndarray:
-    """As of `decoding.rules`, of float arrays."""
-    base = lengths
-    if decoding.length_normalization == "wu":
-        base = (lengths + 5) / 6
+def length_penalty(decoding: SearchConfig, length: int) -> float:
+    """As of `decoding.rules`, of a number."""
+    base = (length + 5) / 6 if decoding.length_normalization == "wu" else length
     return base**decoding.length_penalty
 
 

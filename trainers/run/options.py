@@ -85,11 +85,11 @@ class SearchDeviceOptions(DeviceOptions):
         """Raises ValueError for options that the engine does not have."""
         if self.engine == "ctranslate2":
             ctranslate2.check_options(
-                workdirs,
+                len(workdirs),
+                self.compute_type,
+                self.device,
                 precision=self.precision,
                 shortlist=shortlist,
-                compute_type=self.compute_type,
-                device=self.device,
             )
 
     def of_workdir(self, path: str) -> "EnsembleOptions":

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import exports
 import numpy as np
@@ -214,10 +215,10 @@ def test_a_search_that_it_does_not_have_is_refused(load, field, value):
 
 def test_what_an_export_has_inside_stays_as_it_was_loaded(load):
     translator = load()
-    with pytest.raises(ValueError, match="aligns by the layer.*_head=1"):
+    with pytest.raises(
+        ValueError, match=r"as loaded, \(1, 0\). Received: \(1, 1\)"
+    ):
         translator.with_decoding(alignment_head=1)
-    with pytest.raises(ValueError, match="room for outputs of 1024 tokens"):
-        translator.with_decoding(extra_length=2000)
     assert translator.with_decoding(extra_length=900).max_target_length == 916
 
 
@@ -234,9 +235,9 @@ def test_terms_and_forbidden_words_are_refused(load, request_, name):
 
 
 def test_a_translator_of_another_system_needs_a_work_directory(tmp_path):
-    with pytest.raises(ValueError, match="compute_type and device need"):
+    with pytest.raises(ValueError, match="which may have compute_type and"):
         kt.Translator.load(exports.workdir(), compute_type="int8")
-    with pytest.raises(ValueError, match="engine must be one of native, ctr"):
+    with pytest.raises(ValueError, match="expected engine=native, or"):
         kt.Translator.load(exports.workdir(), engine="other")
 
 
@@ -250,12 +251,12 @@ def test_an_export_serves_all_types_and_one_checkpoint(load, workdir):
 
 
 def fake_export(calls, seconds=0.0):
-    """In place of `_run`: an export with one file."""
+    """In place of the command: an export with one file."""
 
-    def run(arguments, lock):
-        calls.append(arguments)
+    def run(command, **_):
+        calls.append(command)
         time.sleep(seconds)
-        [output] = [a[9:] for a in arguments if a.startswith("--output=")]
+        [output] = [a[9:] for a in command if a.startswith("--output=")]
         os.mkdir(output)
         with open(f"{output}/model.bin", "w") as file:
             file.write("weights")
@@ -263,6 +264,7 @@ def fake_export(calls, seconds=0.0):
         text = json.dumps(with_checksum({"sha256": {"model.bin": sum}}))
         with open(f"{output}/export.json", "w") as file:
             file.write(text)
+        return types.SimpleNamespace(returncode=0)
 
     return run
 
@@ -272,7 +274,7 @@ def faked(tmp_path, monkeypatch):
     """A work directory, the calls of the faked export, and what finds it."""
     shutil.copytree(exports.workdir(), tmp_path / "run")
     directory, calls = WorkDirectory(tmp_path / "run"), []
-    monkeypatch.setattr(engine_exports, "_run", fake_export(calls, 0.3))
+    monkeypatch.setattr(subprocess, "run", fake_export(calls, 0.3))
 
     prefix = directory.choose_checkpoint()
 
@@ -327,12 +329,12 @@ def test_a_checkpoint_that_changes_meanwhile_is_refused(faked, monkeypatch):
     [path] = directory.path.glob("averaged/*.safetensors")
     run = fake_export(calls)
 
-    def change(*arguments):
-        run(*arguments)
+    def change(command, **options):
         path.write_bytes(path.read_bytes() + b" ")
+        return run(command, **options)
 
-    monkeypatch.setattr(engine_exports, "_run", change)
-    with pytest.raises(ValueError, match="has changed during its export"):
+    monkeypatch.setattr(subprocess, "run", change)
+    with pytest.raises(ValueError, match="changed in its export"):
         find()
     assert not directory.exports.exists()
 

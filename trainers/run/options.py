@@ -81,6 +81,15 @@ class SearchDeviceOptions(DeviceOptions):
         choose_backend(self.backend, self.device)
         prepare_search(self.jit_compile)
 
+    def choose_backend(self) -> None:
+        """As `prepare_process`, for commands that do not search."""
+        if self.engine != "native":
+            raise CommandError(
+                "a command without a search has engine=native. Received:"
+                f" engine={self.engine}"
+            )
+        choose_backend(self.backend, self.device)
+
     def check_engine(self, workdirs: Sequence[str], shortlist: bool) -> None:
         """Raises ValueError for options that the engine does not have."""
         if self.engine == "ctranslate2":

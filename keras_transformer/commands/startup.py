@@ -5,14 +5,12 @@ before its flags and its input are checked: what is wrong is told at once. Then
 `load` imports the modules that need one.
 """
 
-import contextlib
 import importlib
 import os
 import signal
 import sys
 import types
 import typing
-from collections.abc import Iterator
 
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.machine import count_cores, find_gpus, memory_limit
@@ -133,26 +131,26 @@ def load_tensorflow() -> None:
     TensorFlow is already imported.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if find_gpus() else "2")
-    with hidden("jax", "matplotlib"):  # it imports Keras, too
-        importlib.import_module("tensorflow")
+    _import_without("tensorflow", "jax", "matplotlib")
 
 
-@contextlib.contextmanager
-def hidden(*names: str) -> Iterator[None]:
-    """Packages that are not imported meanwhile, as if they were not installed.
+def _import_without(name: str, *others: str) -> None:
+    """Imports a package as if others were not installed.
 
-    TensorFlow imports JAX for a converter, and Keras matplotlib for plots, if
-    they are there: a third of the time that both take to start.
+    TensorFlow and Keras import JAX, for a converter, and matplotlib, for plots,
+    which takes a third of the time in which both start.
     """
-    new = [name for name in names if name not in sys.modules]
-    # No module: what Python's documentation says of None here.
+    if name in sys.modules:
+        return
+    new = [other for other in others if other not in sys.modules]
+    # None says that there is no such module.
     modules = typing.cast(dict[str, types.ModuleType | None], sys.modules)
     modules.update(dict.fromkeys(new))
     try:
-        yield
+        importlib.import_module(name)
     finally:
-        for name in new:
-            modules.pop(name, None)
+        for other in new:
+            del modules[other]
 
 
 def load(name: str) -> types.ModuleType:
@@ -161,8 +159,7 @@ def load(name: str) -> types.ModuleType:
     try:
         if backend == "tensorflow":
             load_tensorflow()
-        with hidden("matplotlib"):
-            importlib.import_module("keras")
+        _import_without("keras", "matplotlib")
     except ModuleNotFoundError as error:
         if error.name not in BACKENDS:
             raise

@@ -23,7 +23,7 @@ from keras_transformer.config import (
     check_alignment,
     check_position_limit,
 )
-from keras_transformer.data.languages import Direction
+from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.fields import check_positive
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.alignment import (
@@ -46,13 +46,16 @@ from keras_transformer.translation.glossary import find_words
 from keras_transformer.translation.limits import Limits, shortened_outputs
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
+    Encoding,
     Request,
+    SentencePairs,
     Sentences,
     Terminology,
     direction_ids,
     encode,
     encode_pairs,
     make_requests,
+    pair_requests,
     phrase_ids,
     shown,
     text_tokenizer,
@@ -163,8 +166,10 @@ class Translator:
         checkpoints: Paths of the checkpoints that `load` read, one for each
             model; `checkpoint` is the first. None, and no paths, if the models
             were made elsewhere.
-        source_tags: As `with_source_tags` was given them.
-        direction: The `Direction` of every sentence.
+        languages: The `Languages` of the model.
+        direction: The `Direction` of sentences without one of their own. None
+            if the model has several: then each has its own, or begins with a
+            tag.
         terminology: As `with_terminology` was given it.
 
     Raises:
@@ -212,8 +217,8 @@ class Translator:
         self.shortlist = shortlist
         self.checkpoints: tuple[str, ...] = ()
         self.checkpoint: str | None = None
-        self.source_tags: tuple[str, ...] = ()
-        self.direction = Direction()
+        self.languages = Languages()
+        self.direction: Direction | None = Direction()
         self.terminology = NO_TERMINOLOGY
         self._set_decoding(decoding)
 
@@ -320,7 +325,7 @@ class Translator:
                 prefixes.append(directory.restore_weights(weights, checkpoint))
                 models.append(_in_precision(model, precision))
         translator = cls(tokenizer, models, decoding, **options)
-        translator = translator.with_direction(first.read_languages().direction)
+        translator = translator._of_model(first.read_languages())
         translator.checkpoints = tuple(prefixes)
         translator.checkpoint = prefixes[0]
         translator._warn_of_shortened_outputs()
@@ -351,9 +356,9 @@ class Translator:
                 a branch, tag or commit. A download is kept: see
                 `keras_transformer.hub`.
             decoding: A `DecodingConfig`, by default the model's own.
-            source_language, target_language: Codes of the languages of a model
-                of many, as the model has them: "deu_Latn" in NLLB-200, "de" in
-                M2M-100, "de_DE" in mBART-50.
+            source_language, target_language: As in `with_languages`:
+                "deu_Latn" in NLLB-200, "de" in M2M-100, "de_DE" in mBART-50.
+                Without them, each `Request` to such a model has a direction.
             precision: As in `load`.
             **options: As in `load`; `shortlist` for a work directory only.
 
@@ -366,26 +371,18 @@ class Translator:
         # A shelf: most translators need no importer.
         pretrained = importlib.import_module(PRETRAINED)
         with pretrained.opened(name) as (directory, imported):
-            if imported is None or not imported.language_tokens:
-                if source_language or target_language:
-                    raise ValueError(
-                        "source_language and target_language need a model that"
-                        " is told its languages by tokens, of another system."
-                        f" Received: {name}"
-                    )
             if imported is None:
                 return cls.load(
                     directory, decoding, precision=precision, **options
-                )
+                ).with_languages(source_language, target_language)
         for option, value in {"shortlist": False, "engine": "native"}.items():
             if options.pop(option, value) != value:
                 raise ValueError(
                     f"{option} needs a work directory, which"
                     f" trainers.import_model makes. Received: {name}"
                 )
-        imported = pretrained.with_languages(
-            imported, source_language, target_language
-        )
+        languages = imported.languages
+        languages.direction(source_language, target_language)
         model = pretrained.make_model(imported)
         options = {"max_source_length": imported.max_length, **options}
         translator = cls(
@@ -394,7 +391,9 @@ class Translator:
             decoding or imported.decoding,
             **options,
         )
-        translator = translator.with_direction(imported.languages.direction)
+        translator = translator._of_model(
+            languages, source_language, target_language
+        )
         for note in imported.notes:
             logging.warning("%s: %s", name, note)
         translator._warn_of_shortened_outputs()
@@ -439,47 +438,25 @@ class Translator:
         translator.seed = seed
         return translator
 
-    def with_source_tags(self, tags: Sequence[str]) -> "Translator":
-        """The same translator for a model of several target languages.
+    def with_languages(
+        self, source: str | None = None, target: str | None = None
+    ) -> "Translator":
+        """The same translator for one direction of a multilingual model.
 
         Args:
-            tags: Words such as `<2de>`, tokens of the source. A single one is
-                put before every source that is not blank, and tags in text are
-                text; of several, every such source must begin with one, or
-                `UntaggedError` is raised.
-        """
-        if self.direction != Direction() and not self.source_tags:
-            raise ValueError(
-                "tags exclude a direction. Received:"
-                f" direction={self.direction}, tags={tags}"
-            )
-        translator = copy.copy(self)
-        translator.source_tags = tuple(tags)
-        is_one = len(translator.source_tags) == 1
-        translator.direction = Direction(*tags) if is_one else Direction()
-        return translator
-
-    def with_direction(self, direction: Direction) -> "Translator":
-        """The same translator for a model that is told its languages.
-
-        Args:
-            direction: What every sentence that is not blank gets.
+            source, target: Languages of the model, such as "en"; None for the
+                only one that it has.
 
         Raises:
-            ValueError: The vocabulary lacks one of its tokens.
+            ValueError: The model does not have such a language.
         """
-        for side, token in (
-            (self.tokenizer.source, direction.before),
-            (self.tokenizer.source, direction.after),
-            (self.tokenizer.target, direction.output),
-        ):
-            if token and side.find(token) is None:
-                raise ValueError(
-                    "expected a language of the model: its vocabulary has no"
-                    f" token {token!r}"
-                )
+        return self._of_model(self.languages, source, target)
+
+    def _of_model(self, languages, source=None, target=None):
+        """The same translator for a model with these languages."""
         translator = copy.copy(self)
-        translator.direction = direction
+        translator.languages = languages
+        translator.direction = languages.direction(source, target)
         return translator
 
     def with_terminology(self, terminology: Terminology) -> "Translator":
@@ -500,7 +477,8 @@ class Translator:
     def check_forms(self, forms: Sequence[str]) -> None:
         """Raises ValueError if translations cannot have forms of a term."""
         self.check_request(Request("", terms=(tuple(forms),)))
-        phrase_ids(self._target_tokenizer, forms)
+        own = text_tokenizer(self.tokenizer, self.direction)
+        phrase_ids(own.target, forms)
 
     def check_search(self, decoding: DecodingConfig) -> None:
         """Raises ValueError for a search that the engine does not have."""
@@ -572,7 +550,11 @@ class Translator:
             Functions that make a program each, with the longest source in
             tokens that it is for, shortest first.
         """
-        given = direction_ids(self.tokenizer.target, self.direction.output)
+        direction = self.direction
+        if direction is None:  # any: all have as many tokens
+            direction = self.languages.direction(*self.languages.pairs[0])
+        output = direction.output if direction else ""
+        given = direction_ids(self.tokenizer.target, output)
         return self._batched.warm_up_steps(num_best, given)
 
     def translate(
@@ -701,14 +683,15 @@ class Translator:
         A word may be written by many sequences of tokens. Those that a search
         emits are forbidden in the next one.
         """
-        rows = encode(requests, *self._encoding(), self.seed)
+        rows = encode(requests, self._encoding)
         found = self._batched.search(rows, num_best)
         left = [i for i, request in enumerate(requests) if request.avoid]
         for _ in range(MORE_SEARCHES):
             again = {}
             for i in left:
+                tokenizer = self._encoding.tokenizer_of(requests[i]).target
                 row = without_words(
-                    rows[i], requests[i], found[i][0], self._target_tokenizer
+                    rows[i], requests[i], found[i][0], tokenizer
                 )
                 if row is not None:
                     again[i] = rows[i] = row
@@ -741,14 +724,15 @@ class Translator:
                 logging.warning("sentence %d %s", number, note)
         return found
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
+    def score(self, pairs: SentencePairs) -> list[PairScore]:
         """The probability of given translations, token by token.
 
         A translation is scored in the segmentation that `Tokenizer.encode`
         finds: another segmentation of the same text has another probability.
 
         Args:
-            pairs: List of `(source, translation)`, both `str`.
+            pairs: List of `(source, translation)`, both `str`; or a `Request`
+                for its text and direction, and `str`.
 
         Returns:
             A `PairScore` for each pair, in their order.
@@ -757,7 +741,7 @@ class Translator:
             TypeError: `pairs` is not a list of pairs of `str`.
             FloatingPointError: The model's logits are not finite.
         """
-        rows = encode_pairs(pairs, *self._encoding())
+        rows = encode_pairs(pairs, self._encoding)
         found = self._of_pairs(self._batched.score, pairs, rows)
         return [
             PairScore(
@@ -768,7 +752,7 @@ class Translator:
             for row, log_probs in zip(rows, found, strict=True)
         ]
 
-    def align(self, pairs: Sequence[tuple[str, str]]) -> list[Alignment]:
+    def align(self, pairs: SentencePairs) -> list[Alignment]:
         """Links between the words of sources and given translations.
 
         Each target word has one link, to the source word that its tokens attend
@@ -779,7 +763,8 @@ class Translator:
         aligns.
 
         Args:
-            pairs: List of `(source, translation)`, both `str`.
+            pairs: List of `(source, translation)`, both `str`; or a `Request`
+                for its text and direction, and `str`.
 
         Returns:
             An `Alignment` for each pair, in their order.
@@ -793,16 +778,15 @@ class Translator:
             for links, note in self._align(pairs, word_side)
         ]
 
-    def align_spans(
-        self, pairs: Sequence[tuple[str, str]]
-    ) -> list[list[SpanLink]]:
+    def align_spans(self, pairs: SentencePairs) -> list[list[SpanLink]]:
         """As `align`, for words without their punctuation, by position.
 
         Each word or sign (see `word_spans`) of a translation that has attention
         has one link.
 
         Args:
-            pairs: List of `(source, translation)`, both `str`.
+            pairs: List of `(source, translation)`, both `str`; or a `Request`
+                for its text and direction, and `str`.
 
         Returns:
             The `SpanLink`s of each pair, sorted by their target.
@@ -812,55 +796,51 @@ class Translator:
         """
         results = []
         aligned = self._align(pairs, span_side)
-        for (source, target), (links, _) in zip(pairs, aligned, strict=True):
-            sources, targets = word_spans(source), word_spans(target)
+        for request, (_, target), (links, _) in zip(
+            pair_requests(pairs), pairs, aligned, strict=True
+        ):
+            sources, targets = word_spans(request.text), word_spans(target)
             found = [SpanLink(sources[i], targets[j]) for i, j in links]
             results.append(sorted(found, key=lambda link: link.target))
         return results
 
     def fits(self, string: str) -> bool:
         """Whether `translate` reads a string completely."""
-        [row] = encode([Request(string)], *self._encoding())
+        [row] = encode([Request(string)], self._encoding)
         return not row.notes
 
     # The stages of `translate`, `score` and `align`
 
-    def _encoding(self):
-        """The arguments of `encode` and `encode_pairs` after the first."""
-        return (
-            self.tokenizer,
-            self.source_tags,
-            self.direction,
-            self.inference,
-        )
-
     @property
-    def _target_tokenizer(self):
-        """The tokenizer of translations."""
-        return text_tokenizer(self.tokenizer, self.direction).target
+    def _encoding(self):
+        """How sentences become ids."""
+        return Encoding(
+            self.tokenizer,
+            self.inference,
+            tuple(self.languages.tags.values()),
+            self.direction,
+            self.seed,
+        )
 
     def _align(self, pairs, make_side):
         """Links of the words of each pair, and its notes on truncation.
 
         `make_side` makes the `Side` of a string from its tokens.
         """
-        rows = encode_pairs(pairs, *self._encoding())
-        of_text = text_tokenizer(self.tokenizer, self.direction)
-        sides = [
-            [
-                make_side(string, tokens)
-                for string, tokens in zip(
-                    strings, tokenizer.tokens(strings), strict=True
-                )
-            ]
-            for tokenizer, strings in (
-                (of_text.source, [s for s, _ in pairs]),
-                (of_text.target, [t for _, t in pairs]),
-            )
-        ]
+        rows = encode_pairs(pairs, self._encoding)
         found = self._of_pairs(self._batched.attention, pairs, rows)
         results = []
-        for attention, row, *both in zip(found, rows, *sides, strict=True):
+        for attention, row, request, (_, target) in zip(
+            found, rows, pair_requests(pairs), pairs, strict=True
+        ):
+            of_text = self._encoding.tokenizer_of(request)
+            both = [
+                make_side(text, *side.tokens([text]))
+                for side, text in (
+                    (of_text.source, request.text),
+                    (of_text.target, target),
+                )
+            ]
             # Tags are no words.
             words = attention[
                 row.num_given : len(row.target_ids) - 1, row.tag_length :
@@ -871,8 +851,8 @@ class Translator:
     def _of_pairs(self, method, pairs, rows):
         """A row of a method's result for each pair, checked."""
         results = method(rows)
-        for (source, _), result in zip(pairs, results, strict=True):
-            _check_finite(result, source)
+        for request, result in zip(pair_requests(pairs), results, strict=True):
+            _check_finite(result, request.text)
         return results
 
 

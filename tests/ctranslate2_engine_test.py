@@ -182,7 +182,7 @@ def test_rows_with_other_first_tokens_do_not_change_each_other(load):
 
 
 def rows_of(translator, lines):
-    return encode(list(map(Request, lines)), *translator._encoding())
+    return encode(list(map(Request, lines)), translator._encoding)
 
 
 # ---- What it does not have ---------------------------------------------------
@@ -195,7 +195,7 @@ def test_every_option_of_a_search_is_decided():
     assert sorted(itertools.chain(*tables)) == sorted(fields)
     requests = {field.name for field in dataclasses.fields(Request)}
     refused = {"terms", "avoid"}
-    assert ctranslate2.HAS_OF_REQUESTS | refused == requests
+    assert {*ctranslate2.HAS_OF_REQUESTS} | refused == requests
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,6 @@ class Echo:
     max_source_length = 16
     engine = "native"
     jit_compile = False
-    source_tags = ()
     direction = Direction()
     shortlist = None
     terminology = Terminology()

@@ -35,7 +35,7 @@ from starlette.responses import StreamingResponse
 import keras_transformer as kt
 from keras_transformer import documents
 from keras_transformer.commands.flags import RunError
-from keras_transformer.data.languages import Direction
+from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
 from keras_transformer.figures import attention
 from keras_transformer.translation import batching
@@ -384,7 +384,7 @@ class Script:
 
     def __init__(self):
         self.decoding = kt.DecodingConfig(beam_size=3)
-        self.source_tags = ()
+        self.languages = Languages("en", "de")
         self.direction = Direction()
         self.max_source_length = 100
         self.max_target_length = 100
@@ -436,7 +436,9 @@ class Script:
 
     def search(self, requests, num_best):
         seeds = {request.seed for request in requests}
-        requests = [dataclasses.replace(r, seed=None) for r in requests]
+        requests = [
+            dataclasses.replace(r, seed=None, direction=None) for r in requests
+        ]
         self.calls.append((self.decoding, seeds, requests, num_best))
         assert self.may_run.wait(60)
         found = []
@@ -471,7 +473,10 @@ def running(scripts=None, warm=True, options=None, limits=None):
     """A server in a thread, as the command runs it: client, service, server."""
     scripts = scripts or {("en", "de"): Script()}
     service = Service(
-        [pairs.Pair(*key, script, 2) for key, script in scripts.items()],
+        [
+            pairs.Pair(*key, pairs.Model(script, 2), Direction())
+            for key, script in scripts.items()
+        ],
         Options(**{"max_wait_ms": 0.0, **(options or {})}),
         Limits(**(limits or {})),
     )
@@ -659,7 +664,7 @@ def test_a_request_has_terms_and_forbidden_words(served, path, name):
     ]
     post(served, path, glossary="", avoid="x", **fields)
     *_, searched, _ = served.script.calls[-1]
-    assert searched[0] == Request("A dog.", avoid=("x",))
+    assert searched[0].avoid == ("x",) and not searched[0].terms
 
 
 @pytest.mark.parametrize(
@@ -1207,9 +1212,8 @@ def test_a_model_that_cannot_warm_up_ends_the_command(monkeypatch):
         raise FloatingPointError("no finite logits")
 
     script.warm_up_steps = lambda num_best: [(64, fail)]
-    monkeypatch.setattr(
-        server, "load_pairs", lambda *_: [pairs.Pair("en", "de", script, 2)]
-    )
+    pair = pairs.Pair("en", "de", pairs.Model(script, 2), Direction())
+    monkeypatch.setattr(server, "load_pairs", lambda *_: [pair])
     numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
     before = [signal.getsignal(number) for number in numbers]
     try:
@@ -1434,8 +1438,8 @@ def test_a_pair_that_samples_is_warmed_up():
     """By default, and so without several hypotheses."""
     translator = exports.translator().with_decoding(sampling=True)
     assert translator.decoding.beam_size > 1
-    pair = pairs.Pair("en", "de", translator, 1)
-    for make in itertools.chain(*pair.warm_up_steps()):
+    model = pairs.Model(translator, 1)
+    for make in itertools.chain(*model.warm_up_steps()):
         make()
 
 

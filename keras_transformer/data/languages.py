@@ -1,13 +1,18 @@
-"""The languages of a model, and the tags of the sources of a multilingual one.
+"""The languages of a model, and how a multilingual one is told them.
 
-A multilingual model has one source language and several target languages. The
-first word of a source names the one to translate into (Johnson et al. 2017):
+A model of another system, such as NLLB-200, translates between many languages.
+Tokens of their own name the two of a sentence: see `LANGUAGE_TOKENS`.
+
+A multilingual model that was trained here has one source language and several
+target languages. The first word of a source, its tag, names the one to
+translate into (Johnson et al. 2017):
 
     <2de> A man sleeps.    Ein Mann schläft.
     <2fr> A man sleeps.    Un homme dort.
 """
 
 import dataclasses
+import itertools
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -15,6 +20,7 @@ from keras_transformer.data.pairs import Pairs, has_file, read_parallel_files
 from keras_transformer.fields import Fields, hp
 
 Row = typing.TypeVar("Row", bound=tuple)  # its first item is a source
+SHOWN = 10  # of very many languages, in a message
 # Codes of three letters (ISO 639-3), as NLLB-200 has them, whose languages have
 # rules by their code of two letters: of tokenizers, of ends of sentences.
 _SHORT_CODES = dict(
@@ -66,8 +72,13 @@ class LanguageTokens(typing.NamedTuple):
     form: str
     places: dict[str, str]
 
-    def direction(self, **languages: str) -> Direction:
-        """The tokens of the languages `source` and `target`."""
+    def direction(self, **languages: str | None) -> Direction | None:
+        """The tokens of the languages `source` and `target`.
+
+        None if a language that the model must be told is None.
+        """
+        if None in map(languages.get, self.places.values()):
+            return None
         return Direction(
             **{
                 place: self.form.format(languages[side])
@@ -97,7 +108,12 @@ class Languages(Fields):
     They are empty if its task is not translation.
     """
 
-    source_language: str = hp("", "Language to translate from.", inherited=True)
+    source_language: str = hp(
+        "",
+        "Language to translate from, or several, separated by commas, of a"
+        " model with language_tokens.",
+        inherited=True,
+    )
     target_language: str = hp(
         "",
         "Language to translate into, or several, separated by commas: see"
@@ -112,17 +128,58 @@ class Languages(Fields):
     )
 
     @property
-    def direction(self) -> Direction:
-        """What tells the model its languages.
+    def sources(self) -> list[str]:
+        """The languages to translate from; one is "" if it is not known."""
+        return self.source_language.split(",")
 
-        >>> Languages("en", "de", "m2m100").direction
-        Direction(before='__en__', after='', output='__de__')
+    @property
+    def targets(self) -> list[str]:
+        """The languages to translate into; one is "" if it is not known."""
+        return self.target_language.split(",")
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The languages of each direction, source and target.
+
+        >>> Languages("en,de", "de,fr", "nllb").pairs
+        [('en', 'de'), ('en', 'fr'), ('de', 'fr')]
         """
+        pairs = itertools.product(self.sources, self.targets)
         if not self.language_tokens:
+            return list(pairs)
+        return [pair for pair in pairs if pair[0] != pair[1]]
+
+    def direction(
+        self, source: str | None = None, target: str | None = None
+    ) -> Direction | None:
+        """What tells the model the languages of a sentence.
+
+        Args:
+            source: Its language; None for the only one that the model has.
+            target: The language to translate it into; likewise.
+
+        Returns:
+            A `Direction`; None if one of several languages must be given, and
+            is not. Then, in a model with tags, the text begins with one.
+
+        Raises:
+            ValueError: The model does not have a language.
+
+        >>> Languages("en,fr", "de", "m2m100").direction("en")
+        Direction(before='__en__', after='', output='__de__')
+        >>> Languages("en", "de,fr").direction(target="fr")
+        Direction(before='<2fr>', after='', output='')
+        >>> Languages("en", "de").direction()
+        Direction(before='', after='', output='')
+        """
+        source = _choose("source_language", "from", self.sources, source)
+        target = _choose("target_language", "into", self.targets, target)
+        if self.language_tokens:
+            tokens = LANGUAGE_TOKENS[self.language_tokens]
+            return tokens.direction(source=source, target=target)
+        if not self.tags:
             return Direction()
-        return LANGUAGE_TOKENS[self.language_tokens].direction(
-            source=self.source_language, target=self.target_language
-        )
+        return Direction(self.tags[target]) if target else None
 
     @property
     def tags(self) -> dict[str, str]:
@@ -131,10 +188,9 @@ class Languages(Fields):
         >>> Languages("en", "de,fr").tags, Languages("en", "de").tags
         ({'de': '<2de>', 'fr': '<2fr>'}, {})
         """
-        languages = self.target_language.split(",")
-        if len(languages) == 1:
+        if self.language_tokens or len(self.targets) == 1:
             return {}
-        return {language: f"<2{language}>" for language in languages}
+        return {language: f"<2{language}>" for language in self.targets}
 
     @property
     def directions(self) -> dict[str, str]:
@@ -142,29 +198,28 @@ class Languages(Fields):
         languages = {tag: language for language, tag in self.tags.items()}
         return languages or {"": self.target_language}
 
-    def choose_tags(self, chosen: str | None) -> list[str]:
-        """The tags that the sources of a command may have.
 
-        Args:
-            chosen: The language to translate into; None for all of them.
+def _choose(name, preposition, languages, chosen):
+    """The chosen one of languages, or the only one; None for neither."""
+    if chosen is None:
+        return languages[0] if len(languages) == 1 else None
+    if chosen not in languages:
+        raise ValueError(
+            f"{name} must be one that the model translates {preposition}:"
+            f" {shortened(languages)}. Received: {name}={chosen!r}"
+        )
+    return chosen
 
-        Raises:
-            ValueError: The model does not translate into it.
 
-        >>> languages = Languages("en", "de,fr")
-        >>> languages.choose_tags("fr"), languages.choose_tags(None)
-        (['<2fr>'], ['<2de>', '<2fr>'])
-        """
-        tags = self.tags
-        if chosen is None:
-            return list(tags.values())
-        if chosen not in (tags or [self.target_language]):
-            raise ValueError(
-                "target_language must be one that the model translates into:"
-                f" {', '.join(tags or [self.target_language])}. Received:"
-                f" target_language={chosen!r}"
-            )
-        return [tags[chosen]] if tags else []
+def shortened(codes: Sequence[str]) -> str:
+    """The codes of languages for a message, the first of very many.
+
+    >>> shortened(["en", "de"]), shortened(list("abcdefghijklmnopqrstuvw"))
+    ('en, de', 'a, b, c, d, e, f, g, h, i, j and 13 others')
+    """
+    if len(codes) <= 2 * SHOWN:
+        return ", ".join(codes)
+    return f"{', '.join(codes[:SHOWN])} and {len(codes) - SHOWN} others"
 
 
 def prefixes_with(prefixes: Sequence[str], language: str) -> tuple[str, ...]:

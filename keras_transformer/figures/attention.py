@@ -19,7 +19,6 @@ from absl import logging
 from keras_transformer.case_marks import GLYPHS
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.labels import shift_right
-from keras_transformer.data.languages import Direction
 from keras_transformer.fields import unhandled
 from keras_transformer.figures import saving
 from keras_transformer.figures.colors import head_color
@@ -298,12 +297,12 @@ def attention_figure(
             raise ValueError(
                 f"{name} must have a word. Received: {name}={value!r}"
             )
-    tags = translator.source_tags if len(translator.source_tags) == 1 else ()
-    if translator.direction != Direction(*tags):
+    if translator.languages.language_tokens:
         raise ValueError(
             "attention_figure does not show tokens of languages. Received:"
             f" direction={translator.direction}"
         )
+    tags = [translator.direction.before] if translator.direction else []
     of_text = text_tokenizer(translator.tokenizer, translator.direction)
     source_tokenizer, target_tokenizer = of_text.source, of_text.target
     first = sum(translator.tokenizer.source.tokens(tags), [])

@@ -8,7 +8,11 @@ import numpy as np
 
 from keras_transformer.checkpoints import is_finite
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.data.languages import LANGUAGE_TOKENS, Languages
+from keras_transformer.data.languages import (
+    LANGUAGE_TOKENS,
+    Languages,
+    shortened,
+)
 from keras_transformer.importers.vocabularies import share_in_table
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
@@ -30,7 +34,8 @@ class Imported(typing.NamedTuple):
         tokenizer: A `Tokenizer`, or one for each side.
         decoding: The original's defaults.
         max_length: The longest source in tokens, EOS included.
-        source_language, target_language: Such as "en"; "" if it is not known.
+        source_language, target_language: As in `Languages`; "" if it is not
+            known.
         language_tokens: As in `Languages`: it translates between many, and
             takes the two by tokens.
         notes: Notes on this import for the user, a line each.
@@ -48,23 +53,32 @@ class Imported(typing.NamedTuple):
 
     @property
     def languages(self) -> Languages:
-        """Its languages; ValueError if it takes two and they are not known."""
+        """Its languages; ValueError if it does not have one of them.
+
+        Of a model with `language_tokens`, all, where one is not known.
+        """
         found = Languages(
             self.source_language, self.target_language, self.language_tokens
         )
         if not self.language_tokens:
             return found
-        for name in ("source_language", "target_language"):
-            language = getattr(self, name)
-            one = LANGUAGE_TOKENS[self.language_tokens].form.format(language)
-            if not language or self.tokenizer.source.find(one) is None:
-                raise ValueError(
-                    f"{name} must be a language of the model, such as"
-                    f" {', '.join(self.language_codes[:5])} (of"
-                    f" {len(self.language_codes)}). Received:"
-                    f" {name}={language!r}"
-                )
-        return found
+        codes = self.language_codes
+        for name, given in (
+            ("source_language", found.sources),
+            ("target_language", found.targets),
+        ):
+            for language in filter(None, given):
+                if language not in codes:
+                    raise ValueError(
+                        f"{name} must be a language of the model:"
+                        f" {shortened(codes)}. Received: {name}={language!r}"
+                    )
+        every = ",".join(codes)
+        return Languages(
+            self.source_language or every,
+            self.target_language or every,
+            self.language_tokens,
+        )
 
     @property
     def language_codes(self) -> list[str]:

@@ -120,23 +120,20 @@ def read(directory: pathlib.Path) -> Imported:
             side.model, side.table, side.path, controls=(MASK, *languages)
         ),
         decoding=decoding,
-        source_language=_code_of(names.get("src_lang")),
-        target_language=_code_of(
-            target if target in languages else names.get("tgt_lang")
-        ),
+        target_language=_code_of(target) if target in languages else "",
         max_length=longest_source(options, names, 1024),
         language_tokens=family,
         notes=[*filter(None, [licence]), *notes],
     )
 
 
-def _code_of(token: object) -> str:
-    """The code of a language of a token or code; "" for none.
+def _code_of(token: str) -> str:
+    """The code of the language of a token.
 
-    >>> _code_of("__de__"), _code_of("deu_Latn"), _code_of(None)
-    ('de', 'deu_Latn', '')
+    >>> _code_of("__de__"), _code_of("deu_Latn")
+    ('de', 'deu_Latn')
     """
-    return re.sub(r"^__(.*)__$", r"\1", str(token or ""))
+    return re.sub(r"^__(.*)__$", r"\1", token)
 
 
 def _find_family(directory: pathlib.Path, options: Options, names: dict) -> str:

@@ -62,7 +62,7 @@ NEEDS: dict[str, tuple] = {
 # Options of what it does not have: ensembles, terms, and sampling.
 WITHOUT_EFFECT = ("ensemble", "glossary_mode", "glossary_bonus", "num_samples")
 WITHOUT_EFFECT += ("temperature", "top_k", "top_p", "epsilon", "consensus")
-HAS_OF_REQUESTS = ("text", "prefix", "seed")
+HAS_OF_REQUESTS = ("text", "prefix", "seed", "direction")
 
 
 def check_search(decoding: SearchConfig) -> None:

@@ -196,9 +196,8 @@ class Inference(Limits):
         if len(logits) == 1:
             return logits[0]
         match self.decoding.ensemble:
-            case "linear":  # the mean of probabilities
-                log_probs = [ops.log_softmax(x, axis=-1) for x in logits]
-                return ops.logsumexp(ops.stack(log_probs), axis=0)
+            case "linear":  # of probabilities, but for a constant
+                return _log_of_sum(logits)
             case "log_linear":  # of log-probabilities, but for a constant
                 return sum(logits) / len(logits)
             case other:
@@ -246,6 +245,18 @@ class Inference(Limits):
         else:
             attention = attention[:, :-1]
         return ops.where(real[:, None], attention, 0.0)
+
+
+def _log_of_sum(logits: list[Tensor]) -> Tensor:
+    """The logarithm of the sum of several softmaxes."""
+    total = sum(ops.softmax(x, axis=-1) for x in logits)
+
+    def exact() -> Tensor:
+        log_probs = [ops.log_softmax(x, axis=-1) for x in logits]
+        return ops.logsumexp(ops.stack(log_probs), axis=0)
+
+    # It takes four times as long, and is needed only below float32's range.
+    return ops.cond(ops.all(total > 0), lambda: ops.log(total), exact)
 
 
 def _softmax_size(model: Transformer, tokens: Tensor | None) -> int:

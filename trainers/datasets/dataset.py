@@ -138,8 +138,13 @@ class CorpusConfig(Languages):
 
     def _check_languages(self) -> None:
         """The languages differ, and are as many as the kind may have."""
-        languages = self.target_language.split(",")
-        if len({self.source_language, *languages}) <= len(languages):
+        languages = self.targets
+        names = {self.source_language, *languages}
+        if self.language_tokens:
+            are_distinct = bool(self.pairs)
+        else:
+            are_distinct = len(names) > len(languages)
+        if not are_distinct:
             raise ValueError(
                 "source_language and target_language must differ. Received:"
                 f" source_language={self.source_language!r},"

@@ -42,14 +42,12 @@ def make_figure(
 ) -> "AttentionFigure":
     """The figure; arguments as in `run`."""
     options = TranslatorOptions(workdir=path, checkpoint=checkpoint)
-    choice = TranslatorChoice(options, search)
+    choice = TranslatorChoice(options, search)  # of one direction, or tags
     choice.check()
     load_translator = load("keras_transformer.translator").Translator.load
     attention_figure = load("keras_transformer.figures.attention")
     languages = WorkDirectory(path).read_languages()
     translator = load_translator(path, choice.read_search(), checkpoint)
-    if tags := languages.choose_tags(None):
-        translator = translator.with_source_tags(tags)
     target = languages.directions.get(
         text.split()[0], languages.target_language
     )

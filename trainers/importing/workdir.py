@@ -81,10 +81,11 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
     with new_directory(path) as directory:
         workdir = WorkDirectory(directory)
         workdir.save_tokenizer(imported.tokenizer)
+        languages = imported.languages
         data = DataConfig(
             dataset=IMPORTED,
-            source_language=imported.source_language or "source",
-            target_language=imported.target_language or "target",
+            source_language=languages.source_language or "source",
+            target_language=languages.target_language or "target",
             language_tokens=imported.language_tokens,
             max_length=imported.max_length,
             share_vocabulary=imported.config.source_vocab_size is None,

@@ -148,22 +148,35 @@ class DataConfig(CorpusConfig, LengthConfig):
                 f" language_temperature={self.language_temperature:g}"
             )
 
-    def into(self, language: str) -> "DataConfig":
-        """The data of one target language, without tags.
+    def of_direction(
+        self,
+        source_language: str | None = None,
+        target_language: str | None = None,
+    ) -> "DataConfig":
+        """The data of one of several languages, without tags.
 
-        It has the validation and test files that have the language.
+        It has the validation and test files that have the languages.
 
         Raises:
-            ValueError: It is not a target language.
+            ValueError: There is no such language.
         """
-        if not self.choose_tags(language):
+        self.direction(source_language, target_language)  # which are checked
+        source = source_language or self.source_language
+        target = target_language or self.target_language
+        chosen = {source, target} - {self.source_language, self.target_language}
+        if not chosen:
             return self
+        valid_files, test_files = self.valid_files, self.test_files
+        for language in chosen:
+            valid_files = prefixes_with(valid_files, language)
+            test_files = prefixes_with(test_files, language)
         return dataclasses.replace(
             self,
-            target_language=language,
+            source_language=source,
+            target_language=target,
+            valid_files=valid_files,
+            test_files=test_files,
             language_temperature=1.0,
-            valid_files=prefixes_with(self.valid_files, language),
-            test_files=prefixes_with(self.test_files, language),
         )
 
     def with_files(self, files: tuple[str, ...]) -> "DataConfig":

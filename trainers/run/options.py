@@ -18,6 +18,7 @@ from keras_transformer.config import (
     PRECISIONS,
     DecodingConfig,
 )
+from keras_transformer.data.languages import shortened
 from keras_transformer.fields import GIVEN, Fields, hp, required
 from keras_transformer.translation import ctranslate2
 from keras_transformer.workdir import WorkDirectory, open_ensemble
@@ -201,11 +202,16 @@ class ShortlistOptions(Fields):
 class LanguageOptions(Fields):
     """The direction."""
 
+    source_language: str | None = hp(
+        None,
+        "For models with several source languages: the language to translate"
+        " from, e.g. eng_Latn.",
+    )
     target_language: str | None = hp(
         None,
         "For models with several target languages: the language to translate"
-        " into, e.g. fr; sources then have no tags. Default: each source starts"
-        " with a tag such as <2fr>.",
+        " into, e.g. fr; sources then have no tags. Default, for models with"
+        " tags: each source starts with one, such as <2fr>.",
     )
 
 
@@ -266,15 +272,16 @@ class TranslatorChoice(typing.NamedTuple):
         options: The options.
         search: Fields of `DecodingConfig` on the command line, which override
             those of the work directory.
-        target_language, shortlist: As in `LanguageOptions`, `ShortlistOptions`.
+        languages: The direction; None: sentences have their own.
+        shortlist: As in `ShortlistOptions`.
         terminology: The files of the terminology.
     """
 
     options: TranslatorOptions
     search: Mapping[str, typing.Any]
-    target_language: str | None = None
+    languages: LanguageOptions | None = LanguageOptions()
     shortlist: bool = False
-    terminology: TerminologyOptions | None = None
+    terminology: TerminologyOptions = TerminologyOptions()
 
     @classmethod
     def of(
@@ -299,7 +306,7 @@ class TranslatorChoice(typing.NamedTuple):
         return cls(
             options,
             search,
-            arguments.build(LanguageOptions).target_language,
+            arguments.build(LanguageOptions),
             arguments.build(ShortlistOptions).shortlist,
             terminology,
         )
@@ -316,9 +323,33 @@ class TranslatorChoice(typing.NamedTuple):
         before = workdir.read_section("decoding", DecodingConfig)
         return dataclasses.replace(before, **self.search)
 
+    def read_direction(self) -> tuple[str, str]:
+        """The languages of source and target, one or several.
+
+        Raises:
+            ValueError: The model does not have them; or it is told the
+                languages by tokens, and has others besides them.
+        """
+        own = WorkDirectory(self.options.workdirs[0]).read_languages()
+        chosen = self.languages or LanguageOptions()
+        direction = own.direction(
+            chosen.source_language, chosen.target_language
+        )
+        if direction is None and own.language_tokens:
+            raise ValueError(
+                "expected source_language and target_language, each one of the"
+                f" model's: {shortened(own.sources)}. Received:"
+                f" source_language={chosen.source_language!r},"
+                f" target_language={chosen.target_language!r}"
+            )
+        return (
+            chosen.source_language or own.source_language,
+            chosen.target_language or own.target_language,
+        )
+
     def check(self) -> None:
         """Raises what opening the translator would, without a framework."""
-        options, files = self.options, self.terminology or TerminologyOptions()
+        options, files = self.options, self.terminology
         options.check_engine(options.workdirs, self.shortlist)
         directories = open_ensemble(options.workdirs, options.checkpoint)
         search, length = self.read_search(), options.max_source_length
@@ -330,7 +361,8 @@ class TranslatorChoice(typing.NamedTuple):
                         f"{name} excludes engine=ctranslate2. Received:"
                         f" {name}={value!r}"
                     )
-        directories[0].read_languages().choose_tags(self.target_language)
+        if self.languages is not None:
+            self.read_direction()
         for workdir in directories:
             workdir.check_translator(
                 search, options.checkpoint, length, self.shortlist

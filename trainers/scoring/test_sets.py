@@ -10,6 +10,7 @@ from keras_transformer.data.pairs import Pairs, read_lines
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import read_split
 from trainers.run.data_config import DataConfig
+from trainers.run.options import LanguageOptions
 from trainers.scoring.options import TestOptions
 
 
@@ -103,7 +104,7 @@ def check_lines(path: str, lines: Sequence, sources: Sequence) -> None:
         )
 
 
-def read_data(workdir: str, target_language: str | None) -> DataConfig:
-    """The data of a work directory, of one direction if a language is given."""
+def read_data(workdir: str, languages: LanguageOptions | None) -> DataConfig:
+    """The data of a work directory, of one direction if one is chosen."""
     data = WorkDirectory(workdir).read_section("data", DataConfig)
-    return data if target_language is None else data.into(target_language)
+    return data.of_direction(**vars(languages or LanguageOptions()))

@@ -115,7 +115,7 @@ def run(
     path = choice.options.workdir
     started = time.monotonic()
     with flags.user_errors():
-        data = read_data(path, choice.target_language)
+        data = read_data(path, choice.languages)
         if choice.read_search().sampling:
             raise ValueError(
                 "expected a search, whose output is the same every time."
@@ -125,7 +125,7 @@ def run(
         metric = make_metric(data.directions, tokenizer)
         pairs = list(read_pairs(data, "valid", valid_files))
     sources = [source for source, _ in pairs]
-    translator = open_translator(*choice)
+    translator = open_translator(choice)
     trials = try_options(
         translator,
         sources,

@@ -12,7 +12,7 @@ from absl import logging
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data.languages import Languages
+from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.translation.requests import Request, text_tokenizer
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorChoice, TranslatorOptions
@@ -27,20 +27,13 @@ USUAL_TOKENS = 64
 Step = Callable[[], object]  # of the warm-up
 
 
-class Pair:
-    """A language pair: a translator, also with other search options.
+class Model:
+    """A translator of one direction or many, also with other search options.
 
     The programs of `max_searches` other search options stay in memory.
     """
 
-    def __init__(
-        self,
-        source: str,
-        target: str,
-        translator: "Translator",
-        max_searches: int,
-    ):
-        self.source, self.target = source, target
+    def __init__(self, translator: "Translator", max_searches: int):
         self.translator = translator
         self._with_decoding = functools.lru_cache(max_searches)(
             lambda decoding: translator.with_decoding(
@@ -61,10 +54,13 @@ class Pair:
         alternatives and long sentences need the others.
         """
         translator = self.translator
+        languages = translator.languages
+        direction = languages.direction(*languages.pairs[0])
+        request = Request("a", direction=direction)
         usual: list[Step] = []
         late: list[Step] = [
-            functools.partial(translator.score, [("a", "a")]),
-            functools.partial(translator.align, [("a", "a")]),
+            functools.partial(translator.score, [(request, "a")]),
+            functools.partial(translator.align, [(request, "a")]),
         ]
         longest: list[Step] = []
         for num_best in sorted({1, translator.decoding.num_hypotheses}):
@@ -74,6 +70,34 @@ class Pair:
                 else:
                     (usual if num_best == 1 else late).append(make)
         return usual, late + longest
+
+    def align_spans(self, items: Sequence[tuple[Request, str]]) -> list:
+        """As of the translator; one method for the sentences of all pairs."""
+        return self.translator.align_spans(items)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pair:
+    """A language pair.
+
+    Attributes:
+        source, target: The codes of its languages.
+        model: The model, which may serve others, too: all share batches.
+        direction: What tells it these languages.
+    """
+
+    source: str
+    target: str
+    model: Model
+    direction: Direction | None
+
+    @property
+    def translator(self) -> "Translator":
+        """The translator for its sentences."""
+        languages = self.model.translator.languages
+        if not languages.language_tokens and not languages.tags:
+            return self.model.translator
+        return self.model.translator.with_languages(self.source, self.target)
 
     def draw_attention(self, items: Sequence[tuple[str, str]]) -> list[str]:
         """The page of attention of each text and its translation."""
@@ -105,21 +129,21 @@ class Search:
     """Work for the batcher: `Request`s -> `Found`.
 
     Attributes:
-        pair: The language pair.
+        model: The model. Each request has a direction.
         decoding: The search options.
         everything: Whether all hypotheses are wanted, or the best one. A number
             between would need a program of its own.
         details: Whether details are wanted.
     """
 
-    pair: Pair
+    model: Model
     decoding: DecodingConfig
     everything: bool = False
     details: bool = False
 
     def __call__(self, items: Sequence[Request]) -> list[Found]:
         """Translates sentences; see `trainers.serving.batcher.Work`."""
-        translator = self.pair.translator_for(self.decoding)
+        translator = self.model.translator_for(self.decoding)
         found = translator.search(
             items,
             num_best=self.decoding.num_hypotheses if self.everything else 1,
@@ -127,7 +151,7 @@ class Search:
         if not self.details:
             return [Found(translation, []) for translation in found]
         pairs = [
-            (request.text, text)
+            (request, text)
             for request, translation in zip(items, found, strict=True)
             for text in translation.texts
         ]
@@ -154,7 +178,7 @@ def load_pairs(
         with flags.user_errors():
             languages = WorkDirectory(path).read_languages()
         models.setdefault(languages, []).append(path)
-    choice = TranslatorChoice(options, search)
+    choice = TranslatorChoice(options, search, languages=None)
     choices = [choice.at(",".join(paths)) for paths in models.values()]
     with flags.user_errors():
         for one in choices:  # all, before the first is loaded
@@ -162,28 +186,28 @@ def load_pairs(
     for languages, one in zip(models, choices, strict=True):
         if len(one.options.workdirs) > 1:
             logging.info("an ensemble: %s", one.options.workdir)
-        translator = open_translator(*one)
-        source = languages.source_language or "source"
-        target = languages.target_language or "target"
-        tags = languages.tags
-        for language in tags or [target]:
-            if (source, language) in pairs:
+        model = Model(open_translator(one), max_searches)
+        for codes in languages.pairs:
+            source, target = codes[0] or "source", codes[1] or "target"
+            if (source, target) in pairs:
                 raise flags.CommandError(
-                    f"expected one work directory for {source}-{language}."
+                    f"expected one work directory for {source}-{target}."
                     f" Received: workdir={options.workdir}"
                 )
-            into = translator
-            if tags:
-                into = translator.with_source_tags([tags[language]])
-            pairs[source, language] = Pair(source, language, into, max_searches)
+            direction = languages.direction(*codes)
+            pairs[source, target] = Pair(source, target, model, direction)
     return list(pairs.values())
 
 
 def _details(translator, pairs):
     """Yields the details of each pair of a sentence and its translation."""
     scores, alignments = translator.score(pairs), translator.align(pairs)
-    of_text = text_tokenizer(translator.tokenizer, translator.direction)
-    tokens_of = of_text.target.tokens([text for _, text in pairs])
+    tokens_of = [
+        text_tokenizer(translator.tokenizer, request.direction).target.tokens(
+            [text]
+        )[0]
+        for request, text in pairs
+    ]
     for (_, text), score, alignment, tokens in zip(
         pairs, scores, alignments, tokens_of, strict=True
     ):

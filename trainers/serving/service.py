@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
+from keras_transformer.data.languages import shortened
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
@@ -66,13 +67,14 @@ class Service:
 
     def __init__(self, pairs: Sequence[Pair], options: Options, limits: Limits):
         self.pairs = {(pair.source, pair.target): pair for pair in pairs}
+        self.models = list(dict.fromkeys(pair.model for pair in pairs))
         self.options, self.limits = options, limits
         self.glossaries: dict[str, Glossary] = {}
         self.read_glossaries()
         sources = list(dict.fromkeys(pair.source for pair in pairs))
         self.detector = Detector(sources)
         self.metrics = Metrics()
-        first = pairs[0].translator
+        first = pairs[0].model.translator
         self.metrics.engine.info(
             {"engine": first.engine, "computed_in": first.model.dtype}
         )
@@ -116,7 +118,7 @@ class Service:
         are made while no request waits.
         """
         usual, late = zip(
-            *(pair.warm_up_steps() for pair in self.pairs.values()), strict=True
+            *(model.warm_up_steps() for model in self.models), strict=True
         )
         steps = [*itertools.chain(*usual), *itertools.chain(*late)]
         for number, make in enumerate(steps, 1):
@@ -141,7 +143,7 @@ class Service:
         """The pair of two languages."""
         codes = choose_pair(source, target, self.pairs)
         if codes is None:
-            loaded = ", ".join("-".join(codes) for codes in self.pairs)
+            loaded = shortened(["-".join(codes) for codes in self.pairs])
             raise HTTPException(
                 400,
                 f"expected one of the language pairs {loaded}. Received:"
@@ -157,7 +159,7 @@ class Service:
     def max_beam_size(self, pair: Pair) -> int:
         """The widest beam: the limit, or the pair's own if it is wider."""
         return max(
-            self.limits.max_beam_size, pair.translator.decoding.beam_size
+            self.limits.max_beam_size, pair.model.translator.decoding.beam_size
         )
 
     async def translate(
@@ -192,6 +194,10 @@ class Service:
             pair: self._make_search(pair, options, search or {}, may_be_fewer)
             for pair in dict.fromkeys(pairs)
         }
+        requests = [
+            dataclasses.replace(request, direction=pair.direction)
+            for request, pair in zip(requests, pairs, strict=True)
+        ]
         with bad_values():
             for one in searches.values():
                 terminology.check(one.decoding)
@@ -200,7 +206,7 @@ class Service:
                 tasks = [
                     group.create_task(
                         self._translate_text(
-                            request, searches[pair], terminology, options
+                            request, pair, searches[pair], terminology, options
                         )
                     )
                     for request, pair in zip(requests, pairs, strict=True)
@@ -231,12 +237,13 @@ class Service:
             text = "\n".join(document.sentences)
             source, _ = self.detector.rank(text)[0]
         pair = self.find_pair(source, target)
-        search = Search(pair, pair.translator.decoding)
+        search = Search(pair.model, pair.model.translator.decoding)
         with bad_values():
             terminology.check(search.decoding)
         [translated], rows, left = await self._translate_document(
             parse,
-            Request("", seed=secrets.randbits(32)),
+            Request("", seed=secrets.randbits(32), direction=pair.direction),
+            pair,
             search,
             terminology,
             executor=self._reader,
@@ -251,8 +258,9 @@ class Service:
     def _make_search(self, pair, options, search, may_be_fewer):
         """The `Search` of a request, checked."""
         with bad_values():
-            decoding = dataclasses.replace(pair.translator.decoding, **search)
-            pair.translator.check_search(decoding)
+            before = pair.model.translator
+            decoding = dataclasses.replace(before.decoding, **search)
+            before.check_search(decoding)
         found = decoding.num_hypotheses
         n_best = min(options.n_best, found) if may_be_fewer else options.n_best
         for name, value, limit in (
@@ -266,25 +274,27 @@ class Service:
                     f"{name} must be at most {limit}. Received: {name}={value}",
                 )
         return Search(
-            pair,
+            pair.model,
             decoding,
             everything=n_best > 1,
             details=options.details,
         )
 
-    async def _translate_text(self, request, search, terminology, options):
+    async def _translate_text(
+        self, request, pair, search, terminology, options
+    ):
         """The translations of a text, and its sentences with `Found`."""
         if not options.split:
             [found] = await self._search(search, [request], terminology)
             return found.translation.texts, [(request.text, "", found)]
         parse = functools.partial(_parse, request.text, options.format)
         translated, rows, _ = await self._translate_document(
-            parse, request, search, terminology, options.n_best
+            parse, request, pair, search, terminology, options.n_best
         )
         return list(dict.fromkeys(one.text for one in translated)), rows
 
     async def _translate_document(
-        self, parse, request, search, terminology, n_best=1, executor=None
+        self, parse, request, pair, search, terminology, n_best=1, executor=None
     ):
         """The `documents.Translated`s, best first, and how they were made.
 
@@ -296,8 +306,7 @@ class Service:
             requests = [dataclasses.replace(request, text=t) for t in texts]
             return await self._search(search, requests, terminology, executor)
 
-        translator = search.pair.translator
-        parse = functools.partial(parse, search.pair.source, translator.fits)
+        parse = functools.partial(parse, pair.source, pair.translator.fits)
         document = await _in_thread(executor, parse)
         sentences, before = document.sentences, document.texts_before()
         found = await find(sentences)
@@ -311,8 +320,12 @@ class Service:
             while isinstance(stage, documents.Stage):
                 if stage.kind == "align":
                     sizes = [1 + len(source) // 4 for source, _ in stage.items]
+                    items = [
+                        (dataclasses.replace(request, text=source), target)
+                        for source, target in stage.items
+                    ]
                     results = await self._run(
-                        translator.align_spans, stage.items, sizes
+                        search.model.align_spans, items, sizes
                     )
                 else:
                     results = _texts(now or await find(stage.items), rank)
@@ -325,7 +338,7 @@ class Service:
     async def _search(self, search, requests, terminology, executor=None):
         """The `Found`s of sentences."""
         requests, sizes = await _in_thread(
-            executor, _prepare, search.pair.translator, requests, terminology
+            executor, _prepare, search.model.translator, requests, terminology
         )
         return await self._run(search, requests, sizes)
 

@@ -19,7 +19,6 @@ from keras_transformer.checkpoints import ENDING
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import backend_name
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data.languages import Direction
 from keras_transformer.files import sha256_of
 from keras_transformer.workdir import TOKENIZER_SUMS
 from trainers.preparing.folder import run_errors
@@ -59,7 +58,7 @@ def run(
     with flags.user_errors():
         check_paths(pathlib.Path(output), pathlib.Path(input))
         check_search(choice.read_search(), options["n_best"], options["seed"])
-    plan = translate_file(open_translator(*choice), input, output, **options)
+    plan = translate_file(open_translator(choice), input, output, **options)
     tell_state(plan)
 
 
@@ -130,9 +129,6 @@ def make_settings(
             # The threads share batches, and a batch shares its tokens.
             "num_threads": translator.num_threads,
         }
-    of_direction = {}
-    if translator.direction != Direction() and not translator.source_tags:
-        of_direction = {"direction": list(translator.direction)}
     of_ensemble = {}
     if len(translator.models) > 1:
         of_ensemble["other_models"] = [
@@ -152,8 +148,7 @@ def make_settings(
             for name, side in translator.tokenizer.files.items()
         },
         "checkpoint_sha256": sha256_of(translator.checkpoint + ENDING),
-        "source_tags": list(translator.source_tags),
-        **of_direction,
+        "direction": translator.direction and [*translator.direction],
         **of_shortlist,
         **of_ensemble,
         **translator.terminology.sums,

@@ -92,7 +92,7 @@ def _make(path, reason, flags, lock):
         logging.warning("%s is made again: %s", path, reason)
         shutil.rmtree(path)
     else:
-        logging.info("making %s, once for this checkpoint", path)
+        logging.warning("making %s, once for this checkpoint", path)
     found = subprocess.run(
         [sys.executable, "-m", "savedmodel.export"]
         + [f"--{name}={value}" for name, value in flags.items()],

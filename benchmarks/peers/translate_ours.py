@@ -48,8 +48,11 @@ def main():
         length_penalty=measurement.LENGTH_PENALTY,
         max_output_length=arguments.max_output_length,
     )
+    is_native = arguments.engine == "native"
     measurement.measure_translation(
-        translator.translate, arguments, "tensorflow"
+        translator.translate,
+        arguments,
+        "tensorflow" if is_native else arguments.engine,
     )
 
 

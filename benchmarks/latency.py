@@ -52,6 +52,10 @@ def main():
         model = {"vocab_size": vocabulary, **(SMALL if arguments.small else {})}
         if not (workdir / "config.json").exists():
             run("make", {"workdir": str(workdir), "model": model})
+            if importlib.util.find_spec("ctranslate2"):  # the export
+                options, _ = ENGINES["CTranslate2"]
+                case = {"workdir": str(workdir), "options": options}
+                run("measure", {**case, "beam_size": 1, "lines": 1})
         for search, beam_size in BEAMS.items():
             row = {"vocabulary": vocabulary, "search": search}
             first = {}

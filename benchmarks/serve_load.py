@@ -168,7 +168,7 @@ def server(workdir, flags):
         try:
             line = process.stdout.readline()
             url = re.search(r"listening at (\S+),", line)[1]
-            if process.stdout.readline() != "ready\n":
+            if "ready\n" not in process.stdout:
                 raise RuntimeError("the server did not become ready")
             yield process, url
         finally:

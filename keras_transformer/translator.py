@@ -503,7 +503,7 @@ class Translator:
         """Makes the search; what it has in memory is not shared by copies."""
         check_alignment(self.model.config, decoding)
         self.decoding = decoding
-        self.inference: Limits
+        self.inference: typing.Any
         self._batched: BatchedInference | CTranslate2Search
         if isinstance(self.model, CTranslate2Model):
             configs = [self.model.config]

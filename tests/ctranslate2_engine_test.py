@@ -216,7 +216,7 @@ def test_a_search_that_it_does_not_have_is_refused(load, field, value):
 def test_what_an_export_has_inside_stays_as_it_was_loaded(load):
     translator = load()
     with pytest.raises(
-        ValueError, match=r"as loaded, \(1, 0\). Received: \(1, 1\)"
+        ValueError, match=r"as loaded, \(2, 0\). Received: \(1, 1\)"
     ):
         translator.with_decoding(alignment_head=1)
     assert translator.with_decoding(extra_length=900).max_target_length == 916

@@ -50,8 +50,9 @@ SMALLEST_ROOM = 1024
 NO_PENALTY = 1e-30
 MISSING = -1e9  # at most the log-probability of a hypothesis that is none
 
-HAS = ("beam_size", "length_penalty", "length_normalization", "extra_length")
-HAS += ("max_output_length", "alignment_layer", "alignment_head")
+HAS: tuple[str, ...] = ("beam_size", "length_penalty", "length_normalization")
+HAS += ("extra_length", "max_output_length")
+HAS += ("alignment_layer", "alignment_head")
 # The values that these must have: its rules differ, or it has none.
 NEEDS: dict[str, tuple] = {
     "stopping": ("fairseq",),  # with a beam
@@ -60,8 +61,9 @@ NEEDS: dict[str, tuple] = {
     "sampling": (False,),  # its samples depend on other sentences
 }
 # Options of what it does not have: ensembles, terms, and sampling.
-WITHOUT_EFFECT = ("ensemble", "glossary_mode", "glossary_bonus", "num_samples")
-WITHOUT_EFFECT += ("temperature", "top_k", "top_p", "epsilon", "consensus")
+WITHOUT_EFFECT: tuple[str, ...] = ("ensemble", "glossary_mode")
+WITHOUT_EFFECT += ("glossary_bonus", "num_samples", "temperature", "top_k")
+WITHOUT_EFFECT += ("top_p", "epsilon", "consensus")
 HAS_OF_REQUESTS = ("text", "prefix", "seed", "direction")
 
 

@@ -104,5 +104,5 @@ def _make(path, reason, flags, lock):
         pass_fds=(lock,),
     )
     if found.returncode:
-        *_, last = ["no message", *found.stderr.strip().splitlines()]
-        raise ValueError(f"no export: {last} (status {found.returncode})")
+        lines = found.stderr.strip().splitlines() or ["no message"]
+        raise ValueError(f"no export: {lines[-1]} (status {found.returncode})")

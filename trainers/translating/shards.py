@@ -147,7 +147,7 @@ def make_settings(
             TOKENIZER_SUMS[name]: hashlib.sha256(side.model_bytes).hexdigest()
             for name, side in translator.tokenizer.files.items()
         },
-        "checkpoint_sha256": sha256_of(translator.checkpoint + ENDING),
+        "checkpoint_sha256": sha256_of(f"{translator.checkpoint}{ENDING}"),
         "direction": translator.direction and [*translator.direction],
         **of_shortlist,
         **of_ensemble,

@@ -84,6 +84,7 @@ class WorkDirectory:
         self.tokenizer_path = self.path / SHARED_FILE
         self.shortlist_path = self.path / "shortlist.txt"
         self.logs = self.path / "logs"
+        self.exports = self.path / "exports"
         self.latest = Checkpoints(self.path / "checkpoints")
         self.best = Checkpoints(self.path / "best")
         self.averaged = Checkpoints(self.path / "averaged")

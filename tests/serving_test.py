@@ -379,6 +379,9 @@ def test_three_times_as_many_requests_as_can_be_done(make_batcher):
 class Script:
     """A translator whose translations are its sources in capitals."""
 
+    engine = "native"
+    model = types.SimpleNamespace(dtype="float32")
+
     def __init__(self):
         self.decoding = kt.DecodingConfig(beam_size=3)
         self.languages = Languages("en", "de")
@@ -408,6 +411,12 @@ class Script:
 
     def align_spans(self, pairs):
         return [[] for _ in pairs]
+
+    def check_search(self, decoding):
+        pass
+
+    def check_request(self, request):
+        pass
 
     def check_forms(self, forms):
         if "\u00f1" in forms:

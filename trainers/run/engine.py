@@ -253,3 +253,8 @@ class Engine(typing.Protocol):
 
     def set_elapsed(self, share: float) -> None:
         """Tells a schedule with a clock which share of the time has passed."""
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: `1 shape`, `2 shapes`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

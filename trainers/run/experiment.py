@@ -20,7 +20,7 @@ from keras_transformer.metrics import DirectionalMetric
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.training.token_losses import GuidedHead
-from keras_transformer.translation.inference import shortened_outputs
+from keras_transformer.translation.limits import shortened_outputs
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import SPLITS, read_split
@@ -33,11 +33,11 @@ from trainers.run.corpora import (
     open_train_corpus,
 )
 from trainers.run.data_config import DataConfig
-from trainers.run.engine import Devices
+from trainers.run.engine import Devices, counted
 from trainers.run.freezing import freeze
 from trainers.run.inheritance import check_same
 from trainers.run.optimization import make_optimizer, make_schedule
-from trainers.run.progress import Log, counted
+from trainers.run.progress import Log
 from trainers.run.vocabularies import open_tokenizer
 
 

@@ -33,9 +33,9 @@ from trainers.run.engine import (
     Steps,
     Task,
     check_device,
+    counted,
 )
 from trainers.run.jax_workers import Workers, connect
-from trainers.run.progress import counted
 
 PREFETCH = 4  # batches that are on the devices before they are needed
 Item = typing.TypeVar("Item")

@@ -74,6 +74,10 @@ class Service:
         sources = list(dict.fromkeys(pair.source for pair in pairs))
         self.detector = Detector(sources)
         self.metrics = Metrics()
+        first = pairs[0].model.translator
+        self.metrics.engine.info(
+            {"engine": first.engine, "computed_in": first.model.dtype}
+        )
         self.batcher = Batcher(
             options.max_batch_tokens,
             options.max_wait_ms / 1000,
@@ -254,8 +258,9 @@ class Service:
     def _make_search(self, pair, options, search, may_be_fewer):
         """The `Search` of a request, checked."""
         with bad_values():
-            before = pair.model.translator.decoding
-            decoding = dataclasses.replace(before, **search)
+            before = pair.model.translator
+            decoding = dataclasses.replace(before.decoding, **search)
+            before.check_search(decoding)
         names = [name for name, _ in self.options.adapters]
         if options.adapter not in ("", *names):
             raise HTTPException(
@@ -349,6 +354,10 @@ class Service:
     ) -> str:
         """The page of attention for a text and its translation."""
         translator, tokenizer = pair.translator, pair.translator.tokenizer
+        if translator.engine != "native":
+            raise HTTPException(
+                400, f"engine={translator.engine} has no maps of attention"
+            )
         longest = translator.max_source_length, translator.max_target_length
         for name, value, side, limit in (
             ("text", text, tokenizer.source, longest[0]),
@@ -418,6 +427,7 @@ def _prepare(translator, requests, terminology):
     requests = list(map(terminology.of, requests))
     with bad_values():
         for request in requests:
+            translator.check_request(request)
             for forms in request.terms:
                 translator.check_forms(forms)
     ids = translator.tokenizer.source.to_ids([r.text for r in requests])

@@ -18,6 +18,7 @@ import re
 import typing
 from collections.abc import Iterable
 
+import ml_dtypes
 import numpy as np
 from absl import logging
 from safetensors import SafetensorError, safe_open
@@ -181,6 +182,13 @@ class Checkpoint:
                 f"expected the step of its name. Received: step={step}"
             )
 
+    @property
+    def weights_sha256(self) -> str:
+        """A checksum of the weights; other groups of arrays do not count."""
+        sums = {n: s for n, s in self._sums.items() if n.startswith("weights/")}
+        text = json.dumps(sums, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
     def read(self, name: str) -> np.ndarray:
         """An array; ValueError if it is missing or has another checksum."""
         try:
@@ -307,7 +315,10 @@ def assign(checkpoint: Checkpoint, group: str, variables: dict | list) -> None:
         else variables.items()
     )
     for name, variable in members:
-        variable.assign(checkpoint.read(f"{group}/{name}"))
+        array = checkpoint.read(f"{group}/{name}")
+        if getattr(variable, "dtype", "") == "bfloat16":
+            array = array.astype(ml_dtypes.bfloat16)  # in half of the memory
+        variable.assign(array)
 
 
 def check_weights(

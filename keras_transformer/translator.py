@@ -23,9 +23,8 @@ from keras_transformer.config import (
     check_alignment,
     check_position_limit,
 )
-from keras_transformer.data.languages import Direction
+from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.fields import check_positive
-from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.alignment import (
     SpanLink,
@@ -35,19 +34,28 @@ from keras_transformer.translation.alignment import (
     word_spans,
 )
 from keras_transformer.translation.automaton import missing_terms
-from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.consensus import rank
+from keras_transformer.translation.ctranslate2 import (
+    CTranslate2Model,
+    CTranslate2Search,
+    check_options,
+    check_request,
+    check_search,
+)
 from keras_transformer.translation.glossary import find_words
-from keras_transformer.translation.inference import Inference, shortened_outputs
+from keras_transformer.translation.limits import Limits, shortened_outputs
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
+    Encoding,
     Request,
+    SentencePairs,
     Sentences,
     Terminology,
     direction_ids,
     encode,
     encode_pairs,
     make_requests,
+    pair_requests,
     phrase_ids,
     shown,
     text_tokenizer,
@@ -56,6 +64,14 @@ from keras_transformer.translation.requests import (
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import open_ensemble
 
+if typing.TYPE_CHECKING:
+    from keras_transformer.model import Transformer
+    from keras_transformer.translation.batching import BatchedInference
+
+# What needs Keras is imported by those who need it, by name.
+MODEL = "keras_transformer.model"
+INFERENCE = "keras_transformer.translation.inference"
+BATCHING = "keras_transformer.translation.batching"
 PRETRAINED = "keras_transformer.importers.pretrained"
 # More searches of a sentence, at most, whose translation has forbidden words.
 MORE_SEARCHES = 8
@@ -124,7 +140,8 @@ class Translator:
         tokenizer: The `Tokenizer`, or a `TokenizerPair`.
         model: A `Transformer`; the weights it has at a call are used. Or
             several with this vocabulary, an ensemble: they search and score by
-            their mean, as `DecodingConfig.ensemble` says.
+            their mean, as `DecodingConfig.ensemble` says. Or the model of
+            another engine, which `load` makes.
         decoding: The `DecodingConfig`.
         max_source_length: Maximum length of a source in tokens, EOS included;
             a longer one is truncated.
@@ -142,14 +159,17 @@ class Translator:
             those among the tokens of a batch.
 
     Attributes:
-        inference: The `Inference`, ids to ids.
+        inference: The `Inference`, ids to ids; of another engine the `Limits`.
+        engine: One of `ENGINES`.
         models: The models, a tuple; `model` is the first of them, whose
             attention `align` reads.
         checkpoints: Paths of the checkpoints that `load` read, one for each
             model; `checkpoint` is the first. None, and no paths, if the models
             were made elsewhere.
-        source_tags: As `with_source_tags` was given them.
-        direction: The `Direction` of every sentence.
+        languages: The `Languages` of the model.
+        direction: The `Direction` of sentences without one of their own. None
+            if the model has several: then each has its own, or begins with a
+            tag.
         terminology: As `with_terminology` was given it.
 
     Raises:
@@ -162,7 +182,7 @@ class Translator:
     def __init__(
         self,
         tokenizer: Tokenizer | TokenizerPair,
-        model: Transformer | Sequence[Transformer],
+        model: "Transformer | Sequence[Transformer] | CTranslate2Model",
         decoding: DecodingConfig,
         max_source_length: int,
         *,
@@ -178,7 +198,7 @@ class Translator:
                 f" Received: max_source_length={max_source_length}"
             )
         check_positive(batch_tokens=batch_tokens, num_threads=num_threads)
-        models = [model] if isinstance(model, Transformer) else model
+        models = model if isinstance(model, Sequence) else [model]
         for config in (one.config for one in models):
             _check_vocabulary(tokenizer, config)
             if shortlist is not None:
@@ -187,6 +207,8 @@ class Translator:
         self.tokenizer = tokenizer
         self.models = tuple(models)
         self.model = self.models[0]
+        is_native = not isinstance(self.model, CTranslate2Model)
+        self.engine = "native" if is_native else "ctranslate2"
         self.max_source_length = max_source_length
         self.batch_tokens = batch_tokens
         self.jit_compile = jit_compile
@@ -195,8 +217,8 @@ class Translator:
         self.shortlist = shortlist
         self.checkpoints: tuple[str, ...] = ()
         self.checkpoint: str | None = None
-        self.source_tags: tuple[str, ...] = ()
-        self.direction = Direction()
+        self.languages = Languages()
+        self.direction: Direction | None = Direction()
         self.terminology = NO_TERMINOLOGY
         self._set_decoding(decoding)
 
@@ -209,6 +231,9 @@ class Translator:
         *,
         precision: str = "float32",
         shortlist: bool = False,
+        engine: str = "native",
+        compute_type: str = "default",
+        device: str | None = None,
         **options,
     ) -> "Translator":
         """The translator that training made.
@@ -227,18 +252,41 @@ class Translator:
                 bfloat16 translations differ slightly from float32.
             shortlist: Whether to use the work directory's shortlist, which
                 `trainers.shortlist` makes.
+            engine: What searches, one of `ENGINES`. "ctranslate2" needs the
+                extra of this name. It runs an export in the work directory,
+                which is made at the first call; `num_threads` is by default one
+                for each core.
+            compute_type: Type in which CTranslate2 computes, one of
+                `COMPUTE_TYPES`; by default float32.
+            device: Kind of device of CTranslate2, "cpu" or "gpu"; by default
+                the fastest that there is.
             **options: Keyword arguments that replace the defaults of
                 `Translator`, and `max_source_length`, by default the maximum
                 length in training, of several models the smallest.
 
         Raises:
             ValueError: It is not a work directory, has no checkpoint or
-                shortlist that can be read, there is no such precision, or
-                several models are not an ensemble.
+                shortlist that can be read, there is no such precision, several
+                models are not an ensemble, or the engine lacks an option.
         """
         _check_precision(precision)
         if isinstance(workdir, str | os.PathLike):
             workdir = [workdir]
+        if engine == "ctranslate2":
+            check_options(
+                len(workdir),
+                compute_type,
+                device,
+                precision=precision,
+                jit_compile=options.get("jit_compile", False),
+                shortlist=shortlist,
+            )
+        elif (engine, compute_type, device) != ("native", "default", None):
+            raise ValueError(
+                "expected engine=native, or engine=ctranslate2, which may have"
+                f" compute_type and device. Received: {engine=},"
+                f" {compute_type=}, {device=}"
+            )
         directories = open_ensemble(workdir, checkpoint)
         first = directories[0]
         configs = [
@@ -249,17 +297,37 @@ class Translator:
             options["max_source_length"] = min(lengths)
         if decoding is None:
             decoding = first.read_section("decoding", DecodingConfig)
+        if engine == "ctranslate2":
+            check_search(decoding)
         tokenizer = first.load_tokenizer()
         if shortlist:
             options["shortlist"] = _read_shortlist(first, tokenizer)
-        models, prefixes = [], []
-        for directory, config in zip(directories, configs, strict=True):
-            model = Transformer(config)
-            weights = named_weights(model)
-            prefixes.append(directory.restore_weights(weights, checkpoint))
-            models.append(_in_precision(model, precision))
+        models: list = []
+        prefixes = []
+        if engine == "ctranslate2":
+            prefixes = [first.choose_checkpoint(checkpoint)]
+            models = [
+                CTranslate2Model.load(
+                    first,
+                    prefixes[0],
+                    tokenizer,
+                    Limits(configs, decoding, options["max_source_length"]),
+                    compute_type,
+                    device,
+                    options.get("num_threads"),
+                )
+            ]
+            options["num_threads"] = models[0].num_threads
+        else:
+            for directory, config in zip(directories, configs, strict=True):
+                model = importlib.import_module(MODEL).Transformer(
+                    config, dtype=precision
+                )
+                weights = named_weights(model)
+                prefixes.append(directory.restore_weights(weights, checkpoint))
+                models.append(model)
         translator = cls(tokenizer, models, decoding, **options)
-        translator = translator.with_direction(first.read_languages().direction)
+        translator = translator._of_model(first.read_languages())
         translator.checkpoints = tuple(prefixes)
         translator.checkpoint = prefixes[0]
         translator._warn_of_shortened_outputs()
@@ -290,9 +358,9 @@ class Translator:
                 a branch, tag or commit. A download is kept: see
                 `keras_transformer.hub`.
             decoding: A `DecodingConfig`, by default the model's own.
-            source_language, target_language: Codes of the languages of a model
-                of many, as the model has them: "deu_Latn" in NLLB-200, "de" in
-                M2M-100, "de_DE" in mBART-50.
+            source_language, target_language: As in `with_languages`:
+                "deu_Latn" in NLLB-200, "de" in M2M-100, "de_DE" in mBART-50.
+                Without them, each `Request` to such a model has a direction.
             precision: As in `load`.
             **options: As in `load`; `shortlist` for a work directory only.
 
@@ -305,34 +373,29 @@ class Translator:
         # A shelf: most translators need no importer.
         pretrained = importlib.import_module(PRETRAINED)
         with pretrained.opened(name) as (directory, imported):
-            if imported is None or not imported.language_tokens:
-                if source_language or target_language:
-                    raise ValueError(
-                        "source_language and target_language need a model that"
-                        " is told its languages by tokens, of another system."
-                        f" Received: {name}"
-                    )
             if imported is None:
                 return cls.load(
                     directory, decoding, precision=precision, **options
+                ).with_languages(source_language, target_language)
+        for option, value in {"shortlist": False, "engine": "native"}.items():
+            if options.pop(option, value) != value:
+                raise ValueError(
+                    f"{option} needs a work directory, which"
+                    f" trainers.import_model makes. Received: {name}"
                 )
-        if options.pop("shortlist", False):
-            raise ValueError(
-                "shortlist needs a work directory, which"
-                f" trainers.import_model makes. Received: {name}"
-            )
-        imported = pretrained.with_languages(
-            imported, source_language, target_language
-        )
-        model = pretrained.make_model(imported)
+        languages = imported.languages
+        languages.direction(source_language, target_language)
+        model = pretrained.make_model(imported, precision)
         options = {"max_source_length": imported.max_length, **options}
         translator = cls(
             imported.tokenizer,
-            _in_precision(model, precision),
+            model,
             decoding or imported.decoding,
             **options,
         )
-        translator = translator.with_direction(imported.languages.direction)
+        translator = translator._of_model(
+            languages, source_language, target_language
+        )
         for note in imported.notes:
             logging.warning("%s: %s", name, note)
         translator._warn_of_shortened_outputs()
@@ -377,47 +440,25 @@ class Translator:
         translator.seed = seed
         return translator
 
-    def with_source_tags(self, tags: Sequence[str]) -> "Translator":
-        """The same translator for a model of several target languages.
+    def with_languages(
+        self, source: str | None = None, target: str | None = None
+    ) -> "Translator":
+        """The same translator for one direction of a multilingual model.
 
         Args:
-            tags: Words such as `<2de>`, tokens of the source. A single one is
-                put before every source that is not blank, and tags in text are
-                text; of several, every such source must begin with one, or
-                `UntaggedError` is raised.
-        """
-        if self.direction != Direction() and not self.source_tags:
-            raise ValueError(
-                "tags exclude a direction. Received:"
-                f" direction={self.direction}, tags={tags}"
-            )
-        translator = copy.copy(self)
-        translator.source_tags = tuple(tags)
-        is_one = len(translator.source_tags) == 1
-        translator.direction = Direction(*tags) if is_one else Direction()
-        return translator
-
-    def with_direction(self, direction: Direction) -> "Translator":
-        """The same translator for a model that is told its languages.
-
-        Args:
-            direction: What every sentence that is not blank gets.
+            source, target: Languages of the model, such as "en"; None for the
+                only one that it has.
 
         Raises:
-            ValueError: The vocabulary lacks one of its tokens.
+            ValueError: The model does not have such a language.
         """
-        for side, token in (
-            (self.tokenizer.source, direction.before),
-            (self.tokenizer.source, direction.after),
-            (self.tokenizer.target, direction.output),
-        ):
-            if token and side.find(token) is None:
-                raise ValueError(
-                    "expected a language of the model: its vocabulary has no"
-                    f" token {token!r}"
-                )
+        return self._of_model(self.languages, source, target)
+
+    def _of_model(self, languages, source=None, target=None):
+        """The same translator for a model with these languages."""
         translator = copy.copy(self)
-        translator.direction = direction
+        translator.languages = languages
+        translator.direction = languages.direction(source, target)
         return translator
 
     def with_terminology(self, terminology: Terminology) -> "Translator":
@@ -437,7 +478,19 @@ class Translator:
 
     def check_forms(self, forms: Sequence[str]) -> None:
         """Raises ValueError if translations cannot have forms of a term."""
-        phrase_ids(self._target_tokenizer, forms)
+        self.check_request(Request("", terms=(tuple(forms),)))
+        own = text_tokenizer(self.tokenizer, self.direction)
+        phrase_ids(own.target, forms)
+
+    def check_search(self, decoding: DecodingConfig) -> None:
+        """Raises ValueError for a search that the engine does not have."""
+        if self.engine == "ctranslate2":
+            check_search(decoding)
+
+    def check_request(self, request: Request) -> None:
+        """Raises ValueError for what the engine does not have in a sentence."""
+        if self.engine == "ctranslate2":
+            check_request(request)
 
     def without_shortlist(self) -> "Translator":
         """The same translator, with the whole vocabulary for its outputs."""
@@ -452,10 +505,19 @@ class Translator:
         """Makes the search; what it has in memory is not shared by copies."""
         check_alignment(self.model.config, decoding)
         self.decoding = decoding
-        self.inference = Inference(
+        self.inference: typing.Any
+        self._batched: BatchedInference | CTranslate2Search
+        if isinstance(self.model, CTranslate2Model):
+            configs = [self.model.config]
+            self.inference = Limits(configs, decoding, self.max_source_length)
+            self._batched = CTranslate2Search(
+                self.model, self.inference, self.batch_tokens
+            )
+            return
+        self.inference = importlib.import_module(INFERENCE).Inference(
             self.models, decoding, self.max_source_length
         )
-        self._batched = BatchedInference(
+        self._batched = importlib.import_module(BATCHING).BatchedInference(
             self.inference,
             self.batch_tokens,
             self.jit_compile,
@@ -490,7 +552,11 @@ class Translator:
             Functions that make a program each, with the longest source in
             tokens that it is for, shortest first.
         """
-        given = direction_ids(self.tokenizer.target, self.direction.output)
+        direction = self.direction
+        if direction is None:  # any: all have as many tokens
+            direction = self.languages.direction(*self.languages.pairs[0])
+        output = direction.output if direction else ""
+        given = direction_ids(self.tokenizer.target, output)
         return self._batched.warm_up_steps(num_best, given)
 
     def translate(
@@ -581,6 +647,8 @@ class Translator:
             self.terminology.of(request)
             for request in make_requests(strings, prefixes)
         ]
+        for request in requests:
+            self.check_request(request)
         num_found = self.decoding.num_hypotheses
         num_best = num_found if num_best is None else num_best
         check_positive(num_best=num_best)
@@ -617,14 +685,15 @@ class Translator:
         A word may be written by many sequences of tokens. Those that a search
         emits are forbidden in the next one.
         """
-        rows = encode(requests, *self._encoding(), self.seed)
+        rows = encode(requests, self._encoding)
         found = self._batched.search(rows, num_best)
         left = [i for i, request in enumerate(requests) if request.avoid]
         for _ in range(MORE_SEARCHES):
             again = {}
             for i in left:
+                tokenizer = self._encoding.tokenizer_of(requests[i]).target
                 row = without_words(
-                    rows[i], requests[i], found[i][0], self._target_tokenizer
+                    rows[i], requests[i], found[i][0], tokenizer
                 )
                 if row is not None:
                     again[i] = rows[i] = row
@@ -657,14 +726,15 @@ class Translator:
                 logging.warning("sentence %d %s", number, note)
         return found
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
+    def score(self, pairs: SentencePairs) -> list[PairScore]:
         """The probability of given translations, token by token.
 
         A translation is scored in the segmentation that `Tokenizer.encode`
         finds: another segmentation of the same text has another probability.
 
         Args:
-            pairs: List of `(source, translation)`, both `str`.
+            pairs: List of `(source, translation)`, both `str`; or a `Request`
+                for its text and direction, and `str`.
 
         Returns:
             A `PairScore` for each pair, in their order.
@@ -673,8 +743,8 @@ class Translator:
             TypeError: `pairs` is not a list of pairs of `str`.
             FloatingPointError: The model's logits are not finite.
         """
-        rows = encode_pairs(pairs, *self._encoding())
-        found = self._of_pairs(Inference.score_ids, pairs, rows)
+        rows = encode_pairs(pairs, self._encoding)
+        found = self._of_pairs(self._batched.score, pairs, rows)
         return [
             PairScore(
                 row.target_ids[row.num_given :],
@@ -684,7 +754,7 @@ class Translator:
             for row, log_probs in zip(rows, found, strict=True)
         ]
 
-    def align(self, pairs: Sequence[tuple[str, str]]) -> list[Alignment]:
+    def align(self, pairs: SentencePairs) -> list[Alignment]:
         """Links between the words of sources and given translations.
 
         Each target word has one link, to the source word that its tokens attend
@@ -695,7 +765,8 @@ class Translator:
         aligns.
 
         Args:
-            pairs: List of `(source, translation)`, both `str`.
+            pairs: List of `(source, translation)`, both `str`; or a `Request`
+                for its text and direction, and `str`.
 
         Returns:
             An `Alignment` for each pair, in their order.
@@ -709,16 +780,15 @@ class Translator:
             for links, note in self._align(pairs, word_side)
         ]
 
-    def align_spans(
-        self, pairs: Sequence[tuple[str, str]]
-    ) -> list[list[SpanLink]]:
+    def align_spans(self, pairs: SentencePairs) -> list[list[SpanLink]]:
         """As `align`, for words without their punctuation, by position.
 
         Each word or sign (see `word_spans`) of a translation that has attention
         has one link.
 
         Args:
-            pairs: List of `(source, translation)`, both `str`.
+            pairs: List of `(source, translation)`, both `str`; or a `Request`
+                for its text and direction, and `str`.
 
         Returns:
             The `SpanLink`s of each pair, sorted by their target.
@@ -728,55 +798,51 @@ class Translator:
         """
         results = []
         aligned = self._align(pairs, span_side)
-        for (source, target), (links, _) in zip(pairs, aligned, strict=True):
-            sources, targets = word_spans(source), word_spans(target)
+        for request, (_, target), (links, _) in zip(
+            pair_requests(pairs), pairs, aligned, strict=True
+        ):
+            sources, targets = word_spans(request.text), word_spans(target)
             found = [SpanLink(sources[i], targets[j]) for i, j in links]
             results.append(sorted(found, key=lambda link: link.target))
         return results
 
     def fits(self, string: str) -> bool:
         """Whether `translate` reads a string completely."""
-        [row] = encode([Request(string)], *self._encoding())
+        [row] = encode([Request(string)], self._encoding)
         return not row.notes
 
     # The stages of `translate`, `score` and `align`
 
-    def _encoding(self):
-        """The arguments of `encode` and `encode_pairs` after the first."""
-        return (
-            self.tokenizer,
-            self.source_tags,
-            self.direction,
-            self.inference,
-        )
-
     @property
-    def _target_tokenizer(self):
-        """The tokenizer of translations."""
-        return text_tokenizer(self.tokenizer, self.direction).target
+    def _encoding(self):
+        """How sentences become ids."""
+        return Encoding(
+            self.tokenizer,
+            self.inference,
+            tuple(self.languages.tags.values()),
+            self.direction,
+            self.seed,
+        )
 
     def _align(self, pairs, make_side):
         """Links of the words of each pair, and its notes on truncation.
 
         `make_side` makes the `Side` of a string from its tokens.
         """
-        rows = encode_pairs(pairs, *self._encoding())
-        of_text = text_tokenizer(self.tokenizer, self.direction)
-        sides = [
-            [
-                make_side(string, tokens)
-                for string, tokens in zip(
-                    strings, tokenizer.tokens(strings), strict=True
+        rows = encode_pairs(pairs, self._encoding)
+        found = self._of_pairs(self._batched.attention, pairs, rows)
+        results = []
+        for attention, row, request, (_, target) in zip(
+            found, rows, pair_requests(pairs), pairs, strict=True
+        ):
+            of_text = self._encoding.tokenizer_of(request)
+            both = [
+                make_side(text, *side.tokens([text]))
+                for side, text in (
+                    (of_text.source, request.text),
+                    (of_text.target, target),
                 )
             ]
-            for tokenizer, strings in (
-                (of_text.source, [s for s, _ in pairs]),
-                (of_text.target, [t for _, t in pairs]),
-            )
-        ]
-        found = self._of_pairs(Inference.alignment_ids, pairs, rows)
-        results = []
-        for attention, row, *both in zip(found, rows, *sides, strict=True):
             # Tags are no words.
             words = attention[
                 row.num_given : len(row.target_ids) - 1, row.tag_length :
@@ -784,11 +850,11 @@ class Translator:
             results.append((align_words(words, *both), row.notes))
         return results
 
-    def _of_pairs(self, kind, pairs, rows):
+    def _of_pairs(self, method, pairs, rows):
         """A row of a method's result for each pair, checked."""
-        results = self._batched.of_pairs(kind, rows)
-        for (source, _), result in zip(pairs, results, strict=True):
-            _check_finite(result, source)
+        results = method(rows)
+        for request, result in zip(pair_requests(pairs), results, strict=True):
+            _check_finite(result, request.text)
         return results
 
 
@@ -834,16 +900,6 @@ def _check_precision(precision: str) -> None:
             f"precision must be one of {', '.join(PRECISIONS)}. Received:"
             f" precision={precision!r}"
         )
-
-
-def _in_precision(exact, precision):
-    """A float32 model, or the same with weights and products in a dtype."""
-    if precision == exact.dtype:
-        return exact
-    model = Transformer(exact.config, dtype=precision)
-    for weight, value in zip(model.weights, exact.weights, strict=True):
-        weight.assign(value)
-    return model
 
 
 def _read_shortlist(directory, tokenizer):

@@ -22,6 +22,10 @@ Its decoder differs from ours in a few ways:
 - `precision` is how weights are stored. The type of the computation depends on
   the CPU: `ctranslate2.get_supported_compute_types("cpu")` lists the types that
   it supports, and `Translator.compute_type` names the one that is used.
+- The tokens of languages are written by the caller: `export.json` says in
+  `language_places` where, and in `language_ids` which. That of the output is
+  the `target_prefix`, whose probability does not count, either. If one stands
+  behind the source, the caller writes EOS, too.
 - The shortlist of the translator, if it has one, is `vmap.txt`:
   `translate_batch(..., use_vmap=True)` uses it.
 """
@@ -81,7 +85,10 @@ def write(
     spec.config.unk_token = pieces[UNK]
     spec.config.decoder_start_token = pieces[BOS]
     spec.config.add_source_bos = False
-    spec.config.add_source_eos = model.config.source_eos
+    spec.config.add_source_eos = (
+        model.config.source_eos
+        and "after" not in description["language_places"]
+    )
     spec.config.layer_norm_epsilon = model.config.layer_norm_epsilon
     spec.validate()
     exact = options.precision == "float32"

@@ -6,7 +6,8 @@ saved_model   TensorFlow and TensorFlow Serving; DIR/1, text in, text out
 tflite        LiteRT, builtin operations only; one sentence at a time
 onnx          ONNX Runtime; search and cache in one file
 ctranslate2   CTranslate2, fast on CPUs
-huggingface   a folder for transformers' MarianMTModel, and for the Hub
+huggingface   a folder for transformers, and for the Hub: MarianMTModel, or
+              M2M100 and MBartForConditionalGeneration of imported models
 
 The output is reloaded in a separate process and compared with the live
 translator before it appears under its name (--verify); a failed export leaves
@@ -18,6 +19,7 @@ import contextlib
 import dataclasses
 import errno
 import importlib.metadata
+import itertools
 import json
 import logging.handlers
 import os
@@ -75,7 +77,8 @@ class Source(typing.NamedTuple):
     Attributes:
         translator: The `Translator`, as `Translator.load` returns it.
         warnings: Lines that say why checkpoints were skipped.
-        languages: Source and target language, as in the work directory.
+        languages: Source and target language, as in the work directory; of a
+            multilingual model several, separated by commas.
     """
 
     translator: "Translator"
@@ -135,7 +138,12 @@ def write(
         raise flags.CommandError(
             f"an export has one model. Received: {len(translator.models)}"
         )
-    check_model(options.format, translator.model.config, translator.decoding)
+    check_model(
+        options.format,
+        translator.model.config,
+        translator.decoding,
+        translator.languages.language_tokens,
+    )
     description = make_description(source, options)
     load_exporter(options.format).write(
         translator,
@@ -153,11 +161,18 @@ def make_description(source: Source, options: ExportOptions) -> dict:
     """The contents of `export.json`, for programs that run the export."""
     translator = source.translator
     source_language, target_language = source.languages
+    directions = load("savedmodel.search").Directions(translator)
+    ids = itertools.chain(
+        *(by_code.items() for by_code in directions.ids.values())
+    )
     return {
         "format": options.format,
         "precision": options.precision,
         "source_language": source_language,
         "target_language": target_language,
+        # Where the tokens of which language stand, and their ids.
+        "language_places": directions.places,
+        "language_ids": dict(ids),
         # From the work directory, which may be moved.
         "checkpoint": os.path.relpath(
             translator.checkpoint or "", options.workdir
@@ -261,13 +276,8 @@ def check_source(
         )
     search = arguments.build(SearchOptions, **search_of(before))
     decoding = DecodingConfig(**vars(search))
-    check_model(options.format, config, decoding)
     tokens = workdir.read_languages().language_tokens
-    if tokens:
-        raise flags.CommandError(
-            "no format holds the tokens of languages. Received: a model with"
-            f" language_tokens={tokens!r}"
-        )
+    check_model(options.format, config, decoding, tokens)
     workdir.check_translator(
         decoding, options.checkpoint, options.max_source_length
     )

@@ -214,12 +214,20 @@ def check_requirements(name: str) -> None:
 
 
 def check_model(
-    name: str, config: TransformerConfig, decoding: DecodingConfig
+    name: str,
+    config: TransformerConfig,
+    decoding: DecodingConfig,
+    language_tokens: str = "",
 ) -> None:
-    """Raises CommandError unless a format can hold a model and its search."""
+    """Raises CommandError unless a format can hold a model and its search.
+
+    `language_tokens` is as in `Languages`.
+    """
     fixed = FORMATS[name].fixed
     if fixed is None:
         return
+    if language_tokens and name == "huggingface":
+        fixed = {"no_repeat_ngram": 0}  # the model came from there
     received = {**vars(config), **vars(decoding)}
     for field, value in fixed.items():
         values = value if isinstance(value, tuple) else (value,)

@@ -1,8 +1,14 @@
-"""A folder that `MarianMTModel` and `MarianTokenizer` of transformers load.
+"""A folder that transformers loads: Marian, or a multilingual model.
 
-Hugging Face's Marian is the paper's model with biases in attention and its
-sines before its cosines. `trainers.import_model` reads such folders, this
-module writes them. The differences:
+`trainers.import_model` reads such folders, this module writes them. A model
+with `language_tokens` becomes what it was, `M2M100ForConditionalGeneration` or
+`MBartForConditionalGeneration`, with the original's ids and files, but for
+`tokenizer.json`, which transformers makes of them; see `importers.m2m100`. If
+BOS has an embedding of its own, after a training, it is the last id, and
+`renormalize_logits` makes up for its probability.
+
+All others become `MarianMTModel`, which is the paper's with biases in attention
+and its sines before its cosines. The differences:
 
 - Ids: EOS 0, UNK 1, the pieces, BOS, PAD; with two vocabularies PAD is 2. BOS
   is omitted if it is a copy of PAD, as after an import: then the decoder starts
@@ -23,13 +29,29 @@ from absl import logging
 from keras_transformer import checkpoints
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import TransformerConfig
+from keras_transformer.importers.generation import CONFIG, GENERATION
+from keras_transformer.importers.huggingface import (
+    TARGET_VOCABULARY,
+    TOKENIZER_CONFIG,
+    VOCABULARY,
+)
+from keras_transformer.importers.imported import LANGUAGE
+from keras_transformer.importers.m2m100 import (
+    FIRST_POSITION,
+    MODEL,
+    SPECIAL,
+    added_tokens,
+)
 from keras_transformer.importers.stacks import torch_name
+from keras_transformer.importers.vocabularies import original_model
 from keras_transformer.permutation import reorder, to_blocks
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel.formats import ExportOptions
 
+ROLES = ("bos_token", "pad_token", "eos_token", "unk_token")  # of SPECIAL
+START = len(SPECIAL_IDS)  # our id of <s> in a multilingual model
 EXCLUDED = -1e3  # a bias that excludes a token: see `importers`
 ACTIVATIONS = {
     "relu": "relu",
@@ -38,6 +60,15 @@ ACTIVATIONS = {
     "gelu_tanh": "gelu_new",
 }
 DTYPES = {"float32": np.float32, "float16": np.float16}
+# By family of `LANGUAGE_TOKENS`; transformers has none for SMaLL-100.
+TOKENIZERS = {
+    "m2m100": "M2M100Tokenizer",
+    "small100": "SMALL100Tokenizer",
+    "nllb": "NllbTokenizer",
+    "nllb_legacy": "NllbTokenizer",
+    "mbart50": "MBart50Tokenizer",
+    "mbart": "MBartTokenizer",
+}
 
 
 def write(
@@ -65,7 +96,23 @@ def write(
         variable.path.partition("/")[2]: variable.numpy()
         for variable in model.weights
     }
-    weights = reorder(weights, to_blocks(model.config.d_model))
+    if model.config.positions == "sinusoidal":
+        weights = reorder(weights, to_blocks(model.config.d_model))
+    if translator.languages.language_tokens:
+        _write_multilingual(translator, directory, options, weights)
+    else:
+        _write_marian(translator, directory, options, description, weights)
+
+
+def _write_marian(
+    translator: Translator,
+    directory: pathlib.Path,
+    options: ExportOptions,
+    description: dict[str, typing.Any],
+    weights: dict[str, np.ndarray],
+) -> None:
+    """Writes the folder of a `MarianMTModel`."""
+    model, tokenizer = translator.model, translator.tokenizer
     shared = not model.config.has_source_embedding
     order = _order(weights, tokenizer.target, shared)
     source_order = order if shared else _order(None, tokenizer.source, shared)
@@ -77,9 +124,9 @@ def write(
         content = getattr(tokenizer, side).segmenting_bytes
         (directory / name).write_bytes(content)
     pieces = tokenizer.target.pieces
-    _write_ids(directory / "vocab.json", tokenizer.source.pieces, source_order)
+    _write_ids(directory / VOCABULARY, tokenizer.source.pieces, source_order)
     if not shared:
-        _write_ids(directory / "target_vocab.json", pieces, order)
+        _write_ids(directory / TARGET_VOCABULARY, pieces, order)
     ids = {special: order.index(special) for special in (PAD, EOS)}
     start = order.index(BOS) if BOS in order else ids[PAD]
     tokens = {
@@ -88,20 +135,23 @@ def write(
         "decoder_start_token_id": start,
         "forced_eos_token_id": ids[EOS],
     }
-    config = _config(model.config, translator.max_source_length)
     sizes = {"vocab_size": len(source_order), "decoder_vocab_size": len(order)}
-    _write_json(directory / "config.json", {**config, **sizes, **tokens})
-    longest = translator.max_target_length + 2  # BOS, and an EOS at the limit
-    search = {
-        "num_beams": decoding.beam_size,
-        "length_penalty": decoding.length_penalty,
-        "min_length": decoding.min_length,
-        "max_length": longest,
-        "bad_words_ids": [[id] for id in sorted({start, ids[PAD]})],
+    others = {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "static_position_embeddings": True,
+        "max_position_embeddings": max(512, translator.max_source_length),
+        "share_encoder_decoder_embeddings": shared,
     }
-    _write_json(directory / "generation_config.json", {**search, **tokens})
+    banned = [[id] for id in sorted({start, ids[PAD]})]
+    _write_options(
+        translator,
+        directory,
+        {**others, **sizes, **tokens},
+        {"bad_words_ids": banned, **tokens},
+    )
     _write_json(
-        directory / "tokenizer_config.json",
+        directory / TOKENIZER_CONFIG,
         {
             "tokenizer_class": "MarianTokenizer",
             "source_lang": description["source_language"],
@@ -115,13 +165,85 @@ def write(
     )
 
 
-def _config(
-    config: TransformerConfig, max_source_length: int
-) -> dict[str, typing.Any]:
-    """config.json without ids and sizes of vocabularies."""
+def _write_multilingual(
+    translator: Translator,
+    directory: pathlib.Path,
+    options: ExportOptions,
+    weights: dict[str, np.ndarray],
+) -> None:
+    """Writes the folder of a model with `language_tokens`."""
+    config, tokenizer = translator.model.config, translator.tokenizer.target
+    languages, size = translator.languages, tokenizer.vocab_size
+    family = languages.language_tokens
+    is_mbart = family.startswith("mbart")
+    # <s> is the first here after the four special tokens.
+    order = [START, PAD, EOS, UNK, *range(START + 1, size)]
+    tokens = dict(zip(ROLES, SPECIAL, strict=True))
+    ids = {f"{role}_id": id for id, role in enumerate(ROLES[:-1])}
+    search: dict[str, typing.Any] = {"bad_words_ids": [[ids["pad_token_id"]]]}
+    start: int | None = EOS
+    if family == "mbart":  # its decoder starts with the language
+        start = tokenizer.find(languages.target_language)
+    table = weights["embedding/embeddings"]
+    if not np.array_equal(table[start], table[BOS]):  # after a training
+        start = BOS
+        search["bad_words_ids"].append([len(order)])
+        search["renormalize_logits"] = True  # among all tokens but this one
+        order.append(BOS)
+    tensors = _tensors(config, weights, order, order)
+    if not is_mbart and np.any(tensors.pop("final_logits_bias")[0, : size - 1]):
+        raise CommandError(
+            "format=huggingface needs logits_bias of 0:"
+            " M2M100ForConditionalGeneration has none. Received: others"
+        )
+    write_safetensors(
+        directory / "model.safetensors", tensors, options.precision
+    )
+    ids["decoder_start_token_id"] = order.index(start)
+    ids["forced_eos_token_id"] = ids["eos_token_id"]
+    if translator.direction and translator.direction.output:
+        first = tokenizer.find(translator.direction.output)
+        ids["forced_bos_token_id"] = order.index(first)
+    limit = config.position_limit or translator.max_source_length
+    model = "MBart" if is_mbart else "M2M100"
     values = {
-        "architectures": ["MarianMTModel"],
-        "model_type": "marian",
+        "architectures": [f"{model}ForConditionalGeneration"],
+        "model_type": "mbart" if is_mbart else "m2m_100",
+        "max_position_embeddings": limit,
+        "vocab_size": len(order),
+    }
+    _write_options(translator, directory, {**values, **ids}, {**search, **ids})
+    added = added_tokens(tokenizer)
+    end = min(added)
+    if family in ("m2m100", "small100"):
+        text = [*SPECIAL, *tokenizer.pieces[START + 1 : end]]
+        _write_ids(directory / VOCABULARY, text, list(range(len(text))))
+    (directory / MODEL).write_bytes(original_model(tokenizer, end))
+    codes = list(filter(LANGUAGE.fullmatch, added.values()))
+    special = {**tokens, "additional_special_tokens": codes}
+    _write_json(directory / "special_tokens_map.json", special)
+    names: dict[str, typing.Any] = {
+        "tokenizer_class": TOKENIZERS[family],
+        "model_max_length": translator.max_source_length,
+    }
+    if family.startswith("nllb"):  # <mask> is before the languages or last
+        names["legacy_behaviour"] = family == "nllb_legacy"
+        names["added_tokens_decoder"] = {
+            order.index(id): {"content": token, "special": True}
+            for id, token in added.items()
+        }
+    _write_json(directory / TOKENIZER_CONFIG, {**special, **names})
+
+
+def _write_options(
+    translator: Translator,
+    directory: pathlib.Path,
+    of_model: dict[str, typing.Any],
+    of_search: dict[str, typing.Any],
+) -> None:
+    """Writes the files of the model and of the search, with further fields."""
+    config, decoding = translator.model.config, translator.decoding
+    values = {
         "is_encoder_decoder": True,
         "d_model": config.d_model,
         "encoder_layers": config.num_layers,
@@ -131,15 +253,20 @@ def _config(
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,
         "scale_embedding": config.scale_embeddings,
-        "static_position_embeddings": True,
-        "max_position_embeddings": max(512, max_source_length),
-        "share_encoder_decoder_embeddings": not config.has_source_embedding,
         "tie_word_embeddings": not config.has_softmax_matrix,
     }
     for side in ("encoder", "decoder"):
         values[f"{side}_ffn_dim"] = config.d_ff
         values[f"{side}_attention_heads"] = config.num_heads
-    return values
+    _write_json(directory / CONFIG, {**of_model, **values})
+    search = {
+        "num_beams": decoding.beam_size,
+        "length_penalty": decoding.length_penalty,
+        "min_length": decoding.min_length,
+        # With BOS, and an EOS at the limit.
+        "max_length": translator.max_target_length + 2,
+    }
+    _write_json(directory / GENERATION, {**search, **of_search})
 
 
 def _order(
@@ -193,7 +320,13 @@ def _tensors(
     if config.has_softmax_matrix:
         tensors["lm_head.weight"] = weights["softmax/matrix"][order]
     for path, array in weights.items():
-        if not path.startswith(("encoder/", "decoder/")):
+        part, _, rest = path.partition("/")
+        if rest == "table":  # of positions
+            stack = "encoder" if part == "source_positions" else "decoder"
+            name = f"model.{stack}.embed_positions.weight"
+            tensors[name] = np.pad(array, [(FIRST_POSITION, 0), (0, 0)])
+            continue
+        if not part.endswith(("coder", "embedding_norm")):
             continue
         name = torch_name(path, "model.")
         if path.endswith("/kernel"):

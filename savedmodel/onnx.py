@@ -3,10 +3,13 @@
 Input: `source_ids` int32 [N, S], rows of tokens, then EOS; see `search.py`.
 Outputs: `ids` int32 [N, W, T], `scores` float32 [N, W], `lengths` int32 [N, W],
 `truncated` bool [N]. N and S are free. It is the graph of
-`Inference.translate_ids`: greedy if the beam size is 1.
+`Inference.translate_ids`: greedy if the beam size is 1. If the model is told
+languages, and has several, `source_language` and `target_language` are further
+inputs, int32 [N]: ids of `language_ids` in `export.json`. The graph knows where
+they stand; `ids` begin with the language if outputs do.
 
 ONNX has no assertions. A row that is not a source (an id outside the
-vocabulary, no EOS) has the score NaN and no tokens.
+vocabulary, no EOS), or the id of no language, has the score NaN and no tokens.
 
 `float16` stores float16 weights and computes in float32. `int8` is ONNX
 Runtime's dynamic quantization: products with weights are computed in int8.
@@ -28,7 +31,7 @@ from keras_transformer.fields import unhandled
 from keras_transformer.translator import Translator
 from savedmodel import onnx_rewrites
 from savedmodel.formats import ExportOptions, save_vocabulary
-from savedmodel.search import make_search
+from savedmodel.search import Directions, make_search
 
 OPSET = 18
 
@@ -88,6 +91,10 @@ def _axes(translator: Translator) -> dict[str, onnx_rewrites.Axes]:
             ["sentences", "source_tokens"],
             "Source tokens, then EOS; all after the first EOS is padding.",
         ),
+        **{
+            name: (["sentences"], "The id of its token: see language_ids.")
+            for name in Directions(translator).inputs
+        },
         "ids": (
             ["sentences", beam_size, translator.max_target_length],
             "Hypotheses, best first: tokens, EOS, then PAD.",

@@ -4,7 +4,9 @@
 
 DIR is the --output of `savedmodel.export`. The script imports the packages
 that the format needs and nothing else of this repository, so it is also the
-example of how to run each format. Input is a JSON list of strings. Output is a
+example of how to run each format. Input is a JSON list of sentences: strings,
+or objects with `text` and, for a model of several languages, `source_language`
+and `target_language`. Output is a
 JSON object: a list of `translations` (ids, text, score, and whether the source
 was truncated), and `computed_in`, the type that CTranslate2 computes in (null
 for other formats). BEAM is the beam size, for formats where the caller chooses
@@ -35,7 +37,8 @@ UNIT_BREAKS = "▁ -‐–—/'’"
 ASCII_SPACES = " \t\n\v\f\r"  # which no text has at its ends
 BATCH_SIZE = 32  # sentences of about the same length translated together
 
-Translate = Callable[[list[str]], list[dict]]  # what a loader returns
+Sentence = str | dict[str, str]
+Translate = Callable[[list[Sentence]], list[dict]]  # what a loader returns
 
 
 def main() -> None:
@@ -56,12 +59,51 @@ def main() -> None:
     json.dump(found, sys.stdout)
 
 
-def translate_all(translate: Translate, sentences: list[str]) -> list[dict]:
+def text_of(sentence: Sentence) -> str:
+    """The text of a sentence."""
+    return sentence if isinstance(sentence, str) else sentence["text"]
+
+
+class Languages:
+    """The languages of a model that is told them, by `export.json`.
+
+    Its `language_places` name the language of each place: "before" the text of
+    a source, "after" its EOS, and the first token of an "output".
+    """
+
+    def __init__(self, description: dict):
+        self.description = description
+        self.ids = description.get("language_ids", {})
+        self.places = description.get("language_places", {})
+
+    def code(self, sentence: Sentence, name: str) -> str:
+        """`source_language` or `target_language` of a sentence."""
+        own = {} if isinstance(sentence, str) else sentence
+        code = own.get(name) or self.description[name]
+        if code not in self.ids:
+            raise ValueError(f"expected {name}. Received: {name}={code!r}")
+        return code
+
+    def id(self, sentence: Sentence, name: str) -> int:
+        """The id of the token of such a language."""
+        return self.ids[self.code(sentence, name)]
+
+    def tokens(self, sentence: Sentence, place: str) -> list[int]:
+        """The id of the language in a place, if there is one."""
+        name = self.places.get(place)
+        return [self.id(sentence, name)] if name else []
+
+
+def translate_all(
+    translate: Translate, sentences: list[Sentence]
+) -> list[dict]:
     """Translates sentences in batches of about the same length.
 
     `translate` is the result of a loader of `LOADERS`.
     """
-    by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
+    by_length = sorted(
+        range(len(sentences)), key=lambda i: len(text_of(sentences[i]))
+    )
     results: dict[int, dict] = {}
     for start in range(0, len(sentences), BATCH_SIZE):
         batch = by_length[start : start + BATCH_SIZE]
@@ -107,9 +149,16 @@ def load_saved_model(directory: pathlib.Path, description: dict) -> Translate:
 
     model = tf.saved_model.load(str(directory))
     signature = model.signatures["n_best"]
+    names = signature.structured_input_signature[1].keys() - {"text"}
+    languages = Languages(description)
 
-    def translate(sentences: list[str]) -> list[dict]:
-        found = signature(text=tf.constant(sentences, tf.string))
+    def translate(sentences: list[Sentence]) -> list[dict]:
+        inputs = {"text": list(map(text_of, sentences))}
+        for name in names:
+            inputs[name] = [languages.code(s, name) for s in sentences]
+        found = signature(
+            **{name: tf.constant(inputs[name], tf.string) for name in inputs}
+        )
         best = [
             found[name][:, 0].numpy()
             for name in ("ids", "hypotheses", "scores")
@@ -128,18 +177,30 @@ def load_tflite(directory: pathlib.Path, description: dict) -> Translate:
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
 
-    encode, decode = load_tokenizer(directory, description)
+    languages = Languages(description)
+    limit = description["max_source_length"]
+    # The graph adds the tokens of languages.
+    added = len(languages.places.keys() - {"output"})
+    encode, decode = load_tokenizer(
+        directory, {"max_source_length": limit - added}
+    )
     interpreter = Interpreter(str(directory / "model.tflite"))
     beam_size = description["decoding"]["beam_size"]
     search = interpreter.get_signature_runner(
         "greedy" if beam_size == 1 else "beam"
     )
+    names = search.get_input_details().keys() - {"source_ids"}
 
-    def translate_one(sentence: str) -> dict:
+    def translate_one(sentence: Sentence) -> dict:
         ids, truncated = encode(sentence)
-        missing = description["max_source_length"] - len(ids)
-        source_ids = np.array([ids + [PAD] * missing], "int32")
-        found = search(source_ids=source_ids)
+        inputs: dict[str, list] = {
+            "source_ids": [ids + [PAD] * (limit - len(ids))]
+        }
+        for name in names:
+            inputs[name] = [languages.id(sentence, name)]
+        found = search(
+            **{name: np.array(inputs[name], "int32") for name in inputs}
+        )
         best, score = found["ids"][0, 0], found["scores"][0, 0]
         return answer(best, decode(best), score, truncated)
 
@@ -154,14 +215,20 @@ def load_onnx(directory: pathlib.Path, description: dict) -> Translate:
     # The graph truncates, and says so.
     encode, decode = load_tokenizer(directory, {"max_source_length": math.inf})
     session = onnxruntime.InferenceSession(str(directory / "model.onnx"))
+    names = {tensor.name for tensor in session.get_inputs()} - {"source_ids"}
+    languages = Languages(description)
 
-    def translate(sentences: list[str]) -> list[dict]:
+    def translate(sentences: list[Sentence]) -> list[dict]:
         rows = [encode(sentence)[0] for sentence in sentences]
         longest = max(map(len, rows), default=0)
         padded = [row + [PAD] * (longest - len(row)) for row in rows]
         source_ids = np.array(padded, "int32").reshape(len(rows), longest)
-        names = ["ids", "scores", "truncated"]  # [N, W, T], [N, W], [N]
-        ids, scores, truncated = session.run(names, {"source_ids": source_ids})
+        inputs = {"source_ids": source_ids}
+        for name in names:
+            ids = [languages.id(sentence, name) for sentence in sentences]
+            inputs[name] = np.array(ids, "int32")
+        outputs = ["ids", "scores", "truncated"]  # [N, W, T], [N, W], [N]
+        ids, scores, truncated = session.run(outputs, inputs)
         best = zip(ids[:, 0], scores[:, 0], truncated, strict=True)
         return [answer(row, decode(row), *others) for row, *others in best]
 
@@ -183,6 +250,9 @@ def load_ctranslate2(directory: pathlib.Path, description: dict) -> Translate:
     # and the default, four, on fewer cores by far the worst.
     translator = ctranslate2.Translator(str(directory), intra_threads=1)
     sources, targets = load_vocabularies(directory)
+    languages = Languages(description)
+    # EOS, which CTranslate2 adds, is not the last token of a source.
+    end = None if "after" in languages.places else -1
 
     def limit(row: list[int]) -> float:
         return min(
@@ -193,8 +263,9 @@ def load_ctranslate2(directory: pathlib.Path, description: dict) -> Translate:
 
     is_greedy = decoding["beam_size"] == 1
 
-    def translate(sentences: list[str]) -> list[dict]:
+    def translate(sentences: list[Sentence]) -> list[dict]:
         rows = [encode(sentence) for sentence in sentences]
+        first = [languages.tokens(sentence, "output") for sentence in sentences]
         results = [answer([], "", 0.0, False)] * len(rows)
         by_limit: dict[float, list[int]] = {}
         for i, (row, _) in enumerate(rows):
@@ -202,7 +273,11 @@ def load_ctranslate2(directory: pathlib.Path, description: dict) -> Translate:
                 by_limit.setdefault(limit(row), []).append(i)
         for longest, alike in by_limit.items():
             found = translator.translate_batch(
-                [sources.processor.id_to_piece(rows[i][0][:-1]) for i in alike],
+                [
+                    sources.processor.id_to_piece(rows[i][0][:end])
+                    for i in alike
+                ],
+                [targets.processor.id_to_piece(first[i]) for i in alike],
                 beam_size=decoding["beam_size"],
                 length_penalty=0 if is_greedy else decoding["length_penalty"],
                 max_decoding_length=longest,
@@ -354,20 +429,27 @@ def load_vocabularies(directory: pathlib.Path) -> list[Vocabulary]:
 def load_tokenizer(
     directory: pathlib.Path, description: dict
 ) -> tuple[
-    Callable[[str], tuple[list[int], bool]], Callable[[Iterable[int]], str]
+    Callable[[Sentence], tuple[list[int], bool]], Callable[[Iterable[int]], str]
 ]:
-    """A function from a string to its ids, and one from ids to a string.
+    """A function from a sentence to its ids, and one from ids to a string.
 
-    The first returns ids that end with EOS, and whether they were truncated.
+    The first returns ids that end with EOS, and whether they were truncated. It
+    adds the tokens of languages, if the description has their places.
     """
     sources, targets = load_vocabularies(directory)
-    limit = description["max_source_length"]
+    languages = Languages(description)
 
-    def encode(sentence: str) -> tuple[list[int], bool]:
-        ids = sources.encode(sentence) + [EOS]
-        if len(ids) <= limit:
-            return ids, False
-        return ids[: limit - 1] + [EOS], True
+    def encode(sentence: Sentence) -> tuple[list[int], bool]:
+        ids = sources.encode(text_of(sentence))
+        if not ids:
+            return [EOS], False
+        before, after = (
+            languages.tokens(sentence, place) for place in ("before", "after")
+        )
+        ids = before + ids
+        longest = description["max_source_length"] - 1 - len(after)
+        truncated = len(ids) > longest
+        return (ids[:longest] if truncated else ids) + [EOS] + after, truncated
 
     def decode(ids: Iterable[int]) -> str:
         return targets.decode([int(i) for i in ids if i not in (PAD, EOS)])
@@ -395,38 +477,67 @@ def answer(
 
 
 def load_huggingface(directory: pathlib.Path, description: dict) -> Translate:
-    """transformers' Marian, one sentence at a time.
+    """A model of transformers, one sentence at a time.
 
     The limit is one number for a call, so it must be right for each. The length
     penalty is the paper's only where the search is greedy.
     """
     import torch
-    from transformers import MarianMTModel, MarianTokenizer
+    import transformers
 
     torch.set_num_threads(1)  # they wait for each other at every layer
     decoding = description["decoding"]
-    tokenizer = MarianTokenizer.from_pretrained(directory)
-    model = MarianMTModel.from_pretrained(directory, dtype=torch.float32)
+    languages = Languages(description)
+    config = json.loads((directory / "tokenizer_config.json").read_text())
+    # SMaLL-100's is not in transformers; this one differs in the languages.
+    tokenizer = getattr(
+        transformers, config["tokenizer_class"], transformers.M2M100Tokenizer
+    ).from_pretrained(directory)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+        directory, dtype=torch.float32
+    )
     longest = description["max_source_length"]
-    # The first id that is no special one, here and there.
-    first = 3 if tokenizer.separate_vocabs else 2
-    special = {model.config.eos_token_id: EOS, tokenizer.unk_token_id: UNK}
+    pad, eos = model.config.pad_token_id, model.config.eos_token_id
+    special = {pad: PAD, eos: EOS, tokenizer.unk_token_id: UNK}
+    # Ours of the first id that is no special one there, less that id.
+    offset = UNK + 1 - (3 if getattr(tokenizer, "separate_vocabs", 0) else 2)
+    if languages.places:
+        offset = 1
+        special[model.config.bos_token_id] = UNK + 1
 
-    def translate_one(sentence: str) -> dict:
-        ids = tokenizer(sentence)["input_ids"]
-        if len(ids) == 1:
+    def name_of(sentence: Sentence, place: str) -> str:
+        """The token of the language in a place."""
+        [id] = languages.tokens(sentence, place)
+        return tokenizer.convert_ids_to_tokens(id - offset)
+
+    def encode(sentence: Sentence) -> tuple[list[int], bool]:
+        """Ids there, which tokens of languages surround, and truncation."""
+        text, end = text_of(sentence).strip(ASCII_SPACES), 1
+        if languages.places:
+            place = "before" if "before" in languages.places else "after"
+            tokenizer.src_lang = name_of(sentence, place).strip("_")
+            end = 1 if place == "before" else 2
+        ids = tokenizer(text)["input_ids"]
+        if ids == tokenizer("")["input_ids"]:
+            return [], False
+        if len(ids) <= longest:
+            return ids, False
+        return [*ids[: longest - end], *ids[-end:]], True
+
+    def translate_one(sentence: Sentence) -> dict:
+        ids, truncated = encode(sentence)
+        if not ids:
             return answer([], "", 0.0, False)
-        truncated = len(ids) > longest
-        if truncated:
-            ids = [*ids[: longest - 1], ids[-1]]
         limit = len(ids) - 1 + decoding["extra_length"]
         limit = min(limit, decoding["max_output_length"] or limit)
+        given = languages.tokens(sentence, "output")
         with torch.no_grad():
             found = model.generate(
                 input_ids=torch.tensor([ids]),
                 num_beams=decoding["beam_size"],
                 max_length=limit + 1,
                 min_length=decoding["min_length"],
+                forced_bos_token_id=given[0] - offset if given else None,
                 forced_eos_token_id=None,
                 output_logits=True,
                 return_dict_in_generate=True,
@@ -437,13 +548,13 @@ def load_huggingface(directory: pathlib.Path, description: dict) -> Translate:
             getattr(found, "beam_indices", None),
             normalize_logits=True,
         )
-        row = found.sequences[0, 1:].tolist()
-        row = [id for id in row if id != model.config.pad_token_id]
-        ours = [special.get(id, id - first + UNK + 1) for id in row]
+        row = [id for id in found.sequences[0, 1:].tolist() if id != pad]
+        ours = [special.get(id, id + offset) for id in row]
         text = tokenizer.decode(
             row, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
-        score = gains[0, : len(row)].sum().item() / penalty(decoding, len(row))
+        score = gains[0, len(given) : len(row)].sum().item()
+        score /= penalty(decoding, len(row))
         return answer(ours, text, score, truncated)
 
     return lambda sentences: [translate_one(line) for line in sentences]

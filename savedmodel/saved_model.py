@@ -16,13 +16,17 @@ Signatures (N sentences, W hypotheses, S source and T target tokens):
 and from each `truncated` [N]: an input of the sentence was longer than the
 model takes, and the answer is about its beginning.
 
+A model that is told languages has two further inputs of each signature,
+`source_language` [N] and `target_language` [N], codes such as "deu_Latn", if
+the work directory has several. The graph knows where their tokens stand.
+
 Every signature runs the graph of `Inference.translate_ids`, or the model
 itself. A blank source has an empty translation, as in `Translator.translate`.
 Every input string has one answer, even if it is not valid UTF-8. Inputs of the
-wrong rank, two inputs with different numbers of sentences, and ids that are not
-valid sources (`search.py`) are errors. The graph checks them, as TensorFlow
-Serving does not. If the server batches several requests, one bad request fails
-the whole batch.
+wrong rank, inputs with different numbers of sentences, languages that the model
+does not have, and ids that are not valid sources (`search.py`) are errors. The
+graph checks them, as TensorFlow Serving does not. If the server batches several
+requests, one bad request fails the whole batch.
 
 The references of `attention_maps` are forced; an empty one is replaced by the
 translation that the search finds.
@@ -49,14 +53,18 @@ import tensorflow as tf
 from keras_transformer import graph_tokenization
 from keras_transformer.case_marks import END
 from keras_transformer.data.labels import shift_right
-from keras_transformer.decoding import Constraints, SearchResult
+from keras_transformer.data.languages import shortened
+from keras_transformer.decoding import SearchResult
 from keras_transformer.graph_tokenization import truncate
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, PAD
 from savedmodel.formats import ExportOptions
 from savedmodel.search import (
+    LANGUAGES,
+    Directions,
     Sources,
+    Tokens,
     at_least_one,
     count_tokens,
     hold_variables,
@@ -105,6 +113,7 @@ class Signatures:
         sides = translator.tokenizer.source, target  # may be the same
         make = functools.cache(make_encoder)
         self._encode, self._encode_target = map(make, sides)
+        self._directions = Directions(translator)
         make = functools.cache(make_speller)
         self._spell, self._spell_target = map(make, sides)
         decode = functools.partial(graph_tokenization.decode, target)
@@ -129,9 +138,14 @@ class Signatures:
 
     def make(self) -> dict[str, Graph]:
         """The signatures by name, as concrete functions."""
-        text, reference, target_prefix = (
+        text, reference, target_prefix, *languages = (
             tf.TensorSpec([None], tf.string, name)
-            for name in ("text", "reference", "target_prefix")
+            for name in (
+                "text",
+                "reference",
+                "target_prefix",
+                *self._directions.inputs,
+            )
         )
         source_ids = tf.TensorSpec([None, None], tf.int32, "source_ids")
         inputs = {
@@ -142,23 +156,27 @@ class Signatures:
             "score": [text, reference],
             "attention_maps": [text, reference],
         }
-        methods = {name: getattr(self, name) for name in inputs}
         return {
-            name: make_graph(methods[name], *specs).get_concrete_function()
+            name: tf.function(
+                getattr(self, name), autograph=False
+            ).get_concrete_function(
+                **{spec.name: spec for spec in (*specs, *languages)}
+            )
             for name, specs in inputs.items()
         }
 
-    def serving_default(self, text: tf.Tensor) -> Outputs:
+    def serving_default(self, **inputs: tf.Tensor) -> Outputs:
         """Best translations."""
-        sources = self._read(check_rank("text", text, 1))
-        return self._best(self._search_best(sources.ids), sources.truncated)
+        inputs, tokens = self._open(inputs)
+        sources = self._read(inputs["text"], tokens)
+        found = self._search_best(sources.ids, tokens.constraints())
+        return self._best(found, sources.truncated)
 
-    def forced(self, text: tf.Tensor, target_prefix: tf.Tensor) -> Outputs:
+    def forced(self, **inputs: tf.Tensor) -> Outputs:
         """Best translations that begin with given text."""
-        text, target_prefix = check_pairs(
-            text=text, target_prefix=target_prefix
-        )
-        sources = self._read(text)
+        inputs, tokens = self._open(inputs)
+        text, target_prefix = inputs["text"], inputs["target_prefix"]
+        sources = self._read(text, tokens)
         prefix, is_cut = self._encode_target(
             target_prefix, self.max_target_length
         )
@@ -168,25 +186,28 @@ class Signatures:
             ends |= (prefix == end) & tf.roll(ends, -1, axis=1)
         prefix = at_least_one(tf.where(ends, PAD, prefix))
         limits, _ = self.translator.inference.output_limits(sources.ids)
-        too_long = (count_tokens(prefix) > limits)[: tf.shape(text)[0]]
+        constraints = tokens.constraints(prefix)
+        too_long = count_tokens(constraints.prefix) > limits
         return self._best(
-            self._search_best(sources.ids, Constraints(prefix)),
-            sources.truncated | is_cut | too_long,
+            self._search_best(sources.ids, constraints),
+            sources.truncated | is_cut | too_long[: tf.shape(text)[0]],
         )
 
-    def n_best(self, text: tf.Tensor) -> Outputs:
+    def n_best(self, **inputs: tf.Tensor) -> Outputs:
         """All hypotheses, best first; "" where fewer than W exist."""
-        found = self._all(self._read(check_rank("text", text, 1)))
+        inputs, tokens = self._open(inputs)
+        found = self._all(self._read(inputs["text"], tokens), tokens)
         del found["lengths"]
         shape = tf.shape(found["ids"])  # [N, W, T]
         rows = tf.reshape(found["ids"], [shape[0] * shape[1], shape[2]])
         hypotheses = tf.reshape(self._decode(rows), shape[:2])
         return {"hypotheses": hypotheses, **found}
 
-    def tokens(self, source_ids: tf.Tensor) -> Outputs:
+    def tokens(self, **inputs: tf.Tensor) -> Outputs:
         """Ids to ids."""
-        source_ids = check_rank("source_ids", source_ids, 2)
-        sources = self._read_ids(source_ids)
+        inputs, tokens = self._open(inputs)
+        source_ids = inputs["source_ids"]
+        sources = self._read_ids(source_ids, tokens)
         vocab_size = self.translator.tokenizer.source.vocab_size
         check = tf.debugging.Assert(
             tf.reduce_all(sources.valid),
@@ -202,38 +223,41 @@ class Signatures:
         )
         with tf.control_dependencies([check]):
             ids = tf.identity(sources.ids)
-        return self._all(sources._replace(ids=ids))
+        return self._all(sources._replace(ids=ids), tokens)
 
-    def score(self, text: tf.Tensor, reference: tf.Tensor) -> Outputs:
+    def score(self, **inputs: tf.Tensor) -> Outputs:
         """Log-probabilities of given translations, EOS included.
 
         A reference that is longer than any translation can be is scored up to
         that length, and `truncated` is set.
         """
-        text, reference = check_pairs(text=text, reference=reference)
-        sources = self._read(text)
-        labels, too_long = self._read_target(reference)
+        inputs, tokens = self._open(inputs)
+        sources = self._read(inputs["text"], tokens)
+        labels, too_long = self._read_target(inputs["reference"], tokens)
         score = self.translator.inference.score_ids
         log_probs = score(sources.ids, labels)  # [N, T]
+        if tokens.output is not None:  # no part of the translation
+            log_probs = log_probs[:, 1:]
         return of_sentences(
             sources.truncated | too_long,
             log_probs=log_probs,
             log_prob=tf.reduce_sum(log_probs, axis=1),
         )
 
-    def attention_maps(self, text: tf.Tensor, reference: tf.Tensor) -> Outputs:
+    def attention_maps(self, **inputs: tf.Tensor) -> Outputs:
         """Translations, or given references, and all attention weights.
 
         A reference that is longer than any translation can be is truncated.
         """
-        text, reference = check_pairs(text=text, reference=reference)
-        sources = self._read(text)
-        forced, too_long = self._read_target(reference)
+        inputs, tokens = self._open(inputs)
+        sources = self._read(inputs["text"], tokens)
+        forced, too_long = self._read_target(inputs["reference"], tokens)
         # An empty reference consists of EOS alone.
-        is_forced = count_tokens(forced) > 1
+        fewest = 1 if tokens.output is None else 2
+        is_forced = count_tokens(forced) > fewest
         # A source of nothing but PAD needs no search.
         free = tf.where(is_forced[:, None], PAD, sources.ids)
-        found = self._search_best(free)
+        found = self._search_best(free, tokens.constraints())
         longest = tf.maximum(1, tf.reduce_max(found.lengths[:, 0]))
         found = found.ids[:, 0, :longest]
         width = tf.maximum(tf.shape(forced)[1], tf.shape(found)[1])
@@ -255,24 +279,44 @@ class Signatures:
             decoder_attention=maps.decoder,
         )
 
-    def _read(self, text: tf.Tensor) -> Sources:
+    def _open(self, inputs: Outputs) -> tuple[Outputs, Tokens]:
+        """The inputs, checked, and the tokens of their languages."""
+        inputs = check_inputs(inputs)
+        ids = self._directions.ids
+        languages = {
+            name: find_languages(name, inputs[name], ids[name])
+            for name in self._directions.inputs
+        }
+        [first, *_] = inputs.values()
+        return inputs, self._directions.tokens(languages, first)
+
+    def _read(self, text: tf.Tensor, tokens: Tokens) -> Sources:
         """Strings [N] as `Sources`."""
         ids, is_cut = self._encode(text, self.max_source_length)
-        sources = self._read_ids(ids)
+        sources = self._read_ids(ids, tokens)
         return sources._replace(truncated=sources.truncated | is_cut)
 
-    def _read_target(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Strings [N] as ids [N', T], at least one row; bool [N]: truncated."""
+    def _read_target(
+        self, text: tf.Tensor, tokens: Tokens
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Strings [N] as ids [N', T], at least one row; bool [N]: truncated.
+
+        They begin with the token of their language, if there is one.
+        """
         ids, is_cut = self._encode_target(text, self.max_target_length)
-        ids, truncated = truncate(at_least_one(ids), self.max_target_length)
+        ids = at_least_one(ids)
+        if tokens.output is not None:
+            ids = tf.concat([tokens.output, ids], axis=1)
+        ids, truncated = truncate(ids, self.max_target_length)
         return ids, truncated[: tf.shape(text)[0]] | is_cut
 
-    def _read_ids(self, ids: tf.Tensor) -> Sources:
+    def _read_ids(self, ids: tf.Tensor, tokens: Tokens) -> Sources:
         """Ids [N, S] as `Sources`."""
         return read_sources(
             ids,
             self.translator.tokenizer.source.vocab_size,
             self.max_source_length,
+            tokens,
         )
 
     def _best(self, found: SearchResult, truncated: tf.Tensor) -> Outputs:
@@ -281,9 +325,9 @@ class Signatures:
         score = found.scores[:, 0]
         return of_sentences(truncated, translation=translation, score=score)
 
-    def _all(self, sources: Sources) -> Outputs:
+    def _all(self, sources: Sources, tokens: Tokens) -> Outputs:
         """The outputs of `tokens`."""
-        found = self._search_all(sources.ids)
+        found = self._search_all(sources.ids, tokens.constraints())
         longest = tf.maximum(1, tf.reduce_max(found.lengths))
         return of_sentences(
             sources.truncated,
@@ -355,21 +399,44 @@ def check_rank(name: str, value: tf.Tensor, rank: int) -> tf.Tensor:
     return tf.ensure_shape(hidden, [None] * rank)
 
 
-def check_pairs(**inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Two inputs `[N]`, if they have the same number of sentences."""
-    (first, others), (second, values) = inputs.items()
-    others, values = check_rank(first, others, 1), check_rank(second, values, 1)
-    numbers = tf.size(others), tf.size(values)
+def check_inputs(inputs: Outputs) -> Outputs:
+    """Inputs, if all have the same number of sentences, and their ranks."""
+    inputs = {
+        name: check_rank(name, value, 2 if name == "source_ids" else 1)
+        for name, value in inputs.items()
+    }
+    if len(inputs) == 1:
+        return inputs
+    numbers = [tf.shape(value)[0] for value in inputs.values()]
     check = tf.debugging.Assert(
-        tf.equal(*numbers),
+        tf.reduce_all(tf.stack(numbers) == numbers[0]),
         [
-            f"{first} and {second} must have the same number of sentences."
+            f"{' and '.join(inputs)} must have the same number of sentences."
             " Received:",
             *numbers,
         ],
     )
     with tf.control_dependencies([check]):
-        return tf.identity(others), tf.identity(values)
+        return {name: tf.identity(value) for name, value in inputs.items()}
+
+
+def find_languages(
+    name: str, codes: tf.Tensor, ids: dict[str, int]
+) -> tf.Tensor:
+    """The ids of an input of codes, which must be among some: int32 [N]."""
+    is_same = codes[:, None] == tf.constant(list(ids))
+    known = tf.reduce_any(is_same, axis=1)
+    check = tf.debugging.Assert(
+        tf.reduce_all(known),
+        [
+            f"{name} must be a language of the model: {shortened(list(ids))}."
+            " Received:",
+            tf.boolean_mask(codes, ~known),
+        ],
+    )
+    with tf.control_dependencies([check]):
+        places = tf.argmax(tf.cast(is_same, tf.int32), axis=1)
+    return tf.gather(tf.constant(list(ids.values()), tf.int32), places)
 
 
 # ---- Warm-up requests, which TensorFlow Serving runs before it serves --------
@@ -382,7 +449,8 @@ def make_warmup_inputs(
     text = tf.constant(examples, tf.string)
     rows = translator.tokenizer.source.to_ids(examples)
     ids = tf.ragged.constant(rows, tf.int32).to_tensor(PAD)
-    return [
+    pair = dict(zip(LANGUAGES, translator.languages.pairs[0], strict=True))
+    requests = [
         ("serving_default", {"text": text[:1]}),
         ("serving_default", {"text": text}),
         ("n_best", {"text": text}),
@@ -391,6 +459,11 @@ def make_warmup_inputs(
         ("score", {"text": text, "reference": text}),
         ("attention_maps", {"text": text[:1], "reference": text[:1]}),
     ]
+    for _, inputs in requests:
+        number = len(next(iter(inputs.values())))
+        for name in Directions(translator).inputs:
+            inputs[name] = tf.fill([number], pair[name])
+    return requests
 
 
 def make_prediction_log(signature_name: str, inputs: Outputs) -> bytes:

@@ -5,16 +5,24 @@ the first `EOS` is padding, whatever its value: TensorFlow Serving pads the
 tensor of a request with the tensor's own first element. A row of `PAD` alone is
 an empty source, like `[EOS]`. All else is not a source: ids outside [0, V), a
 row without `EOS`, `PAD` before `EOS`.
+
+The graph puts the tokens of languages into sources and outputs: `Directions`.
 """
 
 import typing
+from collections.abc import Mapping
 
 import tensorflow as tf
 
+from keras_transformer.data.languages import LANGUAGE_TOKENS
+from keras_transformer.decoding import UNCONSTRAINED, Constraints
 from keras_transformer.graph_tokenization import truncate
 from keras_transformer.model import Transformer
+from keras_transformer.translation.requests import direction_ids
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, PAD
+
+LANGUAGES = ("source_language", "target_language")  # names of inputs
 
 
 class Sources(typing.NamedTuple):
@@ -32,10 +40,81 @@ class Sources(typing.NamedTuple):
     truncated: tf.Tensor
 
 
+class Tokens(typing.NamedTuple):
+    """The ids of a `Direction` for each sentence, int32 `[N, 1]`, or None."""
+
+    before: tf.Tensor | None = None
+    after: tf.Tensor | None = None
+    output: tf.Tensor | None = None
+
+    def constraints(self, prefix: tf.Tensor | None = None) -> Constraints:
+        """The `Constraints` of outputs, with a further prefix `[N, P]`."""
+        if self.output is None:
+            return UNCONSTRAINED if prefix is None else Constraints(prefix)
+        given = self.output
+        if prefix is not None:
+            given = tf.concat([given, prefix], axis=1)
+        return Constraints(given, tf.ones_like(self.output))
+
+
+NO_TOKENS = Tokens()
+
+
+class Directions:
+    """The languages that the model of an export is told.
+
+    Attributes:
+        places: Fields of `Tokens`, each with one of `LANGUAGES`.
+        ids: By name of `LANGUAGES`, if the model is told it: the id of the
+            token of each code.
+        inputs: Those that a graph is given: of them it has several.
+    """
+
+    def __init__(self, translator: Translator):
+        self.places: dict[str, str] = {}
+        self.ids: dict[str, dict[str, int]] = {}
+        languages, tokenizer = translator.languages, translator.tokenizer.source
+        if languages.language_tokens:
+            form, places = LANGUAGE_TOKENS[languages.language_tokens]
+            self.places = {p: f"{side}_language" for p, side in places.items()}
+        codes = zip(
+            LANGUAGES, (languages.sources, languages.targets), strict=True
+        )
+        for name, of_side in codes:
+            if name in self.places.values():
+                self.ids[name] = {
+                    code: direction_ids(tokenizer, form.format(code))[0]
+                    for code in of_side
+                }
+        self.inputs = [name for name in self.ids if len(self.ids[name]) > 1]
+
+    def tokens(self, given: Mapping[str, tf.Tensor], like: tf.Tensor) -> Tokens:
+        """The tokens of sentences, of given ids int32 `[N]` by input.
+
+        There are as many as `like` has rows, at least one.
+        """
+        rows = tf.maximum(1, tf.shape(like)[0])
+        found = {}
+        for place, name in self.places.items():
+            if name in given:
+                column = at_least_one(given[name][:, None])
+            else:
+                [only] = self.ids[name].values()
+                column = tf.fill([rows, 1], only)
+            found[place] = column
+        return Tokens(**found)
+
+
 def read_sources(
-    source_ids: tf.Tensor, vocab_size: int, max_source_length: int
+    source_ids: tf.Tensor,
+    vocab_size: int,
+    max_source_length: int,
+    tokens: Tokens = NO_TOKENS,
 ) -> Sources:
-    """Ids from outside, int32 `[N, S]`, as `Sources`: the one place for it."""
+    """Ids from outside, int32 `[N, S]`, as `Sources`: the one place for it.
+
+    They are without the `tokens` of languages, which it adds.
+    """
     number = tf.shape(source_ids)[0]
     ids = source_ids
     if not (ids.shape.is_fully_defined() and ids.shape.num_elements()):
@@ -43,7 +122,18 @@ def read_sources(
     ids = end_rows(ids)
     valid = are_sources(ids, vocab_size)
     ids = tf.where(valid[:, None], ids, PAD)
-    ids, truncated = truncate(ids, max_source_length)
+    has_text = (count_tokens(ids) > 1)[:, None]
+    if tokens.before is not None:
+        with_token = tf.concat([tokens.before, ids], axis=1)
+        ids = tf.where(has_text, with_token, tf.pad(ids, [[0, 0], [0, 1]]))
+    if tokens.after is None:
+        ids, truncated = truncate(ids, max_source_length)
+    else:
+        ids, truncated = truncate(ids, max_source_length - 1)
+        length = count_tokens(ids)[:, None]
+        ids = tf.pad(ids, [[0, 0], [0, 1]])
+        is_next = tf.range(tf.shape(ids)[1]) == length
+        ids = tf.where(has_text & is_next, tokens.after, ids)
     return Sources(ids, valid[:number], truncated[:number])
 
 
@@ -79,21 +169,35 @@ def make_search(
     """The search as a function for formats that cannot raise an error.
 
     It takes `source_ids`, int32 `[N, S]`; with a length, one source of this
-    length. It returns `ids` int32 `[N, W, T]`, `scores` float32 `[N, W]`,
-    `lengths` int32 `[N, W]`; and with free S `truncated` bool `[N]`: the source
-    was longer than `max_source_length`, of which the beginning was translated.
-    A row that is not a source has the score NaN, and no tokens.
+    length. If the model is told languages, and has several, their ids, int32
+    `[N]`, are further inputs. It returns `ids` int32 `[N, W, T]`, `scores`
+    float32 `[N, W]`, `lengths` int32 `[N, W]`; and with free S `truncated` bool
+    `[N]`: the source was longer than `max_source_length`, of which the
+    beginning was translated. A row that is not a source, or with the id of no
+    language, has the score NaN, and no tokens.
     """
     shape = [None, None] if length is None else [1, length]
     vocab_size = translator.tokenizer.source.vocab_size
+    directions = Directions(translator)
 
-    def search(source_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+    def search(
+        source_ids: tf.Tensor, *languages: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        given = dict(zip(directions.inputs, languages, strict=True))
+        tokens = directions.tokens(given, source_ids)
+        for name, ids in given.items():
+            known = tf.constant(list(directions.ids[name].values()), tf.int32)
+            is_known = tf.reduce_any(ids[:, None] == known, axis=1)
+            source_ids = tf.where(is_known[:, None], source_ids, -1)
         sources = read_sources(
-            source_ids, vocab_size, length or translator.max_source_length
+            source_ids,
+            vocab_size,
+            length or translator.max_source_length,
+            tokens,
         )
         # Converters know one loop, in which a batch stays as it is.
         found = translator.inference.translate_ids(
-            sources.ids, shapes="growing"
+            sources.ids, tokens.constraints(), shapes="growing"
         )
         number = tf.shape(source_ids)[0]
         outputs = {
@@ -107,11 +211,11 @@ def make_search(
             outputs["truncated"] = sources.truncated
         return outputs
 
-    return tf.function(
-        search,
-        input_signature=[tf.TensorSpec(shape, tf.int32, "source_ids")],
-        autograph=False,
-    )
+    specs = [tf.TensorSpec(shape, tf.int32, "source_ids")]
+    specs += [
+        tf.TensorSpec(shape[:1], tf.int32, name) for name in directions.inputs
+    ]
+    return tf.function(search, input_signature=specs, autograph=False)
 
 
 def hold_variables(model: Transformer) -> tf.Module:

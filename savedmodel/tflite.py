@@ -4,10 +4,12 @@ Signatures `greedy` and `beam`: `source_ids` int32 [1, S], tokens, then EOS (see
 `search.py`) -> `ids` int32 [1, W, T], `scores` float32 [1, W], `lengths` int32
 [1, W]. One sentence at a time; S is the translator's `max_source_length`, and
 every sentence is computed with it. The graph is
-`Inference.translate_ids`.
+`Inference.translate_ids`. If the model is told languages, and has several,
+`source_language` and `target_language` are further inputs, int32 [1]: ids of
+`language_ids` in `export.json`.
 
 TFLite has no assertions. A row that is not a source (an id outside the
-vocabulary, no EOS) has the score NaN and no tokens.
+vocabulary, no EOS), or the id of no language, has the score NaN and no tokens.
 """
 
 import pathlib

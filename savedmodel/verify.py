@@ -11,14 +11,15 @@ The last line is the verdict. Float32 weights pass if every translation has the
 same tokens or, where rounding decides, the same score. Quantized weights pass
 if at most half of the translations are far from the translator's in score. The
 text must match the tokens, whatever the weights. LiteRT's greedy search is
-compared with the first sentences.
+compared with the first sentences. Where each sentence needs a direction, it is
+one of the model's, by chance.
 """
 
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,8 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, required
-from keras_transformer.files import check_checksum, read_json
+from keras_transformer.files import check_checksum, read_json, sha256_of
+from keras_transformer.translation.requests import Request
 from keras_transformer.vocabulary import UNK
 from savedmodel import reload
 from savedmodel.formats import FORMATS, check_precision
@@ -169,8 +171,9 @@ def _compare_search(
     """The `Comparison` of one search; the beam size is as in `run`."""
     if beam_size is not None:
         translator = translator.with_decoding(beam_size=beam_size)
-    expected = translator.search(sentences)
-    found = run(directory, sentences, beam_size)
+    requests, inputs = _with_languages(translator, sentences)
+    expected = translator.search(requests)
+    found = run(directory, inputs, beam_size)
     drops_unknown = FORMATS[description["format"]].drops_unknown
     kinds: dict[str, list[int]] = {
         kind: [] for kind in ("ties", "different", "far", "texts")
@@ -196,9 +199,26 @@ def _compare_search(
     )
 
 
+def _with_languages(translator, sentences):
+    """The sentences for a translator, and for `reload.py`."""
+    languages = translator.languages
+    if languages.direction() is not None or not languages.language_tokens:
+        return sentences, sentences
+    pairs = random.Random(1).choices(languages.pairs, k=len(sentences))
+    requests = [
+        Request(text, direction=languages.direction(*pair))
+        for text, pair in zip(sentences, pairs, strict=True)
+    ]
+    inputs = [
+        {"text": text, "source_language": source, "target_language": target}
+        for text, (source, target) in zip(sentences, pairs, strict=True)
+    ]
+    return requests, inputs
+
+
 def run(
     directory: str | os.PathLike,
-    sentences: Sequence[str],
+    sentences: Sequence[str | dict[str, str]],
     beam_size: int | None = None,
 ) -> dict:
     """Runs an export in a process of its own; see `reload.py`.
@@ -250,9 +270,7 @@ def checksums(directory: str | os.PathLike) -> dict[str, str]:
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
         if path.is_file() and name != reload.DESCRIPTION:
-            with open(path, "rb") as file:
-                digest = hashlib.file_digest(file, "sha256")
-            sums[name] = digest.hexdigest()
+            sums[name] = sha256_of(path)
     return sums
 
 

@@ -91,7 +91,7 @@ class Job:
         arguments = flags.parse(
             [f"--workdir={self.workdir}", *argv], "", *sections
         )
-        return Echo(*TranslatorChoice.of(arguments))
+        return Echo(TranslatorChoice.of(arguments))
 
 
 @pytest.fixture

@@ -592,8 +592,6 @@ def test_a_missing_library_names_the_extra(monkeypatch):
 class Upper:
     """Says each sentence louder; it stands for a `Translator`."""
 
-    source_tags = ()
-
     def translate(self, sentences):
         return [sentence.upper() for sentence in sentences]
 

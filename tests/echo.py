@@ -22,20 +22,19 @@ class Echo:
     """Says each line in capitals, after its seed if it samples.
 
     Args:
-        options, search: As in `TranslatorChoice`. The work directory has the
-            checkpoint ckpt-1.
+        choice: Its work directory has the checkpoint ckpt-1.
     """
 
     max_source_length = 16
+    engine = "native"
     jit_compile = False
-    source_tags = ()
     direction = Direction()
     shortlist = None
     terminology = Terminology()
 
-    def __init__(self, options, search, *_):
-        self.checkpoint = f"{options.workdir}/ckpt-1"
-        self.decoding = DecodingConfig(**search)
+    def __init__(self, choice):
+        self.checkpoint = f"{choice.options.workdir}/ckpt-1"
+        self.decoding = DecodingConfig(**choice.search)
         self.model = types.SimpleNamespace(
             config=TransformerConfig(), dtype="float32"
         )

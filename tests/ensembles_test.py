@@ -131,6 +131,19 @@ def test_an_ensemble_scores_by_the_mean(how):
         np.testing.assert_allclose(scores[position], row[token], rtol=1e-4)
 
 
+def test_the_mean_of_probabilities_below_the_range_of_float32():
+    models = [make_model(0), make_model(1)]
+    for model in models:
+        model.set_weights([6 * weight for weight in model.get_weights()])
+    source_ids = SOURCES[:1, :4]
+    [row] = log_probs(models, "linear", source_ids, [()])
+    token = int(np.argmin(row[PAD + 1 :])) + PAD + 1
+    assert -700 < row[token] < np.log(np.finfo("float32").tiny)
+    inference = Inference(models, DecodingConfig(ensemble="linear"), 8)
+    scores = inference.score_ids(source_ids, np.array([[token, EOS]], "int32"))
+    np.testing.assert_allclose(np.array(scores)[0, 0], row[token], rtol=1e-4)
+
+
 def test_an_ensemble_of_one_model_twice_is_that_model():
     """Bit for bit would be too much: the mean rounds."""
     model = make_model(4)

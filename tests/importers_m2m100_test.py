@@ -1,7 +1,9 @@
 """Import of M2M-100, NLLB-200 and mBART-50: what transformers makes of them."""
 
+import io
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -10,18 +12,20 @@ from original_models import FIXTURES
 
 import keras_transformer as kt
 from keras_transformer.data.languages import Direction
+from keras_transformer.figures.attention import attention_figure
 from keras_transformer.importers import m2m100, read_model
 from keras_transformer.importers.options import Options
 from keras_transformer.translation.requests import Request, encode
 from keras_transformer.vocabulary import BOS, EOS
-from savedmodel import export
 from trainers import (
     evaluate,
     import_model,
+    translate,
     translate_corpus,
     visualize,
-    wmt,
 )
+from trainers.run.options import EnsembleOptions
+from trainers.serving.pairs import Search, load_pairs
 
 NAMES = ("m2m100", "nllb", "mbart50")
 
@@ -57,7 +61,7 @@ def change_json(folder, name, **values):
 
 
 def their_ids(translator, ids, texts):
-    rows = encode(list(map(Request, texts)), *translator._encoding())
+    rows = encode(list(map(Request, texts)), translator._encoding)
     return [ids[row.source_ids].tolist() for row in rows]
 
 
@@ -140,7 +144,7 @@ def test_a_language_has_no_part_in_a_score(opened):
     plain = translator.with_decoding(length_penalty=0.0, beam_size=1)
     [source] = expected_of(name)["sources"][:1]
     [[(ids, score)]] = plain.n_best_ids([source])
-    [row] = encode([Request(source)], *plain._encoding())
+    [row] = encode([Request(source)], plain._encoding)
     log_probs = plain.inference.score_ids(
         np.array([row.source_ids], "int32"), np.array([ids], "int32")
     )
@@ -166,12 +170,12 @@ def test_the_old_form_of_a_source_has_its_language_last(tmp_path):
     old, new = open_model("nllb", folder), open_model("nllb")
     assert old.direction == Direction("", "eng_Latn", "deu_Latn")
     [first], [last] = (
-        encode([Request("a dog")], *t._encoding()) for t in (new, old)
+        encode([Request("a dog")], t._encoding) for t in (new, old)
     )
     tag, *text = first.source_ids
     assert last.source_ids == [*text, tag]
     long = "dog " * 100
-    [row] = encode([Request(long)], *old._encoding())
+    [row] = encode([Request(long)], old._encoding)
     assert len(row.source_ids) == old.max_source_length
     assert row.source_ids[-2:] == [EOS, tag]
 
@@ -179,13 +183,10 @@ def test_the_old_form_of_a_source_has_its_language_last(tmp_path):
 def test_commands_work_with_an_imported_direction(tmp_path, capsys):
     workdir = tmp_path / "run"
     argv = [f"--source={FIXTURES / 'nllb'}", f"--workdir={workdir}"]
-    error = fails(import_model.main, argv, capsys)
-    assert "source_language must be a language of the model, such as" in error
-    assert "deu_Latn, eng_Latn, fra_Latn, zho_Hans (of 4)" in error
     argv += ["--source_language=eng_Latn", "--target_language=xyz_Latn"]
-    assert "Received: target_language='xyz_Latn'" in fails(
-        import_model.main, argv, capsys
-    )
+    error = fails(import_model.main, argv, capsys)
+    assert "target_language must be a language of the model: deu_La" in error
+    assert "eng_Latn, fra_Latn, zho_Hans. Received: target_lang" in error
     assert not workdir.exists()
     argv[-1] = "--target_language=deu_Latn"
     import_model.main(argv)
@@ -202,13 +203,6 @@ def test_commands_work_with_an_imported_direction(tmp_path, capsys):
     pairs = f"--test_files={tmp_path / 'pairs'}"
     evaluate.main([f"--workdir={workdir}", pairs])
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["bleu"] > 99
-    # What does not know the tokens of languages says so.
-    argv = [f"--workdir={workdir}", "--format=ctranslate2"]
-    argv.append(f"--output={tmp_path / 'export'}")
-    assert "language_tokens" in fails(export.main, argv, capsys)
-    argv = [f"--workdir={tmp_path / 'tuned'}", f"--init_from={workdir}"]
-    argv += ["--dataset=files", f"--train_files={tmp_path / 'pairs'}"]
-    assert "language_tokens" in fails(wmt.main, argv, capsys)
 
 
 def test_a_plan_has_its_direction(tmp_path, capsys):
@@ -230,11 +224,41 @@ def test_a_plan_has_its_direction(tmp_path, capsys):
     argv[0] = f"--workdir={tmp_path / 'fra_Latn'}"
     error = fails(translate_corpus.main, argv, capsys)
     assert "direction was ['eng_Latn', '', 'deu_Latn'] and is" in error
-    # Neither a figure knows the tokens of languages.
-    argv = [f"--workdir={tmp_path / 'deu_Latn'}", "--plot=attention"]
-    argv += ["--text=a dog", f"--output={tmp_path / 'figure.html'}"]
-    error = fails(visualize.main, argv, capsys)
-    assert "does not show tokens of languages" in error
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_shows_the_tokens_of_languages(name):
+    """Those that the model reads: the row that it translates."""
+    translator = open_model(name)
+    [row] = encode([Request("a dog")], translator._encoding)
+    for reference in (None, "a dog"):
+        figure = attention_figure(translator, "a dog", reference)
+        maps = translator.model.attention_maps(
+            {
+                "source_ids": np.array([row.source_ids], "int32"),
+                "target_ids": np.array([[BOS, *row.target_ids]], "int32"),
+            }
+        )
+        np.testing.assert_allclose(
+            figure.maps["encoder"], maps.encoder[0], atol=1e-6
+        )
+        first = np.array(maps.cross)[0, :, :, :2]
+        np.testing.assert_allclose(
+            figure.maps["cross"][:, :, :2], first, atol=1e-6
+        )
+        code = translator.direction.before
+        assert code in [token.text for token in figure.tokens["source"]]
+
+
+def test_the_command_draws_one_direction_of_many(tmp_path, capsys):
+    workdir = tmp_path / "run"
+    import_model.main([f"--source={FIXTURES / 'nllb'}", f"--workdir={workdir}"])
+    argv = [f"--workdir={workdir}", "--text=a dog"]
+    argv += [f"--output={tmp_path / 'figure.html'}"]
+    assert "expected source_language" in fails(visualize.main, argv, capsys)
+    argv += ["--source_language=eng_Latn", "--target_language=deu_Latn"]
+    visualize.main(argv)
+    assert "eng_Latn" in (tmp_path / "figure.html").read_text()
 
 
 def test_the_first_token_of_all_outputs_is_in_warm_programs():
@@ -247,7 +271,7 @@ def test_the_first_token_of_all_outputs_is_in_warm_programs():
 
 def test_a_prefix_is_without_the_language():
     translator = open_model("nllb").with_decoding(extra_length=0)
-    [row] = encode([Request("a dog", "a " * 50)], *translator._encoding())
+    [row] = encode([Request("a dog", "a " * 50)], translator._encoding)
     length = len(row.source_ids) - 1
     assert len(row.target_ids) == length
     [note] = row.notes
@@ -274,7 +298,7 @@ def test_a_decoder_that_starts_with_a_language_has_no_other(tmp_path, capsys):
     assert any("forced_bos_token_id" in note for note in imported.notes)
     translator = kt.Translator.from_pretrained(folder, source_language="en_XX")
     assert translator.direction == Direction(after="en_XX")
-    with pytest.raises(ValueError, match="must be ro_RO, which the"):
+    with pytest.raises(ValueError, match="translates into: ro_RO. Received"):
         kt.Translator.from_pretrained(
             folder, source_language="en_XX", target_language="de_DE"
         )
@@ -282,14 +306,44 @@ def test_a_decoder_that_starts_with_a_language_has_no_other(tmp_path, capsys):
 
 def test_a_direction_of_another_model_is_refused():
     translator = open_model("nllb")
+    request = Request("a dog", direction=Direction("__de__"))
     with pytest.raises(ValueError, match="no token '__de__'"):
-        translator.with_direction(Direction("__de__"))
-    with pytest.raises(ValueError, match="a language of the model, such as"):
-        kt.Translator.from_pretrained(FIXTURES / "nllb")
-    with pytest.raises(ValueError, match="told its languages by tokens"):
+        translator.translate([request])
+    with pytest.raises(ValueError, match="that the model translates into"):
+        translator.with_languages("eng_Latn", "xyz_Latn")
+    many = kt.Translator.from_pretrained(FIXTURES / "nllb")
+    with pytest.raises(ValueError, match="expected the languages of a sent"):
+        many.translate(["a dog"])
+    with pytest.raises(ValueError, match="must be one that the model trans"):
         kt.Translator.from_pretrained(
             FIXTURES / "marian_shared", target_language="fr"
         )
+
+
+def test_small100_is_told_the_target_by_its_source(tmp_path, opened):
+    """Its tokenizer is M2M-100's but for that; the target needs no source."""
+    name, _, ids = opened
+    if name != "m2m100":
+        return
+    folder = tmp_path / "small100"
+    shutil.copytree(FIXTURES / name, folder)
+    (folder / "tokenization_small100.py").touch()
+    translator = kt.Translator.from_pretrained(folder, target_language="de")
+    assert translator.languages.language_tokens == "small100"
+    assert translator.direction == Direction("__de__")
+    expected = expected_of(name)
+    other = expected["small100"]
+    sources = expected["sources"]
+    assert their_ids(translator, ids, sources) == other["source_ids"]
+    assert other["source_ids"] != expected["source_ids"]
+    for rows, beam_size in ((other["beam"], 4), (other["greedy"], 1)):
+        found = translator.with_decoding(beam_size=beam_size).search(sources)
+        for one, wanted in zip(found, rows, strict=True):
+            row = ids[one.ids[0]].tolist()
+            assert (row if row[-1] == EOS else [*row, EOS]) == wanted
+    found = translator.search(sources)
+    scores = [one.scores[0] for one in found]
+    np.testing.assert_allclose(scores, other["scores"], atol=1e-5)
 
 
 def test_a_mixture_of_experts_is_refused(tmp_path):
@@ -353,7 +407,72 @@ def test_bad_files_are_one_line(tmp_path, name, file, change, message):
     assert message in str(error.value)
 
 
-def test_tags_and_a_direction_exclude_each_other():
-    translator = open_model("nllb")
-    with pytest.raises(ValueError, match="tags exclude a direction"):
-        translator.with_source_tags(["<2de>"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_has_several_directions(name):
+    """Each sentence as of a translator of its direction."""
+    expected = expected_of(name)
+    many = kt.Translator.from_pretrained(FIXTURES / name)
+    source, target = expected["languages"]
+    languages = many.languages
+    text = max(expected["sources"], key=len)
+    requests, alone = [], []
+    for own, other in [(source, target), (target, source)]:
+        direction = languages.direction(own, other)
+        one = many.with_languages(own, other)
+        requests.append(Request(text, direction=direction))
+        requests.append(Request(text, "a", direction=direction))
+        alone += one.search([text, Request(text, "a")])
+    for found, one in zip(many.search(requests), alone, strict=True):
+        assert (found.ids, found.notes) == (one.ids, [])
+        np.testing.assert_allclose(found.scores, one.scores, rtol=1e-5)
+    assert len({tuple(found.texts) for found in alone}) == 4
+    pairs = [(request, "a dog") for request in requests[::2]]
+    scores = [
+        score
+        for codes in [(source, target), (target, source)]
+        for score in many.with_languages(*codes).score([(text, "a dog")])
+    ]
+    for found, one in zip(many.score(pairs), scores, strict=True):
+        np.testing.assert_allclose(found.log_probs, one.log_probs, rtol=1e-5)
+    assert scores[0].log_probs != scores[1].log_probs
+    assert many.align(pairs) == [
+        alignment
+        for codes in [(source, target), (target, source)]
+        for alignment in many.with_languages(*codes).align([(text, "a dog")])
+    ]
+
+
+def test_a_work_directory_of_all_directions(tmp_path, capsys, monkeypatch):
+    workdir = tmp_path / "run"
+    import_model.main([f"--source={FIXTURES / 'nllb'}", f"--workdir={workdir}"])
+    expected = expected_of("nllb")
+    lines = "".join(f"{line}\n" for line in expected["sources"])
+    argv = [f"--workdir={workdir}"]
+    stdin = io.TextIOWrapper(io.BytesIO(lines.encode()))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert "expected source_language and target_language" in fails(
+        translate.main, argv, capsys
+    )
+    source, target = expected["languages"]
+    argv += [f"--source_language={source}", f"--target_language={target}"]
+    translate.main(argv)
+    assert capsys.readouterr().out.splitlines() == expected["texts"]
+    found = {
+        (pair.source, pair.target): pair
+        for pair in load_pairs(EnsembleOptions(workdir=str(workdir)), {}, 1)
+    }
+    assert len(found) == 12
+    assert len({pair.model for pair in found.values()}) == 1
+    search = Search(
+        found[source, target].model, found[source, target].translator.decoding
+    )
+    requests = [
+        Request(expected["sources"][0], direction=found[codes].direction)
+        for codes in [(source, target), (target, source)]
+    ]
+    first, second = search(requests)
+    assert first.translation.texts == expected["texts"][:1]
+    one = found[target, source].translator
+    assert [second.translation] == one.search(
+        expected["sources"][:1], num_best=1
+    )

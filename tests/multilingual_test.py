@@ -12,8 +12,9 @@ import tensorflow as tf
 from commands import copy_of_run, fails, largest_batch_untried, losses_in
 
 from keras_transformer.checkpoints import named_weights
-from keras_transformer.data.languages import read_directions
+from keras_transformer.data.languages import Languages, read_directions
 from keras_transformer.data.mixture import Mixture, temperature_stage
+from keras_transformer.data.pairs import Pairs
 from keras_transformer.figures.attention import attention_figure
 from keras_transformer.metrics import make_metric
 from keras_transformer.tokenization import Tokenizer
@@ -38,7 +39,7 @@ from trainers import (
     wmt,
 )
 from trainers.datasets import phrasebook
-from trainers.datasets.dataset import read_split
+from trainers.datasets.dataset import read_split, sources_of, to_translate
 from trainers.run import validation
 from trainers.run.data_config import DataConfig
 from trainers.run.options import TranslatorOptions
@@ -134,7 +135,7 @@ def lines_of(main, argv, capsys, monkeypatch=None, text=""):
 def test_directions_come_one_after_the_other(tmp_path):
     one = write(tmp_path / "one", en=["a", ""], de=["A", "B"], fr=["É", "È"])
     two = write(tmp_path / "two", en=["c"], fr=["Ç"])
-    found = read_directions([one, two], "en", TAGS)
+    found = read_directions([one, two], Languages("en", "de,fr"))
     assert list(found) == [
         *(("<2de> a", "A"), ("", "B")),
         *(("<2fr> a", "É"), ("", "È"), ("<2fr> c", "Ç")),
@@ -152,7 +153,7 @@ def test_a_file_of_each_prefix_and_of_each_language_must_be_there(tmp_path):
         ([no_source], f"{no_source}.en or {no_source}.en.gz"),
     ):
         with pytest.raises(FileNotFoundError, match=f"No such file: {missing}"):
-            read_directions(prefixes, "en", TAGS)
+            read_directions(prefixes, Languages("en", "de,fr"))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_a_file_of_each_prefix_and_of_each_language_must_be_there(tmp_path):
         ({"dataset": "tfds:x", "train_files": ()}, "need dataset=files"),
         (
             {"target_language": "de", "language_temperature": 2.0},
-            "needs several target languages",
+            "needs several languages",
         ),
         ({"language_temperature": 0.9}, "at least 1"),
     ],
@@ -232,15 +233,18 @@ def test_scores_are_those_of_each_direction_alone():
         ("<2zh> b", chinese[1], ours["zh"][1]),
     ]
     metric = make_metric(data.directions, "auto")
-    pairs = [(source, reference) for source, reference, _ in rows]
-    found = metric.score([output for *_, output in rows], pairs)
+    outputs = {(source, text): output for source, text, output in rows}
+    pairs = to_translate(data, metric.by_direction, Pairs.of(list(outputs)))
+    translated = [outputs[pair] for of in pairs.values() for pair in of]
+    assert sources_of(pairs) == ["<2de> a", "<2de> b", "<2zh> a", "<2zh> b"]
+    found = metric.score(translated, pairs)
     expected = {
         "<2de>": sacrebleu.corpus_bleu(ours["de"], [german]).score,
         "<2zh>": sacrebleu.corpus_bleu(
             ours["zh"], [chinese], tokenize="zh"
         ).score,
     }
-    assert found.by_tag == pytest.approx(expected)
+    assert found.by_direction == pytest.approx(expected)
     assert 20 < min(expected.values()) < 99
     assert found.mean == pytest.approx(sum(expected.values()) / 2)
     assert metric.label == "mean BLEU (13a), BLEU (zh)" and metric.key == "bleu"
@@ -265,13 +269,14 @@ def test_validation_translates_the_first_pairs_of_each_direction(flags):
     configuration = wmt.read_configuration(arguments, options.preset)
     experiment = types.SimpleNamespace(
         metric=make_metric(configuration.data.directions, "auto"),
+        data=configuration.data,
         training=configuration.training,
-        valid_pairs=list(read_split(configuration.data, "valid")),
+        valid_pairs=read_split(configuration.data, "valid"),
     )
     chosen = validation.pairs_to_translate(experiment)
-    valid = experiment.valid_pairs
-    assert chosen == valid[:4] + valid[6:10]
-    assert [s.split()[0] for s, _ in chosen] == 4 * ["<2de>"] + 4 * ["<2fr>"]
+    valid = list(experiment.valid_pairs)
+    assert chosen == {"<2de>": valid[:4], "<2fr>": valid[6:10]}
+    assert {s.split()[0] for s, _ in chosen["<2fr>"]} == {"<2fr>"}
 
 
 def test_a_resumed_training_has_the_same_batches(run, flags, tmp_path, capsys):
@@ -309,12 +314,12 @@ def test_a_vocabulary_without_the_tags_is_refused(flags, tmp_path, capsys):
 
 
 def test_one_tag_is_put_before_each_source(translator):
-    french = translator.with_source_tags(["<2fr>"])
+    french = translator.with_languages(target="fr")
     tagged = [s and f"<2fr> {s}" for s in SENTENCES]
     assert french.search(SENTENCES) == translator.search(tagged)
     assert french.translate(SENTENCES)[1] == ""
-    assert french.translate(SENTENCES) != translator.with_source_tags(
-        ["<2de>"]
+    assert french.translate(SENTENCES) != translator.with_languages(
+        target="de"
     ).translate(SENTENCES)
     short = ("a dog sees", "ein Hund")
     [one] = french.score([short])
@@ -324,7 +329,7 @@ def test_one_tag_is_put_before_each_source(translator):
 
 def test_a_tag_in_a_text_is_text(translator):
     """Of a single direction; also in prefixes, scores and alignments."""
-    french = translator.with_source_tags(["<2fr>"])
+    french = translator.with_languages(target="fr")
     plain = translator.tokenizer.without_tags
     texts = ["<2de> a dog", "a <2fr> dog", "<2fr>"]
     tag, german = translator.tokenizer.to_ids(["<2fr> <2de>"])[0][:2]
@@ -332,8 +337,8 @@ def test_a_tag_in_a_text_is_text(translator):
     assert plain.to_ids(["a dog"]) == translator.tokenizer.to_ids(["a dog"])
     pairs = [(text, "<2de> ein Hund") for text in texts]
     rows = [
-        *encode([Request(t, "<2de> ein") for t in texts], *french._encoding()),
-        *encode_pairs(pairs, *french._encoding()),
+        *encode([Request(t, "<2de> ein") for t in texts], french._encoding),
+        *encode_pairs(pairs, french._encoding),
     ]
     for text, row in zip(2 * texts, rows, strict=True):
         assert row.source_ids == [tag, *plain.to_ids([text])[0]]
@@ -347,22 +352,18 @@ def test_a_tag_in_a_text_is_text(translator):
     shown = [token.text for token in figure.tokens["source"]]
     assert shown[0] == "<2fr>" and "<2de>" not in shown
     # Without a direction the text has to say it.
-    any_tag = translator.with_source_tags(["<2de>", "<2fr>"])
-    [row] = encode([Request("<2de> a dog")], *any_tag._encoding())
+    any_tag = translator.with_languages()
+    [row] = encode([Request("<2de> a dog")], any_tag._encoding)
     assert row.source_ids[0] == german
 
 
-def test_the_tag_counts_where_a_source_is_truncated(translator):
+def test_the_tag_counts_where_a_source_is_truncated(run, translator):
     [row] = translator.tokenizer.to_ids(["the dog"])
     for room in (0, 1):
-        limited = Translator(
-            translator.tokenizer,
-            translator.model,
-            translator.decoding,
-            len(row) + room,
-        )
-        french = limited.with_source_tags(["<2fr>"])
-        assert limited.fits("the dog") and french.fits("the dog") == bool(room)
+        limit = len(row) + room
+        limited = Translator.load(run.path, max_source_length=limit)
+        french = limited.with_languages(target="fr")
+        assert french.fits("the dog") == bool(room)
         [found] = french.search(["the dog"])
         assert bool(found.notes) != bool(room)
 
@@ -370,7 +371,7 @@ def test_the_tag_counts_where_a_source_is_truncated(translator):
 def test_the_tag_is_no_word_of_an_alignment(translator):
     """Links are those of the tagged text without its first word."""
     texts = "the dog sees a house", "der Hund sieht ein Haus"
-    french = translator.with_source_tags(["<2fr>"])
+    french = translator.with_languages(target="fr")
     [ids], [labels] = (translator.tokenizer.to_ids([text]) for text in texts)
     [tag] = translator.tokenizer.to_ids(["<2fr>"])
     attention = np.array(
@@ -393,7 +394,7 @@ def test_the_tag_is_no_word_of_an_alignment(translator):
 
 
 def test_of_several_tags_each_source_must_have_one(translator):
-    any_tag = translator.with_source_tags(["<2de>", "<2fr>"])
+    any_tag = translator.with_languages()
     right = ["<2fr> a dog", "", "  <2de> a dog", " "]
     assert any_tag.search(right) == translator.search(right)
     for wrong in ("a dog", "<2cs> a dog", "<2de>a dog", "a <2de> dog"):
@@ -410,7 +411,7 @@ def test_of_several_tags_each_source_must_have_one(translator):
 def test_translate_puts_the_tag_there(run, translator, capsys, monkeypatch):
     argv = [f"--workdir={run.path}"]
     text = "".join(f"{line}\n" for line in SENTENCES)
-    expected = translator.with_source_tags(["<2fr>"]).translate(SENTENCES)
+    expected = translator.with_languages(target="fr").translate(SENTENCES)
     french = [*argv, "--target_language=fr"]
     assert expected == lines_of(
         translate.main, french, capsys, monkeypatch, text
@@ -482,7 +483,7 @@ def test_a_document_and_shards_have_a_direction(
     assert (tmp_path / "collected").read_text() == f"{expected}\n"
     german = [argv[0], "--target_language=de", *shards]
     message = fails(translate_corpus.main, german, capsys)
-    assert "source_tags was ['<2fr>'] and is ['<2de>']" in message
+    assert "direction was ['<2fr>', '', ''] and is ['<2de>', '', '']" in message
 
 
 def test_evaluate_measures_each_direction(
@@ -538,14 +539,14 @@ def test_a_direction_has_the_files_that_have_its_language(files):
         target_language="de,fr",
         language_temperature=3.0,
     )
-    french = data.into("fr")
+    french = data.of_direction(target_language="fr")
     assert french.test_files == (files["test"],) and not french.tags
     assert len(read_split(french, "test")) == SIZES["test"]
     sizes = [SIZES["more"] + SIZES["test"], SIZES["test"]]
     assert read_split(data, "test").sizes == sizes
-    assert french.into("fr") == french
+    assert french.of_direction(target_language="fr") == french
     with pytest.raises(ValueError, match="translates into: de, fr"):
-        data.into("cs")
+        data.of_direction(target_language="cs")
 
 
 def test_score_and_align_take_a_direction(run, translator, capsys, files):
@@ -555,7 +556,7 @@ def test_score_and_align_take_a_direction(run, translator, capsys, files):
         for language in ("en", "fr")
     )
     pairs = list(zip(english, french, strict=True))
-    tagged = translator.with_source_tags(["<2fr>"])
+    tagged = translator.with_languages(target="fr")
     *scored, _ = lines_of(score.main, argv, capsys)
     expected = [f"{sum(s.log_probs):.6f}" for s in tagged.score(pairs)]
     assert [line.split()[0] for line in scored] == expected
@@ -600,8 +601,8 @@ def test_the_server_has_a_pair_for_each_direction(run, translator):
     found = pairs.load_pairs(options, {}, max_searches=1)
     assert [(p.source, p.target) for p in found] == [("en", "de"), ("en", "fr")]
     for pair, tag in zip(found, TAGS.values(), strict=True):
-        search = pairs.Search(pair, translator.decoding, True)
-        [result] = search([Request("a dog")])
+        search = pairs.Search(pair.model, translator.decoding, True)
+        [result] = search([Request("a dog", direction=pair.direction)])
         [expected] = translator.search([f"{tag} a dog"])
         assert result.translation == expected
         [page] = pair.draw_attention([("a dog", "ein Hund")])

@@ -35,7 +35,7 @@ from starlette.responses import StreamingResponse
 import keras_transformer as kt
 from keras_transformer import documents
 from keras_transformer.commands.flags import RunError
-from keras_transformer.data.languages import Direction
+from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
 from keras_transformer.figures import attention
 from keras_transformer.translation import batching
@@ -379,9 +379,12 @@ def test_three_times_as_many_requests_as_can_be_done(make_batcher):
 class Script:
     """A translator whose translations are its sources in capitals."""
 
+    engine = "native"
+    model = types.SimpleNamespace(dtype="float32")
+
     def __init__(self):
         self.decoding = kt.DecodingConfig(beam_size=3)
-        self.source_tags = ()
+        self.languages = Languages("en", "de")
         self.direction = Direction()
         self.max_source_length = 100
         self.max_target_length = 100
@@ -409,6 +412,12 @@ class Script:
     def align_spans(self, pairs):
         return [[] for _ in pairs]
 
+    def check_search(self, decoding):
+        pass
+
+    def check_request(self, request):
+        pass
+
     def check_forms(self, forms):
         if "\u00f1" in forms:
             raise ValueError(f"no tokens for {forms}")
@@ -427,7 +436,9 @@ class Script:
 
     def search(self, requests, num_best):
         seeds = {request.seed for request in requests}
-        requests = [dataclasses.replace(r, seed=None) for r in requests]
+        requests = [
+            dataclasses.replace(r, seed=None, direction=None) for r in requests
+        ]
         self.calls.append((self.decoding, seeds, requests, num_best))
         assert self.may_run.wait(60)
         found = []
@@ -462,7 +473,10 @@ def running(scripts=None, warm=True, options=None, limits=None):
     """A server in a thread, as the command runs it: client, service, server."""
     scripts = scripts or {("en", "de"): Script()}
     service = Service(
-        [pairs.Pair(*key, script, 2) for key, script in scripts.items()],
+        [
+            pairs.Pair(*key, pairs.Model(script, 2), Direction())
+            for key, script in scripts.items()
+        ],
         Options(**{"max_wait_ms": 0.0, **(options or {})}),
         Limits(**(limits or {})),
     )
@@ -555,6 +569,19 @@ def test_libretranslate_translates_a_text_and_a_list(served):
     assert many["alternatives"] == ["A+", "A++"]
     long = "a" * 600
     assert post(served, "/translate", q=long, **both)["notes"] == ["is long"]
+
+
+def test_a_request_chooses_an_adapter():
+    """Both APIs; batches of different adapters are different work."""
+    used, both = [], {"source": "en", "target": "de"}
+    with running(options={"adapter": ("legal=run",)}) as served:
+        [pair] = served.service.pairs.values()
+        pair.model.switched = types.SimpleNamespace(use=used.append)
+        post(served, "/v1/translate", text="a", adapter="legal", **both)
+        post(served, "/translate", q="a", **both)
+        html = {"format": "html", "adapter": "legal"}
+        post(served, "/translate", q="<b>a</b> b", **html, **both)
+    assert used == ["legal", "", "legal", "legal"]  # the last one aligns
 
 
 def translated(text, text_format, rank=0):
@@ -650,7 +677,7 @@ def test_a_request_has_terms_and_forbidden_words(served, path, name):
     ]
     post(served, path, glossary="", avoid="x", **fields)
     *_, searched, _ = served.script.calls[-1]
-    assert searched[0] == Request("A dog.", avoid=("x",))
+    assert searched[0].avoid == ("x",) and not searched[0].terms
 
 
 @pytest.mark.parametrize(
@@ -920,6 +947,7 @@ def test_search_options_of_a_request(served):
     [
         ({"beam": 4}, "there is no such field. Received: 'beam'. Expected: te"),
         ({"beam_size": 9}, "beam_size must be at most 8. Received: beam_size"),
+        ({"adapter": "x"}, "adapter must be of: there are none. Received: ad"),
         (
             {"sampling": True, "num_samples": 9},
             "num_samples must be at most 8. Received: num_samples=9",
@@ -1198,9 +1226,8 @@ def test_a_model_that_cannot_warm_up_ends_the_command(monkeypatch):
         raise FloatingPointError("no finite logits")
 
     script.warm_up_steps = lambda num_best: [(64, fail)]
-    monkeypatch.setattr(
-        server, "load_pairs", lambda *_: [pairs.Pair("en", "de", script, 2)]
-    )
+    pair = pairs.Pair("en", "de", pairs.Model(script, 2), Direction())
+    monkeypatch.setattr(server, "load_pairs", lambda *_: [pair])
     numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
     before = [signal.getsignal(number) for number in numbers]
     try:
@@ -1425,8 +1452,8 @@ def test_a_pair_that_samples_is_warmed_up():
     """By default, and so without several hypotheses."""
     translator = exports.translator().with_decoding(sampling=True)
     assert translator.decoding.beam_size > 1
-    pair = pairs.Pair("en", "de", translator, 1)
-    for make in itertools.chain(*pair.warm_up_steps()):
+    model = pairs.Model(translator, 1)
+    for make in itertools.chain(*model.warm_up_steps()):
         make()
 
 

@@ -100,7 +100,7 @@ def quick(monkeypatch, loaded):
     def load(*choice):
         key = str(choice)
         if key not in loaded:
-            loaded[key] = open_translator(*choice)
+            loaded[key] = open_translator(choice)
         return loaded[key]
 
     open_translator = steps.open_translator

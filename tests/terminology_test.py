@@ -20,7 +20,11 @@ from keras_transformer.translation.requests import (
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS
 from trainers import translate, translate_document
-from trainers.run.options import TerminologyOptions, TranslatorOptions
+from trainers.run.options import (
+    TerminologyOptions,
+    TranslatorChoice,
+    TranslatorOptions,
+)
 from trainers.translating import lines as translating
 from trainers.translating.shards import make_settings
 
@@ -228,8 +232,9 @@ def test_a_plan_has_the_checksums_of_its_terminology(tmp_path):
     for text in ("dog\tMann\n", "# the same\ndog\tMann\n", "dog\tHund\n"):
         terms.write_text(text)
         options = TerminologyOptions(str(terms), str(words))
+        choice = TranslatorChoice(TranslatorOptions(workdir=str(RUN)), {})
         translator = translating.open_translator(
-            TranslatorOptions(workdir=str(RUN)), {}, terminology=options
+            choice._replace(terminology=options)
         )
         settings = make_settings(translator, shard_lines=9)
         sums.append((settings["glossary_sha256"], settings["avoid_sha256"]))

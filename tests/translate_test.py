@@ -14,7 +14,7 @@ from commands import fails
 from keras_transformer.commands.flags import CommandError, RunError
 from keras_transformer.translator import Alignment, Translation, Translator
 from trainers import translate
-from trainers.run.options import TranslatorOptions
+from trainers.run.options import TranslatorChoice, TranslatorOptions
 from trainers.translating import lines as translating
 
 RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
@@ -219,13 +219,18 @@ def test_prefixes_are_counted_before_any_line_is_translated(
 def test_another_system_has_a_checkpoint_of_the_same_kind(
     monkeypatch, given, used
 ):
-    def load(workdir, decoding, checkpoint, **_):
-        return workdir, checkpoint
+    found = []
+    load = Translator.load
 
-    monkeypatch.setattr(Translator, "load", load)
+    def watched(workdir, decoding, checkpoint, **options):
+        found.append((workdir, checkpoint))
+        return load(workdir, decoding, checkpoint, **options)
+
+    monkeypatch.setattr(Translator, "load", watched)
     options = TranslatorOptions(workdir="ours", checkpoint=given)
-    opened = translating.open_translator(options.in_workdir(str(RUN)), {})
-    assert opened == ((str(RUN),), used)
+    choice = TranslatorChoice(options.in_workdir(str(RUN)), {})
+    translating.open_translator(choice)
+    assert found == [((str(RUN),), used)]
 
 
 def test_streams_that_are_closed_are_one_line(monkeypatch, capsys):

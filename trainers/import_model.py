@@ -10,7 +10,8 @@ huggingface   a Marian model of Hugging Face, such as OPUS-MT's: config.json,
               model.safetensors or pytorch_model.bin, source.spm, target.spm,
               vocab.json, generation_config.json
 m2m100        a multilingual model of Hugging Face: M2M-100, NLLB-200,
-              SMaLL-100, mBART; it needs --source_language, --target_language
+              SMaLL-100, mBART; of all its languages, or of those that
+              --source_language, --target_language or --keep_languages name
 marian        a Marian model: .npz, decoder.yml; vocab.spm, or vocab.yml with
               source.spm and target.spm, as in packages of OPUS-MT
 opennmt_tf    a run of OpenNMT-tf 2: ckpt-*.index, model_description.py,
@@ -26,7 +27,7 @@ run. docs/pretrained.md lists the files and possible differences.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.fields import Fields, hp, required
+from keras_transformer.fields import GIVEN, Fields, hp, required
 from keras_transformer.importers import IMPORTERS
 from trainers.importing import workdir as importing
 
@@ -50,6 +51,17 @@ class Options(Fields):
     )
     target_language: str | None = hp(
         None, "Target language code, e.g. de. Default: from the model's files."
+    )
+    keep_languages: str | None = hp(
+        None,
+        "Languages, separated by commas, between which a multilingual model is"
+        " to translate. Default: all.",
+        excludes={"source_language": GIVEN, "target_language": GIVEN},
+    )
+    vocabulary_from: tuple[str, ...] = hp(
+        (),
+        "Text files, by patterns such as 'corpus.*', also .gz: of the"
+        " vocabulary of a multilingual model only what they need is kept.",
     )
 
 

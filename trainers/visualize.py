@@ -23,7 +23,12 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import hp, required, unhandled
 from keras_transformer.figures import saving
 from trainers.figures import attention
-from trainers.run.options import WorkdirOptions
+from trainers.run.options import (
+    LanguageOptions,
+    TranslatorChoice,
+    TranslatorOptions,
+    WorkdirOptions,
+)
 
 LENGTHS = ("extra_length", "max_output_length")  # a reference has them, too
 # Search options of several models, and of glossaries, which a figure lacks.
@@ -148,15 +153,18 @@ def check_search(options: Options, given: typing.Collection[str]) -> None:
         )
 
 
-def draw(options: Options, search: dict[str, typing.Any]) -> None:
+def draw(
+    options: Options, search: dict[str, typing.Any], languages: LanguageOptions
+) -> None:
     """Writes the figure; `search` has the flags of the search."""
     if options.plot == "attention":
+        model = TranslatorOptions(
+            workdir=options.workdir, checkpoint=options.checkpoint
+        )
         attention.run(
-            options.workdir,
+            TranslatorChoice(model, search, languages),
             options.text,
             options.reference,
-            options.checkpoint,
-            search,
             options.output,
             options.choice(),
         )
@@ -171,13 +179,15 @@ def draw(options: Options, search: dict[str, typing.Any]) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.visualize"):
-        arguments = flags.parse(argv, __doc__, Options, DecodingConfig)
+        arguments = flags.parse(
+            argv, __doc__, Options, LanguageOptions, DecodingConfig
+        )
         options = arguments.build(Options)
         search = arguments.given_of(DecodingConfig)
         check_search(options, search)
         with flags.user_errors():
             flags.check_output(options.output)
-        draw(options, search)
+        draw(options, search, arguments.build(LanguageOptions))
         flags.show(options.output)
 
 

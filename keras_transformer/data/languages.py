@@ -1,20 +1,26 @@
-"""The languages of a model, and the tags of the sources of a multilingual one.
+"""The languages of a model, and how a multilingual one is told them.
 
-A multilingual model has one source language and several target languages. The
-first word of a source names the one to translate into (Johnson et al. 2017):
+A model of another system, such as NLLB-200, translates between many languages.
+Tokens of their own name the two of a sentence: see `LANGUAGE_TOKENS`.
+
+A multilingual model that was trained here has one source language and several
+target languages. The first word of a source, its tag, names the one to
+translate into (Johnson et al. 2017):
 
     <2de> A man sleeps.    Ein Mann schläft.
     <2fr> A man sleeps.    Un homme dort.
 """
 
 import dataclasses
+import itertools
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from keras_transformer.data.pairs import Pairs, has_file, read_parallel_files
 from keras_transformer.fields import Fields, hp
 
 Row = typing.TypeVar("Row", bound=tuple)  # its first item is a source
+SHOWN = 10  # of very many languages, in a message
 # Codes of three letters (ISO 639-3), as NLLB-200 has them, whose languages have
 # rules by their code of two letters: of tokenizers, of ends of sentences.
 _SHORT_CODES = dict(
@@ -66,8 +72,13 @@ class LanguageTokens(typing.NamedTuple):
     form: str
     places: dict[str, str]
 
-    def direction(self, **languages: str) -> Direction:
-        """The tokens of the languages `source` and `target`."""
+    def direction(self, **languages: str | None) -> Direction | None:
+        """The tokens of the languages `source` and `target`.
+
+        None if a language that the model must be told is None.
+        """
+        if None in map(languages.get, self.places.values()):
+            return None
         return Direction(
             **{
                 place: self.form.format(languages[side])
@@ -97,7 +108,12 @@ class Languages(Fields):
     They are empty if its task is not translation.
     """
 
-    source_language: str = hp("", "Language to translate from.", inherited=True)
+    source_language: str = hp(
+        "",
+        "Language to translate from, or several, separated by commas, of a"
+        " model with language_tokens.",
+        inherited=True,
+    )
     target_language: str = hp(
         "",
         "Language to translate into, or several, separated by commas: see"
@@ -106,23 +122,71 @@ class Languages(Fields):
     )
     language_tokens: str = hp(
         "",
-        "Family of an imported model that is told its languages by tokens.",
+        "How tokens tell the model its languages: as in a family of models of"
+        " other systems, such as m2m100. Default: see docs/multilingual.md.",
         choices=("", *LANGUAGE_TOKENS),
         inherited=True,
     )
 
     @property
-    def direction(self) -> Direction:
-        """What tells the model its languages.
+    def sources(self) -> list[str]:
+        """The languages to translate from; one is "" if it is not known."""
+        return self.source_language.split(",")
 
-        >>> Languages("en", "de", "m2m100").direction
-        Direction(before='__en__', after='', output='__de__')
+    @property
+    def targets(self) -> list[str]:
+        """The languages to translate into; one is "" if it is not known."""
+        return self.target_language.split(",")
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The languages of each direction, source and target.
+
+        >>> Languages("en,de", "de,fr", "nllb").pairs
+        [('en', 'de'), ('en', 'fr'), ('de', 'fr')]
         """
+        pairs = itertools.product(self.sources, self.targets)
         if not self.language_tokens:
+            return list(pairs)
+        return [pair for pair in pairs if pair[0] != pair[1]]
+
+    def direction(
+        self, source: str | None = None, target: str | None = None
+    ) -> Direction | None:
+        """What tells the model the languages of a sentence.
+
+        Args:
+            source: Its language; None for the only one that the model has.
+            target: The language to translate it into; likewise.
+
+        Returns:
+            A `Direction`; None if one of several languages must be given, and
+            is not. Then, in a model with tags, the text begins with one.
+
+        Raises:
+            ValueError: The model does not have a language.
+
+        >>> Languages("en,fr", "de", "m2m100").direction("en")
+        Direction(before='__en__', after='', output='__de__')
+        >>> Languages("en", "de,fr").direction(target="fr")
+        Direction(before='<2fr>', after='', output='')
+        >>> Languages("en", "de").direction()
+        Direction(before='', after='', output='')
+        """
+        source = _choose("source_language", "from", self.sources, source)
+        target = _choose("target_language", "into", self.targets, target)
+        if self.language_tokens:
+            tokens = LANGUAGE_TOKENS[self.language_tokens]
+            return tokens.direction(source=source, target=target)
+        if not self.tags:
             return Direction()
-        return LANGUAGE_TOKENS[self.language_tokens].direction(
-            source=self.source_language, target=self.target_language
-        )
+        return Direction(self.tags[target]) if target else None
+
+    def pairs_in(self, *prefixes: str) -> list[tuple[str, str]]:
+        """The `pairs` for which a prefix has both files."""
+        return [
+            codes for codes in self.pairs if prefixes_with(prefixes, *codes)
+        ]
 
     @property
     def tags(self) -> dict[str, str]:
@@ -131,10 +195,17 @@ class Languages(Fields):
         >>> Languages("en", "de,fr").tags, Languages("en", "de").tags
         ({'de': '<2de>', 'fr': '<2fr>'}, {})
         """
-        languages = self.target_language.split(",")
-        if len(languages) == 1:
+        if self.language_tokens or len(self.targets) == 1:
             return {}
-        return {language: f"<2{language}>" for language in languages}
+        return {language: f"<2{language}>" for language in self.targets}
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """All that `direction` gives with `language_tokens`."""
+        if not self.language_tokens:
+            return ()
+        found = [self.direction(*codes) or () for codes in self.pairs]
+        return tuple(dict.fromkeys(t for tokens in found for t in tokens if t))
 
     @property
     def directions(self) -> dict[str, str]:
@@ -142,80 +213,92 @@ class Languages(Fields):
         languages = {tag: language for language, tag in self.tags.items()}
         return languages or {"": self.target_language}
 
-    def choose_tags(self, chosen: str | None) -> list[str]:
-        """The tags that the sources of a command may have.
-
-        Args:
-            chosen: The language to translate into; None for all of them.
-
-        Raises:
-            ValueError: The model does not translate into it.
-
-        >>> languages = Languages("en", "de,fr")
-        >>> languages.choose_tags("fr"), languages.choose_tags(None)
-        (['<2fr>'], ['<2de>', '<2fr>'])
-        """
-        tags = self.tags
-        if chosen is None:
-            return list(tags.values())
-        if chosen not in (tags or [self.target_language]):
-            raise ValueError(
-                "target_language must be one that the model translates into:"
-                f" {', '.join(tags or [self.target_language])}. Received:"
-                f" target_language={chosen!r}"
-            )
-        return [tags[chosen]] if tags else []
+    def directions_in(self, *prefixes: str) -> dict[str, str]:
+        """The same; with `language_tokens`, of each of `pairs_in`: "en-de"."""
+        found = self.pairs_in(*prefixes) if self.language_tokens else []
+        return {"-".join(codes): codes[1] for codes in found} or self.directions
 
 
-def prefixes_with(prefixes: Sequence[str], language: str) -> tuple[str, ...]:
-    """The prefixes that have a file of a language."""
-    return tuple(prefix for prefix in prefixes if has_file(prefix, language))
+def _choose(name, preposition, languages, chosen):
+    """The chosen one of languages, or the only one; None for neither."""
+    if chosen is None:
+        return languages[0] if len(languages) == 1 else None
+    if chosen not in languages:
+        raise ValueError(
+            f"{name} must be one that the model translates {preposition}:"
+            f" {shortened(languages)}. Received: {name}={chosen!r}"
+        )
+    return chosen
 
 
-def read_directions(
-    prefixes: Sequence[str],
-    source_language: str,
-    tags: Mapping[str, str],
-) -> Pairs:
-    """Pairs of all directions, one after the other, their sources with tags.
+def shortened(codes: Sequence[str]) -> str:
+    """The codes of languages for a message, the first of very many.
 
-    A direction has the pairs of each prefix with a file of its target language.
-    A blank source has no tag, and stays blank.
+    >>> shortened(["en", "de"]), shortened(list("abcdefghijklmnopqrstuvw"))
+    ('en, de', 'a, b, c, d, e, f, g, h, i, j and 13 others')
+    """
+    if len(codes) <= 2 * SHOWN:
+        return ", ".join(codes)
+    return f"{', '.join(codes[:SHOWN])} and {len(codes) - SHOWN} others"
+
+
+def prefixes_with(prefixes: Sequence[str], *languages: str) -> tuple[str, ...]:
+    """The prefixes that have a file of each of some languages."""
+    return tuple(
+        prefix
+        for prefix in prefixes
+        if all(has_file(prefix, language) for language in languages)
+    )
+
+
+def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
+    """Pairs of all directions, one after the other.
+
+    A direction has the pairs of each prefix with files of both its languages.
+    With tags, sources have theirs; a blank source has none, and stays blank.
 
     Args:
         prefixes: As in `read_parallel_files`.
-        source_language: Ending of the files to translate from.
-        tags: The tag of each target language.
+        languages: Of a model with tags, whose directions must all have files;
+            or with `language_tokens`.
 
     Returns:
         `Pairs`; their `sizes` are those of the directions.
 
     Raises:
-        FileNotFoundError: A target language is in no prefix, or a prefix has
-            none, or no source.
+        FileNotFoundError: A language of tags is in no prefix, or a prefix has
+            the files of no direction.
         ValueError: As in `read_parallel_files`.
     """
+    tags = languages.tags
     for prefix in prefixes:
-        if not any(has_file(prefix, language) for language in tags):
+        # Of tags, a source that is missing is named when it is read.
+        wanted = [(t,) for t in tags] or languages.pairs
+        if not any(prefixes_with([prefix], *codes) for codes in wanted):
             endings = " or ".join(f"{prefix}.{language}" for language in tags)
+            if not tags:  # of any of its directions
+                endings = " and ".join(f"{prefix}.{c}" for c in wanted[0])
             raise FileNotFoundError(f"No such file: {endings}, or their .gz")
+    codes = languages.pairs if tags else languages.pairs_in(*prefixes)
     directions = {
-        tag: read_parallel_files(
+        (source, target): read_parallel_files(
             # If none has the language, the error names a missing file.
-            prefixes_with(prefixes, language) or prefixes,
-            source_language,
-            language,
+            prefixes_with(prefixes, *(() if tags else (source,)), target)
+            or prefixes,
+            source,
+            target,
         )
-        for language, tag in tags.items()
+        for source, target in codes
     }
 
     def read() -> Iterator[tuple[str, str]]:
-        for tag, pairs in directions.items():
+        for (_, language), pairs in directions.items():
+            tag = f"{tags[language]} " if tags else ""
             for source, target in pairs:
-                yield source and f"{tag} {source}", target
+                yield source and f"{tag}{source}", target
 
     sizes = [len(pairs) for pairs in directions.values()]
-    return Pairs(read, sum(sizes), sizes)
+    return Pairs(read, sum(sizes), sizes, () if tags else list(directions))
 
 
 def with_tag(rows: Iterable[Row], tag: str) -> list[Row]:

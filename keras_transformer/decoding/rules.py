@@ -210,7 +210,8 @@ def is_banned(ids: Tensor, rules: Rules) -> Tensor:
         banned = banned | ((ids == EOS) & rules.must_go_on[:, None])
     if rules.forced is not None:
         forced = rules.forced[:, None]
-        banned = ops.where(forced == PAD, banned, ids != forced)
+        is_free = forced == PAD  # ONNX Runtime cannot choose between booleans
+        banned = (banned & is_free) | ((ids != forced) & ~is_free)
     return banned
 
 

@@ -26,7 +26,10 @@ from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.pages import render_page
 from keras_transformer.figures.writing import direction, is_wide
 from keras_transformer.files import write_atomically
-from keras_transformer.translation.requests import text_tokenizer
+from keras_transformer.translation.requests import (
+    direction_ids,
+    text_tokenizer,
+)
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, SPACE, UNK
 
@@ -298,15 +301,18 @@ def attention_figure(
             raise ValueError(
                 f"{name} must have a word. Received: {name}={value!r}"
             )
-    tags = translator.source_tags if len(translator.source_tags) == 1 else ()
-    if translator.direction != Direction(*tags):
-        raise ValueError(
-            "attention_figure does not show tokens of languages. Received:"
-            f" direction={translator.direction}"
+    told = translator.direction or Direction()
+    both = translator.tokenizer
+    before, after, given = (
+        direction_ids(side, token)
+        for side, token in (
+            (both.source, told.before),
+            (both.source, told.after),
+            (both.target, told.output),
         )
+    )
     of_text = text_tokenizer(translator.tokenizer, translator.direction)
     source_tokenizer, target_tokenizer = of_text.source, of_text.target
-    first = sum(translator.tokenizer.source.tokens(tags), [])
     unknown_target: list[str] = []
     notes = []
     if reference is None:
@@ -321,14 +327,20 @@ def attention_figure(
             "reference", target_tokenizer, reference, len(ids)
         )
         notes += cut
+        ids = [*given, *ids]
     if not ids:
         raise ValueError(
             "the translation is empty: there is no attention to show. Received:"
             f" text={text!r}"
         )
     source_ids, unknown_source, cut = _read_tokens(
-        "source", source_tokenizer, text, translator.max_source_length, first
+        "source",
+        source_tokenizer,
+        text,
+        translator.max_source_length - len(after),
+        before,
     )
+    source_ids += after
     decoding = translator.decoding
     if decoding.alignment_head:
         layer = find_alignment_layer(translator.model.config, decoding)
@@ -346,10 +358,10 @@ def attention_figure(
         }
     )
     return AttentionFigure(
-        " ".join([*tags, text]),
+        " ".join([*filter(None, [told.before]), text]),
         target,
-        _pieces(source_tokenizer, source_ids),
-        _pieces(target_tokenizer, ids),
+        _pieces(both.source, source_ids, {*before, *after}),
+        _pieces(both.target, ids, set(given)),
         {name: np.asarray(of)[0] for name, of in maps._asdict().items()},
         languages,
         reference is not None,
@@ -361,26 +373,29 @@ def attention_figure(
 def _read_tokens(name, tokenizer, text, max_length, first=()):
     """The ids of a text as the model reads them, at most `max_length`.
 
-    The tokens `first` are put before those of the text. Also the texts that
+    The ids `first` are put before those of the text. Also the texts that
     become `UNK`; and a list of notes, with one that says that the text, called
     `name`, is truncated if it is.
     """
-    tokens = [*first, *tokenizer.tokens([text])[0]]
-    limit, notes = max_length - 1, []
+    tokens = tokenizer.tokens([text])[0]
+    limit, notes = max_length - 1 - len(first), []
     if len(tokens) > limit:
         notes = [
-            f"The {name} is truncated: the model reads the first {limit} of"
-            f" its {len(tokens)} tokens."
+            f"The {name} is truncated: the model reads the first"
+            f" {len(first) + limit} of its {len(first) + len(tokens)} tokens."
         ]
     tokens = tokens[:limit]
     unknown = [token.text for token in tokens if token.id == UNK]
-    return [*(token.id for token in tokens), EOS], unknown, notes
+    return [*first, *(token.id for token in tokens), EOS], unknown, notes
 
 
-def _pieces(tokenizer, ids):
-    """The pieces of the vocabulary that ids stand for."""
+def _pieces(tokenizer, ids, words):
+    """The pieces of the vocabulary that ids stand for; some are words."""
     pieces = tokenizer.pieces
-    return [pieces[i] for i in ids]
+    return [
+        SPACE + pieces[i].removeprefix(SPACE) if i in words else pieces[i]
+        for i in ids
+    ]
 
 
 def _tokens(pieces, unknown):

@@ -2,13 +2,18 @@
 
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from keras_transformer.checkpoints import is_finite
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.data.languages import LANGUAGE_TOKENS, Languages
+from keras_transformer.data.languages import (
+    LANGUAGE_TOKENS,
+    Languages,
+    shortened,
+)
+from keras_transformer.importers.stacks import weight_shapes
 from keras_transformer.importers.vocabularies import share_in_table
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
@@ -30,7 +35,8 @@ class Imported(typing.NamedTuple):
         tokenizer: A `Tokenizer`, or one for each side.
         decoding: The original's defaults.
         max_length: The longest source in tokens, EOS included.
-        source_language, target_language: Such as "en"; "" if it is not known.
+        source_language, target_language: As in `Languages`; "" if it is not
+            known.
         language_tokens: As in `Languages`: it translates between many, and
             takes the two by tokens.
         notes: Notes on this import for the user, a line each.
@@ -48,23 +54,32 @@ class Imported(typing.NamedTuple):
 
     @property
     def languages(self) -> Languages:
-        """Its languages; ValueError if it takes two and they are not known."""
+        """Its languages; ValueError if it does not have one of them.
+
+        Of a model with `language_tokens`, all, where one is not known.
+        """
         found = Languages(
             self.source_language, self.target_language, self.language_tokens
         )
         if not self.language_tokens:
             return found
-        for name in ("source_language", "target_language"):
-            language = getattr(self, name)
-            one = LANGUAGE_TOKENS[self.language_tokens].form.format(language)
-            if not language or self.tokenizer.source.find(one) is None:
-                raise ValueError(
-                    f"{name} must be a language of the model, such as"
-                    f" {', '.join(self.language_codes[:5])} (of"
-                    f" {len(self.language_codes)}). Received:"
-                    f" {name}={language!r}"
-                )
-        return found
+        codes = self.language_codes
+        for name, given in (
+            ("source_language", found.sources),
+            ("target_language", found.targets),
+        ):
+            for language in filter(None, given):
+                if language not in codes:
+                    raise ValueError(
+                        f"{name} must be a language of the model:"
+                        f" {shortened(codes)}. Received: {name}={language!r}"
+                    )
+        every = ",".join(codes)
+        return Languages(
+            self.source_language or every,
+            self.target_language or every,
+            self.language_tokens,
+        )
 
     @property
     def language_codes(self) -> list[str]:
@@ -75,6 +90,30 @@ class Imported(typing.NamedTuple):
             for piece, _, kind in self.tokenizer.source.entries
             if kind == "CONTROL" and LANGUAGE.fullmatch(piece)
         ]
+
+
+def with_languages(
+    imported: Imported,
+    source_language: str | None,
+    target_language: str | None,
+) -> Imported:
+    """A model with the given languages, else its own.
+
+    Raises ValueError for languages that it does not have.
+    """
+    family, own = imported.language_tokens, imported.target_language
+    if family and own and target_language not in (None, own):
+        if "target" not in LANGUAGE_TOKENS[family].places.values():
+            raise ValueError(
+                f"target_language must be {own}, which the decoder of the model"
+                f" starts with. Received: {target_language=}"
+            )
+    if source_language is not None:
+        imported = imported._replace(source_language=source_language)
+    if target_language is not None:
+        imported = imported._replace(target_language=target_language)
+    _ = imported.languages
+    return imported
 
 
 def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
@@ -101,16 +140,44 @@ def assign(
 ) -> None:
     """Sets `named_weights` of a model from arrays by path, of any float dtype.
 
+    The arrays are removed, so that a large model is not in memory twice.
+
     Raises ValueError for other names or shapes, and for numbers that are not
     finite.
     """
-    arrays = {path.replace("/", "."): arrays[path] for path in arrays}
-    if different := weights.keys() ^ arrays.keys():
+    paths = {path.replace("/", "."): path for path in arrays}
+    _check_names(weights, paths)
+    for name, variable in weights.items():
+        variable.assign(_read(name, arrays.pop(paths[name])))
+
+
+def named_arrays(imported: Imported) -> dict[str, np.ndarray]:
+    """The weights as a checkpoint has them, float32; errors as `assign`."""
+    shapes = weight_shapes(imported.config)
+    _check_names(shapes, imported.weights)
+    arrays = {}
+    for path, shape in shapes.items():
+        name = path.replace("/", ".")
+        array = np.ascontiguousarray(_read(name, imported.weights[path]))
+        if array.shape != shape:
+            raise ValueError(
+                f"{name}: expected the shape {shape}. Received: {array.shape}"
+            )
+        arrays[name] = array
+    return arrays
+
+
+def _check_names(expected: Iterable[str], received: Iterable[str]) -> None:
+    """Raises ValueError unless these are the weights of a model."""
+    if different := set(expected) ^ set(received):
         raise ValueError(
             f"the imported weights are not the model's: {min(different)}"
         )
-    for name, variable in weights.items():
-        array = np.asarray(arrays[name], np.float32)
-        if not is_finite(array):
-            raise ValueError(f"{name} is not finite")
-        variable.assign(array)
+
+
+def _read(name: str, weight: np.ndarray) -> np.ndarray:
+    """A weight as a float32 array; ValueError if it is not finite."""
+    array = np.asarray(weight, np.float32)
+    if not is_finite(array):
+        raise ValueError(f"{name} is not finite")
+    return array

@@ -18,6 +18,7 @@ are other ones here: PAD, BOS, EOS, UNK, then the rest in the original's order.
 BOS, which the decoder starts with, is a row of its own, as in `huggingface`.
 """
 
+import functools
 import pathlib
 import re
 import typing
@@ -53,7 +54,7 @@ from keras_transformer.importers.huggingface import (
 from keras_transformer.importers.imported import LANGUAGE, Imported
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.stacks import make_config
-from keras_transformer.importers.tensors import Tensors
+from keras_transformer.importers.tensors import Later, Tensors
 from keras_transformer.importers.vocabularies import (
     Side,
     make_tokenizer,
@@ -61,6 +62,7 @@ from keras_transformer.importers.vocabularies import (
     start_name,
 )
 from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import BOS
 
 MODEL = "sentencepiece.bpe.model"
@@ -120,23 +122,35 @@ def read(directory: pathlib.Path) -> Imported:
             side.model, side.table, side.path, controls=(MASK, *languages)
         ),
         decoding=decoding,
-        source_language=_code_of(names.get("src_lang")),
-        target_language=_code_of(
-            target if target in languages else names.get("tgt_lang")
-        ),
+        target_language=_code_of(target) if target in languages else "",
         max_length=longest_source(options, names, 1024),
         language_tokens=family,
         notes=[*filter(None, [licence]), *notes],
     )
 
 
-def _code_of(token: object) -> str:
-    """The code of a language of a token or code; "" for none.
+def added_tokens(tokenizer: Tokenizer) -> dict[int, str]:
+    """The tokens after those of the text by id here: languages, and a mask."""
+    entries = enumerate(tokenizer.entries[: tokenizer.vocab_size])
+    return {
+        id: piece
+        for id, (piece, _, kind) in entries
+        if kind == "CONTROL" and id > len(SPECIAL)
+    }
 
-    >>> _code_of("__de__"), _code_of("deu_Latn"), _code_of(None)
-    ('de', 'deu_Latn', '')
+
+def _code_of(token: str) -> str:
+    """The code of the language of a token.
+
+    >>> _code_of("__de__"), _code_of("deu_Latn")
+    ('de', 'deu_Latn')
     """
-    return re.sub(r"^__(.*)__$", r"\1", str(token or ""))
+    return re.sub(r"^__(.*)__$", r"\1", token)
+
+
+def _reordered(path: str, weight: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """A weight whose model dimension has another order."""
+    return reorder({path: weight}, order)[path]
 
 
 def _find_family(directory: pathlib.Path, options: Options, names: dict) -> str:
@@ -209,10 +223,15 @@ def _read_side(
 
 def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
     """The tokens after those of the text by id, those of languages first."""
-    path = directory / "tokenizer.json"
-    if path.exists():
-        added = Options(read_json(path), path).get("added_tokens", [])
-        with named_errors(path, "added_tokens: "):
+    for name, field in (
+        ("tokenizer.json", "added_tokens"),
+        (TOKENIZER_CONFIG, "added_tokens_decoder"),
+    ):
+        path = directory / name
+        added = read_json(path).get(field, []) if path.exists() else []
+        with named_errors(path, f"{field}: "):
+            if isinstance(added, dict):
+                added = [{"id": id, **added[id]} for id in added]
             found = {int(t["id"]): str(t["content"]) for t in added}
         if any(map(LANGUAGE.fullmatch, found.values())):
             return {id: s for id, s in found.items() if id >= len(SPECIAL)}
@@ -243,8 +262,15 @@ def _read_weights(
                 (limit + FIRST_POSITION, config.d_model),
             )
             tables[f"{part}_positions/table"] = table[FIRST_POSITION:]
-    weights = read_weights(config, tensors, [side, side])
+    weights: dict[str, typing.Any] = read_weights(config, tensors, [side, side])
     tensors.close()
     if config.positions == "sinusoidal":
-        weights = reorder(weights, from_blocks(config.d_model))
+        order = from_blocks(config.d_model)
+        for path, weight in weights.items():
+            make = functools.partial(_reordered, path, weight, order)
+            # The table of embeddings is a copy already, the others are parts of
+            # a file: one by one they cost no memory.
+            weights[path] = Later(weight.shape, make)
+        embeddings = "embedding/embeddings"
+        weights[embeddings] = np.asarray(weights[embeddings])
     return weights | tables

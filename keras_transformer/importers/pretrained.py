@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Iterator
 
 from keras_transformer.checkpoints import named_weights
-from keras_transformer.data.languages import LANGUAGE_TOKENS
 from keras_transformer.hub import find_model
 from keras_transformer.importers import named_pointers, read_model
 from keras_transformer.importers.files import read_json
@@ -33,33 +32,9 @@ def opened(
         yield directory, imported
 
 
-def with_languages(
-    imported: Imported,
-    source_language: str | None,
-    target_language: str | None,
-) -> Imported:
-    """A model with the given languages, else its own.
-
-    Raises ValueError for languages that it does not have.
-    """
-    family, own = imported.language_tokens, imported.target_language
-    if family and own and target_language not in (None, own):
-        if "target" not in LANGUAGE_TOKENS[family].places.values():
-            raise ValueError(
-                f"target_language must be {own}, which the decoder of the model"
-                f" starts with. Received: {target_language=}"
-            )
-    if source_language is not None:
-        imported = imported._replace(source_language=source_language)
-    if target_language is not None:
-        imported = imported._replace(target_language=target_language)
-    _ = imported.languages
-    return imported
-
-
-def make_model(imported: Imported) -> Transformer:
+def make_model(imported: Imported, dtype: str = "float32") -> Transformer:
     """The model with its weights."""
-    model = Transformer(imported.config)
+    model = Transformer(imported.config, dtype=dtype)
     assign(named_weights(model), imported.weights)
     return model
 

@@ -84,6 +84,31 @@ def read_stacks(
     return {path: read(path, shape) for path, shape in _shapes(config)}
 
 
+def weight_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of every weight of a model by path."""
+    width = config.d_model
+    shapes: dict[str, tuple[int, ...]] = {
+        "embedding/embeddings": (config.vocab_size, width)
+    }
+    if config.has_source_embedding:
+        rows = config.num_source_tokens
+        shapes["source_embedding/embeddings"] = rows, width
+    if config.has_softmax_matrix:
+        shapes["softmax/matrix"] = config.vocab_size, width
+    if config.logits_bias:
+        shapes[_bias_path(config)] = (config.vocab_size,)
+    if config.position_limit is not None:
+        for side in ("source", "target"):
+            shapes[f"{side}_positions/table"] = config.position_limit, width
+    return shapes | dict(_shapes(config))
+
+
+def _bias_path(config: TransformerConfig) -> str:
+    """The path of the bias of the logits."""
+    layer = "softmax" if config.has_softmax_matrix else "embedding"
+    return f"{layer}/logits_bias"
+
+
 def _shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Path and shape of every weight of both stacks."""
     width, inner = config.d_model, config.d_ff
@@ -175,6 +200,5 @@ def read_embeddings(
     if config.logits_bias:
         bias = read("bias", (max(target.ids) + 1,))[target.ids]
         bias[list(target.excluded)] = EXCLUDED
-        layer = "softmax" if config.has_softmax_matrix else "embedding"
-        weights[f"{layer}/logits_bias"] = bias
+        weights[_bias_path(config)] = bias
     return weights

@@ -4,18 +4,33 @@ Sizes are checked before memory is taken: a corrupt or hostile file cannot be
 larger in memory than on the disk.
 """
 
+import json
+import math
 import os
 import pathlib
 import typing
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import ml_dtypes
 import numpy as np
-from safetensors.numpy import load_file
+from safetensors import safe_open
 
 from keras_transformer.importers.files import check_file, named_errors
 
+# Of tensors in a .safetensors.
+DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
 # Weights in an .npz do not get much smaller when they are compressed.
 MAX_COMPRESSION = 100
 
@@ -77,6 +92,22 @@ class Tensors:
             raise ValueError(f"{self.path}: no tensor {name}")
 
 
+class Later:
+    """An array that NumPy makes of it when it is needed: `np.asarray(later)`.
+
+    Args:
+        shape: Its shape.
+        make: Returns it.
+    """
+
+    def __init__(self, shape: tuple[int, ...], make: Callable[[], np.ndarray]):
+        self.shape, self.size = shape, math.prod(shape)
+        self._make = make
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return np.asarray(self._make(), dtype)
+
+
 def arrays_by_name(
     value: typing.Any, path: pathlib.Path
 ) -> dict[str, np.ndarray]:
@@ -90,10 +121,26 @@ def arrays_by_name(
 
 
 def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The tensors of a `.safetensors` by name."""
+    """The tensors of a `.safetensors` by name, mapped from the file."""
     check_file(path)
     with named_errors(path, "truncated or corrupt: "):
-        return load_file(path)
+        with safe_open(path, framework="numpy"):
+            pass  # the library checks the header
+        data = np.memmap(path, np.uint8, "r")
+        start = 8 + int.from_bytes(data[:8].tobytes(), "little")
+        header = json.loads(data[8:start].tobytes())
+        header.pop("__metadata__", None)
+        unknown = {entry["dtype"] for entry in header.values()} - set(DTYPES)
+        if unknown:
+            raise ValueError(
+                f"expected dtypes {', '.join(DTYPES)}. Received: {min(unknown)}"
+            )
+        return {
+            name: data[slice(*(start + n for n in entry["data_offsets"]))]
+            .view(DTYPES[entry["dtype"]])
+            .reshape(entry["shape"])
+            for name, entry in header.items()
+        }
 
 
 def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:

@@ -15,6 +15,7 @@ from sentencepiece import sentencepiece_model_pb2
 from keras_transformer.importers.files import named_errors
 from keras_transformer.tokenization import (
     END_OF_TABLE_WITH_CODES,
+    SHARED_FILE,
     Tokenizer,
     TokenizerPair,
 )
@@ -84,17 +85,51 @@ def make_tokenizer(
         for piece in model.pieces
         if piece.piece not in known and piece.type in (*_OF_TEXT, _PIECE.UNUSED)
     ]
-    copies = [_PIECE.FromString(piece.SerializeToString()) for piece in pieces]
-    del model.pieces[:]
-    model.pieces.extend(copies)
     trainer = model.trainer_spec
-    trainer.vocab_size = len(copies)
     trainer.pad_id, trainer.pad_piece = PAD, table[PAD]
     trainer.bos_id, trainer.bos_piece = BOS, table[BOS]
     trainer.eos_id, trainer.eos_piece = EOS, table[EOS]
     trainer.unk_id, trainer.unk_piece = UNK, table[UNK]
     with named_errors(path):
-        return Tokenizer(model.SerializeToString(deterministic=True))
+        return Tokenizer(_with_pieces(model, pieces))
+
+
+def original_model(tokenizer: Tokenizer, end: int) -> bytes:
+    """A SentencePiece model of fairseq, whose order gives the ids.
+
+    Its pieces are <unk>, <s>, </s>, those of the table from the sixth to the
+    id `end`, and those that are not in the table.
+    """
+    model = _read_model(tokenizer.model_bytes, pathlib.Path(SHARED_FILE))
+    pieces = [
+        _PIECE(piece="<unk>", type=_PIECE.UNKNOWN),
+        _PIECE(piece="<s>", type=_PIECE.CONTROL),
+        _PIECE(piece="</s>", type=_PIECE.CONTROL),
+        *model.pieces[len(SPECIAL_IDS) + 1 : end],
+        *model.pieces[tokenizer.vocab_size + 1 :],
+    ]
+    trainer = model.trainer_spec
+    trainer.unk_id, trainer.bos_id, trainer.eos_id, trainer.pad_id = 0, 1, 2, -1
+    trainer.unk_piece, trainer.bos_piece, trainer.eos_piece = (
+        piece.piece for piece in pieces[:3]
+    )
+    return _with_pieces(model, pieces)
+
+
+def with_pieces(tokenizer: Tokenizer, ids: Collection[int]) -> Tokenizer:
+    """The tokenizer with some of its pieces, in their order, and new ids."""
+    model = _read_model(tokenizer.model_bytes, pathlib.Path(SHARED_FILE))
+    pieces = [p for id, p in enumerate(model.pieces) if id in ids]
+    return Tokenizer(_with_pieces(model, pieces))
+
+
+def _with_pieces(model, pieces):
+    """A model with other pieces, as bytes."""
+    copies = [_PIECE.FromString(piece.SerializeToString()) for piece in pieces]
+    del model.pieces[:]
+    model.pieces.extend(copies)
+    model.trainer_spec.vocab_size = len(copies)
+    return model.SerializeToString(deterministic=True)
 
 
 def model_pieces(model_bytes: bytes, path: pathlib.Path) -> list[str]:

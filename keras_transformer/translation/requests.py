@@ -27,10 +27,8 @@ from keras_transformer.translation.glossary import (
     casings,
     find_words,
 )
+from keras_transformer.translation.limits import Limits
 from keras_transformer.vocabulary import EOS, UNK
-
-if typing.TYPE_CHECKING:
-    from keras_transformer.translation.inference import Inference
 
 SHOWN = 60  # characters of a long sentence that a message shows
 
@@ -48,6 +46,8 @@ class Request:
             which suffices.
         avoid: Words and phrases that the translation must not have.
         seed: Of samples; None for that of the translator.
+        direction: What tells the model the languages; None for that of the
+            translator.
     """
 
     text: str
@@ -55,6 +55,7 @@ class Request:
     terms: tuple[tuple[str, ...], ...] = ()
     avoid: tuple[str, ...] = ()
     seed: int | None = None
+    direction: Direction | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +159,7 @@ class UntaggedError(ValueError):
 
 
 Sentences: typing.TypeAlias = Sequence[str | Request]
+SentencePairs: typing.TypeAlias = Sequence[tuple[str | Request, str]]
 
 
 def make_requests(
@@ -183,86 +185,115 @@ def make_requests(
     ]
 
 
-def text_tokenizer(
-    tokenizer: Tokenizer | TokenizerPair, direction: Direction
-) -> Tokenizer | TokenizerPair:
-    """The tokenizer for the text of sentences.
+class Encoding(typing.NamedTuple):
+    """How the sentences of a translator become ids.
 
-    Where a direction is given for every source, tags in text are text.
+    Attributes:
+        tokenizer: For both sides.
+        inference: Its limits truncate them.
+        tags: With which texts begin that are given no direction.
+        direction: Of the sentences without one; None if each must have it.
+        seed: Of those without one.
     """
-    if direction == Direction():
+
+    tokenizer: Tokenizer | TokenizerPair
+    inference: Limits
+    tags: Sequence[str] = ()
+    direction: Direction | None = Direction()
+    seed: int = 0
+
+    def direction_of(self, request: Request) -> Direction | None:
+        """The direction of a sentence; None if its text begins with a tag."""
+        own = request.direction
+        return self.direction if own is None else own
+
+    def tokenizer_of(self, request: Request) -> Tokenizer | TokenizerPair:
+        """The tokenizer for text of both sides.
+
+        Where tokens of a direction are given, tags in text are text.
+        """
+        return text_tokenizer(self.tokenizer, self.direction_of(request))
+
+    def split(
+        self, requests: Sequence[Request]
+    ) -> dict[Direction | None, list[int]]:
+        """The indices of the sentences of each direction."""
+        found: dict[Direction | None, list[int]] = {}
+        for index, request in enumerate(requests):
+            found.setdefault(self.direction_of(request), []).append(index)
+        return found
+
+
+def text_tokenizer(
+    tokenizer: Tokenizer | TokenizerPair, direction: Direction | None
+) -> Tokenizer | TokenizerPair:
+    """As `Encoding.tokenizer_of`, of a direction."""
+    if direction in (None, Direction()):
         return tokenizer
     return TokenizerPair(
         tokenizer.source.without_tags, tokenizer.target.without_tags
     )
 
 
-def encode(
-    requests: Sequence[Request],
-    tokenizer: Tokenizer | TokenizerPair,
-    tags: Sequence[str],
-    direction: Direction,
-    inference: "Inference",
-    seed: int = 0,
-) -> list[Row]:
-    """A `Row` for each sentence, truncated to the limits of an `Inference`.
+def encode(requests: Sequence[Request], encoding: Encoding) -> list[Row]:
+    """A `Row` for each sentence.
 
-    Every sentence that is not blank gets the tokens of the direction. Without
-    one, if there are tags, it begins with one of them, or `UntaggedError` is
-    raised. `seed` is for sentences without a seed.
+    Every sentence that is not blank gets the tokens of its direction, or begins
+    with a tag, if there are any.
+
+    Raises:
+        UntaggedError: It does not.
+        ValueError: There is no direction.
     """
-    rows = _sources(
-        [r.text for r in requests], tokenizer, tags, direction, inference
-    )
-    target = text_tokenizer(tokenizer, direction).target
+    rows = _sources(requests, encoding)
     for i, request in enumerate(requests):
-        own = seed if request.seed is None else request.seed
+        own = encoding.seed if request.seed is None else request.seed
         rows[i] = rows[i]._replace(seed=own)
+        if not request.terms and not request.prefix:
+            continue
+        target = encoding.tokenizer_of(request).target
         if request.terms:
             rows[i] = _with_phrases(rows[i], request, target)
-    prefixes = [request.prefix for request in requests]
-    if not any(prefixes):
-        return rows
-    targets = target.to_prefixes(prefixes)
-    return [
-        _with_prefix(row, [*row.target_ids, *ids], inference)
-        for row, ids in zip(rows, targets, strict=True)
-    ]
+        if request.prefix:
+            [ids] = target.to_prefixes([request.prefix])
+            ids = [*rows[i].target_ids, *ids]
+            rows[i] = _with_prefix(rows[i], ids, encoding.inference)
+    return rows
 
 
-def encode_pairs(
-    pairs: Sequence[tuple[str, str]],
-    tokenizer: Tokenizer | TokenizerPair,
-    tags: Sequence[str],
-    direction: Direction,
-    inference: "Inference",
-) -> list[Row]:
+def encode_pairs(pairs: SentencePairs, encoding: Encoding) -> list[Row]:
     """As `encode`, for pairs of a sentence and a given translation."""
+    requests = pair_requests(pairs)
+    rows = _sources(requests, encoding)
+    for direction, indices in encoding.split(requests).items():
+        given = _given(encoding, direction)
+        targets = _truncated(
+            text_tokenizer(encoding.tokenizer, direction).target,
+            [pairs[i][1] for i in indices],
+            encoding.inference.max_target_length - len(given),
+        )
+        for i, (ids, notes) in zip(indices, targets, strict=True):
+            rows[i] = rows[i]._replace(
+                target_ids=[*given, *ids],
+                num_given=len(given),
+                notes=[*rows[i].notes, *notes],
+            )
+    return rows
+
+
+def pair_requests(pairs: SentencePairs) -> list[Request]:
+    """The sentences of pairs, checked."""
     _check_list(
         "pairs must be a list of (source, translation), both str",
         pairs,
         lambda pair: (
             isinstance(pair, (list, tuple))
-            and [isinstance(text, str) for text in pair] == [True, True]
+            and len(pair) == 2
+            and isinstance(pair[0], (str, Request))
+            and isinstance(pair[1], str)
         ),
     )
-    rows = _sources(
-        [source for source, _ in pairs], tokenizer, tags, direction, inference
-    )
-    given = direction_ids(tokenizer.target, direction.output)
-    targets = _truncated(
-        text_tokenizer(tokenizer, direction).target,
-        [text for _, text in pairs],
-        inference.max_target_length - len(given),
-    )
-    return [
-        row._replace(
-            target_ids=[*given, *ids],
-            num_given=len(given),
-            notes=[*row.notes, *notes],
-        )
-        for row, (ids, notes) in zip(rows, targets, strict=True)
-    ]
+    return make_requests([source for source, _ in pairs])
 
 
 def phrase_ids(
@@ -347,34 +378,71 @@ def _emitted(ids, parts, match):
     return tuple(ids[first : last + 1])
 
 
-def _sources(strings, tokenizer, tags, direction, inference):
+def _sources(requests, encoding):
     """Rows without other targets than the tokens of a direction."""
-    if tags and direction == Direction():
-        for index, string in enumerate(strings):
-            word = "".join(string.split(maxsplit=1)[:1])
-            if word and word not in tags:
-                raise UntaggedError(index, string, tags)
-    before, after = (
-        direction_ids(tokenizer.source, token)
-        for token in (direction.before, direction.after)
-    )
-    given = direction_ids(tokenizer.target, direction.output)
-    source = text_tokenizer(tokenizer, direction).source
-    length = inference.max_source_length
-    return [
-        Row(ids, len(before), given, notes, num_given=len(given))
-        if len(ids) > 1
-        else Row(ids, 0, [], notes)
-        for ids, notes in _truncated(source, strings, length, before, after)
-    ]
+    rows: list = [None] * len(requests)
+    for direction, indices in encoding.split(requests).items():
+        strings = [requests[i].text for i in indices]
+        if direction is None:
+            _check_tags(strings, indices, encoding.tags)
+        tokens = direction or Direction()
+        before, after = (
+            direction_ids(encoding.tokenizer.source, token)
+            for token in (tokens.before, tokens.after)
+        )
+        given = _given(encoding, direction)
+        for i, (ids, notes) in zip(
+            indices,
+            _truncated(
+                text_tokenizer(encoding.tokenizer, direction).source,
+                strings,
+                encoding.inference.max_source_length,
+                before,
+                after,
+            ),
+            strict=True,
+        ):
+            row = Row(ids, 0, [], notes)
+            if len(ids) > 1:
+                row = Row(ids, len(before), given, notes, num_given=len(given))
+            rows[i] = row
+    return rows
+
+
+def _check_tags(strings, indices, tags):
+    """Raises ValueError if texts without a direction do not name theirs."""
+    for index, string in zip(indices, strings, strict=True):
+        word = "".join(string.split(maxsplit=1)[:1])
+        if word and not tags:
+            raise ValueError(
+                "expected the languages of a sentence, of which the model has"
+                f" many. Received: none ({shown(string)})"
+            )
+        if word and word not in tags:
+            raise UntaggedError(index, string, tags)
+
+
+def _given(encoding, direction):
+    """The first ids of an output, which a direction gives."""
+    token = direction.output if direction else ""
+    return direction_ids(encoding.tokenizer.target, token)
 
 
 def direction_ids(tokenizer: Tokenizer, token: str) -> list[int]:
-    """The ids of a token of a `Direction`: a piece, or a word of the text."""
+    """The id of a token of a `Direction`: of a piece, or of a tag in text.
+
+    Raises ValueError if the vocabulary does not have it.
+    """
     if not token:
         return []
     id = tokenizer.find(token)
-    return tokenizer.to_ids([token])[0][:-1] if id is None else [id]
+    ids = tokenizer.to_ids([token])[0][:-1] if id is None else [id]
+    if len(ids) != 1 or ids == [UNK]:
+        raise ValueError(
+            "expected a language of the model: its vocabulary has no token"
+            f" {token!r}"
+        )
+    return ids
 
 
 def _truncated(
@@ -404,7 +472,7 @@ def _truncated(
         yield [*ids, *after] if len(ids) > 1 else ids, notes
 
 
-def _with_prefix(row: Row, ids: list[int], inference: "Inference") -> Row:
+def _with_prefix(row: Row, ids: list[int], inference: Limits) -> Row:
     """The row of a sentence whose output begins with ids, if it is so long."""
     limit = len(row.source_ids) - 1
     if limit:

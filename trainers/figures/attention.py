@@ -5,60 +5,52 @@ from collections.abc import Mapping
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
-from keras_transformer.workdir import WorkDirectory
-from trainers.run.options import TranslatorChoice, TranslatorOptions
+from trainers.run.options import TranslatorChoice
 
 if typing.TYPE_CHECKING:
     from keras_transformer.figures.attention import AttentionFigure
 
 
 def run(
-    workdir: str,
+    model: TranslatorChoice,
     text: str,
     reference: str,
-    checkpoint: str | None,
-    search: Mapping[str, typing.Any],
     output: str,
     choice: Mapping[str, typing.Any],
 ) -> None:
-    """Writes the attention of the model in a work directory.
+    """Writes the attention of a model.
 
-    `search` overrides the work directory's `DecodingConfig`, `choice` are
-    arguments of `AttentionFigure.save`, the rest is as the flags.
+    `choice` are arguments of `AttentionFigure.save`, the rest is as the flags.
     """
     with flags.user_errors():
-        figure = make_figure(workdir, text, reference, checkpoint, search)
+        figure = make_figure(model, text, reference)
         figure.save(output, **choice)
     name = "reference:  " if figure.forced else "translation:"
     flags.show(f"source:      {figure.source}", f"{name} {figure.target}")
 
 
 def make_figure(
-    path: str,
-    text: str,
-    reference: str,
-    checkpoint: str | None,
-    search: Mapping[str, typing.Any],
+    model: TranslatorChoice, text: str, reference: str
 ) -> "AttentionFigure":
     """The figure; arguments as in `run`."""
-    options = TranslatorOptions(workdir=path, checkpoint=checkpoint)
-    choice = TranslatorChoice(options, search)
-    choice.check()
+    model.check()
     load_translator = load("keras_transformer.translator").Translator.load
     attention_figure = load("keras_transformer.figures.attention")
-    languages = WorkDirectory(path).read_languages()
-    translator = load_translator(path, choice.read_search(), checkpoint)
-    if tags := languages.choose_tags(None):
-        translator = translator.with_source_tags(tags)
-    target = languages.directions.get(
-        text.split()[0], languages.target_language
-    )
+    path, checkpoint = model.options.workdir, model.options.checkpoint
+    translator = load_translator(path, model.read_search(), checkpoint)
+    if model.languages is not None:
+        translator = translator.with_languages(
+            model.languages.source_language, model.languages.target_language
+        )
+    languages = translator.languages
+    source, target = model.read_direction()
+    target = languages.directions.get(text.split()[0], target)
     try:
         return attention_figure.attention_figure(
             translator,
             text,
             reference or None,
-            (languages.source_language or None, target or None),
+            (source or None, target or None),
         )
     except FloatingPointError as error:
         raise flags.RunError(str(error)) from error

@@ -1,18 +1,25 @@
 """The work of `trainers.import_model`: a model becomes a work directory."""
 
 import contextlib
+import glob
+import itertools
 import os
 import pathlib
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
+from keras_transformer.data.pairs import read_lines
 from keras_transformer.hub import find_model
 from keras_transformer.importers import read_model
-from keras_transformer.importers.imported import Imported, describe_tables
+from keras_transformer.importers.imported import (
+    Imported,
+    describe_tables,
+    named_arrays,
+    with_languages,
+)
+from keras_transformer.importers.pruning import prune
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.imported import IMPORTED
 from trainers.run.checkpoints import write
@@ -28,6 +35,8 @@ def run(
     format: str | None,
     source_language: str | None,
     target_language: str | None,
+    keep_languages: str | None,
+    vocabulary_from: tuple[str, ...],
 ) -> None:
     """Imports a model, and shows what it is; arguments as the options.
 
@@ -37,11 +46,22 @@ def run(
     """
     with flags.user_errors():
         check_new(workdir)
+        files = find_files(vocabulary_from)
         format_name, model = read_model(find_model(source), format)
-        model = with_languages(model, source_language, target_language)
+        if keep_languages is not None:
+            if not model.language_tokens:
+                raise ValueError(
+                    "keep_languages needs a model with language_tokens."
+                    f" Received: {keep_languages=}"
+                )
+            source_language = target_language = keep_languages
+        model = choose_languages(model, source_language, target_language)
+        if files:
+            lines = itertools.chain.from_iterable(map(read_lines, files))
+            model = prune(model, lines)
+        size = sum(array.size for array in model.weights.values())
         write_workdir(model, workdir)
     config = model.config
-    size = sum(array.size for array in model.weights.values())
     flags.show(
         f"{workdir}: {size:,} parameters, {config.num_layers} +"
         f" {config.decoder_depth} layers, vocabulary {config.vocab_size:,},"
@@ -51,12 +71,22 @@ def run(
     )
 
 
-def with_languages(
+def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
+    """The files of patterns; ValueError if one has none."""
+    found = {pattern: sorted(glob.glob(pattern)) for pattern in patterns}
+    for pattern, files in found.items():
+        if not files:
+            raise ValueError(
+                f"vocabulary_from must name files. Received: {pattern!r}"
+            )
+    return list(map(pathlib.Path, itertools.chain(*found.values())))
+
+
+def choose_languages(
     model: Imported, source_language: str | None, target_language: str | None
 ) -> Imported:
     """A model with the given languages, else those of its files."""
-    pretrained = load("keras_transformer.importers.pretrained")
-    model = pretrained.with_languages(model, source_language, target_language)
+    model = with_languages(model, source_language, target_language)
     given = source_language is not None or target_language is not None
     language = model.source_language
     if given or not language or language != model.target_language:
@@ -81,10 +111,11 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
     with new_directory(path) as directory:
         workdir = WorkDirectory(directory)
         workdir.save_tokenizer(imported.tokenizer)
+        languages = imported.languages
         data = DataConfig(
             dataset=IMPORTED,
-            source_language=imported.source_language or "source",
-            target_language=imported.target_language or "target",
+            source_language=languages.source_language or "source",
+            target_language=languages.target_language or "target",
             language_tokens=imported.language_tokens,
             max_length=imported.max_length,
             share_vocabulary=imported.config.source_vocab_size is None,
@@ -95,8 +126,7 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
             data=data,
             training=TrainingConfig(),
         )
-        make_model = load("keras_transformer.importers.pretrained").make_model
-        weights = named_weights(make_model(imported))
+        weights = named_arrays(imported)
         write(workdir.averaged, {"weights": weights}, STEP, keep=1)
 
 

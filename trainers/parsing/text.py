@@ -12,7 +12,7 @@ from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.constituency import write_tree
 from trainers.datasets.linearization import is_tree, repair
 from trainers.parsing.words import escape_brackets, split_words
-from trainers.run.options import TranslatorOptions
+from trainers.run.options import TranslatorChoice, TranslatorOptions
 from trainers.translating.lines import (
     CHUNK,
     open_translator,
@@ -43,7 +43,7 @@ def load_parser(
     """The translator from sentences to linear trees: see `open_translator`."""
     with flags.user_errors():
         check_is_parser(WorkDirectory(options.workdir))
-    return open_translator(options, search)
+    return open_translator(TranslatorChoice(options, search))
 
 
 def parse_sentences(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from keras_transformer.commands.flags import Arguments, CommandError
 from keras_transformer.commands.startup import (
@@ -13,10 +13,14 @@ from keras_transformer.commands.startup import (
 )
 from keras_transformer.config import (
     CHECKPOINT_KINDS,
+    COMPUTE_TYPES,
+    ENGINES,
     PRECISIONS,
     DecodingConfig,
 )
-from keras_transformer.fields import Fields, hp, required
+from keras_transformer.data.languages import shortened
+from keras_transformer.fields import GIVEN, Fields, hp, required
+from keras_transformer.translation import ctranslate2
 from keras_transformer.workdir import WorkDirectory, open_ensemble
 
 
@@ -58,11 +62,45 @@ class SearchDeviceOptions(DeviceOptions):
     jit_compile: bool = hp(
         False, "Compile with XLA: slow to start, fast with many sentences."
     )
+    engine: str = hp(
+        "native",
+        "What searches: native, the framework; ctranslate2, an export, which"
+        " is made in the work directory at the first call. It needs the extra"
+        " of this name, and with a beam --stopping=fairseq.",
+        choices=ENGINES,
+        excludes={"jit_compile": True, "backend": GIVEN},
+    )
+    compute_type: str = hp(
+        "default",
+        "Type in which CTranslate2 computes; default: float32.",
+        choices=COMPUTE_TYPES,
+        needs={"engine": "ctranslate2"},
+    )
 
     def prepare_process(self) -> None:
         """Chooses backend, device and threads; call it before `load`."""
         choose_backend(self.backend, self.device)
         prepare_search(self.jit_compile)
+
+    def choose_backend(self) -> None:
+        """As `prepare_process`, for commands that do not search."""
+        if self.engine != "native":
+            raise CommandError(
+                "a command without a search has engine=native. Received:"
+                f" engine={self.engine}"
+            )
+        choose_backend(self.backend, self.device)
+
+    def check_engine(self, workdirs: Sequence[str], shortlist: bool) -> None:
+        """Raises ValueError for options that the engine does not have."""
+        if self.engine == "ctranslate2":
+            ctranslate2.check_options(
+                len(workdirs),
+                self.compute_type,
+                self.device,
+                precision=self.precision,
+                shortlist=shortlist,
+            )
 
     def of_workdir(self, path: str) -> "EnsembleOptions":
         """The options of a translator that computes so."""
@@ -72,6 +110,8 @@ class SearchDeviceOptions(DeviceOptions):
             device=self.device,
             precision=self.precision,
             jit_compile=self.jit_compile,
+            engine=self.engine,
+            compute_type=self.compute_type,
         )
 
 
@@ -162,11 +202,16 @@ class ShortlistOptions(Fields):
 class LanguageOptions(Fields):
     """The direction."""
 
+    source_language: str | None = hp(
+        None,
+        "For models with several source languages: the language to translate"
+        " from, e.g. eng_Latn.",
+    )
     target_language: str | None = hp(
         None,
         "For models with several target languages: the language to translate"
-        " into, e.g. fr; sources then have no tags. Default: each source starts"
-        " with a tag such as <2fr>.",
+        " into, e.g. fr; sources then have no tags. Default, for models with"
+        " tags: each source starts with one, such as <2fr>.",
     )
 
 
@@ -227,15 +272,16 @@ class TranslatorChoice(typing.NamedTuple):
         options: The options.
         search: Fields of `DecodingConfig` on the command line, which override
             those of the work directory.
-        target_language, shortlist: As in `LanguageOptions`, `ShortlistOptions`.
+        languages: The direction; None: sentences have their own.
+        shortlist: As in `ShortlistOptions`.
         terminology: The files of the terminology.
     """
 
     options: TranslatorOptions
     search: Mapping[str, typing.Any]
-    target_language: str | None = None
+    languages: LanguageOptions | None = LanguageOptions()
     shortlist: bool = False
-    terminology: TerminologyOptions | None = None
+    terminology: TerminologyOptions = TerminologyOptions()
 
     @classmethod
     def of(
@@ -260,7 +306,7 @@ class TranslatorChoice(typing.NamedTuple):
         return cls(
             options,
             search,
-            arguments.build(LanguageOptions).target_language,
+            arguments.build(LanguageOptions),
             arguments.build(ShortlistOptions).shortlist,
             terminology,
         )
@@ -277,12 +323,46 @@ class TranslatorChoice(typing.NamedTuple):
         before = workdir.read_section("decoding", DecodingConfig)
         return dataclasses.replace(before, **self.search)
 
+    def read_direction(self) -> tuple[str, str]:
+        """The languages of source and target, one or several.
+
+        Raises:
+            ValueError: The model does not have them; or it is told the
+                languages by tokens, and has others besides them.
+        """
+        own = WorkDirectory(self.options.workdirs[0]).read_languages()
+        chosen = self.languages or LanguageOptions()
+        direction = own.direction(
+            chosen.source_language, chosen.target_language
+        )
+        if direction is None and own.language_tokens:
+            raise ValueError(
+                "expected source_language and target_language, each one of the"
+                f" model's: {shortened(own.sources)}. Received:"
+                f" source_language={chosen.source_language!r},"
+                f" target_language={chosen.target_language!r}"
+            )
+        return (
+            chosen.source_language or own.source_language,
+            chosen.target_language or own.target_language,
+        )
+
     def check(self) -> None:
         """Raises what opening the translator would, without a framework."""
-        options, files = self.options, self.terminology or TerminologyOptions()
+        options, files = self.options, self.terminology
+        options.check_engine(options.workdirs, self.shortlist)
         directories = open_ensemble(options.workdirs, options.checkpoint)
         search, length = self.read_search(), options.max_source_length
-        directories[0].read_languages().choose_tags(self.target_language)
+        if options.engine == "ctranslate2":
+            ctranslate2.check_search(search)
+            for name in ("glossary", "avoid"):
+                if value := getattr(files, name):
+                    raise CommandError(
+                        f"{name} excludes engine=ctranslate2. Received:"
+                        f" {name}={value!r}"
+                    )
+        if self.languages is not None:
+            self.read_direction()
         for workdir in directories:
             workdir.check_translator(
                 search, options.checkpoint, length, self.shortlist

@@ -144,11 +144,11 @@ def run(
     """Aligns pairs by the layer of the command line, or by the best."""
     links = None
     with flags.user_errors():
-        data = read_data(choice.options.workdir, choice.target_language)
+        data = read_data(choice.options.workdir, choice.languages)
         pairs = list(read_test_pairs(data, test))
         if gold:
             links = read_gold(gold, pairs)
-    translator = open_translator(*choice)
+    translator = open_translator(choice)
     if translator.decoding.alignment_head:
         alignment_layer = find_alignment_layer(
             translator.model.config, translator.decoding

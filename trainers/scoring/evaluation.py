@@ -14,7 +14,7 @@ from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import find_dataset
 from trainers.run.config import TrainingConfig
 from trainers.run.data_config import DataConfig
-from trainers.run.options import TranslatorChoice
+from trainers.run.options import LanguageOptions, TranslatorChoice
 from trainers.scoring import comparison
 from trainers.scoring.options import MetricOptions, TestOptions
 from trainers.scoring.score_command import parse_command, run_command
@@ -35,7 +35,7 @@ def bleu_tokenizer_of(workdir: str, options: MetricOptions) -> str:
 
 def read_systems(
     paths: Sequence[str],
-    target_language: str | None,
+    languages: LanguageOptions | None,
     sources: Sequence[str],
     data: DataConfig,
 ) -> dict[str, list[str] | None]:
@@ -53,7 +53,7 @@ def read_systems(
     systems: dict[str, list[str] | None] = {paths[0]: None}
     for path in paths[1:]:
         if os.path.isdir(path):
-            its = read_data(path, target_language)
+            its = read_data(path, languages)
             for name in ("source_language", "target_language"):
                 if getattr(its, name) != getattr(data, name):
                     raise ValueError(
@@ -94,7 +94,7 @@ def show_comparison(
     found = {}
     for path, outputs in systems.items():
         if outputs is None:
-            outputs = open_translator(*choice.at(path)).translate(sources)
+            outputs = open_translator(choice.at(path)).translate(sources)
         found[path] = outputs
     metrics = metric.metrics()
     result = comparison.compare(found, references, metrics)
@@ -111,38 +111,36 @@ def run(
     score_command: str | None,
 ) -> None:
     """Translates the test set, and shows the scores."""
-    path, target_language = choice.options.workdir, choice.target_language
+    path, languages = choice.options.workdir, choice.languages
     first = choice.options.workdirs[0]
     with flags.user_errors():
         command = parse_command(score_command) if score_command else []
-        data = read_data(first, target_language)
+        data = read_data(first, languages)
         check_one_output(choice.read_search())
-        if (compare or command) and data.tags:
+        codes = data.pairs
+        if data.language_tokens and not test.test_set:  # those with files
+            files = test.test_files or data.test_files
+            codes = data.pairs_in(*files) or codes[:1]
+        if (compare or command) and len(codes) > 1:
+            targets = list(dict.fromkeys(target for _, target in codes))
             raise ValueError(
                 f"{'compare' if compare else 'score_command'} needs"
-                f" target_language, one of {', '.join(data.tags)}. Received: no"
-                " target_language"
+                f" target_language, one of {', '.join(targets)}, if there are"
+                f" several directions. Received: {len(codes)}"
             )
-        directions = [data.into(language) for language in data.tags] or [data]
+        directions = [data.of_direction(*pair) for pair in codes]
         tokenizer = bleu_tokenizer_of(first, metric)
-        metrics = [
-            TranslationMetric(language, tokenizer)
-            for language in data.directions.values()
-        ]
+        metrics = [TranslationMetric(target, tokenizer) for _, target in codes]
         tests = [read_references(one, test) for one in directions]
-        systems = read_systems(
-            (path, *compare), target_language, tests[0][0], data
-        )
+        systems = read_systems((path, *compare), languages, tests[0][0], data)
         for other in compare:
             if systems[other] is None:
                 choice.at(other).check()
         if output:
             for one in directions:
                 flags.check_output(output, files_read(one, test, compare))
-    translator = open_translator(*choice)
-    translators = [
-        translator.with_source_tags([tag]) for tag in data.tags.values()
-    ] or [translator]
+    translator = open_translator(choice._replace(languages=None))
+    translators = [translator.with_languages(*pair) for pair in codes]
     started = time.monotonic()
     outputs = [
         into.translate(sources)
@@ -160,10 +158,11 @@ def run(
         )
     ]
     result: dict[str, typing.Any] = results[0]
-    if data.tags:
+    if len(codes) > 1:
+        names = data.tags or ["-".join(pair) for pair in codes]
         result = {
             "bleu": sum(float(one["bleu"]) for one in results) / len(results),
-            "directions": dict(zip(data.tags, results, strict=True)),
+            "directions": dict(zip(names, results, strict=True)),
         }
     if compare:
         sources, references = tests[0]

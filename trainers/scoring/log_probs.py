@@ -64,7 +64,7 @@ def run(choice: TranslatorChoice, test: TestOptions, show_tokens: bool) -> None:
     """Scores pairs."""
     with flags.user_errors():
         workdir = choice.options.workdirs[0]
-        data = read_data(workdir, choice.target_language)
+        data = read_data(workdir, choice.languages)
         pairs = read_test_pairs(data, test)
-    lines = score_lines(open_translator(*choice), pairs, show_tokens)
+    lines = score_lines(open_translator(choice), pairs, show_tokens)
     write_lines(lines, sys.stdout.buffer)

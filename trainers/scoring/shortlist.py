@@ -8,6 +8,7 @@ import time
 from keras_transformer.commands import flags
 from keras_transformer.translation.shortlist import make_shortlist
 from keras_transformer.workdir import WorkDirectory
+from trainers.run.options import LanguageOptions
 from trainers.scoring.test_sets import read_data, read_pairs
 
 NUM_FREQUENT = 200  # target tokens that every translation may have
@@ -25,7 +26,7 @@ def run(
     started = time.monotonic()
     directory = WorkDirectory(workdir)
     with flags.user_errors():
-        data = read_data(workdir, None)
+        data = read_data(workdir, LanguageOptions())
         tokenizer = directory.load_tokenizer()
         texts = read_pairs(data, "train", train_files)
         step = -(-len(texts) // max_pairs)

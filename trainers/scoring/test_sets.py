@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from sacrebleu import utils as sacrebleu_sets
 from sacrebleu.dataset import DATASETS
 
+from keras_transformer.data.languages import base_language
 from keras_transformer.data.pairs import Pairs, read_lines
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import read_split
 from trainers.run.data_config import DataConfig
+from trainers.run.options import LanguageOptions
 from trainers.scoring.options import TestOptions
 
 
@@ -60,8 +62,12 @@ def read_test_set(
         ValueError: sacreBLEU lacks the test set or these languages of it, or
             cannot download it.
     """
-    pair = f"{data.source_language}-{data.target_language}"
-    if name not in DATASETS or pair not in DATASETS[name].langpairs:
+    languages = data.source_language, data.target_language
+    known = DATASETS[name].langpairs if name in DATASETS else ()
+    pair = "-".join(languages)
+    if pair not in known:  # by deu_Latn or de_DE, as models have them
+        pair = "-".join(map(base_language, languages))
+    if pair not in known:
         names = sacrebleu_sets.get_available_testsets_for_langpair(pair)
         raise ValueError(
             f"test_set must be one that sacreBLEU has for {pair}"
@@ -103,7 +109,7 @@ def check_lines(path: str, lines: Sequence, sources: Sequence) -> None:
         )
 
 
-def read_data(workdir: str, target_language: str | None) -> DataConfig:
-    """The data of a work directory, of one direction if a language is given."""
+def read_data(workdir: str, languages: LanguageOptions | None) -> DataConfig:
+    """The data of a work directory, of one direction if one is chosen."""
     data = WorkDirectory(workdir).read_section("data", DataConfig)
-    return data if target_language is None else data.into(target_language)
+    return data.of_direction(**vars(languages or LanguageOptions()))

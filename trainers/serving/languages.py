@@ -29,13 +29,13 @@ def choose_pair(
     """
     if (source, target) in pairs:
         return source, target
-    distances = {
-        pair: (_distance(source, pair[0]), _distance(target, pair[1]))
-        for pair in pairs
-    }
-    near = [pair for pair in pairs if math.inf not in distances[pair]]
-    least = min((distances[pair] for pair in near), default=None)
-    found = [pair for pair in near if distances[pair] == least]
+    sources, targets = map(set, zip(*pairs, strict=True))
+    of_source = {code: _distance(source, code) for code in sources}
+    of_target = {code: _distance(target, code) for code in targets}
+    distances = {(s, t): (of_source[s], of_target[t]) for s, t in pairs}
+    distances = {k: d for k, d in distances.items() if math.inf not in d}
+    least = min(distances.values(), default=None)
+    found = [pair for pair in distances if distances[pair] == least]
     return found[0] if len(found) == 1 else None
 
 
@@ -52,6 +52,7 @@ def _distance(code, known):
     return 0
 
 
+@functools.lru_cache(1024)
 def _read(code):
     """The language of a code, its script, by default the usual one, its region.
 

@@ -3,6 +3,7 @@
 Fields that it does not know are ignored, as there.
 """
 
+import itertools
 from urllib.parse import quote
 
 from starlette.responses import FileResponse
@@ -26,6 +27,7 @@ async def translate(service: Service, fields: Values) -> dict:
             "target": requests.read_text(fields, "target"),
             "format": requests.read_text(fields, "format", "text"),
             "n_best": 1 + alternatives,
+            "adapter": requests.read_text(fields, "adapter", ""),
         }
     )
     terminology = requests.read_terminology(
@@ -95,15 +97,18 @@ def list_languages(service: Service) -> list[dict]:
     A language without targets is here, too: clients look for both languages of
     a pair in this list.
     """
-    sources, targets = zip(*service.pairs, strict=True)
+    targets_of: dict[str, list[str]] = {}
+    for source, target in service.pairs:
+        targets_of.setdefault(source, []).append(target)
+    targets = itertools.chain(*targets_of.values())
     return [
         {
             "code": code,
             "name": name_of(code),
-            "targets": [t for s, t in service.pairs if s == code],
+            "targets": targets_of.get(code, []),
             "direction": direction(code),
         }
-        for code in dict.fromkeys(sources + targets)
+        for code in dict.fromkeys([*targets_of, *targets])
     ]
 
 
@@ -154,6 +159,7 @@ API = Api(
             {
                 "format": {**TEXT, "enum": documents.TEXT_FORMATS},
                 "alternatives": {"type": "integer", "minimum": 0},
+                "adapter": TEXT,
                 **TERMINOLOGY,
             },
         ),

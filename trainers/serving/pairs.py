@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from absl import logging
 
+from keras_transformer.adapters import read_factors
+from keras_transformer.checkpoints import Checkpoint
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data.languages import Languages
+from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.translation.requests import Request, text_tokenizer
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorChoice, TranslatorOptions
@@ -20,6 +22,7 @@ from trainers.translating.lines import open_translator
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translation, Translator
+    from trainers.run.adapters import SwitchedAdapters
 
 # Sources of at most this many tokens are translated as soon as the server is
 # ready; for longer ones a program may still be missing.
@@ -27,21 +30,15 @@ USUAL_TOKENS = 64
 Step = Callable[[], object]  # of the warm-up
 
 
-class Pair:
-    """A language pair: a translator, also with other search options.
+class Model:
+    """A translator of one direction or many, also with other search options.
 
     The programs of `max_searches` other search options stay in memory.
     """
 
-    def __init__(
-        self,
-        source: str,
-        target: str,
-        translator: "Translator",
-        max_searches: int,
-    ):
-        self.source, self.target = source, target
+    def __init__(self, translator: "Translator", max_searches: int):
         self.translator = translator
+        self.switched: SwitchedAdapters | None = None
         self._with_decoding = functools.lru_cache(max_searches)(
             lambda decoding: translator.with_decoding(
                 **dataclasses.asdict(decoding)
@@ -61,10 +58,13 @@ class Pair:
         alternatives and long sentences need the others.
         """
         translator = self.translator
+        languages = translator.languages
+        direction = languages.direction(*languages.pairs[0])
+        request = Request("a", direction=direction)
         usual: list[Step] = []
         late: list[Step] = [
-            functools.partial(translator.score, [("a", "a")]),
-            functools.partial(translator.align, [("a", "a")]),
+            functools.partial(translator.score, [(request, "a")]),
+            functools.partial(translator.align, [(request, "a")]),
         ]
         longest: list[Step] = []
         for num_best in sorted({1, translator.decoding.num_hypotheses}):
@@ -75,8 +75,41 @@ class Pair:
                     (usual if num_best == 1 else late).append(make)
         return usual, late + longest
 
+    def use(self, adapter: str) -> None:
+        """Makes it the model with an adapter, or with "" without one.
+
+        Only the thread that computes calls it.
+        """
+        if self.switched is not None:
+            self.switched.use(adapter)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pair:
+    """A language pair.
+
+    Attributes:
+        source, target: The codes of its languages.
+        model: The model, which may serve others, too: all share batches.
+        direction: What tells it these languages.
+    """
+
+    source: str
+    target: str
+    model: Model
+    direction: Direction | None
+
+    @property
+    def translator(self) -> "Translator":
+        """The translator for its sentences."""
+        languages = self.model.translator.languages
+        if not languages.language_tokens and not languages.tags:
+            return self.model.translator
+        return self.model.translator.with_languages(self.source, self.target)
+
     def draw_attention(self, items: Sequence[tuple[str, str]]) -> list[str]:
         """The page of attention of each text and its translation."""
+        self.model.use("")
         figures = load("keras_transformer.figures.attention")
         languages = self.source, self.target
         return [
@@ -105,21 +138,24 @@ class Search:
     """Work for the batcher: `Request`s -> `Found`.
 
     Attributes:
-        pair: The language pair.
+        model: The model. Each request has a direction.
         decoding: The search options.
         everything: Whether all hypotheses are wanted, or the best one. A number
             between would need a program of its own.
         details: Whether details are wanted.
+        adapter: The name of an adapter, or "".
     """
 
-    pair: Pair
+    model: Model
     decoding: DecodingConfig
     everything: bool = False
     details: bool = False
+    adapter: str = ""
 
     def __call__(self, items: Sequence[Request]) -> list[Found]:
         """Translates sentences; see `trainers.serving.batcher.Work`."""
-        translator = self.pair.translator_for(self.decoding)
+        self.model.use(self.adapter)
+        translator = self.model.translator_for(self.decoding)
         found = translator.search(
             items,
             num_best=self.decoding.num_hypotheses if self.everything else 1,
@@ -127,7 +163,7 @@ class Search:
         if not self.details:
             return [Found(translation, []) for translation in found]
         pairs = [
-            (request.text, text)
+            (request, text)
             for request, translation in zip(items, found, strict=True)
             for text in translation.texts
         ]
@@ -138,15 +174,29 @@ class Search:
         ]
 
 
+class AlignSpans(typing.NamedTuple):
+    """Work for the batcher: `Request`s and translations -> `SpanLink`s."""
+
+    model: Model
+    adapter: str
+
+    def __call__(self, items: Sequence[tuple[Request, str]]) -> list:
+        """As `Translator.align_spans`."""
+        self.model.use(self.adapter)
+        return self.model.translator.align_spans(items)
+
+
 def load_pairs(
     options: TranslatorOptions,
     search: Mapping[str, typing.Any],
     max_searches: int,
+    adapters: Sequence[tuple[str, str]] = (),
 ) -> list[Pair]:
     """The pairs of work directories; those with the same languages are one.
 
     A model of several target languages gives a pair for each. `search` has
-    fields of `DecodingConfig` that override the work directories'.
+    fields of `DecodingConfig` that override the work directories'. `adapters`
+    are names and work directories.
     """
     pairs: dict[tuple[str, str], Pair] = {}
     models: dict[Languages, list[str]] = {}
@@ -154,36 +204,64 @@ def load_pairs(
         with flags.user_errors():
             languages = WorkDirectory(path).read_languages()
         models.setdefault(languages, []).append(path)
-    choice = TranslatorChoice(options, search)
+    choice = TranslatorChoice(options, search, languages=None)
     choices = [choice.at(",".join(paths)) for paths in models.values()]
     with flags.user_errors():
         for one in choices:  # all, before the first is loaded
             one.check()
+        for _, path in adapters:
+            WorkDirectory(path).need_base("adapter")
+            WorkDirectory(path).check_checkpoint(None)
+        if adapters and len(options.workdirs) > 1:
+            raise ValueError(
+                "adapter needs one work directory. Received:"
+                f" workdir={options.workdir}"
+            )
     for languages, one in zip(models, choices, strict=True):
         if len(one.options.workdirs) > 1:
             logging.info("an ensemble: %s", one.options.workdir)
-        translator = open_translator(*one)
-        source = languages.source_language or "source"
-        target = languages.target_language or "target"
-        tags = languages.tags
-        for language in tags or [target]:
-            if (source, language) in pairs:
+        model = Model(open_translator(one), max_searches)
+        if adapters:
+            with flags.user_errors():
+                model.switched = _open_adapters(model.translator, adapters)
+        for codes in languages.pairs:
+            source, target = codes[0] or "source", codes[1] or "target"
+            if (source, target) in pairs:
                 raise flags.CommandError(
-                    f"expected one work directory for {source}-{language}."
+                    f"expected one work directory for {source}-{target}."
                     f" Received: workdir={options.workdir}"
                 )
-            into = translator
-            if tags:
-                into = translator.with_source_tags([tags[language]])
-            pairs[source, language] = Pair(source, language, into, max_searches)
+            direction = languages.direction(*codes)
+            pairs[source, target] = Pair(source, target, model, direction)
     return list(pairs.values())
+
+
+def _open_adapters(translator, adapters):
+    """The `SwitchedAdapters` of a model, by name and work directory."""
+    [own] = translator.checkpoints
+    found = {}
+    for name, path in adapters:
+        workdir = WorkDirectory(path)
+        base = workdir.need_base("adapter")
+        if base.sha256 != Checkpoint(own).weights_sha256:
+            raise ValueError(
+                f"expected adapters of {own}. Received: {name}={path}, of"
+                f" {base.checkpoint}"
+            )
+        found[name] = read_factors(workdir.choose_checkpoint())
+    adding = load("trainers.run.adapters")
+    return adding.SwitchedAdapters(translator.model, found)
 
 
 def _details(translator, pairs):
     """Yields the details of each pair of a sentence and its translation."""
     scores, alignments = translator.score(pairs), translator.align(pairs)
-    of_text = text_tokenizer(translator.tokenizer, translator.direction)
-    tokens_of = of_text.target.tokens([text for _, text in pairs])
+    tokens_of = [
+        text_tokenizer(translator.tokenizer, request.direction).target.tokens(
+            [text]
+        )[0]
+        for request, text in pairs
+    ]
     for (_, text), score, alignment, tokens in zip(
         pairs, scores, alignments, tokens_of, strict=True
     ):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
+from keras_transformer.data.languages import shortened
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
@@ -26,7 +27,7 @@ from trainers.serving.config import Limits, Options
 from trainers.serving.downloads import Downloads
 from trainers.serving.languages import Detector, choose_pair
 from trainers.serving.metrics import Metrics
-from trainers.serving.pairs import Found, Pair, Search
+from trainers.serving.pairs import AlignSpans, Found, Pair, Search
 from trainers.serving.requests import AUTO, TranslationRequest, bad_values
 
 RETRY_START = 10  # seconds, of a client that comes while the server warms up
@@ -66,12 +67,17 @@ class Service:
 
     def __init__(self, pairs: Sequence[Pair], options: Options, limits: Limits):
         self.pairs = {(pair.source, pair.target): pair for pair in pairs}
+        self.models = list(dict.fromkeys(pair.model for pair in pairs))
         self.options, self.limits = options, limits
         self.glossaries: dict[str, Glossary] = {}
         self.read_glossaries()
         sources = list(dict.fromkeys(pair.source for pair in pairs))
         self.detector = Detector(sources)
         self.metrics = Metrics()
+        first = pairs[0].model.translator
+        self.metrics.engine.info(
+            {"engine": first.engine, "computed_in": first.model.dtype}
+        )
         self.batcher = Batcher(
             options.max_batch_tokens,
             options.max_wait_ms / 1000,
@@ -112,7 +118,7 @@ class Service:
         are made while no request waits.
         """
         usual, late = zip(
-            *(pair.warm_up_steps() for pair in self.pairs.values()), strict=True
+            *(model.warm_up_steps() for model in self.models), strict=True
         )
         steps = [*itertools.chain(*usual), *itertools.chain(*late)]
         for number, make in enumerate(steps, 1):
@@ -137,7 +143,7 @@ class Service:
         """The pair of two languages."""
         codes = choose_pair(source, target, self.pairs)
         if codes is None:
-            loaded = ", ".join("-".join(codes) for codes in self.pairs)
+            loaded = shortened(["-".join(codes) for codes in self.pairs])
             raise HTTPException(
                 400,
                 f"expected one of the language pairs {loaded}. Received:"
@@ -153,7 +159,7 @@ class Service:
     def max_beam_size(self, pair: Pair) -> int:
         """The widest beam: the limit, or the pair's own if it is wider."""
         return max(
-            self.limits.max_beam_size, pair.translator.decoding.beam_size
+            self.limits.max_beam_size, pair.model.translator.decoding.beam_size
         )
 
     async def translate(
@@ -188,6 +194,10 @@ class Service:
             pair: self._make_search(pair, options, search or {}, may_be_fewer)
             for pair in dict.fromkeys(pairs)
         }
+        requests = [
+            dataclasses.replace(request, direction=pair.direction)
+            for request, pair in zip(requests, pairs, strict=True)
+        ]
         with bad_values():
             for one in searches.values():
                 terminology.check(one.decoding)
@@ -196,7 +206,7 @@ class Service:
                 tasks = [
                     group.create_task(
                         self._translate_text(
-                            request, searches[pair], terminology, options
+                            request, pair, searches[pair], terminology, options
                         )
                     )
                     for request, pair in zip(requests, pairs, strict=True)
@@ -227,12 +237,13 @@ class Service:
             text = "\n".join(document.sentences)
             source, _ = self.detector.rank(text)[0]
         pair = self.find_pair(source, target)
-        search = Search(pair, pair.translator.decoding)
+        search = Search(pair.model, pair.model.translator.decoding)
         with bad_values():
             terminology.check(search.decoding)
         [translated], rows, left = await self._translate_document(
             parse,
-            Request("", seed=secrets.randbits(32)),
+            Request("", seed=secrets.randbits(32), direction=pair.direction),
+            pair,
             search,
             terminology,
             executor=self._reader,
@@ -247,7 +258,16 @@ class Service:
     def _make_search(self, pair, options, search, may_be_fewer):
         """The `Search` of a request, checked."""
         with bad_values():
-            decoding = dataclasses.replace(pair.translator.decoding, **search)
+            before = pair.model.translator
+            decoding = dataclasses.replace(before.decoding, **search)
+            before.check_search(decoding)
+        names = [name for name, _ in self.options.adapters]
+        if options.adapter not in ("", *names):
+            raise HTTPException(
+                400,
+                f"adapter must be of: {', '.join(names) or 'there are none'}."
+                f" Received: adapter={options.adapter!r}",
+            )
         found = decoding.num_hypotheses
         n_best = min(options.n_best, found) if may_be_fewer else options.n_best
         for name, value, limit in (
@@ -261,25 +281,28 @@ class Service:
                     f"{name} must be at most {limit}. Received: {name}={value}",
                 )
         return Search(
-            pair,
+            pair.model,
             decoding,
             everything=n_best > 1,
             details=options.details,
+            adapter=options.adapter,
         )
 
-    async def _translate_text(self, request, search, terminology, options):
+    async def _translate_text(
+        self, request, pair, search, terminology, options
+    ):
         """The translations of a text, and its sentences with `Found`."""
         if not options.split:
             [found] = await self._search(search, [request], terminology)
             return found.translation.texts, [(request.text, "", found)]
         parse = functools.partial(_parse, request.text, options.format)
         translated, rows, _ = await self._translate_document(
-            parse, request, search, terminology, options.n_best
+            parse, request, pair, search, terminology, options.n_best
         )
         return list(dict.fromkeys(one.text for one in translated)), rows
 
     async def _translate_document(
-        self, parse, request, search, terminology, n_best=1, executor=None
+        self, parse, request, pair, search, terminology, n_best=1, executor=None
     ):
         """The `documents.Translated`s, best first, and how they were made.
 
@@ -291,8 +314,7 @@ class Service:
             requests = [dataclasses.replace(request, text=t) for t in texts]
             return await self._search(search, requests, terminology, executor)
 
-        translator = search.pair.translator
-        parse = functools.partial(parse, search.pair.source, translator.fits)
+        parse = functools.partial(parse, pair.source, pair.translator.fits)
         document = await _in_thread(executor, parse)
         sentences, before = document.sentences, document.texts_before()
         found = await find(sentences)
@@ -306,9 +328,12 @@ class Service:
             while isinstance(stage, documents.Stage):
                 if stage.kind == "align":
                     sizes = [1 + len(source) // 4 for source, _ in stage.items]
-                    results = await self._run(
-                        translator.align_spans, stage.items, sizes
-                    )
+                    items = [
+                        (dataclasses.replace(request, text=source), target)
+                        for source, target in stage.items
+                    ]
+                    align = AlignSpans(search.model, search.adapter)
+                    results = await self._run(align, items, sizes)
                 else:
                     results = _texts(now or await find(stage.items), rank)
                     now = None
@@ -320,7 +345,7 @@ class Service:
     async def _search(self, search, requests, terminology, executor=None):
         """The `Found`s of sentences."""
         requests, sizes = await _in_thread(
-            executor, _prepare, search.pair.translator, requests, terminology
+            executor, _prepare, search.model.translator, requests, terminology
         )
         return await self._run(search, requests, sizes)
 
@@ -329,6 +354,10 @@ class Service:
     ) -> str:
         """The page of attention for a text and its translation."""
         translator, tokenizer = pair.translator, pair.translator.tokenizer
+        if translator.engine != "native":
+            raise HTTPException(
+                400, f"engine={translator.engine} has no maps of attention"
+            )
         longest = translator.max_source_length, translator.max_target_length
         for name, value, side, limit in (
             ("text", text, tokenizer.source, longest[0]),
@@ -398,6 +427,7 @@ def _prepare(translator, requests, terminology):
     requests = list(map(terminology.of, requests))
     with bad_values():
         for request in requests:
+            translator.check_request(request)
             for forms in request.terms:
                 translator.check_forms(forms)
     ids = translator.tokenizer.source.to_ids([r.text for r in requests])

@@ -37,9 +37,9 @@ from keras_transformer.files import read_checked_json, with_checksum
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.workdir import WorkDirectory
 from trainers.preparing.folder import describe_file, run_errors, write_json
-from trainers.run.data_config import DataConfig
 from trainers.run.inheritance import UNKNOWN_LANGUAGES
 from trainers.run.options import (
+    LanguageOptions,
     SearchDeviceOptions,
     TranslatorChoice,
     split_workdirs,
@@ -77,22 +77,38 @@ def run(plan: Plan, options: SearchDeviceOptions) -> None:
 def check_directions(plan: Plan, options: SearchDeviceOptions) -> None:
     """Each model must be there, with the languages of the plan."""
     for step in plan.steps:
+        for _, _, workdirs in step.options.models:
+            options.check_engine(split_workdirs(workdirs), shortlist=False)
         for direction, workdir in [
             (direction, workdir)
             for direction, _, workdirs in step.options.models
             for workdir in split_workdirs(workdirs)
         ]:
-            there = options.of_workdir(workdir)
-            TranslatorChoice(there, step.decoding).check()
-            data = WorkDirectory(workdir).read_section("data", DataConfig)
-            found = data.source_language, data.target_language
             expected = plan.corpus.languages[:: ORDERS[direction]]
+            choice = choose_model(options, step, workdir, expected)
+            choice.check()
+            found = choice.read_direction()
             if found not in (expected, UNKNOWN_LANGUAGES):
                 raise ValueError(
                     f"step {step.options.name}: {direction} models must"
                     f" translate {' to '.join(expected)}. Received: {workdir},"
                     f" which translates {' to '.join(found)}"
                 )
+
+
+def choose_model(
+    options: SearchDeviceOptions,
+    step: Step,
+    workdir: str,
+    languages: Sequence[str],
+) -> TranslatorChoice:
+    """The translator of a step; one of many languages is told them."""
+    there = options.of_workdir(workdir)
+    own = WorkDirectory(there.workdirs[0]).read_languages()
+    chosen = LanguageOptions()
+    if own.direction() is None:
+        chosen = LanguageOptions(*languages)
+    return TranslatorChoice(there, step.decoding, chosen)
 
 
 def make_step(
@@ -160,7 +176,10 @@ def translate(
             files = plan.corpus.find_files()[language] + files
         with flags.user_errors():
             write_distinct_lines(files, lines)
-    translator = open_translator(options.of_workdir(workdir), step.decoding)
+    choice = choose_model(
+        options, step, workdir, plan.corpus.languages[::order]
+    )
+    translator = open_translator(choice)
     shards = translate_file(
         translator,
         lines,

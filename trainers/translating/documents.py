@@ -12,7 +12,6 @@ from keras_transformer import documents
 from keras_transformer.commands import flags
 from keras_transformer.documents.document import Document
 from keras_transformer.files import write_atomically
-from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorChoice
 from trainers.translating.lines import (
     CHUNK,
@@ -41,14 +40,14 @@ def run(
         data = sys.stdin.buffer.read()
     except OSError as error:
         raise flags.RunError(f"standard input: {error.strerror}") from error
-    translator = open_translator(*choice)
-    if len(translator.source_tags) > 1:
+    translator = open_translator(choice)
+    if translator.direction is None:
         raise flags.CommandError(
-            "a document needs --target_language: the model has the languages of"
-            f" {' '.join(translator.source_tags)}. Received: no target_language"
+            "a document needs --target_language: the model has the languages"
+            f" {', '.join(translator.languages.targets)}. Received: no"
+            " target_language"
         )
-    workdir = WorkDirectory(choice.options.workdirs[0])
-    language = workdir.read_languages().source_language or "en"
+    language = choice.read_direction()[0] or "en"
     try:
         document = documents.parse(
             data, format, language, translator.fits, retranslate, charset

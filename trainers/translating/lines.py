@@ -5,13 +5,14 @@ write lines by the same functions.
 """
 
 import contextlib
+import importlib
 import io
 import itertools
 import os
 import stat
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from absl import logging
 
@@ -26,12 +27,10 @@ from keras_transformer.translation.requests import (
     UntaggedError,
     make_requests,
 )
-from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import (
     OutputOptions,
     TerminologyOptions,
     TranslatorChoice,
-    TranslatorOptions,
 )
 
 if typing.TYPE_CHECKING:
@@ -40,49 +39,52 @@ if typing.TYPE_CHECKING:
 CHUNK = 4096  # lines read, sorted and translated together
 
 
-def open_translator(
-    options: TranslatorOptions,
-    search: Mapping[str, typing.Any],
-    target_language: str | None = None,
-    shortlist: bool = False,
-    terminology: TerminologyOptions | None = None,
-) -> "Translator":
-    """The translator of a `TranslatorChoice`, which has these values.
+def open_translator(choice: TranslatorChoice) -> "Translator":
+    """The translator that a command line asks for.
 
     Only now is a framework imported, when the values are checked: callers check
     their own input before.
     """
-    choice = TranslatorChoice(
-        options, search, target_language, shortlist, terminology
-    )
+    options = choice.options
     with flags.user_errors():
         choice.check()
-    devices = load("trainers.run.devices")
-    translators = load("keras_transformer.translator")
-    with flags.user_errors():
+    others: dict[str, typing.Any]
+    if options.engine == "native":
+        devices = load("trainers.run.devices")
+        translators = load("keras_transformer.translator")
+        with flags.user_errors():
+            others = {
+                "jit_compile": options.jit_compile,
+                "num_threads": options.num_threads
+                or devices.count_searches(options.device),
+            }
+    else:  # which needs no framework
+        translators = importlib.import_module("keras_transformer.translator")
         others = {
-            "jit_compile": options.jit_compile,
-            "num_threads": options.num_threads
-            or devices.count_searches(options.device),
+            "engine": options.engine,
+            "compute_type": options.compute_type,
+            "device": options.device,
         }
+        if options.num_threads is not None:
+            others["num_threads"] = options.num_threads
+    with flags.user_errors():
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length
-        languages = WorkDirectory(options.workdirs[0]).read_languages()
-        tags = languages.choose_tags(target_language)
         translator = translators.Translator.load(
             options.workdirs,
             choice.read_search(),
             options.checkpoint,
             precision=options.precision,
-            shortlist=shortlist,
+            shortlist=choice.shortlist,
             **others,
         )
-        if tags:
-            translator = translator.with_source_tags(tags)
-        if terminology is not None:
-            found = _read_terminology(terminology, translator)
-            translator = translator.with_terminology(found)
-        return translator
+        if choice.languages is not None:
+            translator = translator.with_languages(
+                choice.languages.source_language,
+                choice.languages.target_language,
+            )
+        found = _read_terminology(choice.terminology, translator)
+        return translator.with_terminology(found)
 
 
 def _read_terminology(
@@ -295,7 +297,7 @@ def run(
             search = choice.read_search()
             check_n_best(options.n_best, search)
             check_seed(options.seed, search)
-        translator = open_translator(*choice).with_seed(options.seed)
+        translator = open_translator(choice).with_seed(options.seed)
         chunk_size = 1 if sys.stdin.isatty() else CHUNK
         outputs = translate_lines(
             translator,

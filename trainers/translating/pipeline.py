@@ -50,7 +50,7 @@ class _Process:
         settings: dict[str, typing.Any],
     ):
         choice.options.prepare_process()
-        self._translator = open_translator(*choice)
+        self._translator = open_translator(choice)
         self._plan = shards.open_for(
             self._translator, input, output, **settings
         )
@@ -79,7 +79,7 @@ def run(
     with flags.user_errors():
         beam_options = PipelineOptions(shlex.split(f"--runner={runner}"))
         pipeline = beam.Pipeline(options=beam_options)
-    translator = open_translator(*choice)
+    translator = open_translator(choice)
     plan = shards.open_for(translator, input, output, **settings)
     numbers = [shard.number for shard in plan.unfinished()]
     try:

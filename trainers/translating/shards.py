@@ -19,7 +19,7 @@ from keras_transformer.checkpoints import ENDING
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import backend_name
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data.languages import Direction
+from keras_transformer.files import sha256_of
 from keras_transformer.workdir import TOKENIZER_SUMS
 from trainers.preparing.folder import run_errors
 from trainers.run.options import TranslatorChoice
@@ -58,7 +58,7 @@ def run(
     with flags.user_errors():
         check_paths(pathlib.Path(output), pathlib.Path(input))
         check_search(choice.read_search(), options["n_best"], options["seed"])
-    plan = translate_file(open_translator(*choice), input, output, **options)
+    plan = translate_file(open_translator(choice), input, output, **options)
     tell_state(plan)
 
 
@@ -121,6 +121,7 @@ def make_settings(
         seed: Seed of samples.
     """
     check_search(translator.decoding, n_best, seed)
+    is_native = translator.engine == "native"
     of_shortlist = {}
     if translator.shortlist is not None:
         of_shortlist = {
@@ -128,15 +129,12 @@ def make_settings(
             # The threads share batches, and a batch shares its tokens.
             "num_threads": translator.num_threads,
         }
-    of_direction = {}
-    if translator.direction != Direction() and not translator.source_tags:
-        of_direction = {"direction": list(translator.direction)}
     of_ensemble = {}
     if len(translator.models) > 1:
         of_ensemble["other_models"] = [
             {
                 **dataclasses.asdict(model.config),
-                "checkpoint_sha256": _checkpoint_sha256(prefix),
+                "checkpoint_sha256": sha256_of(prefix + ENDING),
             }
             for model, prefix in zip(
                 translator.models[1:], translator.checkpoints[1:], strict=True
@@ -149,16 +147,15 @@ def make_settings(
             TOKENIZER_SUMS[name]: hashlib.sha256(side.model_bytes).hexdigest()
             for name, side in translator.tokenizer.files.items()
         },
-        "checkpoint_sha256": _checkpoint_sha256(translator.checkpoint),
-        "source_tags": list(translator.source_tags),
-        **of_direction,
+        "checkpoint_sha256": sha256_of(f"{translator.checkpoint}{ENDING}"),
+        "direction": translator.direction and [*translator.direction],
         **of_shortlist,
         **of_ensemble,
         **translator.terminology.sums,
         "max_source_length": translator.max_source_length,
         "precision": translator.model.dtype,
         "jit_compile": translator.jit_compile,
-        "backend": backend_name(),
+        "backend": backend_name() if is_native else translator.engine,
         "shard_lines": shard_lines,
         "n_best": n_best,
         "alignments": alignments,
@@ -170,12 +167,6 @@ def check_search(decoding: DecodingConfig, n_best: int, seed: int) -> None:
     """Raises CommandError if a search does not fit its options."""
     check_n_best(n_best, decoding)
     check_seed(seed, decoding)
-
-
-def _checkpoint_sha256(prefix):
-    """The checksum of a checkpoint's file."""
-    with open(prefix + ENDING, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def translate_shards(plan: Plan, translator: "Translator") -> None:

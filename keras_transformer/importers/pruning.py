@@ -1,0 +1,138 @@
+"""A multilingual model with the part of its vocabulary that a corpus needs.
+
+Rows of embeddings stay of the tokens that occur in the corpus; in a BPE
+vocabulary of the pieces that these are merged from; of bytes and single
+characters, but for letters of other scripts, so that other text can be written,
+in shorter tokens; of special tokens and of all languages, from whose complete
+list the tokenizers of transformers count their ids.
+
+A text has the same segments as before if all of them stay: a merge of BPE that
+took place still does, and a segmentation that had the best score still has it.
+The logits of tokens that stay do not change. So their probabilities can only
+rise: there are fewer others.
+"""
+
+import collections
+import dataclasses
+import itertools
+import unicodedata
+from collections.abc import Iterable
+
+import numpy as np
+
+from keras_transformer.importers.imported import Imported
+from keras_transformer.importers.vocabularies import with_pieces
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.vocabulary import SPECIAL_IDS, UNK
+
+# Of the letters of a corpus, in a script that it has: not in a name or two.
+SCRIPT_SHARE = 1e-3
+ROWS = ("embedding/embeddings", "embedding/logits_bias")
+
+
+def prune(imported: Imported, lines: Iterable[str]) -> Imported:
+    """The model with what the lines of a corpus need of its vocabulary.
+
+    Its notes say what that is. Raises ValueError for another kind of model, or
+    a corpus without text.
+    """
+    tokenizer = imported.tokenizer
+    if not imported.language_tokens or not isinstance(tokenizer, Tokenizer):
+        raise ValueError(
+            "a vocabulary can be pruned of a model with language_tokens."
+            f" Received: language_tokens={imported.language_tokens!r}"
+        )
+    counts: collections.Counter[int] = collections.Counter()
+    for line in lines:
+        counts.update(tokenizer.to_ids([line])[0][:-1])
+    if not counts:
+        raise ValueError("expected a corpus with text. Received: none")
+    entries, size = tokenizer.entries, tokenizer.vocab_size
+    scripts = _scripts(tokenizer, counts)
+    # <s> after the special tokens; and what is after the table, without rows.
+    others = {len(SPECIAL_IDS), *range(size, len(entries))}
+    characters = set()
+    for id, (piece, _, kind) in enumerate(entries[:size]):
+        if kind == "NORMAL" and len(piece) == 1:
+            if _script(piece) in ("", *scripts):
+                characters.add(id)
+        elif kind not in ("NORMAL", "UNUSED"):
+            others.add(id)
+    kept = {*SPECIAL_IDS, *counts, *characters, *others}
+    merged = _merged(tokenizer, kept) - kept
+    kept |= merged
+    rows = sorted(id for id in kept if id < size)
+    weights = {
+        path: np.asarray(array)[rows] if path in ROWS else array
+        for path, array in imported.weights.items()
+    }
+    note = (
+        f"pruned: {len(rows):,} of {size:,} rows stay: {len(counts):,} occur in"
+        f" the corpus, {len(merged):,} are merged into others,"
+        f" {len(characters - counts.keys()):,} are single characters. All"
+        f" {counts.total():,} tokens of the corpus stay, of which"
+        f" {counts[UNK]:,} were unknown before. Other text is written in"
+        " shorter tokens; unknown in it become letters of scripts other than"
+        f" {', '.join(sorted(map(str.title, scripts)))}"
+    )
+    return imported._replace(
+        config=dataclasses.replace(imported.config, vocab_size=len(rows)),
+        weights=weights,
+        tokenizer=with_pieces(tokenizer, kept),
+        notes=[*imported.notes, note],
+    )
+
+
+def _script(character: str) -> str:
+    """The script of a letter by its name in Unicode; "" for all others.
+
+    >>> [_script(c) for c in "aß字か7é\u0301"]
+    ['LATIN', 'LATIN', 'CJK', 'HIRAGANA', '', 'LATIN', '']
+    """
+    name = unicodedata.name(character, "").partition(" ")[0]
+    is_letter = unicodedata.category(character)[0] in "LM"
+    return name if is_letter and name != "COMBINING" else ""
+
+
+def _scripts(tokenizer, counts):
+    """The scripts of a corpus by the counts of its tokens."""
+    pieces = tokenizer.pieces
+    letters: collections.Counter[str] = collections.Counter()
+    for id, count in counts.items():
+        for script in filter(None, map(_script, pieces[id])):
+            letters[script] += count
+    least = SCRIPT_SHARE * letters.total()
+    return {script for script, count in letters.items() if count >= least}
+
+
+def _merged(tokenizer, ids):
+    """The ids of all pieces that BPE merges on the way to some."""
+    if tokenizer.model_type != "bpe":
+        return set()
+    places, scores = {}, {}
+    for id, (piece, score, kind) in enumerate(tokenizer.entries):
+        if kind in ("NORMAL", "USER_DEFINED"):
+            places[piece], scores[piece] = id, score
+    return {
+        places[merged]
+        for piece, id in places.items()
+        if id in ids
+        for merged in _merges(piece, scores)
+    }
+
+
+def _merges(piece, scores):
+    """Yields what BPE merges on the way to a piece: the best pair each time.
+
+    >>> list(_merges("abcd", {"bc": -1, "ab": -2, "cd": -3, "bcd": -4}))
+    ['bc', 'bcd']
+    """
+    symbols = list(piece)
+    while len(symbols) > 1:
+        pairs = [a + b for a, b in itertools.pairwise(symbols)]
+        best = max(pairs, key=lambda pair: scores.get(pair, -float("inf")))
+        if best not in scores:
+            return
+        place = pairs.index(best)
+        symbols[place : place + 2] = [best]
+        yield best

@@ -193,7 +193,9 @@ def load_tflite(directory: pathlib.Path, description: dict) -> Translate:
 
     def translate_one(sentence: Sentence) -> dict:
         ids, truncated = encode(sentence)
-        inputs = {"source_ids": [ids + [PAD] * (limit - len(ids))]}
+        inputs: dict[str, list] = {
+            "source_ids": [ids + [PAD] * (limit - len(ids))]
+        }
         for name in names:
             inputs[name] = [languages.id(sentence, name)]
         found = search(

@@ -11,6 +11,7 @@ TEST_SET = "test_2016_flickr"
 SINGLE_LINES = 200  # of the test set, where lines are translated one by one
 ONEDNN_OFF = "TF_ENABLE_ONEDNN_OPTS=0"
 WITHOUT_ONEDNN = "this package, oneDNN off"
+ENGINE = "this package, engine CTranslate2"
 CEILING = "ceiling"  # no system: the speed that matrix products allow
 
 
@@ -23,6 +24,7 @@ class System(typing.NamedTuple):
         options: Of the script.
         is_reduced: Whether it computes in less than float32, so that its output
             differs.
+        engine: What searches, if it is this package.
         variables: Of the process, as "NAME=value". A variant of this package
             that has some is measured only where `--systems` names it.
     """
@@ -31,6 +33,7 @@ class System(typing.NamedTuple):
     environment: str | None = None
     options: tuple[str, ...] = ()
     is_reduced: bool = False
+    engine: str = "native"
     variables: tuple[str, ...] = ()
 
     @property
@@ -100,6 +103,13 @@ def translators(workdir, export):
         "this package, XLA": System(*ours, (workdir, "--jit_compile")),
         "this package, bfloat16": System(
             *ours, (workdir, "--precision=bfloat16"), is_reduced=True
+        ),
+        ENGINE: System(*ours, (workdir, "--engine=ctranslate2"), engine=ENGINE),
+        f"{ENGINE} int8": System(
+            *ours,
+            (workdir, "--engine=ctranslate2", "--compute_type=int8"),
+            is_reduced=True,
+            engine=ENGINE,
         ),
         "CTranslate2": System(*ctranslate2, (model,)),
         "CTranslate2 int8": System(
@@ -191,7 +201,7 @@ ROWS = {
                 "_shortlist",
                 ", shortlist",
                 ("--shortlist",),
-                tuple(_OF_OPUS_MT),
+                tuple(s for s in _OF_OPUS_MT if not s.startswith(ENGINE)),
             ),
         )
     },

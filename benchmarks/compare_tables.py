@@ -1,6 +1,7 @@
 """The results of `compare.py`: read from its file, as tables, and drawn."""
 
 import datetime
+import itertools
 import json
 import pathlib
 import statistics
@@ -97,6 +98,7 @@ def speeds_of(name, row, results):
         ratio["ratio"]
         for ratio in ratios_of(name, results)
         if ratio["peer"] != CEILING
+        and row.table.systems[ratio["ours"]].engine == "native"
     ]
     ratio = min(to_peers, default=None)
     return {row.table.heading: row.title, **medians, "ratio": ratio}
@@ -105,18 +107,22 @@ def speeds_of(name, row, results):
 def ratios_of(name, results):
     """The fastest of ours by each peer: the median of the rounds' ratios.
 
+    Of ours with each engine.
+
     A variant that computes in less than float32 is compared only with peers
     that do so, too.
     """
     row, systems = ROWS[name], ROWS[name].table.systems
     measured = [s for s in row.systems if results.rates(name, s)]
     ours = [s for s in measured if systems[s].is_ours]
+    engines = dict.fromkeys(systems[s].engine for s in ours)
     found = []
-    for peer in measured:
+    for engine, peer in itertools.product(engines, measured):
         comparable = [
             s
             for s in ours
-            if systems[peer].is_reduced or not systems[s].is_reduced
+            if systems[s].engine == engine
+            and (systems[peer].is_reduced or not systems[s].is_reduced)
         ]
         if peer in ours or not comparable:
             continue

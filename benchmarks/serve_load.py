@@ -1,7 +1,8 @@
 """A server under load: throughput, latency, lost and wrong answers, memory.
 
     python benchmarks/serve_load.py --workdir=DIR --text=FILE
-        [--loads 0.5 1 3] [--requests=10000] [--libretranslate=URL]
+        [--loads 0.5 1 3] [--requests=10000] [--engine=ctranslate2]
+        [--libretranslate=URL]
         [-- --max_batch_tokens=4096 ...]
 
 Starts `trainers.serve` with the flags after `--`, and measures its capacity:
@@ -21,6 +22,7 @@ import argparse
 import asyncio
 import collections
 import contextlib
+import dataclasses
 import json
 import pathlib
 import random
@@ -38,18 +40,24 @@ ROOT = pathlib.Path(__file__).parents[1]
 CLIENTS = 32  # that measure the capacity
 CAPACITY_SECONDS = 10.0
 TIMEOUT = 120.0  # seconds that a client waits
+# Flags of each engine, with a search that it has.
+ENGINES = {
+    "native": [],
+    "ctranslate2": ["--engine=ctranslate2", "--stopping=fairseq"],
+}
 
 
 def main():
     arguments = parse_arguments()
     text = arguments.text.read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.strip()]
-    expected = Expected(arguments.workdir, lines)
+    expected = Expected(arguments.workdir, lines, arguments.engine)
     languages = {"source": arguments.source, "target": arguments.target}
     rows = []
-    with server(arguments.workdir, arguments.flags) as (process, url):
+    flags = [*ENGINES[arguments.engine], *arguments.flags]
+    with server(arguments.workdir, flags) as (process, url):
         rows += measure(
-            "trainers.serve",
+            f"trainers.serve, {arguments.engine}",
             url,
             lines,
             expected,
@@ -71,7 +79,10 @@ def main():
         )
     print(markdown(rows))
     if arguments.record:
-        record("serve_load", "The server under load", {"loads": rows})
+        name = "serve_load"
+        if arguments.engine != "native":
+            name += f"_{arguments.engine}"
+        record(name, "The server under load", {"loads": rows})
 
 
 def parse_arguments():
@@ -87,6 +98,7 @@ def parse_arguments():
     parser.add_argument("--loads", type=float, nargs="+", default=[0.5, 1, 3])
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--engine", choices=ENGINES, default="native")
     parser.add_argument("--libretranslate", metavar="URL")
     parser.add_argument("flags", nargs="*", help="of trainers.serve")
     add_flag(parser)
@@ -100,13 +112,13 @@ class Expected:
         plain: Of each line among all lines.
     """
 
-    def __init__(self, workdir, lines):
-        self._workdir, self._lines = workdir, lines
+    def __init__(self, workdir, lines, engine):
+        self._workdir, self._lines, self._engine = workdir, lines, engine
         self._translator = None
         self._all = {}
         command = (sys.executable, "-m", "trainers.translate")
         found = subprocess.run(
-            [*command, f"--workdir={workdir}"],
+            [*command, f"--workdir={workdir}", *ENGINES[engine]],
             cwd=ROOT,
             input="".join(line + "\n" for line in lines),
             stdout=subprocess.PIPE,
@@ -118,9 +130,7 @@ class Expected:
     def all(self, i):
         """The set of translations of line `i` in batches of several sizes."""
         if self._translator is None:
-            from keras_transformer.translator import Translator
-
-            self._translator = Translator.load(self._workdir)
+            self._translator = self._load()
         if i not in self._all:
             batches = [[self._lines[i]] * rows for rows in (1, 2, 4, 8, 16, 32)]
             self._all[i] = {
@@ -129,6 +139,18 @@ class Expected:
                 for translation in self._translator.translate(batch)
             }
         return self._all[i]
+
+    def _load(self):
+        from keras_transformer.config import DecodingConfig
+        from keras_transformer.translator import Translator
+        from keras_transformer.workdir import WorkDirectory
+
+        decoding = WorkDirectory(self._workdir).read_section(
+            "decoding", DecodingConfig
+        )
+        if self._engine != "native":
+            decoding = dataclasses.replace(decoding, stopping="fairseq")
+        return Translator.load(self._workdir, decoding, engine=self._engine)
 
 
 @contextlib.contextmanager
@@ -146,7 +168,7 @@ def server(workdir, flags):
         try:
             line = process.stdout.readline()
             url = re.search(r"listening at (\S+),", line)[1]
-            if process.stdout.readline() != "ready\n":
+            if "ready\n" not in process.stdout:
                 raise RuntimeError("the server did not become ready")
             yield process, url
         finally:

@@ -69,7 +69,7 @@ def measure(workdir, pairs, arguments):
     training = directory.read_section("training", TrainingConfig)
     [metric] = make_metric(
         data.directions, training.bleu_tokenizer
-    ).by_tag.values()
+    ).by_direction.values()
     read = list(read_pairs(data, "test", (pairs,)))[: arguments.lines]
     sources, references = map(list, zip(*read, strict=True))
     translator = load("keras_transformer.translator").Translator.load(workdir)

@@ -182,6 +182,13 @@ class Checkpoint:
                 f"expected the step of its name. Received: step={step}"
             )
 
+    @property
+    def weights_sha256(self) -> str:
+        """A checksum of the weights; other groups of arrays do not count."""
+        sums = {n: s for n, s in self._sums.items() if n.startswith("weights/")}
+        text = json.dumps(sums, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
     def read(self, name: str) -> np.ndarray:
         """An array; ValueError if it is missing or has another checksum."""
         try:

@@ -61,6 +61,12 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
         file.write(content)
 
 
+def sha256_of(path: str | os.PathLike) -> str:
+    """The SHA-256 of a file."""
+    with naming(path), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def checksum_of(values: dict[str, typing.Any]) -> str:
     """The SHA-256 of JSON values by name, without that of their checksum."""
     others = {n: value for n, value in values.items() if n != CHECKSUM}

@@ -7,6 +7,7 @@ extend `TranslationMetric.measure`.
 """
 
 import functools
+import itertools
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from absl import logging
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from keras_transformer.commands import flags
-from keras_transformer.data.languages import base_language, with_tag
+from keras_transformer.data.languages import base_language
 
 # The package behind a tokenizer of sacreBLEU -> the extra that installs it.
 EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
@@ -150,68 +151,67 @@ def split_compounds(tokenized: str) -> str:
 
 
 class Scores(typing.NamedTuple):
-    """The score of each direction, by the tag of its sources.
+    """The score of each direction by its name, as of `DirectionalMetric`.
 
     >>> str(Scores({"": 30.0})), str(Scores({"<2de>": 30.0, "<2fr>": 41.0}))
     ('30.00', '35.50 (<2de> 30.00, <2fr> 41.00)')
     """
 
-    by_tag: dict[str, float]
+    by_direction: dict[str, float]
 
     @property
     def mean(self) -> float:
         """Their mean, which chooses the best checkpoint."""
-        return sum(self.by_tag.values()) / len(self.by_tag)
+        return sum(self.by_direction.values()) / len(self.by_direction)
 
     def __str__(self):
-        parts = [f"{tag} {score:.2f}" for tag, score in self.by_tag.items()]
+        parts = [f"{name} {x:.2f}" for name, x in self.by_direction.items()]
         listed = f" ({', '.join(parts)})" if len(parts) > 1 else ""
         return f"{self.mean:.2f}{listed}"
 
 
 class DirectionalMetric:
-    """A `Metric` for each direction of a model, by the tag of its sources.
+    """A `Metric` for each direction of a model, by its name.
 
-    Most models have one direction, with the tag "". Of several, the mean
-    counts.
+    That is the tag of its sources; with `language_tokens` its languages, such
+    as "en-de". Most models have one direction, "". Of several, the mean counts.
     """
 
-    def __init__(self, by_tag: Mapping[str, Metric]):
-        self.by_tag = by_tag
-        self.key = next(iter(by_tag.values())).key
-        labels = dict.fromkeys(metric.label for metric in by_tag.values())
-        mean = "mean " if len(by_tag) > 1 else ""
+    def __init__(self, by_direction: Mapping[str, Metric]):
+        self.by_direction = by_direction
+        metrics = by_direction.values()
+        self.key = next(iter(metrics)).key
+        labels = dict.fromkeys(metric.label for metric in metrics)
+        mean = "mean " if len(by_direction) > 1 else ""
         self.label = mean + ", ".join(labels)
 
     def score(
-        self, outputs: Sequence[str], pairs: Sequence[tuple[str, str]]
+        self,
+        outputs: Sequence[str],
+        pairs: Mapping[str, Sequence[tuple[typing.Any, str]]],
     ) -> Scores:
         """The scores of the outputs for pairs of source and reference.
 
-        With several directions, sources begin with tags; blank sources, which
-        have none, do not count.
+        Args:
+            outputs: Those of all pairs, direction after direction.
+            pairs: By the name of their direction.
         """
-        rows = [
-            (*pair, output) for pair, output in zip(pairs, outputs, strict=True)
-        ]
-        scores = {}
-        for tag, metric in self.by_tag.items():
-            chosen = with_tag(rows, tag)
-            scores[tag] = metric.score(
-                [output for *_, output in chosen],
-                [reference for _, reference, _ in chosen],
-            )
+        left, scores = iter(outputs), {}
+        for name, rows in pairs.items():
+            references = [reference for _, reference in rows]
+            own = list(itertools.islice(left, len(rows)))
+            scores[name] = self.by_direction[name].score(own, references)
         return Scores(scores)
 
 
 def make_metric(
     directions: Mapping[str, str], bleu_tokenizer: str
 ) -> DirectionalMetric:
-    """The metric of translations into one language or several, by tag."""
+    """The metric of directions, from the target language of each."""
     return DirectionalMetric(
         {
-            tag: TranslationMetric(language, bleu_tokenizer)
-            for tag, language in directions.items()
+            name: TranslationMetric(language, bleu_tokenizer)
+            for name, language in directions.items()
         }
     )
 

@@ -496,6 +496,7 @@ class Tokenizer:
         max_lines: int = 10_000_000,
         symbols: Sequence[str] = (),
         case_marks: bool = False,
+        controls: Sequence[str] = (),
     ) -> "Tokenizer":
         """Learns a byte-pair vocabulary with every character of the corpus.
 
@@ -511,6 +512,7 @@ class Tokenizer:
                 that begins with one becomes several tokens.
             case_marks: Whether the vocabulary is of text in lower case with
                 the marks of `case_marks`.
+            controls: Tokens that no text has, such as `"__de__"`.
 
         Raises:
             ValueError: The corpus is empty, or gives fewer than `vocab_size`
@@ -518,7 +520,9 @@ class Tokenizer:
                 capital letter, with case marks.
         """
         return cls(
-            train_model(lines, vocab_size, max_lines, symbols, case_marks)
+            train_model(
+                lines, vocab_size, max_lines, symbols, case_marks, controls
+            )
         )
 
 

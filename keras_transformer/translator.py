@@ -25,7 +25,6 @@ from keras_transformer.config import (
 )
 from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.fields import check_positive
-from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.alignment import (
     SpanLink,
@@ -35,10 +34,16 @@ from keras_transformer.translation.alignment import (
     word_spans,
 )
 from keras_transformer.translation.automaton import missing_terms
-from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.consensus import rank
+from keras_transformer.translation.ctranslate2 import (
+    CTranslate2Model,
+    CTranslate2Search,
+    check_options,
+    check_request,
+    check_search,
+)
 from keras_transformer.translation.glossary import find_words
-from keras_transformer.translation.inference import Inference, shortened_outputs
+from keras_transformer.translation.limits import Limits, shortened_outputs
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
     Encoding,
@@ -59,6 +64,14 @@ from keras_transformer.translation.requests import (
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import open_ensemble
 
+if typing.TYPE_CHECKING:
+    from keras_transformer.model import Transformer
+    from keras_transformer.translation.batching import BatchedInference
+
+# What needs Keras is imported by those who need it, by name.
+MODEL = "keras_transformer.model"
+INFERENCE = "keras_transformer.translation.inference"
+BATCHING = "keras_transformer.translation.batching"
 PRETRAINED = "keras_transformer.importers.pretrained"
 # More searches of a sentence, at most, whose translation has forbidden words.
 MORE_SEARCHES = 8
@@ -127,7 +140,8 @@ class Translator:
         tokenizer: The `Tokenizer`, or a `TokenizerPair`.
         model: A `Transformer`; the weights it has at a call are used. Or
             several with this vocabulary, an ensemble: they search and score by
-            their mean, as `DecodingConfig.ensemble` says.
+            their mean, as `DecodingConfig.ensemble` says. Or the model of
+            another engine, which `load` makes.
         decoding: The `DecodingConfig`.
         max_source_length: Maximum length of a source in tokens, EOS included;
             a longer one is truncated.
@@ -145,7 +159,8 @@ class Translator:
             those among the tokens of a batch.
 
     Attributes:
-        inference: The `Inference`, ids to ids.
+        inference: The `Inference`, ids to ids; of another engine the `Limits`.
+        engine: One of `ENGINES`.
         models: The models, a tuple; `model` is the first of them, whose
             attention `align` reads.
         checkpoints: Paths of the checkpoints that `load` read, one for each
@@ -167,7 +182,7 @@ class Translator:
     def __init__(
         self,
         tokenizer: Tokenizer | TokenizerPair,
-        model: Transformer | Sequence[Transformer],
+        model: "Transformer | Sequence[Transformer] | CTranslate2Model",
         decoding: DecodingConfig,
         max_source_length: int,
         *,
@@ -183,7 +198,7 @@ class Translator:
                 f" Received: max_source_length={max_source_length}"
             )
         check_positive(batch_tokens=batch_tokens, num_threads=num_threads)
-        models = [model] if isinstance(model, Transformer) else model
+        models = model if isinstance(model, Sequence) else [model]
         for config in (one.config for one in models):
             _check_vocabulary(tokenizer, config)
             if shortlist is not None:
@@ -192,6 +207,8 @@ class Translator:
         self.tokenizer = tokenizer
         self.models = tuple(models)
         self.model = self.models[0]
+        is_native = not isinstance(self.model, CTranslate2Model)
+        self.engine = "native" if is_native else "ctranslate2"
         self.max_source_length = max_source_length
         self.batch_tokens = batch_tokens
         self.jit_compile = jit_compile
@@ -214,6 +231,9 @@ class Translator:
         *,
         precision: str = "float32",
         shortlist: bool = False,
+        engine: str = "native",
+        compute_type: str = "default",
+        device: str | None = None,
         **options,
     ) -> "Translator":
         """The translator that training made.
@@ -232,18 +252,41 @@ class Translator:
                 bfloat16 translations differ slightly from float32.
             shortlist: Whether to use the work directory's shortlist, which
                 `trainers.shortlist` makes.
+            engine: What searches, one of `ENGINES`. "ctranslate2" needs the
+                extra of this name. It runs an export in the work directory,
+                which is made at the first call; `num_threads` is by default one
+                for each core.
+            compute_type: Type in which CTranslate2 computes, one of
+                `COMPUTE_TYPES`; by default float32.
+            device: Kind of device of CTranslate2, "cpu" or "gpu"; by default
+                the fastest that there is.
             **options: Keyword arguments that replace the defaults of
                 `Translator`, and `max_source_length`, by default the maximum
                 length in training, of several models the smallest.
 
         Raises:
             ValueError: It is not a work directory, has no checkpoint or
-                shortlist that can be read, there is no such precision, or
-                several models are not an ensemble.
+                shortlist that can be read, there is no such precision, several
+                models are not an ensemble, or the engine lacks an option.
         """
         _check_precision(precision)
         if isinstance(workdir, str | os.PathLike):
             workdir = [workdir]
+        if engine == "ctranslate2":
+            check_options(
+                len(workdir),
+                compute_type,
+                device,
+                precision=precision,
+                jit_compile=options.get("jit_compile", False),
+                shortlist=shortlist,
+            )
+        elif (engine, compute_type, device) != ("native", "default", None):
+            raise ValueError(
+                "expected engine=native, or engine=ctranslate2, which may have"
+                f" compute_type and device. Received: {engine=},"
+                f" {compute_type=}, {device=}"
+            )
         directories = open_ensemble(workdir, checkpoint)
         first = directories[0]
         configs = [
@@ -254,15 +297,35 @@ class Translator:
             options["max_source_length"] = min(lengths)
         if decoding is None:
             decoding = first.read_section("decoding", DecodingConfig)
+        if engine == "ctranslate2":
+            check_search(decoding)
         tokenizer = first.load_tokenizer()
         if shortlist:
             options["shortlist"] = _read_shortlist(first, tokenizer)
-        models, prefixes = [], []
-        for directory, config in zip(directories, configs, strict=True):
-            model = Transformer(config, dtype=precision)
-            weights = named_weights(model)
-            prefixes.append(directory.restore_weights(weights, checkpoint))
-            models.append(model)
+        models: list = []
+        prefixes = []
+        if engine == "ctranslate2":
+            prefixes = [first.choose_checkpoint(checkpoint)]
+            models = [
+                CTranslate2Model.load(
+                    first,
+                    prefixes[0],
+                    tokenizer,
+                    Limits(configs, decoding, options["max_source_length"]),
+                    compute_type,
+                    device,
+                    options.get("num_threads"),
+                )
+            ]
+            options["num_threads"] = models[0].num_threads
+        else:
+            for directory, config in zip(directories, configs, strict=True):
+                model = importlib.import_module(MODEL).Transformer(
+                    config, dtype=precision
+                )
+                weights = named_weights(model)
+                prefixes.append(directory.restore_weights(weights, checkpoint))
+                models.append(model)
         translator = cls(tokenizer, models, decoding, **options)
         translator = translator._of_model(first.read_languages())
         translator.checkpoints = tuple(prefixes)
@@ -314,11 +377,12 @@ class Translator:
                 return cls.load(
                     directory, decoding, precision=precision, **options
                 ).with_languages(source_language, target_language)
-        if options.pop("shortlist", False):
-            raise ValueError(
-                "shortlist needs a work directory, which"
-                f" trainers.import_model makes. Received: {name}"
-            )
+        for option, value in {"shortlist": False, "engine": "native"}.items():
+            if options.pop(option, value) != value:
+                raise ValueError(
+                    f"{option} needs a work directory, which"
+                    f" trainers.import_model makes. Received: {name}"
+                )
         languages = imported.languages
         languages.direction(source_language, target_language)
         model = pretrained.make_model(imported, precision)
@@ -414,8 +478,19 @@ class Translator:
 
     def check_forms(self, forms: Sequence[str]) -> None:
         """Raises ValueError if translations cannot have forms of a term."""
+        self.check_request(Request("", terms=(tuple(forms),)))
         own = text_tokenizer(self.tokenizer, self.direction)
         phrase_ids(own.target, forms)
+
+    def check_search(self, decoding: DecodingConfig) -> None:
+        """Raises ValueError for a search that the engine does not have."""
+        if self.engine == "ctranslate2":
+            check_search(decoding)
+
+    def check_request(self, request: Request) -> None:
+        """Raises ValueError for what the engine does not have in a sentence."""
+        if self.engine == "ctranslate2":
+            check_request(request)
 
     def without_shortlist(self) -> "Translator":
         """The same translator, with the whole vocabulary for its outputs."""
@@ -430,10 +505,19 @@ class Translator:
         """Makes the search; what it has in memory is not shared by copies."""
         check_alignment(self.model.config, decoding)
         self.decoding = decoding
-        self.inference = Inference(
+        self.inference: typing.Any
+        self._batched: BatchedInference | CTranslate2Search
+        if isinstance(self.model, CTranslate2Model):
+            configs = [self.model.config]
+            self.inference = Limits(configs, decoding, self.max_source_length)
+            self._batched = CTranslate2Search(
+                self.model, self.inference, self.batch_tokens
+            )
+            return
+        self.inference = importlib.import_module(INFERENCE).Inference(
             self.models, decoding, self.max_source_length
         )
-        self._batched = BatchedInference(
+        self._batched = importlib.import_module(BATCHING).BatchedInference(
             self.inference,
             self.batch_tokens,
             self.jit_compile,
@@ -563,6 +647,8 @@ class Translator:
             self.terminology.of(request)
             for request in make_requests(strings, prefixes)
         ]
+        for request in requests:
+            self.check_request(request)
         num_found = self.decoding.num_hypotheses
         num_best = num_found if num_best is None else num_best
         check_positive(num_best=num_best)
@@ -658,7 +744,7 @@ class Translator:
             FloatingPointError: The model's logits are not finite.
         """
         rows = encode_pairs(pairs, self._encoding)
-        found = self._of_pairs(Inference.score_ids, pairs, rows)
+        found = self._of_pairs(self._batched.score, pairs, rows)
         return [
             PairScore(
                 row.target_ids[row.num_given :],
@@ -744,7 +830,7 @@ class Translator:
         `make_side` makes the `Side` of a string from its tokens.
         """
         rows = encode_pairs(pairs, self._encoding)
-        found = self._of_pairs(Inference.alignment_ids, pairs, rows)
+        found = self._of_pairs(self._batched.attention, pairs, rows)
         results = []
         for attention, row, request, (_, target) in zip(
             found, rows, pair_requests(pairs), pairs, strict=True
@@ -764,9 +850,9 @@ class Translator:
             results.append((align_words(words, *both), row.notes))
         return results
 
-    def _of_pairs(self, kind, pairs, rows):
+    def _of_pairs(self, method, pairs, rows):
         """A row of a method's result for each pair, checked."""
-        results = self._batched.of_pairs(kind, rows)
+        results = method(rows)
         for request, result in zip(pair_requests(pairs), results, strict=True):
             _check_finite(result, request.text)
         return results

@@ -21,6 +21,7 @@ def train_model(
     max_lines: int,
     symbols: Sequence[str],
     case_marks: bool,
+    controls: Sequence[str] = (),
 ) -> bytes:
     """The bytes of a byte-pair model; see `Tokenizer.train`."""
     if vocab_size <= len(SPECIAL_IDS):
@@ -54,6 +55,7 @@ def train_model(
         **dict(zip(ID_NAMES, SPECIAL_IDS, strict=True)),
         "normalization_rule_name": NORMALIZATION,
         "user_defined_symbols": [SPACE + symbol for symbol in symbols],
+        "control_symbols": list(controls),
     }
     if case_marks:  # the text is normalized before it is marked
         options["normalization_rule_name"] = "identity"

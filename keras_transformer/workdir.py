@@ -5,7 +5,7 @@
     tokenizer.model   the vocabulary; or source_tokenizer.model and
                       target_tokenizer.model, one for each language
     shortlist.txt     the shortlist, if trainers.shortlist made one
-    checkpoints/      the newest ones: weights, optimizer, progress
+    checkpoints/      the newest ones: weights, or adapters; optimizer, progress
     best/             the one with the best validation BLEU
     averaged/         the mean of the newest ones (sec. 6.1): weights only
     logs/             TensorBoard's
@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 
 from absl import logging
 
+from keras_transformer.adapters import Base
 from keras_transformer.checkpoints import (
     ENDING,
     Checkpoints,
@@ -83,6 +84,7 @@ class WorkDirectory:
         self.tokenizer_path = self.path / SHARED_FILE
         self.shortlist_path = self.path / "shortlist.txt"
         self.logs = self.path / "logs"
+        self.exports = self.path / "exports"
         self.latest = Checkpoints(self.path / "checkpoints")
         self.best = Checkpoints(self.path / "best")
         self.averaged = Checkpoints(self.path / "averaged")
@@ -136,6 +138,26 @@ class WorkDirectory:
         """
         return self._read_known("data", LengthConfig).max_length
 
+    def read_base(self) -> Base | None:
+        """The weights that its adapters belong to; None if it has weights.
+
+        Raises:
+            ValueError: As `read_section`.
+        """
+        if "base" not in self.read_config():
+            return None
+        return self.read_section("base", Base)
+
+    def need_base(self, option: str) -> Base:
+        """As `read_base`, for an option that adapters alone have."""
+        base = self.read_base()
+        if base is None:
+            raise ValueError(
+                f"{option} needs a work directory of adapters (trainers.wmt"
+                f" --lora_rank). Received: workdir={str(self.path)!r}"
+            )
+        return base
+
     def _read_known(self, name, section):
         """The fields that the library knows of a section of the trainers."""
         known = kinds_of(section)
@@ -181,9 +203,11 @@ class WorkDirectory:
         self._write(config)
 
     def replace_section(self, name: str, section: typing.Any) -> None:
-        """Writes another dataclass as one section of `config.json`."""
+        """Writes a dataclass as a section of `config.json`; None removes it."""
         config = self.read_config()
-        config[name] = dataclasses.asdict(section)
+        config.pop(name, None)
+        if section is not None:
+            config[name] = dataclasses.asdict(section)
         self._write(config)
 
     def _write(self, config):
@@ -284,6 +308,9 @@ class WorkDirectory:
         check_position_limit(config, max_source_length=longest)
         self.load_tokenizer()
         self.check_checkpoint(checkpoint)
+        base = self.read_base()
+        if base is not None:
+            base.check()
         if shortlist and not self.shortlist_path.exists():
             raise ValueError(
                 f"expected {self.shortlist_path}, which trainers.shortlist"
@@ -355,7 +382,8 @@ class WorkDirectory:
     ) -> str:
         """Sets weights from the checkpoint that `choose_checkpoint` finds.
 
-        Chooses again if a training that runs beside removes it meanwhile.
+        Of adapters, to W + A B. Chooses again if a training that runs beside
+        removes it meanwhile.
 
         Raises:
             ValueError, OSError: As `choose_checkpoint`, or the weights belong
@@ -364,6 +392,10 @@ class WorkDirectory:
         while True:
             prefix = self.choose_checkpoint(choice)
             try:
+                base = self.read_base()
+                if base is not None:
+                    base.restore(weights, prefix)
+                    return prefix
                 checkpoint = check_weights(weights, prefix, self.config_path)
                 assign(checkpoint, "weights", weights)
                 return prefix

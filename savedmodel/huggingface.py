@@ -182,7 +182,7 @@ def _write_multilingual(
     tokens = dict(zip(ROLES, SPECIAL, strict=True))
     ids = {f"{role}_id": id for id, role in enumerate(ROLES[:-1])}
     search: dict[str, typing.Any] = {"bad_words_ids": [[ids["pad_token_id"]]]}
-    start = EOS
+    start: int | None = EOS
     if family == "mbart":  # its decoder starts with the language
         [start] = direction_ids(tokenizer, languages.target_language)
     table = weights["embedding/embeddings"]

@@ -16,7 +16,6 @@ one of the model's, by chance.
 """
 
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
@@ -31,7 +30,7 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, required
-from keras_transformer.files import check_checksum, read_json
+from keras_transformer.files import check_checksum, read_json, sha256_of
 from keras_transformer.translation.requests import Request
 from keras_transformer.vocabulary import UNK
 from savedmodel import reload
@@ -271,9 +270,7 @@ def checksums(directory: str | os.PathLike) -> dict[str, str]:
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
         if path.is_file() and name != reload.DESCRIPTION:
-            with open(path, "rb") as file:
-                digest = hashlib.file_digest(file, "sha256")
-            sums[name] = digest.hexdigest()
+            sums[name] = sha256_of(path)
     return sums
 
 

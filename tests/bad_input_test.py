@@ -37,6 +37,8 @@ BROKEN = {
     "no_checkpoint": "no usable checkpoint yet",
 }
 NO_FILE = "No such file"
+CTRANSLATE2 = "--engine=ctranslate2"
+GREEDY = f"{CTRANSLATE2} --beam_size=1"
 # Command, arguments, and a part of the error.
 OTHERS = [
     ("translate", "--checkpoint=best", "no best checkpoint yet"),
@@ -48,6 +50,21 @@ OTHERS = [
     ("translate", "--avoid=nowhere", NO_FILE),
     ("translate", "--workdir=run,no_checkpoint", "no usable checkpoint yet"),
     ("translate", "--n_best=9", "n_best must be at most beam_size"),
+    ("translate", "--compute_type=int8", "compute_type needs engine=ctrans"),
+    ("translate", CTRANSLATE2, "needs stopping=fairseq. Received: stopping="),
+    ("serve", CTRANSLATE2, "needs stopping=fairseq. Received: stopping="),
+    ("score", CTRANSLATE2, "without a search has engine=native"),
+    ("align", CTRANSLATE2, "without a search has engine=native"),
+    ("translate", f"{GREEDY} --backend=jax", "engine excludes backend"),
+    ("translate", f"{GREEDY} --jit_compile", "engine excludes jit_compile"),
+    ("translate", f"{GREEDY} --device=tpu", "needs device=cpu on this"),
+    ("translate", f"{GREEDY} --workdir=run,run", "has no ensembles"),
+    ("translate", f"{GREEDY} --precision=bfloat16", "has no precision"),
+    ("translate", f"{GREEDY} --shortlist", "has no shortlist"),
+    ("translate", f"{GREEDY} --compute_type=float16", "default, or one of"),
+    ("evaluate", f"{GREEDY} --avoid=pairs.en", "avoid excludes engine=ctra"),
+    ("translate_document", f"{GREEDY} --sampling", "needs sampling=False"),
+    ("translate_corpus", f"{GREEDY} --min_length=2", "needs min_length=0 or"),
     ("translate", "--alignment_layer=9", "alignment_layer must be at most 1"),
     ("translate_document", "--document_map=pairs.en/x", "cannot be written"),
     ("translate_document", "--format=nonsense", "format must be one of"),
@@ -79,6 +96,10 @@ OTHERS = [
     ("serve", "--api_keys=nowhere", NO_FILE),
     ("serve", "--workdir=run,no_checkpoint", "no usable checkpoint yet"),
     ("parse_evaluate", "--trees=nowhere", NO_FILE),
+    ("serve", "--adapter=one", "adapter must be NAME=DIR"),
+    ("serve", "--adapter=one=run", "adapter needs a work directory of ada"),
+    ("serve", "--adapter=one=no_directory", NO_WORKDIR),
+    ("average", "--merged=new", "merged needs a work directory of adapters"),
     ("average", "--workdir=no_directory", NO_WORKDIR),
     ("average", "--workdir=no_checkpoint", "no checkpoint in"),
     ("shortlist", "--workdir=no_directory --train_files=pairs", NO_WORKDIR),
@@ -110,6 +131,7 @@ OTHERS = [
         " --source_language=en --alignment_head=1",
         NO_FILE,
     ),
+    ("wmt", "--dataset=files --train_files=x.csv", "No such file: x.csv"),
     ("wmt", "--init_from=nowhere", "init_from must be a work directory"),
     ("wmt", "--init_from=no_checkpoint", "no usable checkpoint yet"),
     ("wmt", "--init_from=no_vocabulary", "tokenizer.model"),
@@ -117,7 +139,11 @@ OTHERS = [
     ("parse", "--train_trees=nowhere", NO_FILE),
     # What would work is said.
     ("wmt", "--epochs=3", "Did you mean --train_steps?"),
-    ("wmt", "--dataset=files --train_files=pairs.en", "cut -f1 and cut -f2"),
+    (
+        "wmt",
+        "--dataset=files --train_files=pairs.en",
+        "a table must end in .tsv or .csv",
+    ),
     (
         "translate",
         "--workdir=Helsinki-NLP/opus-mt-en-de",

@@ -26,6 +26,7 @@ class Echo:
     """
 
     max_source_length = 16
+    engine = "native"
     jit_compile = False
     direction = Direction()
     shortlist = None

@@ -28,6 +28,7 @@ from keras_transformer.commands import flags
 from keras_transformer.data import languages
 from keras_transformer.data.batches import make_batches
 from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
+from keras_transformer.data.pairs import Pairs
 from keras_transformer.metrics import (
     DirectionalMetric,
     TranslationMetric,
@@ -373,8 +374,8 @@ def make_experiment(dataset, test_pairs):
     return types.SimpleNamespace(
         data=types.SimpleNamespace(dataset=dataset),
         training=types.SimpleNamespace(valid_sentences=2),
-        valid_pairs=[("a", "A"), ("b", "B"), ("c", "C")],
-        test_pairs=test_pairs,
+        valid_pairs=Pairs.of([("a", "A"), ("b", "B"), ("c", "C")]),
+        test_pairs=Pairs.of(test_pairs),
         metric=DirectionalMetric({"": ShareOfEqual()}),
         workdir=types.SimpleNamespace(path="run"),
     )
@@ -416,7 +417,7 @@ def test_the_end_of_training_shows_the_experiments_metric(upper_case, dataset):
 
 def test_no_pairs_nothing_to_show():
     experiment = make_experiment("files", [])
-    experiment.valid_pairs = []
+    experiment.valid_pairs = Pairs.of([])
     validation.show_result(experiment, pytest.fail)
 
 

@@ -40,7 +40,8 @@ from trainers.run.data_config import DataConfig
         (
             TrainingConfig,
             False,
-            "init_from init_checkpoint ema_decay freeze precision",
+            "init_from init_checkpoint ema_decay freeze lora_rank"
+            " lora_targets precision",
         ),
         (TreesConfig, False, ""),
         (DecodingConfig, False, ""),

@@ -374,7 +374,7 @@ HEADERS = {
     "no dtype": ({"a": entry(dtype="F8")}, "unknown variant `F8`"),
     "8 bits": (
         {"a": entry(dtype="F8_E4M3", shape=[12], data_offsets=[0, 12])},
-        "no attribute",
+        "Received: F8_E4M3",
     ),
     "an overflow": ({"a": entry(shape=[2**62, 2**62])}, "overflow"),
     "offsets": ({"a": entry(data_offsets=[0, 8, 9])}, "invalid length 3"),

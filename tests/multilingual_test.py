@@ -12,8 +12,9 @@ import tensorflow as tf
 from commands import copy_of_run, fails, largest_batch_untried, losses_in
 
 from keras_transformer.checkpoints import named_weights
-from keras_transformer.data.languages import read_directions
+from keras_transformer.data.languages import Languages, read_directions
 from keras_transformer.data.mixture import Mixture, temperature_stage
+from keras_transformer.data.pairs import Pairs
 from keras_transformer.figures.attention import attention_figure
 from keras_transformer.metrics import make_metric
 from keras_transformer.tokenization import Tokenizer
@@ -38,7 +39,7 @@ from trainers import (
     wmt,
 )
 from trainers.datasets import phrasebook
-from trainers.datasets.dataset import read_split
+from trainers.datasets.dataset import read_split, sources_of, to_translate
 from trainers.run import validation
 from trainers.run.data_config import DataConfig
 from trainers.run.options import TranslatorOptions
@@ -134,7 +135,7 @@ def lines_of(main, argv, capsys, monkeypatch=None, text=""):
 def test_directions_come_one_after_the_other(tmp_path):
     one = write(tmp_path / "one", en=["a", ""], de=["A", "B"], fr=["É", "È"])
     two = write(tmp_path / "two", en=["c"], fr=["Ç"])
-    found = read_directions([one, two], "en", TAGS)
+    found = read_directions([one, two], Languages("en", "de,fr"))
     assert list(found) == [
         *(("<2de> a", "A"), ("", "B")),
         *(("<2fr> a", "É"), ("", "È"), ("<2fr> c", "Ç")),
@@ -152,7 +153,7 @@ def test_a_file_of_each_prefix_and_of_each_language_must_be_there(tmp_path):
         ([no_source], f"{no_source}.en or {no_source}.en.gz"),
     ):
         with pytest.raises(FileNotFoundError, match=f"No such file: {missing}"):
-            read_directions(prefixes, "en", TAGS)
+            read_directions(prefixes, Languages("en", "de,fr"))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_a_file_of_each_prefix_and_of_each_language_must_be_there(tmp_path):
         ({"dataset": "tfds:x", "train_files": ()}, "need dataset=files"),
         (
             {"target_language": "de", "language_temperature": 2.0},
-            "needs several target languages",
+            "needs several languages",
         ),
         ({"language_temperature": 0.9}, "at least 1"),
     ],
@@ -232,15 +233,18 @@ def test_scores_are_those_of_each_direction_alone():
         ("<2zh> b", chinese[1], ours["zh"][1]),
     ]
     metric = make_metric(data.directions, "auto")
-    pairs = [(source, reference) for source, reference, _ in rows]
-    found = metric.score([output for *_, output in rows], pairs)
+    outputs = {(source, text): output for source, text, output in rows}
+    pairs = to_translate(data, metric.by_direction, Pairs.of(list(outputs)))
+    translated = [outputs[pair] for of in pairs.values() for pair in of]
+    assert sources_of(pairs) == ["<2de> a", "<2de> b", "<2zh> a", "<2zh> b"]
+    found = metric.score(translated, pairs)
     expected = {
         "<2de>": sacrebleu.corpus_bleu(ours["de"], [german]).score,
         "<2zh>": sacrebleu.corpus_bleu(
             ours["zh"], [chinese], tokenize="zh"
         ).score,
     }
-    assert found.by_tag == pytest.approx(expected)
+    assert found.by_direction == pytest.approx(expected)
     assert 20 < min(expected.values()) < 99
     assert found.mean == pytest.approx(sum(expected.values()) / 2)
     assert metric.label == "mean BLEU (13a), BLEU (zh)" and metric.key == "bleu"
@@ -265,13 +269,14 @@ def test_validation_translates_the_first_pairs_of_each_direction(flags):
     configuration = wmt.read_configuration(arguments, options.preset)
     experiment = types.SimpleNamespace(
         metric=make_metric(configuration.data.directions, "auto"),
+        data=configuration.data,
         training=configuration.training,
-        valid_pairs=list(read_split(configuration.data, "valid")),
+        valid_pairs=read_split(configuration.data, "valid"),
     )
     chosen = validation.pairs_to_translate(experiment)
-    valid = experiment.valid_pairs
-    assert chosen == valid[:4] + valid[6:10]
-    assert [s.split()[0] for s, _ in chosen] == 4 * ["<2de>"] + 4 * ["<2fr>"]
+    valid = list(experiment.valid_pairs)
+    assert chosen == {"<2de>": valid[:4], "<2fr>": valid[6:10]}
+    assert {s.split()[0] for s, _ in chosen["<2fr>"]} == {"<2fr>"}
 
 
 def test_a_resumed_training_has_the_same_batches(run, flags, tmp_path, capsys):

@@ -165,6 +165,23 @@ def test_bad_flags_are_refused_before_anything_slow_is_imported():
     ]
 
 
+def test_commands_start_without_what_frameworks_import_for_themselves():
+    """JAX and matplotlib, which can be imported all the same."""
+    program = (
+        "import sys; from keras_transformer.commands.startup import load;"
+        "load('keras_transformer.translation.batching');"
+        "print({'jax', 'matplotlib'} & set(sys.modules));"
+        "import matplotlib.pyplot, jax"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0 and found.stdout == "set()\n", found.stderr
+
+
 @pytest.mark.parametrize("gpus, level", [([], "2"), (["NVIDIA A"], "0")])
 def test_tensorflow_tells_why_it_cannot_use_a_gpu(gpus, level, monkeypatch):
     monkeypatch.setattr(os, "environ", {})

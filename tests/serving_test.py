@@ -379,6 +379,9 @@ def test_three_times_as_many_requests_as_can_be_done(make_batcher):
 class Script:
     """A translator whose translations are its sources in capitals."""
 
+    engine = "native"
+    model = types.SimpleNamespace(dtype="float32")
+
     def __init__(self):
         self.decoding = kt.DecodingConfig(beam_size=3)
         self.languages = Languages("en", "de")
@@ -408,6 +411,12 @@ class Script:
 
     def align_spans(self, pairs):
         return [[] for _ in pairs]
+
+    def check_search(self, decoding):
+        pass
+
+    def check_request(self, request):
+        pass
 
     def check_forms(self, forms):
         if "\u00f1" in forms:
@@ -560,6 +569,19 @@ def test_libretranslate_translates_a_text_and_a_list(served):
     assert many["alternatives"] == ["A+", "A++"]
     long = "a" * 600
     assert post(served, "/translate", q=long, **both)["notes"] == ["is long"]
+
+
+def test_a_request_chooses_an_adapter():
+    """Both APIs; batches of different adapters are different work."""
+    used, both = [], {"source": "en", "target": "de"}
+    with running(options={"adapter": ("legal=run",)}) as served:
+        [pair] = served.service.pairs.values()
+        pair.model.switched = types.SimpleNamespace(use=used.append)
+        post(served, "/v1/translate", text="a", adapter="legal", **both)
+        post(served, "/translate", q="a", **both)
+        html = {"format": "html", "adapter": "legal"}
+        post(served, "/translate", q="<b>a</b> b", **html, **both)
+    assert used == ["legal", "", "legal", "legal"]  # the last one aligns
 
 
 def translated(text, text_format, rank=0):
@@ -925,6 +947,7 @@ def test_search_options_of_a_request(served):
     [
         ({"beam": 4}, "there is no such field. Received: 'beam'. Expected: te"),
         ({"beam_size": 9}, "beam_size must be at most 8. Received: beam_size"),
+        ({"adapter": "x"}, "adapter must be of: there are none. Received: ad"),
         (
             {"sampling": True, "num_samples": 9},
             "num_samples must be at most 8. Received: num_samples=9",

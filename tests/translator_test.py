@@ -24,17 +24,11 @@ from keras_transformer.decoding import UNCONSTRAINED, Constraints
 from keras_transformer.decoding.rules import MAX_DRAW
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translation.batching import (
-    batches_of,
-    pad_rows,
-    padded_length,
-    room,
-)
+from keras_transformer.translation.batching import pad_rows, room
 from keras_transformer.translation.draws import make_draws
-from keras_transformer.translation.inference import (
-    Inference,
-    shortened_outputs,
-)
+from keras_transformer.translation.grouping import batches_of, padded_length
+from keras_transformer.translation.inference import Inference
+from keras_transformer.translation.limits import shortened_outputs
 from keras_transformer.translation.requests import (
     Request,
     encode,
@@ -552,7 +546,7 @@ def attend_to(translator, monkeypatch, choices):
     """Makes each target token attend to one source token alone."""
 
     def attention(kind, pairs, rows):
-        assert kind is Inference.alignment_ids
+        assert kind == translator._batched.attention
         found = []
         for row, choice in zip(rows, choices, strict=True):
             source, target = len(row.source_ids), len(row.target_ids)

@@ -19,7 +19,6 @@ The chosen layer is the value for --alignment_layer of other commands.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import choose_backend
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp, same_field
 from trainers.run.options import (
@@ -59,7 +58,7 @@ def main(argv: list[str] | None = None) -> None:
         options = arguments.build(Options)
         test = arguments.build(TestOptions)
         flags.check_streams("stdout")
-        choose_backend(translator.options.backend, translator.options.device)
+        translator.options.choose_backend()
         alignment.run(translator, test, options.alignment_layer, options.gold)
 
 

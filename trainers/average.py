@@ -3,7 +3,8 @@
     python -m trainers.average --workdir=DIR [--last=5]
 
 trainers.translate, trainers.evaluate and savedmodel.export then use the result.
-It may run during training.
+It may run during training. --merged=DIR also adds low-rank adapters to the
+weights that they belong to: a work directory that needs no other.
 """
 
 import dataclasses
@@ -11,6 +12,7 @@ import dataclasses
 from keras_transformer.commands import flags
 from keras_transformer.fields import hp
 from keras_transformer.workdir import WorkDirectory
+from trainers.importing.workdir import check_new, new_directory
 from trainers.run import checkpoints
 from trainers.run.config import TrainingConfig
 from trainers.run.options import WorkdirOptions
@@ -26,6 +28,11 @@ class Options(WorkdirOptions):
         " average_last of the work directory.",
         low=1,
     )
+    merged: str | None = hp(
+        None,
+        "Directory to make, of adapters (--lora_rank): a work directory whose"
+        " weights have the averaged adapters added.",
+    )
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -38,10 +45,17 @@ def main(argv: list[str] | None = None) -> None:
             if last is None:
                 training = workdir.read_section("training", TrainingConfig)
                 last = training.average_last
+            if options.merged is not None:
+                check_new(options.merged)
+                workdir.need_base("merged")
             averaged, result = checkpoints.average(workdir, last)
         if len(averaged) < last:
             flags.show(f"there are only {len(averaged)} checkpoints")
         flags.show(f"{result} is the mean of {', '.join(averaged)}")
+        if options.merged is not None:
+            with flags.user_errors(), new_directory(options.merged) as path:
+                checkpoints.merge(workdir, path)
+            flags.show(f"{options.merged} has the merged weights")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ spaces. The last line is a JSON object with the perplexity per token.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import choose_backend
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp, same_field
 from trainers.run.options import (
@@ -48,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
         options = arguments.build(Options)
         test = arguments.build(TestOptions)
         flags.check_streams("stdout")
-        choose_backend(translator.options.backend, translator.options.device)
+        translator.options.choose_backend()
         log_probs.run(translator, test, options.tokens)
 
 

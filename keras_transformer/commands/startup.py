@@ -10,8 +10,10 @@ import os
 import signal
 import sys
 import types
+import typing
 
 from keras_transformer.commands.flags import CommandError
+from keras_transformer.commands.quiet import first_lines_dropped
 from keras_transformer.machine import count_cores, find_gpus, memory_limit
 
 BACKENDS = ("tensorflow", "jax")
@@ -125,12 +127,43 @@ def load_tensorflow() -> None:
     """Imports TensorFlow and lets it log warnings and errors only.
 
     On a machine with a GPU it logs everything, so that the reason is visible if
-    it cannot use the GPU. The few lines that TensorFlow prints before it reads
-    the level are not hidden. A level that is already set stays. Does nothing if
-    TensorFlow is already imported.
+    it cannot use the GPU. A level that is already set stays; with 0 everything
+    is logged, else without a GPU also the lines are dropped that TensorFlow
+    writes before it reads the level. Does nothing if TensorFlow is already
+    imported.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if find_gpus() else "2")
-    importlib.import_module("tensorflow")
+    has_gpu = bool(find_gpus()) or os.path.exists("/dev/dxg")  # of WSL
+    default = "0" if has_gpu else "2"
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", default)
+    if "tensorflow" in sys.modules:
+        return
+    unneeded = ("jax", "matplotlib")
+    if has_gpu or level == "0":
+        _import_without("tensorflow", *unneeded)
+        return
+    with first_lines_dropped():
+        _import_without("tensorflow", *unneeded)
+        tensorflow = importlib.import_module("tensorflow")
+        tensorflow.config.list_physical_devices()  # which looks for GPUs
+
+
+def _import_without(name: str, *others: str) -> None:
+    """Imports a package as if others were not installed.
+
+    TensorFlow and Keras import JAX, for a converter, and matplotlib, for plots,
+    which takes a third of the time in which both start.
+    """
+    if name in sys.modules:
+        return
+    new = [other for other in others if other not in sys.modules]
+    # None says that there is no such module.
+    modules = typing.cast(dict[str, types.ModuleType | None], sys.modules)
+    modules.update(dict.fromkeys(new))
+    try:
+        importlib.import_module(name)
+    finally:
+        for other in new:
+            del modules[other]
 
 
 def load(name: str) -> types.ModuleType:
@@ -139,7 +172,7 @@ def load(name: str) -> types.ModuleType:
     try:
         if backend == "tensorflow":
             load_tensorflow()
-        importlib.import_module("keras")
+        _import_without("keras", "matplotlib")
     except ModuleNotFoundError as error:
         if error.name not in BACKENDS:
             raise

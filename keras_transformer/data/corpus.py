@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 import itertools
 import typing
 import zlib
@@ -50,6 +51,8 @@ class JoinedIds:
 
 
 Ids = np.ndarray | JoinedIds
+# The tokens of a `Direction`, several of each or none.
+DirectionIds = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,13 +177,16 @@ def encode_corpus(
     pairs: Iterable[tuple[str, str]],
     tokenizer: Tokenizer | TokenizerPair,
     max_length: int,
+    direction: DirectionIds = ((), (), ()),
 ) -> Corpus:
     """Ids of all pairs that have neither an empty nor a too long side.
 
     Args:
         pairs: Iterable of `(source, target)` strings, read once.
         tokenizer: The `Tokenizer`, or a `TokenizerPair`.
-        max_length: Longest side that is kept, in tokens, `EOS` included.
+        max_length: Longest side that is kept, in tokens, `EOS` and those of
+            the direction included.
+        direction: Tokens that the two sides get.
 
     Returns:
         A `Corpus`.
@@ -196,7 +202,10 @@ def encode_corpus(
     dtype = np.result_type(tokenizer.source.id_dtype, tokenizer.target.id_dtype)
     kept_rows, selected = [], []
     empty = too_long = 0
-    for source, target in _encode_chunks(pairs, tokenizer):
+    encode = functools.partial(
+        encode_pairs, tokenizer=tokenizer, direction=direction
+    )
+    for source, target in _encode_chunks(pairs, encode):
         shortest = np.minimum(source.lengths, target.lengths)
         longest = np.maximum(source.lengths, target.lengths)
         keep = (shortest > 1) & (longest <= max_length)
@@ -220,7 +229,22 @@ def encode_corpus(
     return Corpus(source, target, counts, np.concatenate(selected))
 
 
-def _encode_chunks(pairs, tokenizer, chunk_size=8192):
+def join_corpora(corpora: Sequence[Corpus]) -> Corpus:
+    """The pairs of several corpora of one `max_length`, one after the other."""
+    sums = {
+        name: sum(getattr(corpus.counts, name) for corpus in corpora)
+        for name in ("read", "kept", "empty", "too_long")
+    }
+    max_length = corpora[0].counts.max_length
+    return Corpus(
+        concatenate_rows(corpus.source for corpus in corpora),
+        concatenate_rows(corpus.target for corpus in corpora),
+        CorpusCounts(**sums, max_length=max_length),
+        np.concatenate([corpus.selected for corpus in corpora]),
+    )
+
+
+def _encode_chunks(pairs, encode, chunk_size=8192):
     """Yields source and target `TokenRows`, chunk by chunk, in order.
 
     SentencePiece releases Python's lock, so threads share the work. On a
@@ -231,7 +255,7 @@ def _encode_chunks(pairs, tokenizer, chunk_size=8192):
     pending = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(num_threads) as threads:
         while chunk := list(itertools.islice(pairs, chunk_size)):
-            pending.append(threads.submit(encode_pairs, chunk, tokenizer))
+            pending.append(threads.submit(encode, chunk))
             if len(pending) > num_threads:
                 yield pending.popleft().result()
         while pending:
@@ -239,18 +263,28 @@ def _encode_chunks(pairs, tokenizer, chunk_size=8192):
 
 
 def encode_pairs(
-    pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer | TokenizerPair
+    pairs: Iterable[tuple[str, str]],
+    tokenizer: Tokenizer | TokenizerPair,
+    direction: DirectionIds = ((), (), ()),
 ) -> list[TokenRows]:
     """Source and target `TokenRows` of pairs, at least one."""
     sources, targets = zip(*pairs, strict=True)
+    before, after, output = direction
     return [
-        _flatten(tokenizer.source.to_ids(sources)),
-        _flatten(tokenizer.target.to_ids(targets)),
+        _flatten(
+            [*before, *ids, *after] if len(ids) > 1 else ids
+            for ids in tokenizer.source.to_ids(sources)
+        ),
+        _flatten(
+            [*output, *ids] if len(ids) > 1 else ids
+            for ids in tokenizer.target.to_ids(targets)
+        ),
     ]
 
 
-def _flatten(rows: Sequence[Sequence[int]]) -> TokenRows:
+def _flatten(rows: Iterable[Sequence[int]]) -> TokenRows:
     """Lists of ids as `TokenRows`."""
+    rows = list(rows)
     lengths = np.array([len(row) for row in rows])
     flat = itertools.chain.from_iterable(rows)
     ids = np.fromiter(flat, np.int32, lengths.sum())

@@ -14,7 +14,7 @@ translate into (Johnson et al. 2017):
 import dataclasses
 import itertools
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from keras_transformer.data.pairs import Pairs, has_file, read_parallel_files
 from keras_transformer.fields import Fields, hp
@@ -122,7 +122,8 @@ class Languages(Fields):
     )
     language_tokens: str = hp(
         "",
-        "Family of an imported model that is told its languages by tokens.",
+        "How tokens tell the model its languages: as in a family of models of"
+        " other systems, such as m2m100. Default: see docs/multilingual.md.",
         choices=("", *LANGUAGE_TOKENS),
         inherited=True,
     )
@@ -181,6 +182,12 @@ class Languages(Fields):
             return Direction()
         return Direction(self.tags[target]) if target else None
 
+    def pairs_in(self, *prefixes: str) -> list[tuple[str, str]]:
+        """The `pairs` for which a prefix has both files."""
+        return [
+            codes for codes in self.pairs if prefixes_with(prefixes, *codes)
+        ]
+
     @property
     def tags(self) -> dict[str, str]:
         """The tag of each target language; empty if there is only one.
@@ -193,10 +200,23 @@ class Languages(Fields):
         return {language: f"<2{language}>" for language in self.targets}
 
     @property
+    def tokens(self) -> tuple[str, ...]:
+        """All that `direction` gives with `language_tokens`."""
+        if not self.language_tokens:
+            return ()
+        found = [self.direction(*codes) or () for codes in self.pairs]
+        return tuple(dict.fromkeys(t for tokens in found for t in tokens if t))
+
+    @property
     def directions(self) -> dict[str, str]:
         """The target language of each tag; of a single language, of ""."""
         languages = {tag: language for language, tag in self.tags.items()}
         return languages or {"": self.target_language}
+
+    def directions_in(self, *prefixes: str) -> dict[str, str]:
+        """The same; with `language_tokens`, of each of `pairs_in`: "en-de"."""
+        found = self.pairs_in(*prefixes) if self.language_tokens else []
+        return {"-".join(codes): codes[1] for codes in found} or self.directions
 
 
 def _choose(name, preposition, languages, chosen):
@@ -222,55 +242,63 @@ def shortened(codes: Sequence[str]) -> str:
     return f"{', '.join(codes[:SHOWN])} and {len(codes) - SHOWN} others"
 
 
-def prefixes_with(prefixes: Sequence[str], language: str) -> tuple[str, ...]:
-    """The prefixes that have a file of a language."""
-    return tuple(prefix for prefix in prefixes if has_file(prefix, language))
+def prefixes_with(prefixes: Sequence[str], *languages: str) -> tuple[str, ...]:
+    """The prefixes that have a file of each of some languages."""
+    return tuple(
+        prefix
+        for prefix in prefixes
+        if all(has_file(prefix, language) for language in languages)
+    )
 
 
-def read_directions(
-    prefixes: Sequence[str],
-    source_language: str,
-    tags: Mapping[str, str],
-) -> Pairs:
-    """Pairs of all directions, one after the other, their sources with tags.
+def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
+    """Pairs of all directions, one after the other.
 
-    A direction has the pairs of each prefix with a file of its target language.
-    A blank source has no tag, and stays blank.
+    A direction has the pairs of each prefix with files of both its languages.
+    With tags, sources have theirs; a blank source has none, and stays blank.
 
     Args:
         prefixes: As in `read_parallel_files`.
-        source_language: Ending of the files to translate from.
-        tags: The tag of each target language.
+        languages: Of a model with tags, whose directions must all have files;
+            or with `language_tokens`.
 
     Returns:
         `Pairs`; their `sizes` are those of the directions.
 
     Raises:
-        FileNotFoundError: A target language is in no prefix, or a prefix has
-            none, or no source.
+        FileNotFoundError: A language of tags is in no prefix, or a prefix has
+            the files of no direction.
         ValueError: As in `read_parallel_files`.
     """
+    tags = languages.tags
     for prefix in prefixes:
-        if not any(has_file(prefix, language) for language in tags):
+        # Of tags, a source that is missing is named when it is read.
+        wanted = [(t,) for t in tags] or languages.pairs
+        if not any(prefixes_with([prefix], *codes) for codes in wanted):
             endings = " or ".join(f"{prefix}.{language}" for language in tags)
+            if not tags:  # of any of its directions
+                endings = " and ".join(f"{prefix}.{c}" for c in wanted[0])
             raise FileNotFoundError(f"No such file: {endings}, or their .gz")
+    codes = languages.pairs if tags else languages.pairs_in(*prefixes)
     directions = {
-        tag: read_parallel_files(
+        (source, target): read_parallel_files(
             # If none has the language, the error names a missing file.
-            prefixes_with(prefixes, language) or prefixes,
-            source_language,
-            language,
+            prefixes_with(prefixes, *(() if tags else (source,)), target)
+            or prefixes,
+            source,
+            target,
         )
-        for language, tag in tags.items()
+        for source, target in codes
     }
 
     def read() -> Iterator[tuple[str, str]]:
-        for tag, pairs in directions.items():
+        for (_, language), pairs in directions.items():
+            tag = f"{tags[language]} " if tags else ""
             for source, target in pairs:
-                yield source and f"{tag} {source}", target
+                yield source and f"{tag}{source}", target
 
     sizes = [len(pairs) for pairs in directions.values()]
-    return Pairs(read, sum(sizes), sizes)
+    return Pairs(read, sum(sizes), sizes, () if tags else list(directions))
 
 
 def with_tag(rows: Iterable[Row], tag: str) -> list[Row]:

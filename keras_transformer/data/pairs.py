@@ -1,7 +1,10 @@
 """Sources of sentence pairs: parallel text files and TensorFlow Datasets."""
 
 import codecs
+import contextlib
 import gzip
+import io
+import itertools
 import os
 import pathlib
 import zlib
@@ -20,6 +23,8 @@ class Pairs:
         num_pairs: How many it gives.
         sizes: How many of them each corpus has, one after the other; None for
             one corpus.
+        directions: The languages of each corpus, source and target, if a model
+            must be told them.
     """
 
     def __init__(
@@ -27,15 +32,37 @@ class Pairs:
         read: Callable[[], Iterator[tuple[str, str]]],
         num_pairs: int,
         sizes: Sequence[int] | None = None,
+        directions: Sequence[tuple[str, str]] = (),
     ):
         self._read = read
         self._num_pairs = num_pairs
         self.sizes = [num_pairs] if sizes is None else sizes
+        self.directions = directions
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[str, str]]) -> "Pairs":
         """Pairs that are in memory."""
         return cls(lambda: iter(pairs), len(pairs))
+
+    @classmethod
+    def chain(cls, corpora: Sequence["Pairs"]) -> "Pairs":
+        """The pairs of corpora, one after the other."""
+        sizes = [len(pairs) for pairs in corpora]
+        chain = itertools.chain.from_iterable
+        return cls(lambda: chain(corpora), sum(sizes), sizes)
+
+    def in_memory(self) -> "Pairs":
+        """The same pairs, which are not read again."""
+        pairs = list(self)
+        return Pairs(
+            lambda: iter(pairs), len(pairs), self.sizes, self.directions
+        )
+
+    def by_direction(self) -> Iterator[tuple[tuple[str, str], Iterator]]:
+        """Yields each of `directions`, and its pairs, to be read at once."""
+        pairs = iter(self)
+        for codes, size in zip(self.directions, self.sizes, strict=True):
+            yield codes, itertools.islice(pairs, size)
 
     def __len__(self) -> int:
         return self._num_pairs
@@ -111,7 +138,7 @@ def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
         raise FileNotFoundError(
             f"expected PREFIX of the files PREFIX.{language} or"
             f" PREFIX.{language}.gz, without the language, and a file for the"
-            " other language; cut -f1 and cut -f2 make them of a table."
+            " other language; a table must end in .tsv or .csv."
             f" Received: {prefix}, which is a file"
         )
     raise FileNotFoundError(f"No such file: {plain} or {zipped}")
@@ -142,23 +169,44 @@ def read_lines(path: pathlib.Path) -> Iterator[str]:
     Other white space stays for SentencePiece to judge, as in translation.
 
     Raises:
+        ValueError, OSError: As in `whole_lines`.
+    """
+    return map(with_single_spaces, whole_lines(path))
+
+
+def whole_lines(path: pathlib.Path) -> Iterator[str]:
+    """Yields the lines of a file as they are, with their ends.
+
+    Raises:
         ValueError: A line is not UTF-8, or the file is `.gz` and corrupt, or
             as in `text_lines`.
         OSError: It cannot be read.
     """
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rb") as file:
+    with open_bytes(path) as file:
         try:
             # Bytes end their lines at \n alone; strings would, once split,
             # also end them at U+2028 and its like.
             for number, line in enumerate(text_lines(file, path), 1):
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                yield with_single_spaces(text)
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}, line {number}: not UTF-8"
                 f" ({error.reason}, byte {error.start + 1} of the line)"
             ) from error
+
+
+@contextlib.contextmanager
+def open_bytes(path: pathlib.Path) -> Iterator[io.BufferedIOBase]:
+    """The bytes of a file; of a `.gz` file, those that it was made from.
+
+    Raises:
+        ValueError: It is `.gz` and corrupt.
+        OSError: It cannot be read.
+    """
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rb") as file:
+        try:
+            yield file
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path}: corrupt gzip file ({error})") from error
 

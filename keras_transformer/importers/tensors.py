@@ -130,6 +130,11 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
         start = 8 + int.from_bytes(data[:8].tobytes(), "little")
         header = json.loads(data[8:start].tobytes())
         header.pop("__metadata__", None)
+        unknown = {entry["dtype"] for entry in header.values()} - set(DTYPES)
+        if unknown:
+            raise ValueError(
+                f"expected dtypes {', '.join(DTYPES)}. Received: {min(unknown)}"
+            )
         return {
             name: data[slice(*(start + n for n in entry["data_offsets"]))]
             .view(DTYPES[entry["dtype"]])

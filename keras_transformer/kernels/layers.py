@@ -31,18 +31,34 @@ class Linear(keras.layers.Dense):
     product of rank 3 of Keras' `Dense` has nine more operations. It also takes
     rows, `[N, D]`.
 
+    With `enable_lora` it is x W + (x A) B + b. Keras' layer computes W + A B,
+    for each of whose numbers there would be a gradient.
+
     >>> Linear(units=3)(ops.ones((2, 5, 4))).shape.as_list()
     [2, 5, 3]
     """
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         if len(x.shape) == 2:
-            return super().call(x, training)
+            return self._of_rows(x, training)
         rows = ops.reshape(x, (-1, x.shape[-1]))  # [B, T, D] -> [B * T, D]
-        y = super().call(rows, training)
+        y = self._of_rows(rows, training)
         # T as a number where it is known: other shapes follow from it.
         length = ops.shape(x)[1] if x.shape[1] is None else x.shape[1]
         return ops.reshape(y, (num_rows(x), length, self.units))  # [B, T, U]
+
+    def _of_rows(self, x, training):
+        """The product of rows, `[N, D]` -> `[N, U]`."""
+        if not self.lora_enabled:
+            return super().call(x, training)
+        low = ops.matmul(x, self.lora_kernel_a)  # [N, R]
+        low *= self.lora_alpha / self.lora_rank
+        y = ops.matmul(x, self.kernel) + ops.matmul(low, self.lora_kernel_b)
+        return self.activation(y if self.bias is None else y + self.bias)
+
+    @property
+    def kernel(self):
+        return self._kernel if self.lora_enabled else super().kernel
 
     def quantize(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         raise NotImplementedError(NOT_QUANTIZED)

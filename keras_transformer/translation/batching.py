@@ -23,6 +23,11 @@ from keras_transformer.decoding import (
 from keras_transformer.decoding.phrases import NO_TOKEN, Phrases
 from keras_transformer.translation.automaton import Automaton
 from keras_transformer.translation.draws import make_draws
+from keras_transformer.translation.grouping import (
+    batches_of,
+    full_rows,
+    padded_length,
+)
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.programs import (
     Nest,
@@ -192,10 +197,16 @@ class BatchedInference:
             ]
         return steps
 
-    def of_pairs(
-        self, kind: Callable[..., Nest], rows: Sequence[Row]
-    ) -> list[np.ndarray]:
-        """A row of a method's result for each row with whole `target_ids`."""
+    def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
+        """The log-probabilities of the whole `target_ids` of each row."""
+        return self._of_pairs(Inference.score_ids, rows)
+
+    def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
+        """The attention of whole `target_ids`: see `alignment_ids`."""
+        return self._of_pairs(Inference.alignment_ids, rows)
+
+    def _of_pairs(self, kind, rows):
+        """A row of a method's result for each row."""
         lengths = [max(len(r.source_ids), len(r.target_ids)) for r in rows]
         results: list = [None] * len(rows)
         for batch in batches_of(lengths, self.batch_tokens):
@@ -302,46 +313,6 @@ def search_for_terms(decoding: DecodingConfig) -> DecodingConfig:
     )
 
 
-def batches_of(
-    lengths: Sequence[int], batch_tokens: int, num_threads: int = 1
-) -> list[list[int]]:
-    """Lists of indices of rows that are batched together, shortest first.
-
-    Rows of different lengths may share a batch, which costs less than a search
-    for each length, but none is padded to more than twice its `padded_length`.
-    No batch has more than a thread's equal share of the rows, nor more than
-    `batch_tokens`, padding included, unless it is a single row. Rows of length
-    0 are skipped.
-
-    >>> batches_of([3, 0, 40, 5, 2], batch_tokens=16)
-    [[4], [0, 3], [2]]
-    >>> batches_of([3, 5, 4, 2], batch_tokens=2048, num_threads=2)
-    [[3, 0], [2, 1]]
-    """
-    order = np.argsort(lengths, kind="stable").tolist()
-    rows = [i for i in order if lengths[i] > 0]
-    share = max(1, -(-len(rows) // num_threads))
-    batches = []
-    while rows:  # the longest first: they decide how many fit
-        length = padded_length(lengths[rows[-1]])
-        size = min(full_rows(length, batch_tokens), share)
-        size = sum(
-            2 * padded_length(lengths[i]) >= length for i in rows[-size:]
-        )
-        batches.append(rows[-size:])
-        del rows[-size:]
-    return batches[::-1]
-
-
-def full_rows(length: int, batch_tokens: int) -> int:
-    """Rows of a full batch: a power of two.
-
-    >>> full_rows(24, batch_tokens=2048)
-    64
-    """
-    return 1 << (max(1, batch_tokens // length).bit_length() - 1)
-
-
 def padded_count(number: int, full: int, factor: int) -> int:
     """The number of rows that a batch is padded to, `full` if it is a full one.
 
@@ -376,19 +347,6 @@ def in_threads(
                 yield future.result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def padded_length(length: int) -> int:
-    """The length that a row of this length is padded to.
-
-    There are few such lengths, so that few graphs are made, and none is far
-    above the row's.
-
-    >>> [padded_length(length) for length in (1, 8, 9, 33, 200)]
-    [8, 8, 16, 48, 256]
-    """
-    step = 8 if length <= 32 else 16 if length <= 128 else 64
-    return -(-length // step) * step
 
 
 def first_steps(source_length: int) -> int:

@@ -12,7 +12,6 @@ from keras import ops
 from keras_transformer.backend import Tensor
 from keras_transformer.config import (
     DecodingConfig,
-    TransformerConfig,
     aligns_when_read,
     find_alignment_layer,
 )
@@ -27,6 +26,7 @@ from keras_transformer.fields import unhandled
 from keras_transformer.layers import recorded_weights
 from keras_transformer.model import Transformer
 from keras_transformer.row_loop import pick_rows
+from keras_transformer.translation.limits import Limits
 from keras_transformer.vocabulary import EOS, PAD
 
 SHAPES = ("free", "growing", "static")
@@ -36,7 +36,7 @@ SHAPES = ("free", "growing", "static")
 MOST_TRANSPOSED = 1 << 22
 
 
-class Inference:
+class Inference(Limits):
     """A model, or an ensemble of models, with its search (sec. 6.1), on ids.
 
     Several models have the same vocabulary; the search sees the mean, by
@@ -53,8 +53,8 @@ class Inference:
     ):
         is_one = isinstance(models, Transformer)
         self.models = (models,) if is_one else tuple(models)
-        self.decoding = decoding
-        self.max_source_length = max_source_length
+        configs = [model.config for model in self.models]
+        super().__init__(configs, decoding, max_source_length)
 
     def with_decoding(self, decoding: DecodingConfig) -> "Inference":
         """The same models with another search."""
@@ -66,29 +66,6 @@ class Inference:
         A graph for sources of unknown length has room for the longest source.
         """
         return Inference(self.models, self.decoding, length)
-
-    @property
-    def position_limit(self) -> int | None:
-        """The smallest number of learned positions; None if there are none."""
-        limits = [model.config.position_limit for model in self.models]
-        return min((n for n in limits if n is not None), default=None)
-
-    @property
-    def max_target_length(self) -> int:
-        """Maximum length of an output in tokens, EOS included."""
-        return self.output_limit(self.max_source_length)
-
-    def output_limit(self, source_length: int) -> int:
-        """Maximum length of the output of a source in tokens, EOS included.
-
-        The length of the source is without EOS.
-        """
-        limits = (
-            source_length + self.decoding.extra_length,
-            self.position_limit,
-            self.decoding.max_output_length,
-        )
-        return min(limit for limit in limits if limit is not None)
 
     def output_limits(self, source_ids: Tensor) -> tuple[Tensor, int]:
         """The maximum length of each output, int32 `[B]`, and an upper bound.
@@ -287,18 +264,3 @@ def _softmax_size(model: Transformer, tokens: Tensor | None) -> int:
     config = model.config
     num_tokens = config.vocab_size if tokens is None else tokens.shape[0]
     return num_tokens * config.d_model
-
-
-def shortened_outputs(
-    config: TransformerConfig, decoding: DecodingConfig, max_source_length: int
-) -> str | None:
-    """A line that says that learned positions limit outputs; None if not."""
-    limit = config.position_limit
-    wanted = max_source_length + decoding.extra_length
-    if limit is None or wanted <= limit:
-        return None
-    return (
-        f"outputs end at max_positions={limit} tokens; max_source_length="
-        f"{max_source_length} and extra_length={decoding.extra_length} would"
-        f" allow {wanted}"
-    )

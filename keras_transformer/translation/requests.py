@@ -27,10 +27,8 @@ from keras_transformer.translation.glossary import (
     casings,
     find_words,
 )
+from keras_transformer.translation.limits import Limits
 from keras_transformer.vocabulary import EOS, UNK
-
-if typing.TYPE_CHECKING:
-    from keras_transformer.translation.inference import Inference
 
 SHOWN = 60  # characters of a long sentence that a message shows
 
@@ -199,7 +197,7 @@ class Encoding(typing.NamedTuple):
     """
 
     tokenizer: Tokenizer | TokenizerPair
-    inference: "Inference"
+    inference: Limits
     tags: Sequence[str] = ()
     direction: Direction | None = Direction()
     seed: int = 0
@@ -474,7 +472,7 @@ def _truncated(
         yield [*ids, *after] if len(ids) > 1 else ids, notes
 
 
-def _with_prefix(row: Row, ids: list[int], inference: "Inference") -> Row:
+def _with_prefix(row: Row, ids: list[int], inference: Limits) -> Row:
     """The row of a sentence whose output begins with ids, if it is so long."""
     limit = len(row.source_ids) - 1
     if limit:

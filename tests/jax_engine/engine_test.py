@@ -10,9 +10,10 @@ import jax
 import keras
 import numpy as np
 import pytest
-from commands import losses_in, open_trainer, tensors
+from commands import copy_of_run, losses_in, open_trainer, tensors
 
 import keras_transformer as kt
+from keras_transformer.checkpoints import named_weights
 from keras_transformer.translation import shortlist
 from keras_transformer.vocabulary import EOS, UNK
 from trainers import align, average, evaluate, score, wmt
@@ -227,6 +228,35 @@ def test_a_stopped_run_resumes_exactly(command, tmp_path, monkeypatch, capsys):
     assert one.keys() == two.keys()
     for name, value in one.items():
         np.testing.assert_array_equal(two[name], value, err_msg=name)
+
+
+def test_adapters_are_trained_beside_frozen_weights(
+    command, run, tmp_path, capsys
+):
+    """They alone are saved; a resumed run goes on; a translator has W + AB."""
+    path, again = tmp_path / "run", tmp_path / "again"
+    argv = [*command, f"--init_from={run}", "--lora_rank=2", "--valid_steps=3"]
+    wmt.main([*argv, f"--workdir={path}"])
+    expected = losses_in(capsys.readouterr().out)
+    saved = tensors(path / "checkpoints/ckpt-6")
+    names = [n for n in saved if n.startswith("weights/")]
+    assert len(names) == 3 * 2 * 2 and all("lora_kernel" in n for n in names)
+    moments = [n for n in saved if n.startswith("optimizer/") and saved[n].ndim]
+    assert len(moments) == 2 * len(names)
+    copy_of_run(path, 4, again)
+    wmt.main([*argv, f"--workdir={again}"])
+    losses = losses_in(capsys.readouterr().out)
+    assert losses == {step: expected[step] for step in (5, 6)}
+    weights = named_weights(kt.Translator.load(path, checkpoint="latest").model)
+    base = tensors(run / "averaged/ckpt-6")
+    stem = "decoder.layer_0.cross_attention.value"
+    a, b = (saved[f"weights/{stem}.lora_kernel_{x}"] for x in "ab")
+    assert b.any()
+    np.testing.assert_array_equal(
+        weights[f"{stem}.kernel"], base[f"weights/{stem}.kernel"] + a @ b
+    )
+    stem = "decoder.layer_0.cross_attention.key.kernel"
+    np.testing.assert_array_equal(weights[stem], base[f"weights/{stem}"])
 
 
 def test_validation_compiles_once(command, tmp_path, monkeypatch):

@@ -4,7 +4,7 @@
 `Dataset`, and one row; no other file names it.
 
     dataset        `Dataset`, what a kind can do; `CorpusConfig`, the options
-    files          line-aligned text files
+    files          line-aligned text files, and tables, JSONL, Parquet, TMX
     prepared       the output of trainers.prepare
     tfds           TensorFlow Datasets
     phrasebook     built-in pairs of English and German
@@ -29,7 +29,8 @@ class Kind(typing.NamedTuple):
             The pairs of files of text have `sizes`, one for each file: they can
             be mixed, and have word links.
         holds_ids: Whether its training pairs are ids of a given vocabulary.
-        has_directions: Whether it may have several target languages.
+        has_directions: Whether it may have several languages, or tokens that
+            tell a model its languages.
     """
 
     path: str
@@ -43,8 +44,9 @@ DATASETS = {
     "phrasebook": Kind("phrasebook.Phrasebook", help="built in"),
     "files": Kind(
         "files.Files",
-        help="parallel text files",
-        train_files="PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several,"
+        help="parallel text files; CSV, TSV, JSONL, Parquet, TMX",
+        train_files="PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], a file such"
+        " as x.csv[.gz] or x.tmx, a data set saved by `datasets`; or several,"
         " separated by commas",
         has_directions=True,
     ),

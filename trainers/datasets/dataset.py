@@ -4,10 +4,12 @@ import dataclasses
 import importlib
 import pathlib
 import typing
+from collections.abc import Iterable
 
-from keras_transformer.data.languages import Languages
-from keras_transformer.data.pairs import Pairs
+from keras_transformer.data.languages import Languages, with_tag
+from keras_transformer.data.pairs import Pairs, read_lines
 from keras_transformer.fields import check_values, hp, same_field
+from keras_transformer.translation.requests import Request
 from trainers.datasets import DATASETS, OF_FILES, OPTIONS, find_kind
 from trainers.datasets.built_in import PHRASEBOOK, BuiltIn
 
@@ -15,6 +17,8 @@ if typing.TYPE_CHECKING:
     from keras_transformer.data.batches import AnyCorpus
     from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
+# Of each direction: a source, as a translator takes it, and its reference.
+PairsToTranslate: typing.TypeAlias = dict[str, list[tuple[str | Request, str]]]
 SPLITS = ("train", "valid", "test")
 Options = typing.TypeVar("Options")  # `CorpusConfig`; other tasks have others
 
@@ -41,6 +45,10 @@ class Dataset(typing.Generic[Options]):
     def find_files(self, data: Options, split: str) -> list[pathlib.Path]:
         """The files that `read` reads: a change in one is a change of data."""
         return []
+
+    def check_file(self, data: Options, path: pathlib.Path) -> None:
+        """Raises ValueError or OSError if the start of a file is no data."""
+        next(read_lines(path), None)
 
     def check_downloaded(self, data: Options) -> None:
         """Raises ValueError if `read` would download the data first."""
@@ -95,6 +103,30 @@ def read_split(data: typing.Any, split: str) -> Pairs:
     return find_dataset(data.dataset).read(data, split)
 
 
+def to_translate(
+    data: Languages, names: Iterable[str], pairs: Pairs
+) -> PairsToTranslate:
+    """The pairs of each direction of a `DirectionalMetric`, by its name.
+
+    With several target languages and tags, a blank source, which has none, is
+    of no direction.
+    """
+    if not pairs.directions:
+        return {tag: with_tag(pairs, tag) for tag in names}
+    found: PairsToTranslate = {}
+    for codes, part in pairs.by_direction():
+        of = data.direction(*codes)
+        found["-".join(codes)] = [
+            (Request(source, direction=of), target) for source, target in part
+        ]
+    return found
+
+
+def sources_of(pairs: PairsToTranslate) -> list[str | Request]:
+    """The sources, direction after direction."""
+    return [source for rows in pairs.values() for source, _ in rows]
+
+
 @dataclasses.dataclass(frozen=True)
 class CorpusConfig(Languages):
     """The sentence pairs of a training."""
@@ -112,6 +144,14 @@ class CorpusConfig(Languages):
         "Training pairs. "
         + "; ".join(f"{n}: {DATASETS[n].train_files}" for n in OF_FILES)
         + ".",
+        needs={"dataset": OF_FILES},
+        changeable=True,
+    )
+    columns: tuple[str, ...] = hp(
+        (),
+        "Names of the two columns SOURCE,TARGET in files of records; of a table"
+        " without names their numbers, from 1; in TMX languages. Default:"
+        " source_language and target_language. See docs/training.md.",
         needs={"dataset": OF_FILES},
         changeable=True,
     )
@@ -134,6 +174,11 @@ class CorpusConfig(Languages):
         dataset = find_dataset(self.dataset)
         super().__post_init__()
         self._check_languages()
+        if self.columns and len(self.columns) != 2 or "0" in self.columns:
+            raise ValueError(
+                "columns must be two names SOURCE,TARGET, or numbers from 1."
+                f" Received: columns={','.join(self.columns)!r}"
+            )
         dataset.check(self)
 
     def _check_languages(self) -> None:
@@ -150,19 +195,23 @@ class CorpusConfig(Languages):
                 f" source_language={self.source_language!r},"
                 f" target_language={self.target_language!r}"
             )
-        if not self.tags:
+        if not self.tags and not self.language_tokens:
             return
-        if any(language.split() != [language] for language in languages):
+        if any(code.split() != [code] for code in self.sources + languages):
             raise ValueError(
-                "target_language must be language codes, separated by commas"
-                " alone. Received:"
+                "source_language and target_language must be language codes,"
+                " separated by commas alone. Received:"
+                f" source_language={self.source_language!r},"
                 f" target_language={self.target_language!r}"
             )
-        if not find_kind(self.dataset).has_directions:
-            kinds = [n for n, kind in DATASETS.items() if kind.has_directions]
+        kind = find_kind(self.dataset)
+        is_imported = self.language_tokens and not kind.help
+        if not kind.has_directions and not is_imported:
+            kinds = [n for n, one in OPTIONS.items() if one.has_directions]
             raise ValueError(
-                f"several target languages need dataset={' or '.join(kinds)}."
-                f" Received: target_language={self.target_language!r},"
+                "several target languages, and language_tokens, need"
+                f" dataset={' or '.join(kinds)}. Received:"
+                f" target_language={self.target_language!r},"
                 f" dataset={self.dataset!r}"
             )
 

@@ -1,4 +1,4 @@
-"""Line-aligned text files: `PREFIX.en[.gz]` and `PREFIX.de[.gz]`."""
+"""Line-aligned text files, and files of records that hold both languages."""
 
 import pathlib
 
@@ -9,32 +9,57 @@ from keras_transformer.data.pairs import (
     has_file,
     read_parallel_files,
 )
+from keras_transformer.data.records import (
+    find_form,
+    find_record_files,
+    open_records,
+    read_records,
+)
 from trainers.datasets.dataset import CorpusConfig, Dataset
 
 
 class Files(Dataset[CorpusConfig]):
-    """Parallel files; with several target languages, sources have tags."""
+    """Files of pairs; with several target languages, sources have tags."""
 
     def check(self, data: CorpusConfig) -> None:
         if not data.train_files:
             raise ValueError("dataset=files needs train_files=PREFIX[,PREFIX].")
+        records = [name for name in data.train_files if find_form(name)]
+        if (data.tags or data.language_tokens) and records:
+            raise ValueError(
+                "models that are told languages need prefixes. Received:"
+                f" {records[0]!r} in train_files"
+            )
 
     def read(self, data: CorpusConfig, split: str) -> Pairs:
-        prefixes = data.files_of(split)
-        if not prefixes:
-            return Pairs.of([])
-        if data.tags:
-            return read_directions(prefixes, data.source_language, data.tags)
-        return read_parallel_files(
-            prefixes, data.source_language, data.target_language
-        )
+        names = data.files_of(split)
+        languages = data.source_language, data.target_language
+        if (data.tags or data.language_tokens) and names:
+            return read_directions(names, data)
+        columns = data.columns or languages
+        corpora: list[Pairs] = []
+        for name in names:
+            files = find_record_files(name)
+            found = [open_records(file, columns) for file in files]
+            found = found or [read_parallel_files([name], *languages)]
+            corpora.append(Pairs.chain(found))
+        return Pairs.chain(corpora)
 
     def find_files(self, data: CorpusConfig, split: str) -> list[pathlib.Path]:
-        source, targets = data.source_language, data.directions.values()
-        return [
-            find_file(prefix, language)
-            for prefix in data.files_of(split)
-            for language in (source, *targets)
-            # Of several target languages, a prefix may have some.
-            if language == source or not data.tags or has_file(prefix, language)
-        ]
+        several = len(data.pairs) > 1  # of which a prefix may have some
+        languages = dict.fromkeys([*data.sources, *data.targets])
+        paths: list[pathlib.Path] = []
+        for name in data.files_of(split):
+            paths += find_record_files(name) or [
+                find_file(name, language)
+                for language in languages
+                if not several or has_file(name, language)
+            ]
+        return paths
+
+    def check_file(self, data: CorpusConfig, path: pathlib.Path) -> None:
+        languages = data.source_language, data.target_language
+        if find_form(path):
+            next(read_records(path, data.columns or languages), None)
+        else:
+            super().check_file(data, path)

@@ -22,7 +22,7 @@ class TreesConfig(TreeFiles, LengthConfig, changeable=True):
 
     # Fields of `DataConfig` that have one value here.
     share_vocabulary, case_marks = True, False
-    train_files = vocabulary_symbols = ()
+    train_files = vocabulary_symbols = tokens = ()
     subword_sampling = 0.0
     modifiers = mixture = language_tokens = ""
 

@@ -31,11 +31,12 @@ class CorpusOptions(CorpusConfig):
                 f" dataset={self.dataset!r}"
             )
         super().__post_init__()
-        if self.tags:
+        if self.tags or self.language_tokens:
             raise ValueError(
                 "target_language must be one language: a prepared corpus has"
-                " no tags. Received:"
-                f" target_language={self.target_language!r}"
+                " neither tags nor language_tokens. Received:"
+                f" target_language={self.target_language!r},"
+                f" language_tokens={self.language_tokens!r}"
             )
 
 

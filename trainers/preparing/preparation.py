@@ -115,6 +115,7 @@ def settings_of(
     return {
         **dataclasses.asdict(corpus),
         **dataclasses.asdict(cleaning_options),
+        "columns": ",".join(corpus.columns) or None,
         "shard_pairs": output.shard_pairs,
         "tokenizer": sha256_of(tokenizer) if tokenizer else "",
         "train_files": list(map(describe_file, paths)),

@@ -1,5 +1,7 @@
 """Checkpoints of a training: saved, restored, averaged."""
 
+import pathlib
+import shutil
 import typing
 
 import numpy as np
@@ -18,6 +20,7 @@ from keras_transformer.checkpoints import (
 from keras_transformer.commands.flags import RunError
 from keras_transformer.config import TransformerConfig
 from keras_transformer.workdir import WorkDirectory
+from trainers.run.config import TrainingConfig
 
 if typing.TYPE_CHECKING:
     from keras_transformer.model import Transformer
@@ -42,9 +45,9 @@ class TrainingCheckpoint:
 
     def copy_weights(self, model: "Transformer") -> None:
         """Sets the weights of another model to those that are saved."""
-        saved = self.engine.variables()["weights"]
-        for name, variable in named_weights(model).items():
-            variable.assign(saved[name].numpy())
+        weights = named_weights(model)
+        for name, saved in self.engine.variables()["weights"].items():
+            weights[name].assign(saved.numpy())
 
     def begin_with(self, path: str, choice: str | None) -> str:
         """Sets the weights from another work directory; their path."""
@@ -168,6 +171,22 @@ def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
                 raise
     step, groups = step_of(prefixes[0]), {"weights": weights}
     return prefixes, write(workdir.averaged, groups, step, keep=1)
+
+
+def merge(workdir: WorkDirectory, path: pathlib.Path) -> None:
+    """Fills a new work directory with the sums of weights and adapters.
+
+    Raises:
+        ValueError, OSError: The base, or the adapters, cannot be read.
+    """
+    base, prefix = workdir.need_base("merged"), workdir.choose_checkpoint()
+    merged = WorkDirectory(path)
+    shutil.copy(workdir.config_path, path)
+    merged.save_tokenizer(workdir.load_tokenizer())
+    merged.replace_section("training", TrainingConfig())  # as if imported
+    merged.replace_section("base", None)
+    groups: Groups = {"weights": dict(base.weights(prefix))}
+    write(merged.averaged, groups, step_of(prefix), keep=1)
 
 
 def _mean_weights(prefixes):

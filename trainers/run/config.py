@@ -16,7 +16,6 @@ from keras_transformer.data.pairs import read_lines
 from keras_transformer.fields import GIVEN, Fields, check_options, hp
 from trainers.datasets import OF_TEXT_FILES
 from trainers.datasets.dataset import SPLITS, find_dataset
-from trainers.datasets.imported import IMPORTED
 from trainers.run.data_config import DataConfig
 
 # sacreBLEU's tokenizers that need no download; auto: by the target language.
@@ -32,6 +31,8 @@ BLEU_TOKENIZERS = (
 )
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+# The linear layers of attention and of the feed-forward network.
+LORA_TARGETS = ("query", "key", "value", "output", "inner", "outer")
 REMATS = ("none", "layers")
 SCHEDULES = ("noam", "constant", "linear", "cosine")
 DECAYING_SCHEDULES = ("linear", "cosine")  # to 0 at the end of the budget
@@ -119,7 +120,7 @@ class TrainingConfig(Fields, changeable=True):
         " 0-0 1-2 for each pair: alignment_head is trained to attend to linked"
         " words (Chen et al. 2016).",
         needs={"dataset": OF_TEXT_FILES, "remat": "none"},
-        excludes={"modifiers": GIVEN},
+        excludes={"modifiers": GIVEN, "language_tokens": GIVEN},
     )
     guided_alignment_weight: float = hp(
         GUIDED_ALIGNMENT_WEIGHT,
@@ -142,6 +143,22 @@ class TrainingConfig(Fields, changeable=True):
         " prefixes of their names, such as encoder.layer_0 or"
         " decoder.*.cross_attention, separated by commas.",
         changeable=False,
+    )
+    lora_rank: int = hp(
+        0,
+        "Trains adapters of this rank beside the frozen weights of init_from"
+        " (Hu et al. 2022): checkpoints are small. 0: trains the weights.",
+        low=0,
+        changeable=False,
+        needs={"init_from": GIVEN},
+        excludes={"freeze": GIVEN},
+    )
+    lora_targets: tuple[str, ...] = hp(
+        ("query", "value"),
+        "Matrices that have adapters, in every layer, separated by commas:"
+        f" {', '.join(LORA_TARGETS)}.",
+        changeable=False,
+        needs={"lora_rank": GIVEN},
     )
     valid_steps: int = hp(2000, "Updates between two validations.", low=1)
     valid_sentences: int = hp(
@@ -251,6 +268,11 @@ class TrainingConfig(Fields, changeable=True):
     def __post_init__(self):
         super().__post_init__()
         self._check_schedule()
+        if not self.lora_targets or set(self.lora_targets) - set(LORA_TARGETS):
+            raise ValueError(
+                f"lora_targets must be of {', '.join(LORA_TARGETS)}. Received:"
+                f" lora_targets={','.join(self.lora_targets)!r}"
+            )
         if self.average_last > self.keep_checkpoints:
             raise ValueError(
                 "average_last must be at most keep_checkpoints. Received:"
@@ -299,12 +321,6 @@ class Configuration:
         check_alignment(self.model, self.decoding)
         check_options(*self.sections().values())
         self._check_guided_alignment()
-        if self.data.language_tokens and self.data.dataset != IMPORTED:
-            raise ValueError(
-                "a model with language_tokens cannot be trained here: its"
-                " targets would lack them. Received:"
-                f" language_tokens={self.data.language_tokens!r}"
-            )
         if self.data.share_vocabulary != (self.model.source_vocab_size is None):
             raise ValueError(
                 "source_vocab_size and share_vocabulary=False go together."
@@ -338,11 +354,11 @@ class Configuration:
     def check_files(self) -> None:
         """Raises OSError or ValueError if a file of the data is no text."""
         dataset = find_dataset(self.data.dataset)
-        paths = list(map(pathlib.Path, self.training.guided_alignment))
         for split in SPLITS:
-            paths += dataset.find_files(self.data, split)
-        for path in paths:
-            next(read_lines(path), None)
+            for path in dataset.find_files(self.data, split):
+                dataset.check_file(self.data, path)
+        for name in self.training.guided_alignment:
+            next(read_lines(pathlib.Path(name)), None)
 
     def _check_guided_alignment(self):
         """The options of guided alignment fit data, engine and search."""

@@ -1,10 +1,13 @@
 """The pairs of a run as ids, with their word links and their mixture."""
 
 import contextlib
-from collections.abc import Iterable
 
 from keras_transformer.data.batches import AnyCorpus
-from keras_transformer.data.corpus import Corpus, encode_corpus
+from keras_transformer.data.corpus import (
+    Corpus,
+    encode_corpus,
+    join_corpora,
+)
 from keras_transformer.data.mixture import (
     Mixture,
     parse_mixture,
@@ -15,6 +18,10 @@ from keras_transformer.data.pairs import Pairs
 from keras_transformer.data.subword_sampling import SampledCorpus
 from keras_transformer.data.word_links import TokenLinks, read_links
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation.requests import (
+    direction_ids,
+    text_tokenizer,
+)
 from trainers.datasets.dataset import find_dataset, read_split
 from trainers.run.config import Configuration
 from trainers.run.data_config import DataConfig
@@ -55,7 +62,24 @@ def open_train_corpus(
                 seed=seed,
                 sizes=pairs.sizes,
             )
+        return _encode(data, pairs, tokenizer)
+
+
+def _encode(data, pairs, tokenizer):
+    """The `Corpus` of pairs, with the tokens of their directions."""
+    if not pairs.directions:
         return encode_corpus(pairs, tokenizer, data.max_length)
+    corpora = []
+    for codes, part in pairs.by_direction():
+        direction = data.direction(*codes)
+        ids = (
+            direction_ids(tokenizer.source, direction.before),
+            direction_ids(tokenizer.source, direction.after),
+            direction_ids(tokenizer.target, direction.output),
+        )
+        own = text_tokenizer(tokenizer, direction)
+        corpora.append(encode_corpus(part, own, data.max_length, ids))
+    return join_corpora(corpora)
 
 
 def open_links(
@@ -86,17 +110,17 @@ def open_mixture(
 ) -> Mixture | None:
     """The `Mixture` of the training pairs; None without one.
 
-    With several target languages it mixes the directions.
+    It mixes directions, if there are several.
 
     Raises:
         ValueError: No pair of one of the corpora is left.
     """
-    if not (data.mixture or data.tags):
+    names = ["-".join(codes) for codes in pairs.directions] or list(data.tags)
+    if not (data.mixture or len(names) > 1):
         return None
     kept = corpus.canonical.kept_of(pairs.sizes)
-    if data.tags:
+    if not data.mixture:
         stages = [temperature_stage(kept, data.language_temperature)]
-        names = list(data.tags)
     else:
         stages, names = parse_mixture(data.mixture, data.train_files)
     return Mixture(stages, names, pairs.sizes, kept, seed)
@@ -104,7 +128,7 @@ def open_mixture(
 
 def encode_valid_corpus(
     data: DataConfig,
-    pairs: Iterable[tuple[str, str]],
+    pairs: Pairs,
     tokenizer: Tokenizer | TokenizerPair,
 ) -> Corpus:
     """The validation pairs as ids, for the validation loss.
@@ -113,7 +137,7 @@ def encode_valid_corpus(
         ValueError: No pair is left.
     """
     with _naming("validation"):
-        return encode_corpus(pairs, tokenizer, data.max_length)
+        return _encode(data, pairs, tokenizer)
 
 
 @contextlib.contextmanager

@@ -80,7 +80,8 @@ class DataConfig(CorpusConfig, LengthConfig):
         " regularization; its paper: 0.1 to 0.5). 0 disables it.",
         low=0.0,
         below=1.0,
-        excludes={"dataset": OF_IDS},  # which holds ids, not text
+        # The first holds ids, not text.
+        excludes={"dataset": OF_IDS, "language_tokens": GIVEN},
         changeable=True,
     )
     modifiers: str = hp(
@@ -88,7 +89,11 @@ class DataConfig(CorpusConfig, LengthConfig):
         "Changes of the training text, drawn anew in every epoch, each with the"
         " probability that a pair has it, such as 'UpperCase 0.05, Typos 0.1':"
         f" {', '.join(MODIFIERS)}; see docs/corpora.md.",
-        excludes={"dataset": OF_IDS, "subword_sampling": GIVEN},
+        excludes={
+            "dataset": OF_IDS,
+            "subword_sampling": GIVEN,
+            "language_tokens": GIVEN,
+        },
         changeable=True,
     )
     mixture: str = hp(
@@ -97,14 +102,14 @@ class DataConfig(CorpusConfig, LengthConfig):
         " until 10; original 1': until epoch 10, as many pairs of back as of"
         " original, see docs/corpora.md. Default: every pair once an epoch.",
         needs={"dataset": OF_TEXT_FILES},
+        excludes={"language_tokens": GIVEN},
         changeable=True,
     )
     language_temperature: float = hp(
         1.0,
-        "With several target languages: the share of a language with n pairs is"
-        " proportional to n ** (1 / temperature) (Arivazhagan et al. 2019). 1:"
-        " every pair once an epoch; higher values repeat the pairs of small"
-        " languages.",
+        "With several directions: the share of one with n pairs is proportional"
+        " to n ** (1 / temperature) (Arivazhagan et al. 2019). 1: every pair"
+        " once an epoch; higher values repeat the pairs of small directions.",
         low=1.0,
         changeable=True,
     )
@@ -141,10 +146,10 @@ class DataConfig(CorpusConfig, LengthConfig):
                 f" target_language={self.target_language!r},"
                 f" mixture={self.mixture!r}, modifiers={self.modifiers!r}"
             )
-        if not self.tags and self.language_temperature != 1:
+        if len(self.pairs) == 1 and self.language_temperature != 1:
             raise ValueError(
-                "language_temperature needs several target languages."
-                f" Received: target_language={self.target_language!r},"
+                "language_temperature needs several languages. Received:"
+                f" target_language={self.target_language!r},"
                 f" language_temperature={self.language_temperature:g}"
             )
 

@@ -229,9 +229,10 @@ class Engine(typing.Protocol):
     def variables(self) -> Groups:
         """The groups of variables that a checkpoint saves and restores.
 
-        `weights` by name; with a moving average these are the averages, and
-        `trained` has the weights that are trained. `optimizer` and `seeds`, of
-        dropout, are lists. Each variable has `numpy()` and `assign(array)`.
+        `weights` by name, with `lora_rank` the adapters alone; with a moving
+        average these are the averages, and `trained` has the weights that are
+        trained. `optimizer` and `seeds`, of dropout, are lists. Each variable
+        has `numpy()` and `assign(array)`.
         """
 
     def synchronize(self) -> None:
@@ -252,3 +253,8 @@ class Engine(typing.Protocol):
 
     def set_elapsed(self, share: float) -> None:
         """Tells a schedule with a clock which share of the time has passed."""
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: `1 shape`, `2 shapes`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

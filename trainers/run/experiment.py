@@ -9,18 +9,22 @@ import typing
 import keras
 
 from keras_transformer import __version__
+from keras_transformer.adapters import Base
 from keras_transformer.checkpoints import check_weights, named_weights
+from keras_transformer.commands.startup import load_tensorflow
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.batches import Batches, make_batches
+from keras_transformer.data.pairs import Pairs
 from keras_transformer.machine import count_cores
 from keras_transformer.metrics import DirectionalMetric
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.training.token_losses import GuidedHead
-from keras_transformer.translation.inference import shortened_outputs
+from keras_transformer.translation.limits import shortened_outputs
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import SPLITS, read_split
+from trainers.run.adapters import add_adapters, find_base
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.corpora import (
     encode_valid_corpus,
@@ -29,11 +33,11 @@ from trainers.run.corpora import (
     open_train_corpus,
 )
 from trainers.run.data_config import DataConfig
-from trainers.run.engine import Devices
+from trainers.run.engine import Devices, counted
 from trainers.run.freezing import freeze
 from trainers.run.inheritance import check_same
 from trainers.run.optimization import make_optimizer, make_schedule
-from trainers.run.progress import Log, counted
+from trainers.run.progress import Log
 from trainers.run.vocabularies import open_tokenizer
 
 
@@ -44,8 +48,9 @@ class Experiment:
     Attributes:
         tokenizer: A pair of them without `share_vocabulary`.
         valid_batches: None without validation pairs.
-        valid_pairs, test_pairs: (source, target); may be empty.
+        valid_pairs, test_pairs: In memory; may be empty.
         metric: That of validation and test.
+        base: The weights that adapters are added to; None without adapters.
     """
 
     workdir: WorkDirectory
@@ -55,8 +60,9 @@ class Experiment:
     tokenizer: Tokenizer | TokenizerPair
     train_batches: Batches
     valid_batches: Batches | None
-    valid_pairs: list[tuple[str, str]]
-    test_pairs: list[tuple[str, str]]
+    valid_pairs: Pairs
+    test_pairs: Pairs
+    base: Base | None = None
 
     @property
     def data(self) -> DataConfig:
@@ -89,12 +95,21 @@ class Experiment:
         }
 
     def make_model(self) -> Transformer:
-        """A new model, its weights initialized from the seed."""
+        """A new model, its weights, or adapters, initialized from the seed."""
+        with contextlib.suppress(ImportError):  # on JAX, Keras tries it, too
+            load_tensorflow()
         keras.utils.set_random_seed(self.training.seed)
         model = Transformer(
             self.configuration.model, dtype=self.training.precision
         )
         freeze(model, self.training.freeze)
+        if self.base is not None:
+            add_adapters(
+                model,
+                self.base,
+                self.training.lora_targets,
+                self.training.lora_rank,
+            )
         return model
 
     @functools.cached_property
@@ -165,13 +180,16 @@ def open_experiment(
             experiment.make_model()  # refuses names that no weight has
         if keep:
             workdir.save_tokenizer(experiment.tokenizer)
-            workdir.write_config(**configuration.sections())
+            base = {"base": experiment.base} if experiment.base else {}
+            workdir.write_config(**configuration.sections(), **base)
     return experiment
 
 
 def check_start(experiment: Experiment) -> None:
     """Checks the checkpoint that a new run begins with, if it names one."""
     training = experiment.training
+    if experiment.base is not None:
+        return  # whose checkpoint is known
     if training.init_from and not experiment.workdir.latest.prefixes():
         parent = WorkDirectory(training.init_from)
         prefix = parent.choose_checkpoint(training.init_checkpoint)
@@ -189,7 +207,7 @@ def read_experiment(
     """The `Experiment` of a configuration; writes nothing."""
     data, training = configuration.data, configuration.training
     train, *others = (read_split(data, name) for name in SPLITS)
-    valid, test = map(list, others)
+    valid, test = (pairs.in_memory() for pairs in others)
     if training.patience and not valid:
         raise ValueError(
             "patience needs validation pairs. Received:"
@@ -243,11 +261,12 @@ def read_experiment(
         valid_batches,
         valid,
         test,
+        find_base(workdir, training),
     )
 
 
 def make_valid_batches(
-    pairs: list[tuple[str, str]],
+    pairs: Pairs,
     tokenizer: Tokenizer | TokenizerPair,
     data: DataConfig,
     batch_tokens: int,

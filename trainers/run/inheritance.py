@@ -35,13 +35,22 @@ class Parent(typing.NamedTuple):
         return {name: getattr(self.data, name) for name in names}
 
     def check_data(self, data: typing.Any) -> None:
-        """Raises ValueError if the data of a new run contradicts its data."""
+        """Raises ValueError if the data of a new run contradicts its data.
+
+        With `language_tokens` it may have some of the languages.
+        """
         self._check_same(
             {
                 name: (getattr(data, name), theirs)
                 for name, theirs in self.data_defaults().items()
                 if name != "max_length"
                 and not (name in LANGUAGES and theirs in UNKNOWN_LANGUAGES)
+                and not (
+                    name in LANGUAGES
+                    and data.language_tokens
+                    and {*getattr(data, name).split(",")}
+                    <= {*theirs.split(",")}
+                )
             }
         )
 
@@ -108,6 +117,12 @@ def read_parent(
     elif not own.latest.prefixes():
         parent.load_tokenizer()
         parent.check_checkpoint(training.init_checkpoint)
+        if parent.read_base() is not None:
+            raise ValueError(
+                "init_from must have weights. Received: adapters, of which"
+                " trainers.average --merged makes them:"
+                f" init_from={path!r}"
+            )
     return Parent(
         path,
         parent.read_section("model", TransformerConfig),

@@ -33,9 +33,9 @@ from trainers.run.engine import (
     Steps,
     Task,
     check_device,
+    counted,
 )
 from trainers.run.jax_workers import Workers, connect
-from trainers.run.progress import counted
 
 PREFETCH = 4  # batches that are on the devices before they are needed
 Item = typing.TypeVar("Item")
@@ -284,9 +284,9 @@ class JaxEngine:
             names = map(weight_name, variables)
             return dict(zip(names, views, strict=True))
 
-        weights = by_name(
-            variables.trained + variables.frozen, views.trained + views.frozen
-        )
+        weights = by_name(variables.trained, views.trained)
+        if not self._config.lora_rank:
+            weights |= by_name(variables.frozen, views.frozen)
         groups: Groups = {
             "weights": weights,
             "optimizer": views.optimizer,

@@ -146,7 +146,10 @@ class Trainer:
     def restore(self) -> str | None:
         """Restores the newest intact checkpoint; returns its path, or None."""
         prefix = self.checkpoint.restore()
-        if prefix is None and self.config.init_from:
+        base = self.experiment.base
+        if prefix is None and base is not None:
+            self.initial_prefix = base.checkpoint
+        elif prefix is None and self.config.init_from:
             self.initial_prefix = self.checkpoint.begin_with(
                 self.config.init_from, self.config.init_checkpoint
             )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from keras_transformer.commands.flags import Arguments, CommandError
 from keras_transformer.commands.startup import (
@@ -13,11 +13,14 @@ from keras_transformer.commands.startup import (
 )
 from keras_transformer.config import (
     CHECKPOINT_KINDS,
+    COMPUTE_TYPES,
+    ENGINES,
     PRECISIONS,
     DecodingConfig,
 )
 from keras_transformer.data.languages import shortened
-from keras_transformer.fields import Fields, hp, required
+from keras_transformer.fields import GIVEN, Fields, hp, required
+from keras_transformer.translation import ctranslate2
 from keras_transformer.workdir import WorkDirectory, open_ensemble
 
 
@@ -59,11 +62,45 @@ class SearchDeviceOptions(DeviceOptions):
     jit_compile: bool = hp(
         False, "Compile with XLA: slow to start, fast with many sentences."
     )
+    engine: str = hp(
+        "native",
+        "What searches: native, the framework; ctranslate2, an export, which"
+        " is made in the work directory at the first call. It needs the extra"
+        " of this name, and with a beam --stopping=fairseq.",
+        choices=ENGINES,
+        excludes={"jit_compile": True, "backend": GIVEN},
+    )
+    compute_type: str = hp(
+        "default",
+        "Type in which CTranslate2 computes; default: float32.",
+        choices=COMPUTE_TYPES,
+        needs={"engine": "ctranslate2"},
+    )
 
     def prepare_process(self) -> None:
         """Chooses backend, device and threads; call it before `load`."""
         choose_backend(self.backend, self.device)
         prepare_search(self.jit_compile)
+
+    def choose_backend(self) -> None:
+        """As `prepare_process`, for commands that do not search."""
+        if self.engine != "native":
+            raise CommandError(
+                "a command without a search has engine=native. Received:"
+                f" engine={self.engine}"
+            )
+        choose_backend(self.backend, self.device)
+
+    def check_engine(self, workdirs: Sequence[str], shortlist: bool) -> None:
+        """Raises ValueError for options that the engine does not have."""
+        if self.engine == "ctranslate2":
+            ctranslate2.check_options(
+                len(workdirs),
+                self.compute_type,
+                self.device,
+                precision=self.precision,
+                shortlist=shortlist,
+            )
 
     def of_workdir(self, path: str) -> "EnsembleOptions":
         """The options of a translator that computes so."""
@@ -73,6 +110,8 @@ class SearchDeviceOptions(DeviceOptions):
             device=self.device,
             precision=self.precision,
             jit_compile=self.jit_compile,
+            engine=self.engine,
+            compute_type=self.compute_type,
         )
 
 
@@ -311,8 +350,17 @@ class TranslatorChoice(typing.NamedTuple):
     def check(self) -> None:
         """Raises what opening the translator would, without a framework."""
         options, files = self.options, self.terminology
+        options.check_engine(options.workdirs, self.shortlist)
         directories = open_ensemble(options.workdirs, options.checkpoint)
         search, length = self.read_search(), options.max_source_length
+        if options.engine == "ctranslate2":
+            ctranslate2.check_search(search)
+            for name in ("glossary", "avoid"):
+                if value := getattr(files, name):
+                    raise CommandError(
+                        f"{name} excludes engine=ctranslate2. Received:"
+                        f" {name}={value!r}"
+                    )
         if self.languages is not None:
             self.read_direction()
         for workdir in directories:

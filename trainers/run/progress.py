@@ -254,11 +254,6 @@ def perplexity(nll: float) -> float:
     return math.exp(nll) if nll < 700 else math.inf
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: `1 shape`, `2 shapes`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
 def span(seconds: float) -> str:
     """A time as people read it: `3 h 20 min`, `12 min`, `45 s`."""
     seconds = int(seconds)

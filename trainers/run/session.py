@@ -30,8 +30,10 @@ def make_translation_metric(
     configuration: Configuration,
 ) -> metrics.DirectionalMetric:
     """The metric of a training for translation."""
+    data = configuration.data
     return metrics.make_metric(
-        configuration.data.directions, configuration.training.bleu_tokenizer
+        data.directions_in(*data.valid_files, *data.test_files),
+        configuration.training.bleu_tokenizer,
     )
 
 
@@ -154,14 +156,17 @@ def start_lines(trainer: Trainer, restored: str | None) -> list[str]:
 
     `restored` is the path of the checkpoint that the run resumes from.
     """
-    frozen, model = trainer.config.freeze, trainer.engine.model
+    config, model = trainer.config, trainer.engine.model
     lines = []
-    if frozen:
+    if config.freeze or config.lora_rank:
+        what = f"frozen: {', '.join(config.freeze)}"
+        if not config.freeze:
+            what = f"adapters: {', '.join(config.lora_targets)}"
         trained = sum(
             math.prod(weight.shape) for weight in model.trainable_variables
         )
         lines.append(
-            f"frozen: {', '.join(frozen)}; {trained:,} of"
+            f"{what}; {trained:,} of"
             f" {model.count_params():,} parameters are trained"
         )
     if trainer.initial_prefix:

@@ -25,7 +25,6 @@ from keras_transformer.fields import unhandled
 from keras_transformer.machine import count_cores, find_gpus
 from trainers.run import engine
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
-from trainers.run.progress import counted
 
 # Beginnings of lines in which TensorFlow locates an error in the graph.
 TRACE = ("Graph execution error", "Detected at", "File ", "<", "[[")
@@ -74,10 +73,10 @@ def device_line() -> str:
         return f"device: {', '.join(names)} ({version}, CUDA {cuda})"
     present = find_gpus()
     if tf.config.list_physical_devices("GPU"):
-        cores = counted(count_cores(), "core")
+        cores = engine.counted(count_cores(), "core")
         return f"device: CPU, {cores} (the GPUs are not used)"
     if not present:
-        cores = counted(count_cores(), "core")
+        cores = engine.counted(count_cores(), "core")
         return f"device: CPU, {cores} (no GPU found)"
     if (hidden := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         reason = f"CUDA_VISIBLE_DEVICES={hidden!r} selects none"

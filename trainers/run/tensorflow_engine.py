@@ -278,6 +278,8 @@ class TensorFlowEngine:
 
     def variables(self) -> Groups:
         weights = named_weights(self.model)
+        if self._config.lora_rank:
+            weights = {n: w for n, w in weights.items() if w.trainable}
         groups: Groups = {
             "weights": weights,
             "optimizer": list(self.optimizer.variables),

@@ -1,15 +1,20 @@
 """Validation during a run, and the result that is shown at its end."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 
 from keras_transformer.data.batches import Batches
-from keras_transformer.data.languages import with_tag
 from keras_transformer.metrics import Scores
 from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator
-from trainers.datasets.dataset import find_dataset
+from trainers.datasets.dataset import (
+    PairsToTranslate,
+    find_dataset,
+    sources_of,
+    to_translate,
+)
 from trainers.run.engine import LossSums
 from trainers.run.experiment import Experiment
 from trainers.run.progress import Log
@@ -62,7 +67,7 @@ class Validator:
         batches = self.batches.arrays(epochs=1)
         sums = [self.loss_sums(*batch) for batch in batches]
         loss, nll, tokens = sum(sums, np.zeros(3)).tolist()
-        outputs = self.translator.translate([s for s, _ in self.pairs])
+        outputs = self.translator.translate(sources_of(self.pairs))
         return Validation(
             loss / tokens,
             nll / tokens,
@@ -70,14 +75,15 @@ class Validator:
         )
 
 
-def pairs_to_translate(experiment: Experiment) -> list[tuple[str, str]]:
+def pairs_to_translate(experiment: Experiment) -> PairsToTranslate:
     """The first validation pairs of each direction that are translated."""
     limit = experiment.training.valid_sentences
-    return [
-        pair
-        for tag in experiment.metric.by_tag
-        for pair in with_tag(experiment.valid_pairs, tag)[:limit]
-    ]
+    found = to_translate(
+        experiment.data,
+        experiment.metric.by_direction,
+        experiment.valid_pairs,
+    )
+    return {name: pairs[:limit] for name, pairs in found.items()}
 
 
 def show_result(experiment: Experiment, log: Log) -> None:
@@ -85,23 +91,27 @@ def show_result(experiment: Experiment, log: Log) -> None:
 
     The work directory has averaged weights.
     """
-    name, pairs = "test", experiment.test_pairs
-    if not pairs:
-        name, pairs = "validation", pairs_to_translate(experiment)
+    data, metric = experiment.data, experiment.metric
+    name, groups = (
+        "test",
+        to_translate(data, metric.by_direction, experiment.test_pairs),
+    )
+    if not experiment.test_pairs:
+        name, groups = "validation", pairs_to_translate(experiment)
+    pairs = list(itertools.chain.from_iterable(groups.values()))
     if not pairs:
         return
     translator = Translator.load(experiment.workdir.path, checkpoint="averaged")
-    outputs = translator.translate([source for source, _ in pairs])
+    outputs = translator.translate(sources_of(groups))
     samples = zip(pairs[:SAMPLES], outputs, strict=False)
     for (source, reference), output in samples:
-        log(f"  source:    {source}")
+        log(f"  source:    {getattr(source, 'text', source)}")
         log(f"  reference: {reference}")
         log(f"  ours:      {output}")
-    for line in find_dataset(experiment.data.dataset).limits():
+    for line in find_dataset(data.dataset).limits():
         log(line)
-    metric = experiment.metric
     log(
-        f"{name} {metric.label} {metric.score(outputs, pairs)}"
+        f"{name} {metric.label} {metric.score(outputs, groups)}"
         f" on {len(pairs)} sentences, averaged checkpoints, beam"
         f" {translator.decoding.beam_size}"
     )

@@ -27,6 +27,7 @@ class Vocabulary(typing.NamedTuple):
         sides: The sides of a pair that it is of.
         symbols: Words that must be one token each.
         case_marks: Whether it must have case marks.
+        controls: Tokens of languages, which a new one has.
     """
 
     file: str
@@ -37,6 +38,7 @@ class Vocabulary(typing.NamedTuple):
     sides: slice
     symbols: tuple[str, ...]
     case_marks: bool
+    controls: tuple[str, ...]
 
     def open(
         self,
@@ -68,6 +70,7 @@ class Vocabulary(typing.NamedTuple):
                 self.size,
                 symbols=self.symbols,
                 case_marks=self.case_marks,
+                controls=self.controls,
             )
         if tokenizer.vocab_size != self.size:
             raise ValueError(
@@ -120,6 +123,7 @@ def describe_vocabularies(
                 slice(0, 2),
                 source_symbols + target_symbols,
                 data.case_marks,
+                data.tokens,
             )
         ]
     source_file, target_file = PAIR_FILES
@@ -133,6 +137,7 @@ def describe_vocabularies(
             slice(0, 1),
             source_symbols,
             data.case_marks,
+            data.tokens,
         ),
         Vocabulary(
             target_file,
@@ -143,6 +148,7 @@ def describe_vocabularies(
             slice(1, 2),
             target_symbols,
             data.case_marks,
+            data.tokens,
         ),
     ]
 

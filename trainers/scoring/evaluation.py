@@ -117,21 +117,20 @@ def run(
         command = parse_command(score_command) if score_command else []
         data = read_data(first, languages)
         check_one_output(choice.read_search())
-        if (compare or command) and data.tags:
+        codes = data.pairs
+        if data.language_tokens and not test.test_set:  # those with files
+            files = test.test_files or data.test_files
+            codes = data.pairs_in(*files) or codes[:1]
+        if (compare or command) and len(codes) > 1:
+            targets = list(dict.fromkeys(target for _, target in codes))
             raise ValueError(
                 f"{'compare' if compare else 'score_command'} needs"
-                f" target_language, one of {', '.join(data.tags)}. Received: no"
-                " target_language"
+                f" target_language, one of {', '.join(targets)}, if there are"
+                f" several directions. Received: {len(codes)}"
             )
-        directions = [
-            data.of_direction(target_language=language)
-            for language in data.tags
-        ] or [data]
+        directions = [data.of_direction(*pair) for pair in codes]
         tokenizer = bleu_tokenizer_of(first, metric)
-        metrics = [
-            TranslationMetric(language, tokenizer)
-            for language in data.directions.values()
-        ]
+        metrics = [TranslationMetric(target, tokenizer) for _, target in codes]
         tests = [read_references(one, test) for one in directions]
         systems = read_systems((path, *compare), languages, tests[0][0], data)
         for other in compare:
@@ -140,10 +139,8 @@ def run(
         if output:
             for one in directions:
                 flags.check_output(output, files_read(one, test, compare))
-    translator = open_translator(choice)
-    translators = [
-        translator.with_languages(target=language) for language in data.tags
-    ] or [translator]
+    translator = open_translator(choice._replace(languages=None))
+    translators = [translator.with_languages(*pair) for pair in codes]
     started = time.monotonic()
     outputs = [
         into.translate(sources)
@@ -161,10 +158,11 @@ def run(
         )
     ]
     result: dict[str, typing.Any] = results[0]
-    if data.tags:
+    if len(codes) > 1:
+        names = data.tags or ["-".join(pair) for pair in codes]
         result = {
             "bleu": sum(float(one["bleu"]) for one in results) / len(results),
-            "directions": dict(zip(data.tags, results, strict=True)),
+            "directions": dict(zip(names, results, strict=True)),
         }
     if compare:
         sources, references = tests[0]

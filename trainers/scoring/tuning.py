@@ -11,7 +11,9 @@ from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.files import write_atomically
 from keras_transformer.metrics import make_metric
+from keras_transformer.translation.requests import Sentences
 from keras_transformer.workdir import WorkDirectory
+from trainers.datasets.dataset import sources_of, to_translate
 from trainers.run.options import TranslatorChoice
 from trainers.scoring.evaluation import bleu_tokenizer_of
 from trainers.scoring.options import MetricOptions
@@ -34,7 +36,7 @@ class Trial(typing.NamedTuple):
 
 def try_options(
     translator: "Translator",
-    sources: Sequence[str],
+    sources: Sentences,
     score: Callable[[list[str]], float],
     beam_sizes: Iterable[int],
     length_penalties: Iterable[float],
@@ -122,9 +124,11 @@ def run(
                 " Received: sampling=True"
             )
         tokenizer = bleu_tokenizer_of(path, options)
-        metric = make_metric(data.directions, tokenizer)
-        pairs = list(read_pairs(data, "valid", valid_files))
-    sources = [source for source, _ in pairs]
+        files = valid_files or data.valid_files
+        metric = make_metric(data.directions_in(*files), tokenizer)
+        found = read_pairs(data, "valid", valid_files)
+        pairs = to_translate(data, metric.by_direction, found)
+    sources = sources_of(pairs)
     translator = open_translator(choice)
     trials = try_options(
         translator,

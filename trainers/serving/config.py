@@ -30,6 +30,12 @@ class Options(Fields):
         "Directory of glossaries, NAME.tsv, which requests choose by NAME."
         " SIGHUP reads them again; without it, SIGHUP ends the server.",
     )
+    adapter: tuple[str, ...] = hp(
+        (),
+        "Low-rank adapters that requests choose by NAME: NAME=DIR, a work"
+        " directory of trainers.wmt --lora_rank with the weights of --workdir,"
+        " or several, separated by commas.",
+    )
     max_batch_tokens: int = hp(
         4096, "Maximum number of source tokens in a batch.", low=1
     )
@@ -65,6 +71,21 @@ class Options(Fields):
         low=0.001,
         high=1e6,
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = [name for name, _ in self.adapters]
+        if len(set(names)) < len(names) or not all(map(all, self.adapters)):
+            raise ValueError(
+                "adapter must be NAME=DIR[,NAME=DIR ...], each name once."
+                f" Received: adapter={','.join(self.adapter)!r}"
+            )
+
+    @property
+    def adapters(self) -> list[tuple[str, str]]:
+        """The name and the work directory of each adapter."""
+        parts = (text.partition("=") for text in self.adapter)
+        return [(name, path) for name, _, path in parts]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,8 @@ from absl import logging
 from babel.core import get_global, parse_locale
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
+from keras_transformer.data.languages import shortened
+
 # Codes of LibreTranslate that are in no standard.
 ALIASES = {"pb": "pt_BR", "zt": "zh_Hant"}
 
@@ -101,7 +103,7 @@ class Detector:
         missing = [c for c in codes if self._codes[bases[c]] != c]
         missing += [c for b, c in self._codes.items() if b not in known]
         if missing:
-            logging.warning("never detected: %s", ", ".join(missing))
+            logging.warning("never detected: %s", shortened(missing))
         if known:
             identifier.set_languages(known)
             self._identifier = identifier

@@ -27,6 +27,7 @@ async def translate(service: Service, fields: Values) -> dict:
             "target": requests.read_text(fields, "target"),
             "format": requests.read_text(fields, "format", "text"),
             "n_best": 1 + alternatives,
+            "adapter": requests.read_text(fields, "adapter", ""),
         }
     )
     terminology = requests.read_terminology(
@@ -158,6 +159,7 @@ API = Api(
             {
                 "format": {**TEXT, "enum": documents.TEXT_FORMATS},
                 "alternatives": {"type": "integer", "minimum": 0},
+                "adapter": TEXT,
                 **TERMINOLOGY,
             },
         ),

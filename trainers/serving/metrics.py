@@ -16,6 +16,9 @@ class Metrics:
         self.registry = registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)
         common: dict = {"namespace": "translation", "registry": registry}
+        self.engine = prometheus_client.Info(
+            "engine", "What searches, and the type it computes in.", **common
+        )
         self.requests = prometheus_client.Counter(
             "requests", "Answered requests.", ["path", "status"], **common
         )

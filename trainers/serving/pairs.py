@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from absl import logging
 
+from keras_transformer.adapters import read_factors
+from keras_transformer.checkpoints import Checkpoint
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
@@ -20,6 +22,7 @@ from trainers.translating.lines import open_translator
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translation, Translator
+    from trainers.run.adapters import SwitchedAdapters
 
 # Sources of at most this many tokens are translated as soon as the server is
 # ready; for longer ones a program may still be missing.
@@ -35,6 +38,7 @@ class Model:
 
     def __init__(self, translator: "Translator", max_searches: int):
         self.translator = translator
+        self.switched: SwitchedAdapters | None = None
         self._with_decoding = functools.lru_cache(max_searches)(
             lambda decoding: translator.with_decoding(
                 **dataclasses.asdict(decoding)
@@ -71,9 +75,13 @@ class Model:
                     (usual if num_best == 1 else late).append(make)
         return usual, late + longest
 
-    def align_spans(self, items: Sequence[tuple[Request, str]]) -> list:
-        """As of the translator; one method for the sentences of all pairs."""
-        return self.translator.align_spans(items)
+    def use(self, adapter: str) -> None:
+        """Makes it the model with an adapter, or with "" without one.
+
+        Only the thread that computes calls it.
+        """
+        if self.switched is not None:
+            self.switched.use(adapter)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -101,6 +109,7 @@ class Pair:
 
     def draw_attention(self, items: Sequence[tuple[str, str]]) -> list[str]:
         """The page of attention of each text and its translation."""
+        self.model.use("")
         figures = load("keras_transformer.figures.attention")
         languages = self.source, self.target
         return [
@@ -134,15 +143,18 @@ class Search:
         everything: Whether all hypotheses are wanted, or the best one. A number
             between would need a program of its own.
         details: Whether details are wanted.
+        adapter: The name of an adapter, or "".
     """
 
     model: Model
     decoding: DecodingConfig
     everything: bool = False
     details: bool = False
+    adapter: str = ""
 
     def __call__(self, items: Sequence[Request]) -> list[Found]:
         """Translates sentences; see `trainers.serving.batcher.Work`."""
+        self.model.use(self.adapter)
         translator = self.model.translator_for(self.decoding)
         found = translator.search(
             items,
@@ -162,15 +174,29 @@ class Search:
         ]
 
 
+class AlignSpans(typing.NamedTuple):
+    """Work for the batcher: `Request`s and translations -> `SpanLink`s."""
+
+    model: Model
+    adapter: str
+
+    def __call__(self, items: Sequence[tuple[Request, str]]) -> list:
+        """As `Translator.align_spans`."""
+        self.model.use(self.adapter)
+        return self.model.translator.align_spans(items)
+
+
 def load_pairs(
     options: TranslatorOptions,
     search: Mapping[str, typing.Any],
     max_searches: int,
+    adapters: Sequence[tuple[str, str]] = (),
 ) -> list[Pair]:
     """The pairs of work directories; those with the same languages are one.
 
     A model of several target languages gives a pair for each. `search` has
-    fields of `DecodingConfig` that override the work directories'.
+    fields of `DecodingConfig` that override the work directories'. `adapters`
+    are names and work directories.
     """
     pairs: dict[tuple[str, str], Pair] = {}
     models: dict[Languages, list[str]] = {}
@@ -183,10 +209,21 @@ def load_pairs(
     with flags.user_errors():
         for one in choices:  # all, before the first is loaded
             one.check()
+        for _, path in adapters:
+            WorkDirectory(path).need_base("adapter")
+            WorkDirectory(path).check_checkpoint(None)
+        if adapters and len(options.workdirs) > 1:
+            raise ValueError(
+                "adapter needs one work directory. Received:"
+                f" workdir={options.workdir}"
+            )
     for languages, one in zip(models, choices, strict=True):
         if len(one.options.workdirs) > 1:
             logging.info("an ensemble: %s", one.options.workdir)
         model = Model(open_translator(one), max_searches)
+        if adapters:
+            with flags.user_errors():
+                model.switched = _open_adapters(model.translator, adapters)
         for codes in languages.pairs:
             source, target = codes[0] or "source", codes[1] or "target"
             if (source, target) in pairs:
@@ -197,6 +234,23 @@ def load_pairs(
             direction = languages.direction(*codes)
             pairs[source, target] = Pair(source, target, model, direction)
     return list(pairs.values())
+
+
+def _open_adapters(translator, adapters):
+    """The `SwitchedAdapters` of a model, by name and work directory."""
+    [own] = translator.checkpoints
+    found = {}
+    for name, path in adapters:
+        workdir = WorkDirectory(path)
+        base = workdir.need_base("adapter")
+        if base.sha256 != Checkpoint(own).weights_sha256:
+            raise ValueError(
+                f"expected adapters of {own}. Received: {name}={path}, of"
+                f" {base.checkpoint}"
+            )
+        found[name] = read_factors(workdir.choose_checkpoint())
+    adding = load("trainers.run.adapters")
+    return adding.SwitchedAdapters(translator.model, found)
 
 
 def _details(translator, pairs):

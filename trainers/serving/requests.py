@@ -68,6 +68,9 @@ class TranslationRequest(Fields):
     split: bool = hp(
         True, "Texts are split into sentences; if not, each is one sentence."
     )
+    adapter: str = hp(
+        "", "Name of an adapter of the server. Default: the model itself."
+    )
     details: bool = hp(
         False, "Probabilities of tokens and words, and the alignment of words."
     )

@@ -47,7 +47,9 @@ def run(
         read_keys(options.api_keys)
         bound = bind(options.host, options.port)
     with bound:
-        pairs = load_pairs(translator, search, options.max_searches)
+        pairs = load_pairs(
+            translator, search, options.max_searches, options.adapters
+        )
         with flags.user_errors():
             service = Service(pairs, options, limits)
             server = make_server(service)

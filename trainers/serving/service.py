@@ -27,7 +27,7 @@ from trainers.serving.config import Limits, Options
 from trainers.serving.downloads import Downloads
 from trainers.serving.languages import Detector, choose_pair
 from trainers.serving.metrics import Metrics
-from trainers.serving.pairs import Found, Pair, Search
+from trainers.serving.pairs import AlignSpans, Found, Pair, Search
 from trainers.serving.requests import AUTO, TranslationRequest, bad_values
 
 RETRY_START = 10  # seconds, of a client that comes while the server warms up
@@ -74,6 +74,10 @@ class Service:
         sources = list(dict.fromkeys(pair.source for pair in pairs))
         self.detector = Detector(sources)
         self.metrics = Metrics()
+        first = pairs[0].model.translator
+        self.metrics.engine.info(
+            {"engine": first.engine, "computed_in": first.model.dtype}
+        )
         self.batcher = Batcher(
             options.max_batch_tokens,
             options.max_wait_ms / 1000,
@@ -254,8 +258,16 @@ class Service:
     def _make_search(self, pair, options, search, may_be_fewer):
         """The `Search` of a request, checked."""
         with bad_values():
-            before = pair.model.translator.decoding
-            decoding = dataclasses.replace(before, **search)
+            before = pair.model.translator
+            decoding = dataclasses.replace(before.decoding, **search)
+            before.check_search(decoding)
+        names = [name for name, _ in self.options.adapters]
+        if options.adapter not in ("", *names):
+            raise HTTPException(
+                400,
+                f"adapter must be of: {', '.join(names) or 'there are none'}."
+                f" Received: adapter={options.adapter!r}",
+            )
         found = decoding.num_hypotheses
         n_best = min(options.n_best, found) if may_be_fewer else options.n_best
         for name, value, limit in (
@@ -273,6 +285,7 @@ class Service:
             decoding,
             everything=n_best > 1,
             details=options.details,
+            adapter=options.adapter,
         )
 
     async def _translate_text(
@@ -319,9 +332,8 @@ class Service:
                         (dataclasses.replace(request, text=source), target)
                         for source, target in stage.items
                     ]
-                    results = await self._run(
-                        search.model.align_spans, items, sizes
-                    )
+                    align = AlignSpans(search.model, search.adapter)
+                    results = await self._run(align, items, sizes)
                 else:
                     results = _texts(now or await find(stage.items), rank)
                     now = None
@@ -342,6 +354,10 @@ class Service:
     ) -> str:
         """The page of attention for a text and its translation."""
         translator, tokenizer = pair.translator, pair.translator.tokenizer
+        if translator.engine != "native":
+            raise HTTPException(
+                400, f"engine={translator.engine} has no maps of attention"
+            )
         longest = translator.max_source_length, translator.max_target_length
         for name, value, side, limit in (
             ("text", text, tokenizer.source, longest[0]),
@@ -411,6 +427,7 @@ def _prepare(translator, requests, terminology):
     requests = list(map(terminology.of, requests))
     with bad_values():
         for request in requests:
+            translator.check_request(request)
             for forms in request.terms:
                 translator.check_forms(forms)
     ids = translator.tokenizer.source.to_ids([r.text for r in requests])

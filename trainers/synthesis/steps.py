@@ -77,6 +77,8 @@ def run(plan: Plan, options: SearchDeviceOptions) -> None:
 def check_directions(plan: Plan, options: SearchDeviceOptions) -> None:
     """Each model must be there, with the languages of the plan."""
     for step in plan.steps:
+        for _, _, workdirs in step.options.models:
+            options.check_engine(split_workdirs(workdirs), shortlist=False)
         for direction, workdir in [
             (direction, workdir)
             for direction, _, workdirs in step.options.models

@@ -5,6 +5,7 @@ write lines by the same functions.
 """
 
 import contextlib
+import importlib
 import io
 import itertools
 import os
@@ -47,14 +48,26 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
     options = choice.options
     with flags.user_errors():
         choice.check()
-    devices = load("trainers.run.devices")
-    translators = load("keras_transformer.translator")
-    with flags.user_errors():
+    others: dict[str, typing.Any]
+    if options.engine == "native":
+        devices = load("trainers.run.devices")
+        translators = load("keras_transformer.translator")
+        with flags.user_errors():
+            others = {
+                "jit_compile": options.jit_compile,
+                "num_threads": options.num_threads
+                or devices.count_searches(options.device),
+            }
+    else:  # which needs no framework
+        translators = importlib.import_module("keras_transformer.translator")
         others = {
-            "jit_compile": options.jit_compile,
-            "num_threads": options.num_threads
-            or devices.count_searches(options.device),
+            "engine": options.engine,
+            "compute_type": options.compute_type,
+            "device": options.device,
         }
+        if options.num_threads is not None:
+            others["num_threads"] = options.num_threads
+    with flags.user_errors():
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length
         translator = translators.Translator.load(

@@ -19,6 +19,7 @@ from keras_transformer.checkpoints import ENDING
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import backend_name
 from keras_transformer.config import DecodingConfig
+from keras_transformer.files import sha256_of
 from keras_transformer.workdir import TOKENIZER_SUMS
 from trainers.preparing.folder import run_errors
 from trainers.run.options import TranslatorChoice
@@ -120,6 +121,7 @@ def make_settings(
         seed: Seed of samples.
     """
     check_search(translator.decoding, n_best, seed)
+    is_native = translator.engine == "native"
     of_shortlist = {}
     if translator.shortlist is not None:
         of_shortlist = {
@@ -132,7 +134,7 @@ def make_settings(
         of_ensemble["other_models"] = [
             {
                 **dataclasses.asdict(model.config),
-                "checkpoint_sha256": _checkpoint_sha256(prefix),
+                "checkpoint_sha256": sha256_of(prefix + ENDING),
             }
             for model, prefix in zip(
                 translator.models[1:], translator.checkpoints[1:], strict=True
@@ -145,7 +147,7 @@ def make_settings(
             TOKENIZER_SUMS[name]: hashlib.sha256(side.model_bytes).hexdigest()
             for name, side in translator.tokenizer.files.items()
         },
-        "checkpoint_sha256": _checkpoint_sha256(translator.checkpoint),
+        "checkpoint_sha256": sha256_of(f"{translator.checkpoint}{ENDING}"),
         "direction": translator.direction and [*translator.direction],
         **of_shortlist,
         **of_ensemble,
@@ -153,7 +155,7 @@ def make_settings(
         "max_source_length": translator.max_source_length,
         "precision": translator.model.dtype,
         "jit_compile": translator.jit_compile,
-        "backend": backend_name(),
+        "backend": backend_name() if is_native else translator.engine,
         "shard_lines": shard_lines,
         "n_best": n_best,
         "alignments": alignments,
@@ -165,12 +167,6 @@ def check_search(decoding: DecodingConfig, n_best: int, seed: int) -> None:
     """Raises CommandError if a search does not fit its options."""
     check_n_best(n_best, decoding)
     check_seed(seed, decoding)
-
-
-def _checkpoint_sha256(prefix):
-    """The checksum of a checkpoint's file."""
-    with open(prefix + ENDING, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def translate_shards(plan: Plan, translator: "Translator") -> None:

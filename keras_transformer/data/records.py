@@ -1,0 +1,228 @@
+"""Sentence pairs of files that hold both languages: one reader for each form.
+
+A reader yields the place of each record and its texts by name. In JSON, Parquet
+and Arrow, they may be inside others, as in the data sets of Hugging Face:
+`{"translation": {"en": ..., "de": ...}}`.
+"""
+
+import csv
+import functools
+import json
+import pathlib
+import typing
+from collections.abc import Callable, Iterator, Sequence
+
+from absl import logging
+
+from keras_transformer.commands.flags import how_to_install
+from keras_transformer.data.pairs import Pairs, whole_lines, with_single_spaces
+from keras_transformer.data.tmx import read_tmx
+from keras_transformer.files import read_json
+
+Records = Iterator[tuple[str, typing.Any]]
+
+
+def read_table(
+    path: pathlib.Path,
+    columns: Sequence[str],
+    delimiters: str,
+    has_quotes: bool,
+) -> Records:
+    """Yields the rows of a table; blank lines are none.
+
+    The first row has the names of the columns, and tells which of the
+    delimiters applies; if the columns are numbers, there is none, and the first
+    delimiter applies.
+    """
+    are_numbers = all(column.isdecimal() for column in columns)
+    place = f"{path}, line 1"
+    try:
+        for delimiter in delimiters:
+            split = functools.partial(
+                csv.reader,
+                delimiter=delimiter,
+                quoting=csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE,
+            )
+            names = next(split(whole_lines(path)), [])
+            if are_numbers or set(columns) <= set(names):
+                break
+        rows = split(whole_lines(path), strict=True)
+        if are_numbers:
+            names = [str(number) for number in range(1, len(names) + 1)]
+        else:
+            next(rows, None)
+        place = f"{path}, line {rows.line_num + 1}"
+        for row in rows:
+            if row and len(row) != len(names):
+                raise ValueError(
+                    f"{place}: expected {len(names)} columns. Received:"
+                    f" {len(row)}"
+                )
+            if row:
+                yield place, dict(zip(names, row, strict=True))
+            place = f"{path}, line {rows.line_num + 1}"
+    except csv.Error as error:
+        raise ValueError(f"{place}: broken quotes ({error})") from error
+
+
+def read_json_lines(path: pathlib.Path, columns: Sequence[str]) -> Records:
+    """Yields the objects of a file with one a line; blank lines are none."""
+    for number, line in enumerate(whole_lines(path), 1):
+        place = f"{path}, line {number}"
+        try:
+            record = json.loads(line) if line.strip() else None
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{place}: expected JSON ({error})") from error
+        if line.strip():
+            yield place, record
+
+
+def read_arrow(path: pathlib.Path, columns: Sequence[str]) -> Records:
+    """Yields the rows of a file of Parquet, or of Arrow as `datasets` saves."""
+    try:
+        import pyarrow  # an extra
+        from pyarrow import parquet
+    except ImportError:
+        raise ValueError(
+            f"reading {path} needs pyarrow: {how_to_install('parquet')}"
+        ) from None
+    wanted = ["translation", *(c.partition(".")[0] for c in columns), *columns]
+    number = 0
+    try:
+        with pyarrow.memory_map(str(path)) as file:
+            if find_form(path) == ".parquet":
+                reader = parquet.ParquetFile(file)
+                names = reader.schema_arrow.names
+                batches = reader.iter_batches(1024, columns=wanted)
+            else:
+                batches = pyarrow.ipc.open_stream(file)
+                names = batches.schema.names
+            for batch in batches:
+                batch = batch.select(
+                    [n for n in batch.schema.names if n in wanted]
+                )
+                for start in range(len(batch)):
+                    # One by one: text is found not to be UTF-8 only here.
+                    (row,) = batch.slice(start, 1).to_pylist()
+                    number += 1
+                    yield f"{path}, row {number}", dict.fromkeys(names) | row
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path}, row {number + 1}: {reason}") from error
+
+
+def _find_text(record, column):
+    """What is in a column, in that of `translation`, or at a path A.B."""
+    for path in ((column,), ("translation", column), column.split(".")):
+        value = record
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            break
+    return value
+
+
+_read_csv = functools.partial(read_table, delimiters=",;\t", has_quotes=True)
+# A quote is a character like others there, as in most corpora.
+_read_tsv = functools.partial(read_table, delimiters="\t", has_quotes=False)
+FORMS: dict[str, Callable[[pathlib.Path, Sequence[str]], Records]] = {
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+    ".jsonl": read_json_lines,
+    ".json": read_json_lines,
+    ".tmx": read_tmx,
+    ".parquet": read_arrow,
+    ".arrow": read_arrow,
+}
+
+
+def find_form(path: str | pathlib.Path) -> str:
+    """The ending in `FORMS` of a file's name; empty if it has none.
+
+    >>> find_form("a.tmx.gz"), find_form("corpus/train")
+    ('.tmx', '')
+    """
+    ending = pathlib.Path(str(path).removesuffix(".gz")).suffix
+    return ending if ending in FORMS else ""
+
+
+def find_record_files(name: str) -> list[pathlib.Path]:
+    """The files of records of a name: itself, or those of a saved data set.
+
+    Empty if it is the prefix of parallel text files.
+
+    Raises:
+        FileNotFoundError: There is no file.
+        ValueError: It is a data set of several splits, or a broken one.
+    """
+    path = pathlib.Path(name)
+    if find_form(path):
+        if not path.is_file():
+            raise FileNotFoundError(f"No such file: {path}")
+        return [path]
+    if (path / "dataset_dict.json").is_file():
+        splits = sorted(str(file.parent) for file in path.glob("*/state.json"))
+        raise ValueError(
+            f"expected one split: {' or '.join(splits)}. Received: {path}"
+        )
+    state = path / "state.json"  # of the library `datasets`
+    if not state.is_file():
+        return []
+    try:
+        files = [file["filename"] for file in read_json(state)["_data_files"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{state}: expected _data_files") from error
+    return [path / file for file in files]
+
+
+def read_records(
+    path: pathlib.Path, columns: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yields the sentence pairs of a file, white space made single spaces.
+
+    Units of TMX that lack a language are left out.
+
+    Raises:
+        ValueError: A record is broken, or lacks a sentence; with its place.
+        OSError: The file cannot be read.
+    """
+    return (pair for pair in _read_pairs(path, columns) if pair[1:])
+
+
+def open_records(path: pathlib.Path, columns: Sequence[str]) -> Pairs:
+    """The pairs of a file, which is read to its end to check and count them."""
+    found: set[str] = set()
+    lacking = size = 0
+    for pair in _read_pairs(path, columns):
+        if pair[1:]:
+            size += 1
+        else:
+            lacking += 1
+            found |= {code for code, text in pair[0].items() if text}
+    if not size:
+        raise ValueError(
+            f"{path}: expected pairs of {' and '.join(columns)}. Received:"
+            f" {', '.join(sorted(found)) or 'none'}"
+        )
+    if lacking:
+        logging.warning(
+            "%s: %d of %d units lack a language", path, lacking, lacking + size
+        )
+    return Pairs(lambda: read_records(path, columns), size)
+
+
+def _read_pairs(path, columns):
+    """Yields the pairs of a file; a unit that lacks a language is alone."""
+    form = find_form(path)
+    for place, record in FORMS[form](path, columns):
+        texts = [_find_text(record, column) for column in columns]
+        if form == ".tmx" and None in texts:
+            yield (record,)
+            continue
+        try:
+            yield tuple(map(with_single_spaces, texts))
+        except (AttributeError, UnicodeEncodeError) as error:
+            raise ValueError(
+                f"{place}: expected text in {' and '.join(columns)}, or other"
+                f" --columns. Received: {str(record):.100}"
+            ) from error

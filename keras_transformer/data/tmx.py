@@ -1,0 +1,103 @@
+"""Translation memories in TMX, which translators' programs exchange.
+
+A unit (`<tu>`) has a text (`<seg>`) for each of its languages, and formatting
+in it (`<bpt>`, `<ph>` and their like), which is no text. The file is read piece
+by piece. No DTD is loaded, and entities other than XML's own are refused.
+"""
+
+import pathlib
+from collections.abc import Iterator, Sequence
+from xml.parsers import expat
+
+from keras_transformer.data.pairs import open_bytes
+
+CHUNK = 2**16  # bytes read at once
+CODES = ("bpt", "ept", "it", "ph", "ut")  # elements that hold no text
+
+
+def read_tmx(
+    path: pathlib.Path, languages: Sequence[str]
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yields the place of each unit, and its first text in each language.
+
+    A variant of a language, such as EN-US, stands for `en` if there is no `en`.
+
+    Raises:
+        ValueError: It is no TMX, or broken; with the line.
+        OSError: It cannot be read.
+    """
+    units = _Units()
+    parser = units.parser
+    with open_bytes(path) as file:
+        chunk = b" "
+        while chunk:
+            chunk = file.read(CHUNK)
+            try:
+                parser.Parse(chunk, not chunk)
+            except (expat.ExpatError, ValueError, LookupError) as error:
+                reason = str(error).partition(": line ")[0]
+                raise ValueError(
+                    f"{path}, line {parser.CurrentLineNumber}: expected TMX"
+                    f" ({reason})"
+                ) from error
+            for line, texts in units.found:
+                found = {name: _find(texts, name) for name in languages}
+                yield f"{path}, line {line}", {**texts, **found}
+            units.found = []
+
+
+def _find(texts, language):
+    """The text in a language, or else in the first one of its variants."""
+    wanted, found = f"{language}-".lower().replace("_", "-"), None
+    for code, text in texts.items():
+        code = f"{code}-".lower().replace("_", "-")
+        if code == wanted:
+            return text
+        if code.startswith(wanted) and found is None:
+            found = text
+    return found
+
+
+class _Units:
+    """What a parser finds: it calls the methods as it reads."""
+
+    def __init__(self):
+        self.found = []  # the line of a unit, and its texts by language
+        self._texts, self._line, self._language = {}, 0, ""
+        self._text = None  # parts of the segment that is open
+        self._codes = 0  # open elements that hold no text
+        self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._add
+        self.parser.EntityDeclHandler = self._refuse
+        self.parser.SkippedEntityHandler = self._refuse
+
+    def _refuse(self, name, *_):
+        raise ValueError(f"found the entity &{name};")
+
+    def _start(self, name, attributes):
+        if name == "tu":
+            self._texts, self._line = {}, self.parser.CurrentLineNumber
+        elif name == "tuv":
+            # Without the prefix until version 1.3.
+            language = attributes.get("xml:lang") or attributes.get("lang")
+            if not language:
+                raise ValueError("found <tuv> without xml:lang")
+            self._language = language
+        elif name == "seg":
+            self._text = []
+        self._codes += name in CODES
+
+    def _end(self, name):
+        if name == "tu":
+            self.found.append((self._line, self._texts))
+        elif name == "seg":
+            self._texts.setdefault(self._language, "".join(self._text))
+            self._text = None
+        self._codes -= name in CODES
+
+    def _add(self, text):
+        if self._text is not None and not self._codes:
+            self._text.append(text)

@@ -1,0 +1,397 @@
+"""CTranslate2 as the engine: it searches an export of a work directory.
+
+With a beam it is our search with `stopping=fairseq`; scores are ours, with any
+length penalty. It differs in three ways:
+
+- At the length limit, hypotheses that are not finished rank with the others.
+- After a given beginning, only the most probable hypothesis may end at once.
+- Where more than W hypotheses have finished when a search ends, all compete.
+
+Each option of a search is in `HAS`, `NEEDS` or `WITHOUT_EFFECT`; an option that
+is in none of them must have its default.
+"""
+
+import dataclasses
+import functools
+import importlib.util
+import typing
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from keras_transformer.commands.flags import how_to_install
+from keras_transformer.config import (
+    COMPUTE_TYPES,
+    SearchConfig,
+    TransformerConfig,
+    aligns_when_read,
+    find_alignment_layer,
+)
+from keras_transformer.files import read_json
+from keras_transformer.machine import count_cores
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation.exports import exported
+from keras_transformer.translation.grouping import batches_of
+from keras_transformer.translation.limits import Limits
+from keras_transformer.translation.requests import Request, Row
+from keras_transformer.vocabulary import EOS, UNK
+from keras_transformer.workdir import WorkDirectory
+
+if typing.TYPE_CHECKING:
+    import ctranslate2
+
+NAME = "ctranslate2"
+ENGINE = f"engine={NAME}"
+DEVICES = {"cpu": "cpu", "gpu": "cuda"}
+# Positions, at least, that an export has room for: few options need another.
+SMALLEST_ROOM = 1024
+# A length penalty that changes no score. With 0, a search for all hypotheses
+# would end when the most probable one has finished.
+NO_PENALTY = 1e-30
+MISSING = -1e9  # at most the log-probability of a hypothesis that is none
+
+HAS: tuple[str, ...] = ("beam_size", "length_penalty", "length_normalization")
+HAS += ("extra_length", "max_output_length")
+HAS += ("alignment_layer", "alignment_head")
+# The values that these must have: its rules differ, or it has none.
+NEEDS: dict[str, tuple] = {
+    "stopping": ("fairseq",),  # with a beam
+    "min_length": (0, 1),
+    "no_repeat_ngram": (0,),
+    "sampling": (False,),  # its samples depend on other sentences
+}
+# Options of what it does not have: ensembles, terms, and sampling.
+WITHOUT_EFFECT: tuple[str, ...] = ("ensemble", "glossary_mode")
+WITHOUT_EFFECT += ("glossary_bonus", "num_samples", "temperature", "top_k")
+WITHOUT_EFFECT += ("top_p", "epsilon", "consensus")
+HAS_OF_REQUESTS = ("text", "prefix", "seed", "direction")
+
+
+def check_search(decoding: SearchConfig) -> None:
+    """Raises ValueError for a search that CTranslate2 does not have."""
+    has = {*HAS, *WITHOUT_EFFECT}
+    if decoding.beam_size == 1:
+        has.add("stopping")  # greedy search has no such rule
+    for field in dataclasses.fields(decoding):
+        value = getattr(decoding, field.name)
+        values = NEEDS.get(field.name, (field.default,))
+        if field.name not in has and value not in values:
+            raise ValueError(
+                f"{ENGINE} needs {field.name}={' or '.join(map(str, values))}."
+                f" Received: {field.name}={value!r}"
+            )
+
+
+def check_request(request: Request) -> None:
+    """Raises ValueError for what CTranslate2 does not have in a sentence."""
+    for field in dataclasses.fields(request):
+        value = getattr(request, field.name)
+        if field.name not in HAS_OF_REQUESTS and value != field.default:
+            raise ValueError(
+                f"{ENGINE} has no {field.name} of a sentence. Received:"
+                f" {field.name}={value!r}"
+            )
+
+
+def check_options(
+    num_models: int, compute_type: str, device: str | None, **others: object
+) -> None:
+    """Raises ValueError for options that it lacks, or if it is missing.
+
+    `others` are options of the other engine by name.
+    """
+    if importlib.util.find_spec(NAME) is None:
+        raise ValueError(
+            f"{ENGINE} needs the extra {NAME!r}: {how_to_install(NAME)}"
+        )
+    if num_models > 1:
+        raise ValueError(f"{ENGINE} has no ensembles. Received: {num_models}")
+    for name, value in others.items():
+        if value not in (False, "float32"):
+            raise ValueError(f"{ENGINE} has no {name}. Received: {value!r}")
+    import ctranslate2
+
+    found = ctranslate2.get_supported_compute_types(find_device(device))
+    if compute_type not in {"default", *found}.intersection(COMPUTE_TYPES):
+        raise ValueError(
+            "compute_type must be default, or one of the device's:"
+            f" {', '.join(sorted(found))}. Received: {compute_type!r}"
+        )
+
+
+def find_device(device: str | None) -> str:
+    """CTranslate2's name of a kind of device; None: the fastest there is."""
+    import ctranslate2
+
+    kinds = ["gpu", "cpu"] if ctranslate2.get_cuda_device_count() else ["cpu"]
+    if device not in (None, *kinds):
+        raise ValueError(
+            f"{ENGINE} needs device={' or '.join(kinds)} on this machine."
+            f" Received: device={device!r}"
+        )
+    return DEVICES[device or kinds[0]]
+
+
+@dataclasses.dataclass(frozen=True)
+class CTranslate2Model:
+    """An export in memory, in place of a `Transformer`.
+
+    Attributes:
+        config: The `TransformerConfig` of the model.
+        alignment: Layer and head that align words.
+        pieces: Those of source and target, by id.
+        translator: CTranslate2's.
+        dtype: The type that it computes in.
+        num_threads: Batches that are translated at the same time.
+        adds_eos: Whether sources are given without EOS.
+    """
+
+    config: TransformerConfig
+    alignment: tuple[int, int]
+    pieces: tuple[list[str], list[str]]
+    translator: "ctranslate2.Translator"
+    dtype: str
+    num_threads: int
+    adds_eos: bool
+
+    @classmethod
+    def load(
+        cls,
+        workdir: WorkDirectory,
+        checkpoint: str,
+        tokenizer: Tokenizer | TokenizerPair,
+        limits: Limits,
+        compute_type: str,
+        device: str | None,
+        num_threads: int | None,
+    ) -> "CTranslate2Model":
+        """Loads the export of a checkpoint; errors as of `exported`."""
+        import ctranslate2
+
+        [config] = limits.configs
+        layer, head = _alignment_of(config, limits.decoding)
+        options = {
+            "alignment_layer": layer,
+            "alignment_head": head,
+            "no_repeat_ngram": 0,
+            "max_source_length": limits.max_source_length,
+            "extra_length": max(SMALLEST_ROOM, limits.max_target_length)
+            - limits.max_source_length,
+        }
+        path = exported(workdir, checkpoint, NAME, options)
+        found = find_device(device)
+        threads = num_threads or (count_cores() if found == "cpu" else 1)
+        translator = ctranslate2.Translator(
+            str(path),
+            found,
+            compute_type=compute_type,
+            inter_threads=threads,
+            intra_threads=1,  # they would wait for each other at every layer
+        )
+        # EOS that the model does not read is not given either.
+        adds_eos = read_json(path / "config.json")["add_source_eos"]
+        adds_eos = adds_eos or not config.source_eos
+        return cls(
+            config,
+            (layer, head),
+            (tokenizer.source.pieces, tokenizer.target.pieces),
+            translator,
+            translator.compute_type,
+            threads,
+            adds_eos,
+        )
+
+
+class CTranslate2Search:
+    """The search of a model: the methods of `BatchedInference`."""
+
+    def __init__(
+        self, model: CTranslate2Model, limits: Limits, batch_tokens: int
+    ):
+        check_search(limits.decoding)
+        alignment = _alignment_of(model.config, limits.decoding)
+        if alignment != model.alignment:
+            raise ValueError(
+                f"{ENGINE} needs alignment_layer and alignment_head as loaded,"
+                f" {model.alignment}. Received: {alignment}"
+            )
+        self.model, self.limits = model, limits
+        self.batch_tokens = batch_tokens
+        self._ids = {piece: id for id, piece in enumerate(model.pieces[1])}
+
+    def search(
+        self, rows: Sequence[Row], num_best: int
+    ) -> list[tuple[list[list[int]], np.ndarray]]:
+        """Ids and scores of the hypotheses of each row, best first."""
+        limits = [self.limits.output_limit(len(r.source_ids) - 1) for r in rows]
+        results = [([list[int]()], np.zeros(1)) for _ in rows]
+        given = self._given_log_probs(rows)
+        batches: list[list[int]] = []
+        # A row that is given tokens would change the others of its batch.
+        for has_given in (False, True):
+            lengths = [
+                len(r.source_ids) if bool(r.target_ids) == has_given else 0
+                for r in rows
+            ]
+            batches += self._batches([n if n > 1 else 0 for n in lengths])
+        while batches:
+            again: dict[int, list[int]] = {}
+            longest = [max(limits[i] for i in batch) for batch in batches]
+            calls = self._calls(rows, batches, self._search_call, longest)
+            for (i, found), limit in calls:
+                if limits[i] < limit and limits[i] <= max(
+                    map(len, found.hypotheses)
+                ):  # the search has gone beyond the limit of this row
+                    again.setdefault(limits[i], []).append(i)
+                    continue
+                ids, scores = self._ranked(rows[i], found, given.get(i, 0.0))
+                results[i] = ids[:num_best], scores[:num_best]
+            batches = list(again.values())
+        return results
+
+    def warm_up_steps(
+        self, num_best: int, given: Sequence[int] = ()
+    ) -> list[tuple[int, Callable[[], object]]]:
+        """A search: nothing is compiled, but the weights are then in memory."""
+        row = Row([UNK, EOS], 0, [*given], [], num_given=len(given))
+        return [(2, functools.partial(self.search, [row], num_best))]
+
+    def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
+        """The log-probabilities of the whole `target_ids` of each row."""
+        found = self._of_pairs(rows, self._score_call)
+        return [np.array(result.log_probs) for result in found]
+
+    def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
+        """The attention of whole `target_ids`, as `Inference.alignment_ids`."""
+        first = int(aligns_when_read(self.model.config, self.limits.decoding))
+        results = []
+        found = self._of_pairs(rows, self._attention_call)
+        for row, result in zip(rows, found, strict=True):
+            shape = len(row.target_ids) - 1, len(row.source_ids)
+            attention = np.zeros(shape, np.float32)
+            weights = result.attention[0][first:][: len(attention)]
+            if weights and weights[0]:  # not of a blank source
+                attention[:, : len(weights[0])] = weights
+            results.append(attention)
+        return results
+
+    # Calls of CTranslate2
+
+    def _batches(self, lengths):
+        return batches_of(lengths, self.batch_tokens, self.model.num_threads)
+
+    def _calls(self, rows, batches, call, limits):
+        """Yields index and result of each row of batches, and their limit."""
+        pairs = [*zip(batches, limits, strict=True)][::-1]  # the longest first
+        called = [call([rows[i] for i in batch], n) for batch, n in pairs]
+        for (batch, limit), futures in zip(pairs, called, strict=True):
+            for i, future in zip(batch, futures, strict=True):
+                yield (i, future.result()), limit
+
+    def _of_pairs(self, rows, call):
+        """The result of each row with whole `target_ids`."""
+        lengths = [max(len(r.source_ids), len(r.target_ids)) for r in rows]
+        batches = self._batches(lengths)
+        limits = [max(len(rows[i].target_ids) for i in b) for b in batches]
+        found = dict(one for one, _ in self._calls(rows, batches, call, limits))
+        return [found[i] for i in range(len(rows))]
+
+    def _search_call(self, rows, limit):
+        """Searches for the outputs of rows, all with given tokens or none."""
+        beam_size = self.limits.decoding.beam_size
+        return self._translate(
+            rows,
+            [row.target_ids for row in rows],
+            beam_size=beam_size,
+            num_hypotheses=beam_size,
+            length_penalty=self._penalty(rows[0]),
+            max_decoding_length=limit,
+            return_scores=True,
+        )
+
+    def _attention_call(self, rows, limit):
+        """Forces the targets; the step after the last token reads it."""
+        return self._translate(
+            rows,
+            [row.target_ids[:-1] for row in rows],
+            beam_size=1,
+            max_decoding_length=limit,
+            return_attention=True,
+        )
+
+    def _score_call(self, rows, limit):
+        return self.model.translator.score_batch(
+            self._sources(rows),
+            self._targets(row.target_ids[:-1] for row in rows),
+            max_input_length=0,
+            asynchronous=True,
+        )
+
+    def _translate(self, rows, targets, **options):
+        return self.model.translator.translate_batch(
+            self._sources(rows),
+            self._targets(targets),
+            max_input_length=0,
+            min_decoding_length=0,
+            return_end_token=True,
+            asynchronous=True,
+            **options,
+        )
+
+    def _sources(self, rows):
+        end = -1 if self.model.adds_eos else None
+        pieces, _ = self.model.pieces
+        return [[pieces[id] for id in row.source_ids[:end]] for row in rows]
+
+    def _targets(self, targets):
+        _, pieces = self.model.pieces
+        return [[pieces[id] for id in ids] for ids in targets]
+
+    # Scores
+
+    def _given_log_probs(self, rows):
+        """The log-probability of the prefix of each row that has one."""
+        own = {
+            i: row._replace(target_ids=[*row.target_ids, EOS])
+            for i, row in enumerate(rows)
+            if len(row.target_ids) > row.num_given and len(row.source_ids) > 1
+        }
+        found = zip(own.items(), self.score([*own.values()]), strict=True)
+        return {i: x[row.num_given : -1].sum() for (i, row), x in found}
+
+    def _penalty(self, row):
+        """The length penalty by which CTranslate2 ranks hypotheses.
+
+        Its search does not depend on it, nor does it score given tokens.
+        """
+        decoding = self.limits.decoding
+        if decoding.length_normalization != "power" or row.target_ids:
+            return NO_PENALTY
+        return decoding.length_penalty or NO_PENALTY
+
+    def _ranked(self, row, found, given):
+        """Ids of hypotheses and their scores by our definition, best first."""
+        penalty, scored = self._penalty(row), []
+        for pieces, score in zip(found.hypotheses, found.scores, strict=True):
+            length = max(1, len(pieces))
+            log_prob = score * length**penalty
+            if log_prob < MISSING and scored:
+                continue
+            log_prob += given
+            score = log_prob / length_penalty(self.limits.decoding, length)
+            scored.append((score, [self._ids[p] for p in pieces]))
+        scored.sort(key=lambda one: -one[0])
+        return [ids for _, ids in scored], np.array([s for s, _ in scored])
+
+
+def length_penalty(decoding: SearchConfig, length: int) -> float:
+    """As of `decoding.rules`, of a number."""
+    base = (length + 5) / 6 if decoding.length_normalization == "wu" else length
+    return base**decoding.length_penalty
+
+
+def _alignment_of(
+    config: TransformerConfig, decoding: SearchConfig
+) -> tuple[int, int]:
+    """Layer and head of the attention that aligns words."""
+    return find_alignment_layer(config, decoding), decoding.alignment_head

@@ -1,0 +1,108 @@
+"""The exports of a work directory, which engines of search run.
+
+    DIR/exports/FORMAT-CHECKSUM/
+
+is what `savedmodel.export` made of a checkpoint, verified. The checksum is of
+all that determines it. A process of its own makes it when it is first needed,
+so that the one that translates imports no framework; others wait for it.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import typing
+from collections.abc import Mapping
+
+from absl import logging
+
+from keras_transformer import __version__
+from keras_transformer.checkpoints import ENDING
+from keras_transformer.files import check_checksum, read_json, sha256_of
+from keras_transformer.locking import lock_file, without_empty_directories
+from keras_transformer.workdir import TOKENIZER_SUMS, WorkDirectory
+
+WAIT = 0.1  # seconds between attempts to take the lock
+DIGITS = 16  # of the checksum in a name
+
+
+def exported(
+    workdir: WorkDirectory,
+    checkpoint: str,
+    format: str,
+    options: Mapping[str, typing.Any],
+) -> pathlib.Path:
+    """The directory of an intact export, which is made if there is none.
+
+    Args:
+        workdir: The work directory.
+        checkpoint: Path of the checkpoint, without its ending.
+        format: Name of the format.
+        options: Other flags of `savedmodel.export` by name.
+
+    Raises:
+        ValueError: It cannot be made; the message is that of the command.
+    """
+    checksum, config = sha256_of(checkpoint + ENDING), workdir.read_config()
+    model = [config.get(name) for name in ("model", *TOKENIZER_SUMS.values())]
+    contents = json.dumps([__version__, checksum, model, options])
+    name = hashlib.sha256(contents.encode()).hexdigest()[:DIGITS]
+    path = workdir.exports / f"{format}-{name}"
+    if damage(path) is None:
+        return path
+    file = path.with_name(f".{path.name}.lock")
+    with without_empty_directories(path.parent):
+        while (lock := lock_file(file)) is None:
+            time.sleep(WAIT)
+        try:
+            found = damage(path)  # another process may have made it meanwhile
+            if found is not None:
+                flags = {"workdir": workdir.path, "checkpoint": checkpoint}
+                flags |= {"format": format, "output": path, **options}
+                _make(path, found, flags, lock)
+                if sha256_of(checkpoint + ENDING) != checksum:
+                    shutil.rmtree(path)
+                    raise ValueError(f"{checkpoint} changed in its export")
+        finally:
+            file.unlink(missing_ok=True)
+            os.close(lock)
+    return path
+
+
+def damage(path: pathlib.Path) -> str | None:
+    """Why an export cannot be used, in one line; None if it is intact."""
+    try:
+        description = read_json(path / "export.json")
+        check_checksum(description)
+        for name, expected in description["sha256"].items():
+            if sha256_of(path / name) != expected:
+                return f"{name} is corrupt"
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def _make(path, reason, flags, lock):
+    """Runs `savedmodel.export`, which keeps the lock if this process dies."""
+    if path.exists():
+        logging.warning("%s is made again: %s", path, reason)
+        shutil.rmtree(path)
+    else:
+        logging.warning("making %s, once for this checkpoint", path)
+    found = subprocess.run(
+        [sys.executable, "-m", "savedmodel.export"]
+        + [f"--{name}={value}" for name, value in flags.items()],
+        env=os.environ | {"KERAS_BACKEND": "tensorflow"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        pass_fds=(lock,),
+    )
+    if found.returncode:
+        lines = found.stderr.strip().splitlines() or ["no message"]
+        raise ValueError(f"no export: {lines[-1]} (status {found.returncode})")

@@ -1,0 +1,58 @@
+"""Which rows are searched together, for any engine."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def batches_of(
+    lengths: Sequence[int], batch_tokens: int, num_threads: int = 1
+) -> list[list[int]]:
+    """Lists of indices of rows that are batched together, shortest first.
+
+    Rows of different lengths may share a batch, which costs less than a search
+    for each length, but none is padded to more than twice its `padded_length`.
+    No batch has more than a thread's equal share of the rows, nor more than
+    `batch_tokens`, padding included, unless it is a single row. Rows of length
+    0 are skipped.
+
+    >>> batches_of([3, 0, 40, 5, 2], batch_tokens=16)
+    [[4], [0, 3], [2]]
+    >>> batches_of([3, 5, 4, 2], batch_tokens=2048, num_threads=2)
+    [[3, 0], [2, 1]]
+    """
+    order = np.argsort(lengths, kind="stable").tolist()
+    rows = [i for i in order if lengths[i] > 0]
+    share = max(1, -(-len(rows) // num_threads))
+    batches = []
+    while rows:  # the longest first: they decide how many fit
+        length = padded_length(lengths[rows[-1]])
+        size = min(full_rows(length, batch_tokens), share)
+        size = sum(
+            2 * padded_length(lengths[i]) >= length for i in rows[-size:]
+        )
+        batches.append(rows[-size:])
+        del rows[-size:]
+    return batches[::-1]
+
+
+def full_rows(length: int, batch_tokens: int) -> int:
+    """Rows of a full batch: a power of two.
+
+    >>> full_rows(24, batch_tokens=2048)
+    64
+    """
+    return 1 << (max(1, batch_tokens // length).bit_length() - 1)
+
+
+def padded_length(length: int) -> int:
+    """The length that a row of this length is padded to.
+
+    There are few such lengths, so that few graphs are made, and none is far
+    above the row's.
+
+    >>> [padded_length(length) for length in (1, 8, 9, 33, 200)]
+    [8, 8, 16, 48, 256]
+    """
+    step = 8 if length <= 32 else 16 if length <= 128 else 64
+    return -(-length // step) * step

@@ -1,0 +1,63 @@
+"""The longest source and output, in tokens: what every engine of search has."""
+
+from collections.abc import Sequence
+
+from keras_transformer.config import DecodingConfig, TransformerConfig
+
+
+class Limits:
+    """The limits of models with their search.
+
+    Attributes:
+        configs: The `TransformerConfig`s of the models.
+        decoding: The `DecodingConfig`.
+        max_source_length: Maximum length of a source in tokens, EOS included.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[TransformerConfig],
+        decoding: DecodingConfig,
+        max_source_length: int,
+    ):
+        self.configs = configs
+        self.decoding = decoding
+        self.max_source_length = max_source_length
+
+    @property
+    def position_limit(self) -> int | None:
+        """The smallest number of learned positions; None if there are none."""
+        limits = [config.position_limit for config in self.configs]
+        return min((n for n in limits if n is not None), default=None)
+
+    @property
+    def max_target_length(self) -> int:
+        """Maximum length of an output in tokens, EOS included."""
+        return self.output_limit(self.max_source_length)
+
+    def output_limit(self, source_length: int) -> int:
+        """Maximum length of the output of a source in tokens, EOS included.
+
+        The length of the source is without EOS.
+        """
+        limits = (
+            source_length + self.decoding.extra_length,
+            self.position_limit,
+            self.decoding.max_output_length,
+        )
+        return min(limit for limit in limits if limit is not None)
+
+
+def shortened_outputs(
+    config: TransformerConfig, decoding: DecodingConfig, max_source_length: int
+) -> str | None:
+    """A line that says that learned positions limit outputs; None if not."""
+    limit = config.position_limit
+    wanted = max_source_length + decoding.extra_length
+    if limit is None or wanted <= limit:
+        return None
+    return (
+        f"outputs end at max_positions={limit} tokens; max_source_length="
+        f"{max_source_length} and extra_length={decoding.extra_length} would"
+        f" allow {wanted}"
+    )

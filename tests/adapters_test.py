@@ -1,0 +1,312 @@
+"""Low-rank adapters: mathematics, training, files, merging, the server."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from commands import (
+    copy_of_run,
+    fails,
+    largest_batch_untried,
+    losses_in,
+    open_trainer,
+    tensors,
+)
+from keras import ops
+
+import keras_transformer as kt
+from keras_transformer.checkpoints import named_weights
+from keras_transformer.commands.flags import CommandError
+from keras_transformer.kernels.layers import Linear
+from keras_transformer.translation.requests import Request
+from keras_transformer.workdir import WorkDirectory
+from trainers import average, wmt
+from trainers.run.options import EnsembleOptions
+from trainers.serving.config import Options
+from trainers.serving.pairs import AlignSpans, Search, load_pairs
+
+RANK = 3
+SENTENCES = ["the dog sees a house", "a cat", "red"]
+A, B = "lora_kernel_a", "lora_kernel_b"
+
+
+@pytest.fixture(scope="module")
+def data():
+    return [
+        *("--dataset=phrasebook", "--phrasebook_pairs=300", "--num_buckets=2"),
+        *("--batch_tokens=600", "--log_steps=1", "--strategy=one_device"),
+        *("--valid_steps=4", "--valid_sentences=3", "--extra_length=3"),
+        *("--average_last=1", "--beam_size=2"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def base(data, tmp_path_factory):
+    """A work directory whose weights are random: they are not trained."""
+    path = tmp_path_factory.mktemp("base") / "run"
+    argv = [*data, "--vocab_size=150", "--d_model=8", "--d_ff=12"]
+    argv += ["--num_heads=2", "--num_layers=1", "--train_steps=1"]
+    with largest_batch_untried():
+        wmt.main([*argv, "--warmup_steps=1", f"--workdir={path}"])
+    made, random = kt.Translator.load(path), np.random.default_rng(0)
+    weights = named_weights(made.model)
+    for weight in weights.values():
+        if len(weight.shape) > 1:
+            weight.assign(0.5 * random.normal(size=weight.shape))
+    WorkDirectory(path).averaged.save({"weights": weights}, step=1, keep=1)
+    return path
+
+
+@pytest.fixture(scope="module")
+def flags(data, base):
+    """Adapters of two of the matrices, learned fast."""
+    return [
+        *(*data, f"--init_from={base}", f"--lora_rank={RANK}"),
+        *("--schedule=constant", "--learning_rate=0.05", "--train_steps=4"),
+        *("--checkpoint_steps=1", "--keep_checkpoints=9"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def run(flags, tmp_path_factory):
+    """A work directory of adapters."""
+    path = tmp_path_factory.mktemp("adapters") / "run"
+    with largest_batch_untried():
+        wmt.main([*flags, f"--workdir={path}"])
+    return path
+
+
+def merged_by_hand(base, run, checkpoint="averaged/ckpt-4"):
+    """W + A B for each weight, in NumPy."""
+    weights = tensors(base / "averaged/ckpt-1")
+    factors = tensors(run / checkpoint, "weights")
+    for name in list(weights):
+        stem = name.removesuffix("kernel")
+        if stem + A in factors:
+            weights[name] = (
+                weights[name] + factors[stem + A] @ factors[stem + B]
+            )
+    return {n.removeprefix("weights/"): array for n, array in weights.items()}
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (2, 5, 6)])
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_a_layer_adds_the_product_of_its_factors(shape, activation):
+    random = np.random.default_rng(1)
+    layer = Linear(4, activation=activation)
+    x = random.normal(size=shape).astype("float32")
+    layer(x)
+    for weight in layer.weights:
+        weight.assign(random.normal(size=weight.shape))
+    w, bias = (weight.numpy() for weight in layer.weights)
+    before = layer(x).numpy()
+    layer.enable_lora(RANK)
+    np.testing.assert_array_equal(layer(x), before)  # B begins with zeros
+    layer.lora_kernel_b.assign(random.normal(size=(RANK, 4)))
+    a, b = layer.lora_kernel_a.numpy(), layer.lora_kernel_b.numpy()
+    assert a.any()
+    wanted = x @ (w + a @ b) + bias
+    wanted = np.maximum(wanted, 0) if activation else wanted
+    np.testing.assert_allclose(layer(x), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(layer.kernel, w)
+    assert [v.name for v in layer.trainable_variables] == ["bias", A, B]
+
+
+def test_keras_scale_of_an_adapter_counts():
+    layer = Linear(4)
+    x = np.ones((2, 6), "float32")
+    layer(x)
+    layer.enable_lora(RANK, lora_alpha=6)
+    layer.lora_kernel_b.assign(np.ones((RANK, 4)))
+    added = np.array(layer(x) - ops.matmul(x, layer.kernel) - layer.bias)
+    product = x @ layer.lora_kernel_a.numpy() @ np.ones((RANK, 4))
+    np.testing.assert_allclose(added, 2 * product, rtol=1e-4, atol=1e-5)
+
+
+def test_checkpoints_have_the_adapters_alone(base, run):
+    saved = tensors(run / "checkpoints/ckpt-4")
+    names = {n.removeprefix("weights/") for n in saved if "weights/" in n}
+    assert names == {
+        f"{stack}.layer_0.{attention}.{matrix}.{factor}"
+        for stack, attention in (
+            ("encoder", "self_attention"),
+            ("decoder", "self_attention"),
+            ("decoder", "cross_attention"),
+        )
+        for matrix in ("query", "value")
+        for factor in (A, B)
+    }
+    # The optimizer has two moments of each, and two numbers.
+    moments = [a for n, a in saved.items() if "optimizer/" in n and a.ndim]
+    assert len(moments) == 2 * len(names)
+    size = sum(a.size for n, a in saved.items() if "weights/" in n)
+    assert sum(a.size for a in moments) == 2 * size
+    assert json.loads((run / "config.json").read_text())["base"] == {
+        "checkpoint": str(base / "averaged/ckpt-1"),
+        "sha256": WorkDirectory(run).read_base().sha256,
+    }
+
+
+def test_a_translator_has_the_sum(base, run):
+    translator = kt.Translator.load(run)
+    wanted = merged_by_hand(base, run)
+    found = named_weights(translator.model)
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array)
+    assert translator.checkpoint == str(run / "averaged/ckpt-4")
+    before = kt.Translator.load(base)
+    assert translator.translate(SENTENCES) != before.translate(SENTENCES)
+
+
+def test_a_resumed_training_is_the_same(run, flags, tmp_path, capsys):
+    """Of the same losses and adapters, bit by bit; without init_from."""
+    again = copy_of_run(run, 2, tmp_path / "again")
+    with largest_batch_untried():
+        wmt.main([*flags, f"--workdir={again}"])
+    out = capsys.readouterr().out
+    assert "adapters: query, value; 288 of" in out
+    assert list(losses_in(out)) == [3, 4]
+    wanted = tensors(run / "checkpoints/ckpt-4")
+    found = tensors(again / "checkpoints/ckpt-4")
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-7)
+
+
+def test_the_base_stays_as_it_is(base, flags, tmp_path):
+    """In memory, too: it is not saved."""
+    trainer = open_trainer([*flags, f"--workdir={tmp_path / 'run'}"])
+    trainer.run()
+    wanted = tensors(base / "averaged/ckpt-1")
+    weights = named_weights(trainer.engine.model)
+    assert len(weights) == len(wanted) + 12
+    for name, weight in weights.items():
+        if not name.endswith((A, B)):
+            np.testing.assert_array_equal(
+                weight.numpy(), wanted[f"weights/{name}"]
+            )
+        else:
+            assert weight.numpy().any()
+
+
+def test_merged_weights_need_nothing_else(base, run, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    merged = tmp_path / "merged"
+    average.main([f"--workdir={copy}", "--last=2", f"--merged={merged}"])
+    assert f"{merged} has the merged weights" in capsys.readouterr().out
+    wanted = merged_by_hand(base, copy)
+    found = tensors(merged / "averaged/ckpt-4")
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[f"weights/{name}"], array)
+    assert WorkDirectory(merged).read_base() is None
+    assert kt.Translator.load(merged).translate(SENTENCES) == (
+        kt.Translator.load(copy).translate(SENTENCES)
+    )
+    for path, message in (
+        (merged, "a directory that does not exist yet"),
+        (tmp_path / "new", "merged needs a work directory of adapters"),
+    ):
+        argv = [f"--workdir={base}", f"--merged={path}"]
+        assert message in fails(average.main, argv, capsys)
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_base_must_be_the_same(base, run, tmp_path, capsys):
+    copy, other = tmp_path / "copy", tmp_path / "base"
+    shutil.copytree(run, copy)
+    shutil.copytree(base, other)
+    config = json.loads((copy / "config.json").read_text())
+    prefix = config["base"]["checkpoint"] = str(other / "averaged/ckpt-1")
+    (copy / "config.json").write_text(json.dumps(config))
+    kt.Translator.load(copy)  # it may be elsewhere
+    weights = tensors(prefix)
+    weights["weights/embedding.embeddings"][0, 0] += 1
+    WorkDirectory(other).averaged.save(
+        {"weights": {n.split("/")[1]: a for n, a in weights.items()}}, 1, 1
+    )
+    with pytest.raises(ValueError, match="Received: other weights"):
+        kt.Translator.load(copy)
+    with pytest.raises(ValueError, match="expected adapters. Received: none"):
+        kt.Translator.load(run, checkpoint=str(base / "averaged/ckpt-1"))
+    shutil.rmtree(other)
+    with pytest.raises(ValueError, match="Received: no such file"):
+        kt.Translator.load(copy)
+
+
+def test_adapters_are_no_weights_to_begin_with(flags, run, tmp_path, capsys):
+    argv = [f"--workdir={tmp_path / 'run'}", f"--init_from={run}"]
+    error = fails(wmt.main, [*flags, *argv], capsys)
+    assert "init_from must have weights. Received: adapters" in error
+    for given, message in (
+        (["--freeze=encoder"], "lora_rank excludes freeze"),
+        (["--init_from="], "lora_rank needs init_from"),
+        (["--lora_targets=keys"], "lora_targets must be of query, key, value"),
+        (["--lora_rank=0", "--lora_targets=key"], "lora_targets needs lora_ra"),
+    ):
+        error = fails(wmt.main, [*flags, argv[0], *given], capsys)
+        assert message in error
+
+
+# ---- The server -------------------------------------------------------------
+
+
+def test_a_server_has_several_adapters_over_one_model(
+    base, run, flags, tmp_path
+):
+    """Of other ranks and matrices; batches alternate."""
+    other = tmp_path / "other"
+    argv = [*flags, f"--workdir={other}", "--lora_rank=5", "--train_steps=3"]
+    with largest_batch_untried():
+        wmt.main([*argv, "--lora_targets=key,inner", "--seed=3"])
+    given = Options(adapter=(f"one={run}", f"two={other}"))
+    options = EnsembleOptions(workdir=str(base))
+    [pair] = load_pairs(options, {}, 2, given.adapters)
+    model = pair.model
+    wanted = {
+        name: kt.Translator.load(path).search(SENTENCES)
+        for name, path in (("", base), ("one", run), ("two", other))
+    }
+    decoding = model.translator.decoding
+    requests = list(map(Request, SENTENCES))
+    for name in ("one", "", "two", "one", "two", "two", ""):
+        search = Search(model, decoding, True, adapter=name)
+        for found, expected in zip(search(requests), wanted[name], strict=True):
+            assert found.translation.texts == expected.texts
+            assert found.translation.scores == pytest.approx(
+                expected.scores, rel=1e-4
+            )
+    texts = [[t.texts for t in one] for one in wanted.values()]
+    assert texts[0] != texts[1] != texts[2] != texts[0]
+    # Each is work of its own.
+    assert Search(model, decoding) != Search(model, decoding, adapter="one")
+    links = AlignSpans(model, "one")
+    assert links == AlignSpans(model, "one") != AlignSpans(model, "two")
+    pairs = [(Request(SENTENCES[0]), "der Hund sieht")]
+    expected = kt.Translator.load(run).align_spans(pairs)
+    assert links(pairs) == expected
+    # The weights are there once.
+    names = [n for n in named_weights(model.translator.model) if A in n]
+    assert len(names) == 3 * 3 + 2
+
+
+def test_adapters_of_another_model_are_refused(base, run, tmp_path):
+    options = EnsembleOptions(workdir=str(base))
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    config = json.loads((copy / "config.json").read_text())
+    config["base"]["sha256"] = "0"
+    (copy / "config.json").write_text(json.dumps(config))
+    for path, message in (
+        (base, "adapter needs a work directory of adapters"),
+        (copy, "expected adapters of .*/run/averaged/ckpt-1. Received"),
+    ):
+        with pytest.raises(CommandError, match=message):
+            load_pairs(options, {}, 2, [("one", str(path))])
+    options = EnsembleOptions(workdir=f"{base},{base}")
+    with pytest.raises(CommandError, match="adapter needs one work directory"):
+        load_pairs(options, {}, 2, [("one", str(run))])
+    for given in (("one",), ("one=a", "one=b"), ("=a",)):
+        with pytest.raises(ValueError, match="adapter must be NAME=DIR"):
+            Options(adapter=given)

@@ -1,0 +1,424 @@
+"""CTranslate2 as the engine: values, refusals, and the export that it makes."""
+
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+
+import exports
+import numpy as np
+import pytest
+import serving_test
+from commands import ROOT
+
+import keras_transformer as kt
+from keras_transformer.config import DecodingConfig
+from keras_transformer.files import sha256_of, with_checksum
+from keras_transformer.translation import ctranslate2
+from keras_transformer.translation import exports as engine_exports
+from keras_transformer.translation.requests import Request, encode
+from keras_transformer.workdir import WorkDirectory
+from savedmodel import reload
+from trainers.translating import shards
+
+GREEDY = DecodingConfig(beam_size=1, extra_length=6)
+BEAM = dataclasses.replace(exports.DECODING, stopping="fairseq")
+POWER = dataclasses.replace(
+    BEAM, length_normalization="power", length_penalty=0.8
+)
+BARE = dataclasses.replace(BEAM, length_penalty=0.0)
+SEARCHES = pytest.mark.parametrize("decoding", [GREEDY, BEAM, POWER, BARE])
+LINES = [*exports.SENTENCES, *(a for a, _ in exports.make_pairs(40))]
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    """A copy of the work directory, for its exports."""
+    path = tmp_path_factory.mktemp("engine") / "run"
+    shutil.copytree(exports.workdir(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def load(workdir):
+    """Loads the translator with the engine."""
+
+    def load(decoding=BEAM, **options):
+        return kt.Translator.load(
+            workdir, decoding, engine="ctranslate2", **options
+        )
+
+    return load
+
+
+def ours(decoding):
+    return exports.translator().with_decoding(**dataclasses.asdict(decoding))
+
+
+# ---- Values ------------------------------------------------------------------
+
+
+@SEARCHES
+def test_it_finds_what_our_search_finds(load, decoding):
+    found, expected = load(decoding).search(LINES), ours(decoding).search(LINES)
+    same = 0
+    for one, other in zip(found, expected, strict=True):
+        assert one.notes == other.notes
+        if one.ids[0] == other.ids[0]:
+            same += 1
+            assert one.scores[0] == pytest.approx(other.scores[0], abs=1e-4)
+    # Equal hypotheses, but for the length limit and for nearly equal scores.
+    assert same == len(LINES) if decoding is GREEDY else same >= len(LINES) - 2
+
+
+@SEARCHES
+@pytest.mark.parametrize("prefix", ["", "zwei"])
+def test_a_score_is_that_of_its_tokens_by_our_definition(
+    load, decoding, prefix
+):
+    translator = load(decoding)
+    requests = [Request(line, prefix) for line in LINES]
+    number = 0
+    for request, found in zip(
+        requests, translator.search(requests), strict=True
+    ):
+        assert found.scores == sorted(found.scores, reverse=True)
+        assert request.text.strip() == "" or found.texts[0].startswith(prefix)
+        pairs = [(request.text, text) for text in found.texts]
+        for ids, score, pair in zip(
+            found.ids, found.scores, translator.score(pairs), strict=True
+        ):
+            if ids != pair.ids:  # truncated, or another segmentation
+                continue
+            length, alpha = len(ids), decoding.length_penalty
+            base = length if decoding is POWER else (5 + length) / 6
+            expected = sum(pair.log_probs) / base**alpha
+            assert score == pytest.approx(expected, abs=1e-4)
+            number += 1
+    assert number > len(LINES) - 10
+
+
+@pytest.mark.parametrize("decoding", [GREEDY, POWER])
+def test_it_finds_what_the_export_finds_itself(load, workdir, decoding):
+    translator = load(decoding)
+    [path] = workdir.glob("exports/ctranslate2-*")
+    description = json.loads((path / "export.json").read_text())
+    description["decoding"] |= dataclasses.asdict(decoding)
+    alone = reload.LOADERS["ctranslate2"](path, description)
+    lines = [line for line in LINES if translator.fits(line)]
+    found = translator.search(lines)
+    for one, other in zip(
+        found, reload.translate_all(alone, lines), strict=True
+    ):
+        assert one.texts[0] == other["text"]
+        assert one.scores[0] == pytest.approx(other["score"], abs=1e-4)
+
+
+def test_pairs_are_scored_and_aligned_as_by_the_model(load):
+    pairs = [
+        ("one dog", "ein Hund"),
+        ("", ""),
+        ("", "drei"),
+        ("two red dogs", ""),
+        ("one two three red dog", "eins zwei drei rot Hund"),
+    ]
+    engine, native = load(), exports.translator()
+    for one, other in zip(
+        engine.score(pairs), native.score(pairs), strict=True
+    ):
+        assert one.ids == other.ids
+        np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-4)
+    assert engine.align(pairs) == native.align(pairs)
+    assert engine.align_spans(pairs) == native.align_spans(pairs)
+
+
+@pytest.mark.parametrize("decoding", [GREEDY, BEAM])
+def test_each_sentence_has_its_own_limit(load, decoding):
+    """Though CTranslate2 has one limit for all sentences of a call."""
+    decoding = dataclasses.replace(decoding, extra_length=0)
+    translator = load(decoding)
+    together = translator.n_best_ids(LINES)
+    alone = [translator.n_best_ids([line])[0] for line in LINES]
+    assert [[ids for ids, _ in row] for row in together] == [
+        [ids for ids, _ in row] for row in alone
+    ]
+    rows = translator.tokenizer.to_ids(LINES)
+    longest = [max(len(ids) for ids, _ in row) for row in together]
+    limits = [min(len(row), translator.max_source_length) - 1 for row in rows]
+    assert all(n <= limit for n, limit in zip(longest, limits, strict=True))
+    assert any(n == limit > 2 for n, limit in zip(longest, limits, strict=True))
+
+
+def test_rows_with_other_first_tokens_do_not_change_each_other(load):
+    """As of models that are told the target language by its first token."""
+    translator = load(GREEDY)
+    [row, other] = [
+        row._replace(target_ids=[id], num_given=1)
+        for row, id in zip(
+            rows_of(translator, ["one dog", "two dogs"]),
+            translator.tokenizer.to_ids(["drei", "rot"]),
+            strict=True,
+        )
+        for id in id[:1]
+    ]
+    free = row._replace(target_ids=[], num_given=0)
+    batched = translator._batched.search([row, free, other], 1)
+    for one, (ids, scores) in zip([row, free, other], batched, strict=True):
+        [(alone, score)] = translator._batched.search([one], 1)
+        assert ids == alone and scores == pytest.approx(score, abs=1e-5)
+        assert ids[0][: one.num_given] == one.target_ids
+        # Given tokens do not count in the score.
+        scored = translator._batched.score([one._replace(target_ids=ids[0])])
+        expected = scored[0][one.num_given :].sum()
+        expected /= ((5 + len(ids[0])) / 6) ** GREEDY.length_penalty
+        assert scores[0] == pytest.approx(expected, abs=1e-4)
+
+
+def rows_of(translator, lines):
+    return encode(list(map(Request, lines)), translator._encoding)
+
+
+# ---- What it does not have ---------------------------------------------------
+
+
+def test_every_option_of_a_search_is_decided():
+    """A new field must be in one of the tables."""
+    tables = [ctranslate2.HAS, ctranslate2.NEEDS, ctranslate2.WITHOUT_EFFECT]
+    fields = [field.name for field in dataclasses.fields(DecodingConfig)]
+    assert sorted(itertools.chain(*tables)) == sorted(fields)
+    requests = {field.name for field in dataclasses.fields(Request)}
+    refused = {"terms", "avoid"}
+    assert {*ctranslate2.HAS_OF_REQUESTS} | refused == requests
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("stopping", "exact"),
+        ("stopping", "transformers"),
+        ("min_length", 2),
+        ("no_repeat_ngram", 3),
+        ("sampling", True),
+    ],
+)
+def test_a_search_that_it_does_not_have_is_refused(load, field, value):
+    with pytest.raises(ValueError, match=f"needs {field}=.*Received: {field}="):
+        load().with_decoding(**{field: value})
+
+
+def test_what_an_export_has_inside_stays_as_it_was_loaded(load):
+    translator = load()
+    with pytest.raises(
+        ValueError, match=r"as loaded, \(2, 0\). Received: \(1, 1\)"
+    ):
+        translator.with_decoding(alignment_head=1)
+    assert translator.with_decoding(extra_length=900).max_target_length == 916
+
+
+@pytest.mark.parametrize(
+    "request_, name",
+    [
+        (Request("one dog", terms=(("zwei",),)), "terms"),
+        (Request("one dog", avoid=("Hund",)), "avoid"),
+    ],
+)
+def test_terms_and_forbidden_words_are_refused(load, request_, name):
+    with pytest.raises(ValueError, match=f"has no {name} of a sentence"):
+        load().translate([request_])
+
+
+def test_a_translator_of_another_system_needs_a_work_directory(tmp_path):
+    with pytest.raises(ValueError, match="which may have compute_type and"):
+        kt.Translator.load(exports.workdir(), compute_type="int8")
+    with pytest.raises(ValueError, match="expected engine=native, or"):
+        kt.Translator.load(exports.workdir(), engine="other")
+
+
+# ---- The export --------------------------------------------------------------
+
+
+def test_an_export_serves_all_types_and_one_checkpoint(load, workdir):
+    assert load().model.dtype == "float32"
+    assert load(compute_type="int8").model.dtype.startswith("int8")
+    assert len(list(workdir.glob("exports/ctranslate2-*"))) == 1
+
+
+def fake_export(calls, seconds=0.0):
+    """In place of the command: an export with one file."""
+
+    def run(command, **_):
+        calls.append(command)
+        time.sleep(seconds)
+        [output] = [a[9:] for a in command if a.startswith("--output=")]
+        os.mkdir(output)
+        with open(f"{output}/model.bin", "w") as file:
+            file.write("weights")
+        sum = sha256_of(f"{output}/model.bin")
+        text = json.dumps(with_checksum({"sha256": {"model.bin": sum}}))
+        with open(f"{output}/export.json", "w") as file:
+            file.write(text)
+        return types.SimpleNamespace(returncode=0)
+
+    return run
+
+
+@pytest.fixture
+def faked(tmp_path, monkeypatch):
+    """A work directory, the calls of the faked export, and what finds it."""
+    shutil.copytree(exports.workdir(), tmp_path / "run")
+    directory, calls = WorkDirectory(tmp_path / "run"), []
+    monkeypatch.setattr(subprocess, "run", fake_export(calls, 0.3))
+
+    prefix = directory.choose_checkpoint()
+
+    def find(**options):
+        return engine_exports.exported(directory, prefix, "x", options)
+
+    return directory, calls, find
+
+
+def test_two_that_need_an_export_make_it_once(faked):
+    _, calls, find = faked
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(find())) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 1 and len(set(found)) == 1 and len(found) == 3
+    assert [p.name for p in found[0].parent.iterdir()] == [found[0].name]
+
+
+def test_another_checkpoint_or_option_has_another_export(faked):
+    directory, calls, find = faked
+    first = find()
+    assert find() == first and len(calls) == 1
+    assert find(alignment_head=1) != first
+    [path] = directory.path.glob("averaged/*.safetensors")
+    path.write_bytes(path.read_bytes() + b" ")  # another checksum
+    assert find() != first and len(calls) == 3
+
+
+@pytest.mark.parametrize("name", ["model.bin", "export.json"])
+@pytest.mark.parametrize("how", ["changed", "removed"])
+def test_a_damaged_export_is_made_again(faked, caplog, name, how):
+    _, calls, find = faked
+    path = find()
+    if how == "removed":
+        (path / name).unlink()
+    else:
+        data = (path / name).read_text()
+        (path / name).write_text(data.replace("e", "f", 1))
+    assert engine_exports.damage(path)
+    assert find() == path and len(calls) == 2
+    assert f"{path} is made again: " in caplog.text
+    assert engine_exports.damage(path) is None
+
+
+def test_a_checkpoint_that_changes_meanwhile_is_refused(faked, monkeypatch):
+    directory, calls, find = faked
+    [path] = directory.path.glob("averaged/*.safetensors")
+    run = fake_export(calls)
+
+    def change(command, **options):
+        path.write_bytes(path.read_bytes() + b" ")
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", change)
+    with pytest.raises(ValueError, match="changed in its export"):
+        find()
+    assert not directory.exports.exists()
+
+
+def test_a_failed_export_is_one_line(tmp_path):
+    directory = WorkDirectory(tmp_path / "run")
+    shutil.copytree(exports.workdir(), directory.path)
+    prefix = directory.choose_checkpoint()
+    with pytest.raises(
+        ValueError, match=r"no export: savedmodel\.export: .*\(status 2\)$"
+    ):
+        engine_exports.exported(
+            directory, prefix, "ctranslate2", {"no_repeat_ngram": 3}
+        )
+    assert not directory.exports.exists()
+
+
+def test_an_export_whose_process_is_killed_is_waited_for(tmp_path):
+    """The export itself goes on, and holds the lock."""
+    shutil.copytree(exports.workdir(), tmp_path / "run")
+    argv = [f"--workdir={tmp_path / 'run'}", "--engine=ctranslate2"]
+    argv += ["--beam_size=1"]
+    command = [sys.executable, "-m", "trainers.translate", *argv]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    first = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+    made = tmp_path / "run" / "exports"
+    while not list(made.glob(".*.unfinished")):
+        assert first.poll() is None
+        time.sleep(0.05)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    # Nothing that this process imports needs a framework.
+    program = (
+        "import sys; from trainers import translate;"
+        f"translate.main({argv!r});"
+        "assert not {'tensorflow', 'keras', 'jax'} & set(sys.modules)"
+    )
+    second = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        input="one dog\n\n",
+        capture_output=True,
+        text=True,
+    )
+    assert second.returncode == 0, second.stderr
+    greedy = exports.translator().with_decoding(beam_size=1)
+    assert second.stdout.split("\n") == [*greedy.translate(["one dog", ""]), ""]
+    assert "is made again" not in second.stderr
+    assert len(list(made.iterdir())) == 1
+
+
+# ---- Commands ----------------------------------------------------------------
+
+
+def test_a_resumed_translation_does_not_mix_engines(load):
+    native, engine = (
+        shards.make_settings(translator, shard_lines=10)
+        for translator in (ours(BEAM), load())
+    )
+    changed = {name for name in native if native[name] != engine[name]}
+    assert changed == {"backend"} and engine["backend"] == "ctranslate2"
+    quantized = shards.make_settings(load(compute_type="int8"), shard_lines=10)
+    assert quantized["precision"].startswith("int8")
+
+
+def test_the_server_uses_it_and_says_so(load):
+    translator = load()
+    translator.may_run = threading.Event()  # of the scripts of other tests
+    with serving_test.running({("en", "de"): translator}) as served:
+        fields = {"text": "one dog", "target": "de", "details": True}
+        answer = serving_test.post(served, "/v1/translate", **fields)
+        [translation] = answer["translations"]
+        assert translation["text"] == load().translate(["one dog"])[0]
+        for wrong, message in (
+            ({"min_length": 3}, "needs min_length=0 or 1"),
+            ({"sampling": True}, "needs sampling=False"),
+            ({"glossary": {"one": "zwei"}}, "has no terms of a sentence"),
+            ({"avoid": ["Hund"]}, "has no avoid of a sentence"),
+        ):
+            response = served.client.post(
+                "/v1/translate", json={**fields, **wrong}
+            )
+            assert response.status_code == 400, wrong
+            assert message in response.text
+        text = served.client.get("/metrics").text
+    line = 'translation_engine_info{computed_in="float32",engine="ctranslate2"}'
+    assert line in text

@@ -1,0 +1,331 @@
+"""Training of a model that is told its languages by tokens."""
+
+import io
+import json
+import re
+import types
+
+import numpy as np
+import pytest
+from commands import copy_of_run, fails, largest_batch_untried, losses_in
+from original_models import FIXTURES
+
+import keras_transformer as kt
+from keras_transformer.checkpoints import named_weights
+from keras_transformer.data.corpus import encode_corpus
+from keras_transformer.data.labels import shift_right
+from keras_transformer.data.languages import Languages, read_directions
+from keras_transformer.data.pairs import Pairs
+from keras_transformer.importers import m2m100
+from keras_transformer.importers.options import Options
+from keras_transformer.training.token_losses import TokenLosses
+from keras_transformer.translation.requests import (
+    Request,
+    encode,
+    encode_pairs,
+)
+from keras_transformer.vocabulary import EOS
+from trainers import evaluate, import_model, wmt
+from trainers.datasets import phrasebook
+from trainers.run.corpora import encode_valid_corpus
+from trainers.run.data_config import DataConfig
+
+DIRECTIONS = ("en-de", "en-fr", "de-en", "fr-en")
+
+
+def write(prefix, **sides):
+    for language, lines in sides.items():
+        path = prefix.with_name(f"{prefix.name}.{language}")
+        path.write_text("".join(f"{line}\n" for line in lines))
+    return str(prefix)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Prefixes; French is German spelled backwards."""
+    folder = tmp_path_factory.mktemp("files")
+    found = {}
+    for name, split, size in (("train", "train", 40), ("valid", "valid", 6)):
+        english, german = zip(*phrasebook.read_split(split, size), strict=True)
+        found[name] = [
+            write(folder / f"{name}.de", en=english, de=german),
+            write(
+                folder / f"{name}.fr",
+                en=english[: size // 2],
+                fr=[line[::-1] for line in german[: size // 2]],
+            ),
+        ]
+    return found
+
+
+@pytest.fixture(scope="module")
+def flags(files):
+    return [
+        *("--dataset=files", "--language_tokens=m2m100"),
+        *("--source_language=en,de,fr", "--target_language=en,de,fr"),
+        f"--train_files={','.join(files['train'])}",
+        f"--valid_files={','.join(files['valid'])}",
+        f"--test_files={files['valid'][1]}",
+        *("--language_temperature=2", "--vocab_size=150"),
+        *("--d_model=8", "--d_ff=8", "--num_heads=1", "--num_layers=1"),
+        *("--batch_tokens=2500", "--num_buckets=1", "--warmup_steps=10"),
+        *("--log_steps=1", "--checkpoint_steps=1", "--keep_checkpoints=9"),
+        *("--train_steps=6", "--average_last=1", "--strategy=one_device"),
+        *("--valid_steps=6", "--valid_sentences=4", "--extra_length=3"),
+        *("--beam_size=2", "--max_length=100", "--bleu_tokenizer=char"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def run(flags, tmp_path_factory):
+    """A work directory, and the log of its training."""
+    path, out = tmp_path_factory.mktemp("tokens") / "run", io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, largest_batch_untried():
+        patch.setattr("sys.stdout", out)
+        wmt.main([*flags, f"--workdir={path}"])
+    return types.SimpleNamespace(path=path, log=out.getvalue())
+
+
+# ---- Pairs ------------------------------------------------------------------
+
+
+def test_directions_are_those_that_have_both_files(tmp_path):
+    one = write(tmp_path / "one", en=["a", ""], de=["A", "B"])
+    two = write(tmp_path / "two", en=["c"], fr=["C"], de=["D"])
+    languages = Languages("en,de,cs", "de,fr,cs,en", "m2m100")
+    found = read_directions([one, two], languages)
+    assert found.directions == [
+        *(("en", "de"), ("en", "fr"), ("de", "fr"), ("de", "en")),
+    ]
+    assert found.sizes == [3, 1, 1, 3] and len(found) == 8
+    parts = {codes: list(part) for codes, part in found.by_direction()}
+    assert parts["en", "de"] == [("a", "A"), ("", "B"), ("c", "D")]
+    assert parts["de", "fr"] == [("D", "C")]
+    assert parts["de", "en"] == [("A", "a"), ("B", ""), ("D", "c")]
+    alone = write(tmp_path / "alone", fr=["x"])
+    with pytest.raises(FileNotFoundError, match="alone.en and .*alone.de"):
+        read_directions([one, alone], languages)
+
+
+@pytest.mark.parametrize("name", ["m2m100", "nllb", "mbart50"])
+def test_ids_and_loss_are_those_of_transformers(name):
+    """Labels, and what the decoder reads, as in its fine-tuning."""
+    folder = FIXTURES / name
+    expected = json.loads((folder / "expected.json").read_text("utf-8"))
+    options = Options(json.loads((folder / "config.json").read_text()), folder)
+    side, _ = m2m100._read_side(folder, options, EOS)
+    ids = np.array(side.ids)
+    translator = kt.Translator.from_pretrained(folder)
+    sizes = [len(batch["pairs"]) for batch in expected["training"]]
+    data = DataConfig(
+        dataset="files",
+        train_files=("x",),
+        **vars(translator.languages),
+    )
+    corpus = encode_valid_corpus(
+        data,
+        Pairs(
+            lambda: (
+                tuple(pair)
+                for batch in expected["training"]
+                for pair in batch["pairs"]
+            ),
+            sum(sizes),
+            sizes,
+            [tuple(batch["languages"]) for batch in expected["training"]],
+        ),
+        translator.tokenizer,
+    )
+
+    def rows(side):
+        return np.split(side.ids, side.offsets[1:-1])
+
+    for which, side in (
+        ("source_ids", corpus.source),
+        ("labels", corpus.target),
+    ):
+        wanted = [row for batch in expected["training"] for row in batch[which]]
+        assert [ids[row].tolist() for row in rows(side)] == wanted
+    losses = TokenLosses(translator.model, label_smoothing=0.0)
+    start = 0
+    for size, batch in zip(sizes, expected["training"], strict=True):
+        source, target = (
+            padded(rows(side)[start : start + size])
+            for side in (corpus.source, corpus.target)
+        )
+        inputs = {"source_ids": source, "target_ids": shift_right(target)}
+        found, _ = losses(inputs, target, training=False)
+        mean = np.asarray(found)[target != 0].mean()
+        np.testing.assert_allclose(mean, batch["loss"], rtol=1e-4)
+        start += size
+
+
+def padded(rows):
+    width = max(map(len, rows))
+    return np.array([[*r, *[0] * (width - len(r))] for r in rows], np.int32)
+
+
+def test_training_has_the_rows_of_scores():
+    """One form of a pair: what training reads, `score` reads, too."""
+    translator = kt.Translator.from_pretrained(FIXTURES / "nllb")
+    codes = "eng_Latn", "fra_Latn"
+    direction = translator.languages.direction(*codes)
+    data = DataConfig(
+        dataset="files", train_files=("x",), **vars(translator.languages)
+    )
+    pairs = [("a dog", "ein Hund"), ("", "b"), ("c", ""), ("the cat", "c")]
+    corpus = encode_valid_corpus(
+        data, Pairs(lambda: iter(pairs), 4, [4], [codes]), translator.tokenizer
+    )
+    assert corpus.selected.tolist() == [True, False, False, True]
+    rows = encode_pairs(
+        [(Request(s, direction=direction), t) for s, t in pairs],
+        translator._encoding,
+    )
+    kept = [rows[0], rows[3]]
+    assert corpus.source.ids.tolist() == sum((r.source_ids for r in kept), [])
+    assert corpus.target.ids.tolist() == sum((r.target_ids for r in kept), [])
+
+
+def test_the_longest_pair_has_its_tokens():
+    """`max_length` counts the tokens of a direction."""
+    translator = kt.Translator.from_pretrained(FIXTURES / "nllb")
+    tokenizer = translator.tokenizer
+    fields = {**vars(translator.languages), "train_files": ("x",)}
+    pairs = Pairs(
+        lambda: iter([("a dog", "a")]), 1, [1], [("eng_Latn", "fra_Latn")]
+    )
+    [ids] = tokenizer.to_ids(["a dog"])
+    longest = len(ids) + 1
+    for length in (longest, longest - 1):
+        data = DataConfig(dataset="files", max_length=length, **fields)
+        if length == longest:
+            found = encode_valid_corpus(data, pairs, tokenizer)
+            assert found.longer_side.tolist() == [longest]
+        else:
+            with pytest.raises(ValueError, match="1 with more than"):
+                encode_valid_corpus(data, pairs, tokenizer)
+    assert len(encode_corpus(pairs, tokenizer, longest - 1)) == 1
+
+
+# ---- A training -------------------------------------------------------------
+
+
+def test_the_log_names_each_direction(run):
+    assert (
+        "mixture: en-de 40 pairs read, 40 kept; en-fr 20 pairs read, 20 kept;"
+        " de-en 40 pairs read, 40 kept; fr-en 20 pairs read, 20 kept; epoch 1:"
+        " 40 of en-de, 28 of en-fr, 40 of de-en, 28 of fr-en\n"
+    ) in run.log  # 40 * sqrt(20 / 40) = 28.3
+    names = r" [\d.]+, ".join(DIRECTIONS)
+    assert re.search(rf"mean BLEU \(char\) [\d.]+ \({names} [\d.]+\)", run.log)
+    found = re.search(r"test mean .* \(en-fr .*, fr-en .*\) on 6 sent", run.log)
+    assert found
+
+
+def test_a_new_vocabulary_has_the_tokens_of_languages(run):
+    translator = kt.Translator.load(run.path)
+    tokenizer = translator.tokenizer
+    tokens = [f"__{code}__" for code in ("en", "de", "fr")]
+    ids = [tokenizer.find(token) for token in tokens]
+    assert len({*ids}) == 3 and None not in ids
+    [row] = tokenizer.to_ids(["__de__ a dog"])
+    assert not {*ids} & {*row}  # in text it is text
+    direction = translator.languages.direction("en", "de")
+    [row] = encode(
+        [Request("a dog", direction=direction)], translator._encoding
+    )
+    assert row.source_ids[0] == ids[0] and row.target_ids == [ids[1]]
+
+
+def test_a_resumed_training_has_the_same_batches(run, flags, tmp_path, capsys):
+    again = copy_of_run(run.path, 3, tmp_path / "again")
+    with largest_batch_untried():
+        wmt.main([*flags, f"--workdir={again}"])
+    expected, losses = losses_in(run.log), losses_in(capsys.readouterr().out)
+    assert list(losses) == [4, 5, 6]
+    assert losses == pytest.approx({s: expected[s] for s in losses}, rel=1e-3)
+
+
+def test_evaluate_measures_each_direction(run, files, capsys):
+    argv = [f"--workdir={run.path}", f"--test_files={files['valid'][0]}"]
+    evaluate.main(argv)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert list(found["directions"]) == ["en-de", "de-en"]
+    argv += ["--source_language=de", "--target_language=en"]
+    evaluate.main(argv)
+    alone = json.loads(capsys.readouterr().out.splitlines()[-1])
+    alone.pop("seconds")
+    assert alone == found["directions"]["de-en"]
+    error = fails(evaluate.main, [*argv[:2], "--compare=x"], capsys)
+    assert "compare needs target_language, one of de, en" in error
+
+
+def test_an_imported_model_is_trained_further(files, tmp_path, capsys):
+    """In two of its directions; the embeddings stay."""
+    parent, path = tmp_path / "nllb", tmp_path / "run"
+    import_model.main([f"--source={FIXTURES / 'nllb'}", f"--workdir={parent}"])
+    english, german = zip(*phrasebook.read_split("train", 9), strict=True)
+    prefix = write(tmp_path / "pairs", eng_Latn=english, deu_Latn=german)
+    argv = [f"--init_from={parent}", f"--workdir={path}", "--dataset=files"]
+    argv += [f"--train_files={prefix}", f"--valid_files={prefix}"]
+    argv += ["--train_steps=2", "--warmup_steps=1", "--checkpoint_steps=2"]
+    argv += ["--freeze=embeddings", "--num_buckets=1", "--batch_tokens=2000"]
+    with largest_batch_untried():
+        wmt.main(argv)
+    out = capsys.readouterr().out
+    assert "(deu_Latn-eng_Latn 0" in out and ", eng_Latn-deu_Latn 0" in out
+    before, after = (kt.Translator.load(where) for where in (parent, path))
+    assert after.languages == before.languages
+    weights = named_weights(before.model)
+    changed = {
+        name
+        for name, weight in named_weights(after.model).items()
+        if not np.array_equal(weight, weights[name])
+    }
+    assert changed and "embedding.embeddings" not in changed
+    argv[1] = f"--workdir={tmp_path / 'other'}"
+    error = fails(wmt.main, [*argv, "--target_language=xyz_Latn"], capsys)
+    assert "leave out what contradicts them" in error
+    error = fails(wmt.main, [*argv[:2], "--dataset=phrasebook"], capsys)
+    assert "language_tokens, need dataset=files" in error
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"subword_sampling": 0.1}, "subword_sampling excludes language_tok"),
+        ({"modifiers": "Typos 0.1"}, "modifiers excludes language_tokens"),
+        ({"mixture": "x 1"}, "mixture excludes language_tokens"),
+        ({"source_language": "en, cs"}, "target_language must be language co"),
+        ({"dataset": "tfds:x", "train_files": ()}, "and language_tokens, need"),
+        (
+            {"target_language": "de", "language_temperature": 2.0},
+            "needs several languages",
+        ),
+    ],
+)
+def test_data_without_a_clear_meaning_is_refused(changed, message):
+    fields = dict(
+        dataset="files",
+        train_files=("x",),
+        source_language="en",
+        target_language="de,fr",
+        language_tokens="m2m100",
+    )
+    DataConfig(**fields)
+    with pytest.raises(ValueError, match=message):
+        DataConfig(**fields | changed)
+
+
+def test_a_vocabulary_without_the_tokens_is_refused(flags, tmp_path, capsys):
+    lines = [
+        line for pair in phrasebook.read_split("train", 40) for line in pair
+    ]
+    kt.Tokenizer.train(lines, 150, controls=["__en__", "__de__"]).save(
+        tmp_path / "given"
+    )
+    given = [f"--tokenizer={tmp_path}/given", f"--workdir={tmp_path}/run"]
+    message = fails(wmt.main, [*flags, *given], capsys)
+    assert "its vocabulary has no token '__fr__'" in message
+    assert not (tmp_path / "run").exists()

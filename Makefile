@@ -10,7 +10,7 @@ VENV_PEERS := .venv-peers
 PEERS := ctranslate2 joeynmt opennmt_tf pytorch transformers
 PEERS_PYTHON ?= python3.11
 
-.PHONY: help quickstart test test-jax test-beam lint format docs peers clean
+.PHONY: help quickstart test test-jax test-beam lint format notebook docs peers clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this text.
@@ -40,6 +40,9 @@ lint: $(VENV)/installed-test  ## Check style, format and types.
 format: $(VENV)/installed-test  ## Format the code, and fix what can be fixed.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+notebook: $(VENV)/installed-test  ## Run the notebook of the site, and store its outputs.
+	PYTHONPATH=. $(BIN)/python docs/site/notebooks.py examples/annotated_transformer.ipynb
 
 docs: $(VENV_DOCS)/installed  ## Build the documentation site, build/site.
 	NO_MKDOCS_2_WARNING=1 $(VENV_DOCS)/bin/python -m mkdocs build

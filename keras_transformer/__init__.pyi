@@ -43,6 +43,7 @@ from .training.schedule import LinearSchedule as LinearSchedule
 from .training.schedule import NoamSchedule as NoamSchedule
 from .training.schedule import paper_adam as paper_adam
 from .training.schedule import scheduled_adam as scheduled_adam
+from .translation.requests import Request as Request
 from .translator import Translator as Translator
 from .vocabulary import BOS as BOS
 from .vocabulary import EOS as EOS

@@ -53,6 +53,7 @@ from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, UNK
 from savedmodel.formats import ExportOptions, save_vocabulary
+from savedmodel.search import Directions
 
 Spec: typing.TypeAlias = typing.Any  # a `LayerSpec` of CTranslate2
 MAX_INPUT_LENGTH = 1024  # at which CTranslate2 truncates sources by default
@@ -86,8 +87,7 @@ def write(
     spec.config.decoder_start_token = pieces[BOS]
     spec.config.add_source_bos = False
     spec.config.add_source_eos = (
-        model.config.source_eos
-        and "after" not in description["language_places"]
+        model.config.source_eos and "after" not in Directions(translator).places
     )
     spec.config.layer_norm_epsilon = model.config.layer_norm_epsilon
     spec.validate()

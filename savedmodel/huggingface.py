@@ -46,6 +46,7 @@ from keras_transformer.importers.stacks import torch_name
 from keras_transformer.importers.vocabularies import original_model
 from keras_transformer.permutation import reorder, to_blocks
 from keras_transformer.tokenization import Tokenizer
+from keras_transformer.translation.requests import direction_ids
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel.formats import ExportOptions
@@ -183,7 +184,7 @@ def _write_multilingual(
     search: dict[str, typing.Any] = {"bad_words_ids": [[ids["pad_token_id"]]]}
     start: int | None = EOS
     if family == "mbart":  # its decoder starts with the language
-        start = tokenizer.find(languages.target_language)
+        [start] = direction_ids(tokenizer, languages.target_language)
     table = weights["embedding/embeddings"]
     if not np.array_equal(table[start], table[BOS]):  # after a training
         start = BOS

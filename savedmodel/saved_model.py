@@ -165,17 +165,22 @@ class Signatures:
             for name, specs in inputs.items()
         }
 
-    def serving_default(self, **inputs: tf.Tensor) -> Outputs:
+    def serving_default(
+        self, text: tf.Tensor, **languages: tf.Tensor
+    ) -> Outputs:
         """Best translations."""
-        inputs, tokens = self._open(inputs)
-        sources = self._read(inputs["text"], tokens)
+        [text], tokens = self._open(languages, text=text)
+        sources = self._read(text, tokens)
         found = self._search_best(sources.ids, tokens.constraints())
         return self._best(found, sources.truncated)
 
-    def forced(self, **inputs: tf.Tensor) -> Outputs:
+    def forced(
+        self, text: tf.Tensor, target_prefix: tf.Tensor, **languages: tf.Tensor
+    ) -> Outputs:
         """Best translations that begin with given text."""
-        inputs, tokens = self._open(inputs)
-        text, target_prefix = inputs["text"], inputs["target_prefix"]
+        (text, target_prefix), tokens = self._open(
+            languages, text=text, target_prefix=target_prefix
+        )
         sources = self._read(text, tokens)
         prefix, is_cut = self._encode_target(
             target_prefix, self.max_target_length
@@ -193,20 +198,19 @@ class Signatures:
             sources.truncated | is_cut | too_long[: tf.shape(text)[0]],
         )
 
-    def n_best(self, **inputs: tf.Tensor) -> Outputs:
+    def n_best(self, text: tf.Tensor, **languages: tf.Tensor) -> Outputs:
         """All hypotheses, best first; "" where fewer than W exist."""
-        inputs, tokens = self._open(inputs)
-        found = self._all(self._read(inputs["text"], tokens), tokens)
+        [text], tokens = self._open(languages, text=text)
+        found = self._all(self._read(text, tokens), tokens)
         del found["lengths"]
         shape = tf.shape(found["ids"])  # [N, W, T]
         rows = tf.reshape(found["ids"], [shape[0] * shape[1], shape[2]])
         hypotheses = tf.reshape(self._decode(rows), shape[:2])
         return {"hypotheses": hypotheses, **found}
 
-    def tokens(self, **inputs: tf.Tensor) -> Outputs:
+    def tokens(self, source_ids: tf.Tensor, **languages: tf.Tensor) -> Outputs:
         """Ids to ids."""
-        inputs, tokens = self._open(inputs)
-        source_ids = inputs["source_ids"]
+        [source_ids], tokens = self._open(languages, source_ids=source_ids)
         sources = self._read_ids(source_ids, tokens)
         vocab_size = self.translator.tokenizer.source.vocab_size
         check = tf.debugging.Assert(
@@ -225,15 +229,19 @@ class Signatures:
             ids = tf.identity(sources.ids)
         return self._all(sources._replace(ids=ids), tokens)
 
-    def score(self, **inputs: tf.Tensor) -> Outputs:
+    def score(
+        self, text: tf.Tensor, reference: tf.Tensor, **languages: tf.Tensor
+    ) -> Outputs:
         """Log-probabilities of given translations, EOS included.
 
         A reference that is longer than any translation can be is scored up to
         that length, and `truncated` is set.
         """
-        inputs, tokens = self._open(inputs)
-        sources = self._read(inputs["text"], tokens)
-        labels, too_long = self._read_target(inputs["reference"], tokens)
+        (text, reference), tokens = self._open(
+            languages, text=text, reference=reference
+        )
+        sources = self._read(text, tokens)
+        labels, too_long = self._read_target(reference, tokens)
         score = self.translator.inference.score_ids
         log_probs = score(sources.ids, labels)  # [N, T]
         if tokens.output is not None:  # no part of the translation
@@ -244,14 +252,18 @@ class Signatures:
             log_prob=tf.reduce_sum(log_probs, axis=1),
         )
 
-    def attention_maps(self, **inputs: tf.Tensor) -> Outputs:
+    def attention_maps(
+        self, text: tf.Tensor, reference: tf.Tensor, **languages: tf.Tensor
+    ) -> Outputs:
         """Translations, or given references, and all attention weights.
 
         A reference that is longer than any translation can be is truncated.
         """
-        inputs, tokens = self._open(inputs)
-        sources = self._read(inputs["text"], tokens)
-        forced, too_long = self._read_target(inputs["reference"], tokens)
+        (text, reference), tokens = self._open(
+            languages, text=text, reference=reference
+        )
+        sources = self._read(text, tokens)
+        forced, too_long = self._read_target(reference, tokens)
         # An empty reference consists of EOS alone.
         fewest = 1 if tokens.output is None else 2
         is_forced = count_tokens(forced) > fewest
@@ -279,16 +291,18 @@ class Signatures:
             decoder_attention=maps.decoder,
         )
 
-    def _open(self, inputs: Outputs) -> tuple[Outputs, Tokens]:
+    def _open(
+        self, languages: Outputs, **inputs: tf.Tensor
+    ) -> tuple[list[tf.Tensor], Tokens]:
         """The inputs, checked, and the tokens of their languages."""
-        inputs = check_inputs(inputs)
-        ids = self._directions.ids
-        languages = {
-            name: find_languages(name, inputs[name], ids[name])
-            for name in self._directions.inputs
+        checked = check_inputs({**inputs, **languages})
+        ids = {
+            name: find_languages(name, checked.pop(name), codes)
+            for name, codes in self._directions.ids.items()
+            if name in languages
         }
-        [first, *_] = inputs.values()
-        return inputs, self._directions.tokens(languages, first)
+        [first, *_] = values = list(checked.values())
+        return values, self._directions.tokens(ids, first)
 
     def _read(self, text: tf.Tensor, tokens: Tokens) -> Sources:
         """Strings [N] as `Sources`."""

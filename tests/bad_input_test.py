@@ -52,6 +52,7 @@ OTHERS = [
     ("translate", "--n_best=9", "n_best must be at most beam_size"),
     ("translate", "--compute_type=int8", "compute_type needs engine=ctrans"),
     ("translate", CTRANSLATE2, "needs stopping=fairseq. Received: stopping="),
+    ("serve", f"{GREEDY} --adapter=one=adapted", "adapter needs engine=nati"),
     ("serve", CTRANSLATE2, "needs stopping=fairseq. Received: stopping="),
     ("score", CTRANSLATE2, "without a search has engine=native"),
     ("align", CTRANSLATE2, "without a search has engine=native"),

@@ -31,6 +31,7 @@ from keras_transformer.layers import FeedForward, positional_encoding
 from keras_transformer.model import Transformer
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.translation.consensus import rank
+from keras_transformer.translation.ctranslate2 import check_options
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translator import Translator
 from savedmodel import (
@@ -49,7 +50,11 @@ from trainers.run import devices, strategies
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
 from trainers.run.optimization import make_optimizer, make_schedule
-from trainers.run.options import DeviceOptions, SearchDeviceOptions
+from trainers.run.options import (
+    DeviceOptions,
+    LanguageOptions,
+    SearchDeviceOptions,
+)
 from trainers.run.session import make_translation_metric
 from trainers.scoring.options import MetricOptions
 from trainers.serving.requests import TranslationRequest
@@ -100,7 +105,8 @@ def draw_view(value):
 def store_onnx(value):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(onnx, "make_model", Mock())
-        onnx.write(Mock(), Mock(), Mock(precision=value), {}, [])
+        translator = Mock(languages=Languages())
+        onnx.write(translator, Mock(), Mock(precision=value), {}, [])
 
 
 def search_by_mean(value):
@@ -181,10 +187,18 @@ PLACES = {
         lambda value: Transformer(SMALL, dtype=value),
         lambda value: Translator.load("nowhere", precision=value),
     ],
+    (SearchDeviceOptions, "engine"): [
+        lambda value: Translator.load("nowhere", engine=value),
+    ],
+    (SearchDeviceOptions, "compute_type"): [
+        lambda value: check_options(1, value, None),
+    ],
     (StepOptions, "kind"): [KINDS.__getitem__],
     (StepOptions, "search"): [],  # beam, unless it samples or adds noise
     (visualize.Options, "plot"): [
-        lambda value: visualize.draw(replaced(PLOT, "plot", value), {}),
+        lambda value: visualize.draw(
+            replaced(PLOT, "plot", value), {}, LanguageOptions()
+        ),
     ],
     (visualize.Options, "kind"): [lambda value: FIGURE._draw(kind=value)],
     (visualize.Options, "view"): [draw_view],

@@ -5,6 +5,7 @@ import pytest
 from random_pairs import make_pairs
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.data.pairs import Pairs
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets import dataset
@@ -113,7 +114,9 @@ def test_no_validation_pair_is_an_error_that_says_so(configure, read):
 def test_no_training_pair_is_an_error_that_says_so(configure, read):
     made, _ = read(configure())
     with pytest.raises(ValueError, match="^the training pairs: no sentence pa"):
-        corpora.open_train_corpus(made.data, [("a", "")], made.tokenizer, 1)
+        corpora.open_train_corpus(
+            made.data, Pairs.of([("a", "")]), made.tokenizer, 1
+        )
 
 
 def test_pairs_are_merged_within_their_files(tmp_path):

@@ -1,5 +1,6 @@
 """The ids of a corpus: encoded, in order, dropped pairs counted."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -36,10 +37,10 @@ def test_a_corpus_holds_the_ids_of_its_pairs(tokenizer):
 
 def test_chunks_keep_their_order(tokenizer):
     pairs = make_pairs(200)
-    whole = _rows(corpus_module._encode_chunks(pairs, tokenizer))
-    assert (
-        _rows(corpus_module._encode_chunks(pairs, tokenizer, chunk_size=7))
-        == whole
+    encode = functools.partial(corpus_module.encode_pairs, tokenizer=tokenizer)
+    whole = _rows(corpus_module._encode_chunks(pairs, encode))
+    assert whole == _rows(
+        corpus_module._encode_chunks(pairs, encode, chunk_size=7)
     )
 
 

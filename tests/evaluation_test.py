@@ -440,6 +440,7 @@ def work_directory(tmp_path, monkeypatch):
         path = tmp_path / f"test.{language}"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     translator = types.SimpleNamespace(translate=lambda sources: OURS)
+    translator.with_languages = lambda *_: translator
     monkeypatch.setattr(evaluation, "open_translator", lambda *_: translator)
     return [f"--workdir={workdir.path}", f"--test_files={tmp_path}/test"]
 

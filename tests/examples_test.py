@@ -12,21 +12,26 @@ from concurrent import futures
 
 import exports
 import grpc
+import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 import sacrebleu
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
+import keras_transformer as kt
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from savedmodel import export
 
-EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+ROOT = pathlib.Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+WITH_OUTPUTS = "annotated_transformer"  # and the site shows it
 
 
-def load(name):
+def load(name, folder=EXAMPLES):
     spec = importlib.util.spec_from_file_location(
-        f"example_{name}", EXAMPLES / f"{name}.py"
+        f"example_{name}", folder / f"{name}.py"
     )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -40,11 +45,14 @@ def test_is_short(path):
     assert len(path.read_text().splitlines()) < 60
 
 
+def read_notebook(name):
+    return json.loads((EXAMPLES / f"{name}.ipynb").read_text("utf-8"))
+
+
 def run_notebook(name, **parameters):
     """The variables of a notebook, after its code cells with parameters."""
-    notebook = json.loads((EXAMPLES / f"{name}.ipynb").read_text("utf-8"))
     variables = {}
-    for cell in notebook["cells"]:
+    for cell in read_notebook(name)["cells"]:
         if cell["cell_type"] != "code":
             continue
         source = "".join(cell["source"])
@@ -56,14 +64,109 @@ def run_notebook(name, **parameters):
 
 
 def test_notebooks_are_stored_without_outputs():
-    paths = list(EXAMPLES.glob("*.ipynb"))
-    assert len(paths) == 2
-    for path in paths:
-        notebook = json.loads(path.read_text("utf-8"))
+    names = {path.stem for path in EXAMPLES.glob("*.ipynb")}
+    assert names == {"layers", "quickstart", WITH_OUTPUTS}
+    for name in names:
+        notebook = read_notebook(name)
         assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
         for cell in notebook["cells"]:
-            if cell["cell_type"] == "code":
+            if cell["cell_type"] == "code" and name != WITH_OUTPUTS:
                 assert not cell["outputs"] and cell["execution_count"] is None
+
+
+def test_stored_outputs_are_those_of_the_code():
+    """And the pictures of other pages are those of the notebook."""
+    notebooks = load("notebooks", ROOT / "docs/site")
+    notebook, pictures = read_notebook(WITH_OUTPUTS), 0
+    assert notebook["metadata"]["sources"] == notebooks.checksum(notebook)
+    assert len(notebook["cells"]) <= 90
+    for cell in notebook["cells"]:
+        for tag in cell["metadata"].get("tags", ()):
+            if picture := notebooks.PICTURE.fullmatch(tag):
+                stored = cell["outputs"][-1]["data"]["image/svg+xml"]
+                path = ROOT / "docs" / picture["name"]
+                assert path.read_text("utf-8") == "".join(stored)
+                pictures += 1
+    assert pictures == 5
+
+
+def test_the_page_of_a_notebook_has_its_outputs(tmp_path):
+    """Text, a picture, and a page in a frame; the answers stay folded."""
+    notebooks = load("notebooks", ROOT / "docs/site")
+    svg, frame = "<svg>\n</svg>", '<iframe srcdoc="&lt;p&gt;hi"></iframe>'
+    picture = {"image/svg+xml": [svg], "text/plain": ["Figure: waves"]}
+    html = {"text/html": [frame], "text/plain": ["<Page>"]}
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["a\n", "b\n"]},
+        {"output_type": "execute_result", "metadata": {}, "data": picture},
+        {"output_type": "execute_result", "metadata": {}, "data": html},
+    ]
+    cells = [
+        {"cell_type": "markdown", "source": ["<details>\n", "$x$"]},
+        {"cell_type": "code", "source": ["draw()"], "outputs": outputs},
+    ]
+    path = tmp_path / "drawn.ipynb"
+    path.write_text(json.dumps({"cells": cells}), "utf-8")
+    files = notebooks.page(path)
+    text = files.pop("drawn.md")
+    assert text.split("\n\n") == [
+        "<details markdown>\n$x$",
+        "```python\ndraw()\n```",
+        "``` { .text .output }\na\nb\n```",
+        "![Figure: waves](drawn/1.svg){ .picture }",
+        '<iframe src="2.html"></iframe>\n',
+    ]
+    assert files == {"drawn/1.svg": svg, "drawn/2.html": "<p>hi"}
+
+
+def test_the_annotated_transformer_says_what_is_so():
+    found = run_notebook(
+        WITH_OUTPUTS,
+        num_pairs=600,
+        epochs=5,
+        steps_per_epoch=12,
+        num_test=10,
+        lengths=(16, 64),
+        num_samples=2000,
+        num_deep_layers=5,
+    )
+    plt.close("all")
+    assert found["paths"] == {
+        "recurrent": [7, 31, 127],
+        "convolution, k = 3": [4, 16, 64],
+        "dilated convolution, k = 3": [2, 4, 5],  # log_3 n
+        "restricted attention, r = 9": [2, 8, 32],
+        "self-attention": [1, 1, 1],
+    }
+    for name in ("offset", "heads", "layer", "tied", "schedule"):
+        assert found[f"{name}_error"] < 1e-4, name
+    assert found["variances"] == pytest.approx(found["sizes"], rel=0.2)
+    with_scale, without = (
+        [derivative for _, derivative in found["saturation"][name]]
+        for name in ("with", "without")
+    )
+    assert min(with_scale) > 0.15 and without[-1] < 0.05
+    post, pre = found["norms"]["post-norm"], found["norms"]["pre-norm"]
+    assert max(post) / min(post) > 2 * max(pre) / min(pre)
+    assert found["count"](37000, 512, 2048, 6) == 63_045_632
+    assert found["model"].count_params() == found["count"](1000, 128, 512, 2)
+    shares = list(found["padding_shares"].values())
+    assert shares == sorted(shares, reverse=True)
+    assert found["losses"][0] == min(found["losses"])
+    assert len(set(found["accuracies"])) == 1
+    assert (np.diff(found["perplexities"]) > 0).all()
+    # The plain searches are those of the package.
+    text, translator = found["sentence"], found["translator"]
+    longest = len(found["tokenizer"].to_ids([text])[0]) + 50  # BOS, not EOS
+    assert found["greedy"](text, longest) == translator.translate([text])[0]
+    assert found["by_hand_score"] == pytest.approx(found["score"], abs=1e-4)
+    assert found["winner"] in found["tree"] and found["winner"][0] == kt.BOS
+    bleu = sacrebleu.corpus_bleu([found["hypothesis"]], [[found["reference"]]])
+    assert found["bleu_by_hand"] == pytest.approx(bleu.score)
+    for weight, *others in zip(
+        found["averaged"], *found["checkpoints"], strict=True
+    ):
+        np.testing.assert_allclose(weight, np.mean(others, axis=0), atol=1e-6)
 
 
 def test_quickstart_learns_its_sentences(capsys):

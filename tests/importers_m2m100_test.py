@@ -450,7 +450,7 @@ def test_a_work_directory_of_all_directions(tmp_path, capsys, monkeypatch):
     argv = [f"--workdir={workdir}"]
     stdin = io.TextIOWrapper(io.BytesIO(lines.encode()))
     monkeypatch.setattr(sys, "stdin", stdin)
-    assert "expected source_language and target_language" in fails(
+    assert "expected source_language, one of deu_Latn, eng_Latn" in fails(
         translate.main, argv, capsys
     )
     source, target = expected["languages"]

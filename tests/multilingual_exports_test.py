@@ -190,6 +190,30 @@ def test_an_export_translates_in_all_directions(
     assert {vocabulary.pieces[id]: id for id in ids.values()} == ids
 
 
+def test_ctranslate2_as_the_engine_has_a_direction_for_each_sentence(
+    tmp_path, tmp_path_factory
+):
+    """The model reads a language behind the source, and begins with one."""
+    workdir = tmp_path / "run"
+    folder = original("nllb_legacy", tmp_path_factory)
+    import_model.main([f"--source={folder}", f"--workdir={workdir}"])
+    greedy = kt.DecodingConfig(beam_size=1)
+    native, engine = (
+        kt.Translator.load(workdir, greedy, engine=engine)
+        for engine in ("native", "ctranslate2")
+    )
+    codes = ("eng_Latn", "deu_Latn"), ("deu_Latn", "eng_Latn")
+    requests = [
+        Request(text, direction=native.languages.direction(*pair))
+        for text in sources("nllb_legacy")[:4]
+        for pair in codes
+    ]
+    found, expected = engine.search(requests), native.search(requests)
+    assert [one.ids for one in found] == [one.ids for one in expected]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.scores, other.scores, atol=1e-4)
+
+
 def test_the_id_of_no_language_has_no_translation():
     """In a graph that cannot raise an error."""
     live = kt.Translator.from_pretrained(FIXTURES / "nllb")

@@ -623,7 +623,9 @@ def test_the_saved_model_reads_tags(run, translator, tmp_path, monkeypatch):
     def only_default(signatures):
         text = tf.TensorSpec([None], tf.string, "text")
         function = tf.function(
-            signatures.serving_default, input_signature=[text], autograph=False
+            lambda text: signatures.serving_default(text=text),
+            input_signature=[text],
+            autograph=False,
         )
         return {"serving_default": function.get_concrete_function()}
 

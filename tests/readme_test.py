@@ -13,6 +13,8 @@ import re
 import sys
 
 import exports
+import keras
+import numpy as np
 import pytest
 
 import keras_transformer as kt
@@ -22,6 +24,7 @@ from trainers.datasets import phrasebook
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PAGES += sorted(ROOT.glob("benchmarks/*.md"))
+LIBRARY = "docs/library.md"
 SENTENCE = "A dog runs."  # which the scripts translate
 # Flags of TensorFlow and its Serving, of Marian and fairseq, of COMET and
 # MetricX, and one form of a flag of the benchmarks.
@@ -79,7 +82,10 @@ def replace(script, ours, other):
 
 
 def run(script):
-    exec(compile(script, "<documentation>", "exec"), {})
+    """The variables of a script that has run."""
+    variables = {}
+    exec(compile(script, "<documentation>", "exec"), variables)
+    return variables
 
 
 # ---- Scripts -----------------------------------------------------------------
@@ -154,6 +160,55 @@ def test_ctranslate2_translates_a_sentence(exported, capsys):
     greedy = dataclasses.replace(exports.DECODING, beam_size=1)
     translator = kt.Translator.load(exports.workdir(), greedy)
     assert capsys.readouterr().out == translator.translate([SENTENCE])[0] + "\n"
+
+
+def test_a_decoder_alone_learns_lines_and_writes_one(
+    tmp_path, monkeypatch, capsys
+):
+    script = script_of(LIBRARY, "## Encoder-only and decoder-only models")
+    script = replace(script, "vocab_size=1000", "vocab_size=200")
+    script = replace(script, "epochs=10", "epochs=3, verbose=0")
+    script = replace(script, "warmup_steps=400", "warmup_steps=10")
+    lines = [english for english, _ in phrasebook.read_split("train", 200)]
+    (tmp_path / "poems.txt").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    found = run(script)
+    assert re.search(r"\['.*'\]\s*$", capsys.readouterr().out)
+    history = found["model"].history.history["perplexity"]
+    assert history[-1] < history[0] / 2
+    # No token sees the next ones, and one matrix serves both ends.
+    text = found["labels"][:1].copy()
+    before = found["model"](text).numpy()
+    text[0, 3] += 1
+    after = found["model"](text).numpy()
+    np.testing.assert_array_equal(before[:, :3], after[:, :3])
+    assert (before[:, 3] != after[:, 3]).any()
+    shapes = [tuple(v.shape) for v in found["model"].trainable_variables]
+    assert shapes.count((200, 64)) == 1
+
+
+def test_lora_trains_its_matrices_alone(tmp_path, monkeypatch, capsys):
+    (tmp_path / "quickstart").symlink_to(exports.workdir())
+    monkeypatch.chdir(tmp_path)
+    source_ids, target_ids = np.array([[5, 7, 2]]), np.array([[1, 6]])
+    inputs = {"source_ids": source_ids, "target_ids": target_ids}
+    expected = exports.translator().model(inputs).numpy()
+    model = run(script_of(LIBRARY, "## LoRA"))["model"]
+    np.testing.assert_array_equal(model(inputs), expected)
+    names = {variable.name for variable in model.trainable_variables}
+    assert names == {"lora_kernel_a", "lora_kernel_b"}
+    number = sum(v.numpy().size for v in model.trainable_variables)
+    assert capsys.readouterr().out == f"{number}\n"
+    # A saved model is an ordinary one, with the sum in its projections.
+    model.compile(kt.paper_adam(16, 1), kt.SmoothedCrossEntropy(0.1))
+    model.fit(inputs, np.array([[6, 2]]), verbose=0)
+    model.fit(inputs, np.array([[6, 2]]), verbose=0)
+    trained = model(inputs).numpy()
+    assert (trained != expected).any()
+    model.save("adapted.keras")
+    loaded = keras.saving.load_model("adapted.keras")
+    assert len(loaded.weights) == len(exports.translator().model.weights)
+    np.testing.assert_allclose(loaded(inputs), trained, atol=1e-5)
 
 
 # ---- What the pages name -----------------------------------------------------

@@ -281,7 +281,7 @@ def test_the_files_beside_a_model_segment_alike(kind, tmp_path):
 def test_an_export_takes_ids_of_the_source(translator, monkeypatch):
     """70 is an id of the target alone."""
 
-    def translate_ids(source_ids, **options):
+    def translate_ids(source_ids, constraints, **options):
         shape = source_ids.shape[0], 1
         return SearchResult(
             ids=tf.ones((*shape, 3), tf.int32),

@@ -97,7 +97,7 @@ def loaded():
 def quick(monkeypatch, loaded):
     """Translators are loaded once for each search; shards have 10 lines."""
 
-    def load(*choice):
+    def load(choice):
         key = str(choice)
         if key not in loaded:
             loaded[key] = open_translator(choice)

@@ -19,7 +19,6 @@ from keras_transformer.config import (
     find_alignment_layer,
 )
 from keras_transformer.data.labels import shift_right
-from keras_transformer.data.languages import Direction
 from keras_transformer.decoding import UNCONSTRAINED, Constraints
 from keras_transformer.decoding.rules import MAX_DRAW
 from keras_transformer.model import Transformer
@@ -30,6 +29,7 @@ from keras_transformer.translation.grouping import batches_of, padded_length
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.limits import shortened_outputs
 from keras_transformer.translation.requests import (
+    Encoding,
     Request,
     encode,
     make_requests,
@@ -644,9 +644,7 @@ def test_a_huge_limit_and_a_huge_line_cost_what_they_hold(translator):
     def rows_of(strings, max_source_length):
         inference = translator.inference.for_sources_up_to(max_source_length)
         requests = make_requests(strings)
-        return encode(
-            requests, translator.tokenizer, (), Direction(), inference
-        )
+        return encode(requests, Encoding(translator.tokenizer, inference))
 
     [row] = rows_of(["fox"], 10**9)
     assert row.source_ids == translator.tokenizer.encode(["fox"]).to_list()[0]

@@ -1,12 +1,13 @@
 """Completes the documentation site, whose pages are mostly those of docs/.
 
-The hooks add pages from elsewhere in the repository, make links that work on
-GitHub work on the site, and generate the reference from the code. They import
-neither Keras nor TensorFlow.
+The hooks add pages from elsewhere in the repository, one of them a notebook,
+make links that work on GitHub work on the site, turn equations into MathML, and
+generate the reference from the code. They import neither Keras nor TensorFlow.
 """
 
 import ast
 import contextlib
+import html
 import importlib
 import pathlib
 import posixpath
@@ -16,6 +17,8 @@ import tomllib
 from collections.abc import Iterator
 from unittest import mock
 
+import notebooks
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -37,6 +40,8 @@ PAGES = {
     "CODE_OF_CONDUCT.md": "project/code_of_conduct.md",
     "benchmarks/results/README.md": "project/results.md",
 }
+NOTEBOOK = "examples/annotated_transformer.ipynb"
+NOTEBOOK_PAGE = "annotated_transformer.md"
 EXPORTS = {  # the public names of savedmodel, by module
     "savedmodel.export": ["export", "Source"],
     "savedmodel.verify": ["compare", "run", "Comparison", "ExportError"],
@@ -68,7 +73,8 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     for path, uri in PAGES.items():
         source = str(ROOT / path)
         files.append(File.generated(config, uri, abs_src_path=source))
-    for uri, text in {**command_pages(), **python_pages()}.items():
+    generated = command_pages() | python_pages()
+    for uri, text in (generated | notebooks.page(ROOT / NOTEBOOK)).items():
         files.append(File.generated(config, uri, content=text))
 
 
@@ -80,13 +86,14 @@ def on_page_markdown(
     A link to a file that has no page leads to the repository.
     """
     here = page.file.src_uri
-    homes = {uri: path for path, uri in PAGES.items()}
+    pages = PAGES | {NOTEBOOK: NOTEBOOK_PAGE}
+    homes = {uri: path for path, uri in pages.items()}
     folder = posixpath.dirname(homes.get(here, f"docs/{here}"))
 
     def replace(match: re.Match) -> str:
         text, link, anchor = match.groups(default="")
         path = posixpath.normpath(posixpath.join(folder, link))
-        uri = PAGES.get(path)
+        uri = pages.get(path)
         if path.startswith("docs/"):
             uri = path.removeprefix("docs/")
         if not (ROOT / path).exists():
@@ -105,6 +112,19 @@ def on_page_markdown(
     markdown = re.sub(r"\] (?=\[[^]]*\]\()", "]&#32;", markdown)
     link = r"([\w/.]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)"
     return re.sub(link, replace, markdown)
+
+
+def on_page_content(text: str, **_) -> str:
+    """Turns equations, which `arithmatex` marks, into MathML."""
+
+    def replace(match: re.Match) -> str:
+        tag, latex = match["tag"], html.unescape(match["latex"])
+        display = "inline" if tag == "span" else "block"
+        return f"<{tag}>{convert(latex, display=display)}</{tag}>"
+
+    marked = r'<(?P<tag>span|div) class="arithmatex">\\[(\[]'
+    marked += r"(?P<latex>.*?)\\[)\]]</(?P=tag)>"
+    return re.sub(marked, replace, text, flags=re.DOTALL)
 
 
 def title_of(path: pathlib.Path) -> str:

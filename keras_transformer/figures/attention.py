@@ -293,7 +293,8 @@ def attention_figure(
         An `AttentionFigure`: `figure.save("attention.html")`.
 
     Raises:
-        ValueError: The sentence, or the reference, is blank.
+        ValueError: The sentence, or the reference, is blank; or another engine
+            searches.
         FloatingPointError: The model's logits are not finite.
     """
     for name, value in (("text", text), ("reference", reference)):
@@ -301,6 +302,11 @@ def attention_figure(
             raise ValueError(
                 f"{name} must have a word. Received: {name}={value!r}"
             )
+    if translator.engine != "native":
+        raise ValueError(
+            "attention_figure needs engine='native'. Received: engine="
+            f"{translator.engine!r}, which has no maps of attention"
+        )
     told = translator.direction or Direction()
     both = translator.tokenizer
     before, after, given = (

@@ -53,12 +53,9 @@ class Linear(keras.layers.Dense):
             return super().call(x, training)
         low = ops.matmul(x, self.lora_kernel_a)  # [N, R]
         low *= self.lora_alpha / self.lora_rank
-        y = ops.matmul(x, self.kernel) + ops.matmul(low, self.lora_kernel_b)
+        # `kernel` is W + A B, which `save` of a model writes.
+        y = ops.matmul(x, self._kernel) + ops.matmul(low, self.lora_kernel_b)
         return self.activation(y if self.bias is None else y + self.bias)
-
-    @property
-    def kernel(self):
-        return self._kernel if self.lora_enabled else super().kernel
 
     def quantize(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         raise NotImplementedError(NOT_QUANTIZED)

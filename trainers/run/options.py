@@ -18,7 +18,7 @@ from keras_transformer.config import (
     PRECISIONS,
     DecodingConfig,
 )
-from keras_transformer.data.languages import shortened
+from keras_transformer.data.languages import LANGUAGE_TOKENS, shortened
 from keras_transformer.fields import GIVEN, Fields, hp, required
 from keras_transformer.translation import ctranslate2
 from keras_transformer.workdir import WorkDirectory, open_ensemble
@@ -336,11 +336,18 @@ class TranslatorChoice(typing.NamedTuple):
             chosen.source_language, chosen.target_language
         )
         if direction is None and own.language_tokens:
+            missing = [
+                f"{side}_language, one of {shortened(codes)}"
+                for side, codes in (
+                    ("source", own.sources),
+                    ("target", own.targets),
+                )
+                if side in LANGUAGE_TOKENS[own.language_tokens].places.values()
+                and getattr(chosen, f"{side}_language") is None
+                and len(codes) > 1
+            ]
             raise ValueError(
-                "expected source_language and target_language, each one of the"
-                f" model's: {shortened(own.sources)}. Received:"
-                f" source_language={chosen.source_language!r},"
-                f" target_language={chosen.target_language!r}"
+                f"expected {'; and '.join(missing)}. Received: none"
             )
         return (
             chosen.source_language or own.source_language,

@@ -209,6 +209,11 @@ def load_pairs(
     with flags.user_errors():
         for one in choices:  # all, before the first is loaded
             one.check()
+        if adapters and options.engine != "native":
+            raise ValueError(
+                "adapter needs engine=native. Received:"
+                f" engine={options.engine}"
+            )
         for _, path in adapters:
             WorkDirectory(path).need_base("adapter")
             WorkDirectory(path).check_checkpoint(None)

@@ -1,8 +1,8 @@
 """A package of Argos Translate and LibreTranslate, which run CTranslate2.
 
 `translate-SOURCE_TARGET.argosmodel` is a zip file of one directory, which
-`package.install_from_path` unpacks: `metadata.json`, `README.md`, `sentencepiece.model`,
-and the export of `ctranslate2.py` in `model`.
+`package.install_from_path` unpacks: `metadata.json`, `README.md`,
+`sentencepiece.model`, and the export of `ctranslate2.py` in `model`.
 
 Argos Translate 1.11 calls CTranslate2 in its own way:
 

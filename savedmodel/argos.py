@@ -4,19 +4,11 @@
 `package.install_from_path` unpacks: `metadata.json`, `README.md`,
 `sentencepiece.model`, and the export of `ctranslate2.py` in `model`.
 
-Argos Translate 1.11 calls CTranslate2 in its own way:
-
-- It adds nothing to the pieces of `sentencepiece.model`: no marks, and no
-  languages but `target_prefix`. A model that needs them is refused.
-- It splits texts into sentences by MiniSBD, whose model of the source language
-  it loads from the network once. A package can have such a model; ours has not.
-- Beam 4 (`ARGOS_BEAM_SIZE`); score: log-probability / length ^ 0.2; at most
-  256 tokens, without `min_length`. The options of the search are not used.
-- Sources are truncated at 1,024 tokens, so positions must not end before.
-- An unknown token becomes the source token with the greatest attention; an
-  underscore becomes a space.
-- It computes in the CPU's fastest type (`ARGOS_COMPUTE_TYPE`), which mostly is
-  int8, whatever the precision of the weights.
+Argos Translate calls CTranslate2 with options of its own: docs/serving.md names
+them. It adds nothing to the pieces of a sentence, neither marks nor languages
+(`target_prefix` is for outputs only), and truncates sources at 1,024 tokens, so
+that learned positions would end before. Such models are refused. It loads the
+model that splits a text into sentences from the network: ours has none.
 """
 
 import json
@@ -42,8 +34,7 @@ def write(
     examples: list[str],
 ) -> None:
     """Writes the package; see `formats`."""
-    check_languages(description)
-    check_vocabulary(translator)
+    check(translator, description)
     metadata = make_metadata(options, description)
     name = "translate-{from_code}_{to_code}".format_map(metadata)
     package = directory / name
@@ -51,14 +42,11 @@ def write(
     model.mkdir(parents=True)
     ctranslate2.write(translator, model, options, description, examples)
     (model / SHARED_FILE).rename(package / "sentencepiece.model")
-    text = json.dumps(metadata, indent=2) + "\n"
-    (package / "metadata.json").write_text(text)
-    (package / "README.md").write_text(
-        "# {from_name} - {to_name}\n\nA Transformer of keras_transformer"
-        " {keras_transformer}, in CTranslate2's format.\n".format(
-            **metadata, **description["versions"]
-        )
-    )
+    (package / "metadata.json").write_text(json.dumps(metadata, indent=2))
+    title = "# {from_name} - {to_name}".format_map(metadata)
+    maker = description["versions"]["keras_transformer"]
+    text = f"{title}\n\nMade with keras_transformer {maker}.\n"
+    (package / "README.md").write_text(text)
     archive = shutil.make_archive(str(package), "zip", directory, name)
     pathlib.Path(archive).rename(directory / f"{name}.argosmodel")
     shutil.rmtree(package)
@@ -80,33 +68,22 @@ def make_metadata(
     }
 
 
-def check_languages(description: dict[str, typing.Any]) -> None:
-    """Raises CommandError unless a model has one direction and knows it."""
-    for name in ("source_language", "target_language"):
-        if "," in (description[name] or ","):
-            raise CommandError(
-                f"format=argos needs one {name}."
-                f" Received: {name}={description[name]!r}"
-            )
-    if places := description["language_places"]:
-        raise CommandError(
-            "format=argos needs a model that is told no language."
-            f" Received: tokens of languages, {', '.join(places)} the text"
-        )
-
-
-def check_vocabulary(translator: Translator) -> None:
-    """Raises CommandError unless one SentencePiece model is the vocabulary."""
+def check(translator: Translator, description: dict[str, typing.Any]) -> None:
+    """Raises CommandError unless a package can hold the model."""
     tokenizer = translator.tokenizer
-    received = None
-    if list(tokenizer.files) != [SHARED_FILE]:
-        received = "a vocabulary of each side"
-    elif tokenizer.source.has_case_marks:
-        received = "case marks"
-    elif tokenizer.source.has_table:
-        received = "a table of ids, of an imported model"
-    if received:
-        raise CommandError(
-            "format=argos needs one vocabulary that is a SentencePiece model"
-            f" and nothing more. Received: {received}"
-        )
+    one_file = "a vocabulary of one SentencePiece model"
+    rules = [  # what must be true, what is needed, what is there instead
+        (not description["language_places"], "no tokens of languages", "some"),
+        (list(tokenizer.files) == [SHARED_FILE], one_file, "one of each side"),
+        (not tokenizer.source.has_case_marks, one_file, "case marks"),
+        (not tokenizer.source.has_table, one_file, "an imported one"),
+    ]
+    for name in ("source_language", "target_language"):
+        code = description[name]
+        is_one = bool(code) and "," not in code
+        rules.append((is_one, f"one {name}", f"{name}={code!r}"))
+    for holds, needed, received in rules:
+        if not holds:
+            raise CommandError(
+                f"format=argos needs {needed}. Received: {received}"
+            )

@@ -18,6 +18,11 @@ from savedmodel import argos, export, formats, reload, verify
 
 ROOT = pathlib.Path(__file__).parents[1]
 NAME = "translate-en_de"
+DESCRIPTION = {
+    "source_language": "en",
+    "target_language": "de",
+    "language_places": {},
+}
 
 
 def read(directory):
@@ -97,18 +102,15 @@ def test_a_package_has_a_version():
     [
         ({"source_language": None}, "source_language=None"),
         ({"target_language": "de,fr"}, "target_language='de,fr'"),
-        ({"language_places": {"before": "target_language"}}, "before the text"),
+        ({"target_language": ""}, "target_language=''"),
+        ({"language_places": {"before": "target_language"}}, "some"),
     ],
 )
 def test_a_model_has_one_direction_and_is_not_told(changes, received):
-    description = {
-        "source_language": "en",
-        "target_language": "de",
-        "language_places": {},
-    }
-    argos.check_languages(description)
+    translator = exports.translator()
+    argos.check(translator, DESCRIPTION)
     with pytest.raises(CommandError, match=f"argos needs .* {received}$"):
-        argos.check_languages({**description, **changes})
+        argos.check(translator, {**DESCRIPTION, **changes})
 
 
 def with_case_marks():
@@ -123,16 +125,15 @@ def imported(name):
     "make, received",
     [
         (with_case_marks, "case marks"),
-        (lambda: imported("marian_separate"), "a vocabulary of each side"),
-        (lambda: imported("marian_shared"), "a vocabulary of each side"),
-        (lambda: imported("nllb"), "a table of ids, of an imported model"),
+        (lambda: imported("marian_separate"), "one of each side"),
+        (lambda: imported("marian_shared"), "one of each side"),
+        (lambda: imported("nllb"), "an imported one"),
     ],
 )
 def test_a_vocabulary_is_a_sentencepiece_model(make, received):
-    argos.check_vocabulary(exports.translator())
     translator = types.SimpleNamespace(tokenizer=make())
     with pytest.raises(CommandError, match=f"Received: {received}$"):
-        argos.check_vocabulary(translator)
+        argos.check(translator, DESCRIPTION)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ VENV_PEERS := .venv-peers
 PEERS := ctranslate2 joeynmt opennmt_tf pytorch transformers
 PEERS_PYTHON ?= python3.11
 
-.PHONY: help quickstart test test-jax test-beam lint format notebook docs peers clean
+.PHONY: help quickstart test test-jax test-beam test-argos lint format notebook docs peers clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this text.
@@ -31,6 +31,9 @@ test-jax: $(VENV_JAX)/installed  ## Run the tests of JAX, without TensorFlow.
 
 test-beam: $(VENV_BEAM)/installed  ## Run the tests with Apache Beam.
 	$(VENV_BEAM)/bin/python -m pytest -m beam tests/bulk_test.py
+
+test-argos: $(VENV)/installed-test $(VENV_PEERS)/argos/installed  ## Run the test with Argos Translate.
+	$(BIN)/python -m pytest -m argos tests/argos_test.py
 
 lint: $(VENV)/installed-test  ## Check style, format and types.
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ saved_model   TensorFlow and TensorFlow Serving; DIR/1, text in, text out
 tflite        LiteRT, builtin operations only; one sentence at a time
 onnx          ONNX Runtime; search and cache in one file
 ctranslate2   CTranslate2, fast on CPUs
+argos         a package that Argos Translate and LibreTranslate install
 huggingface   a folder for transformers, and for the Hub: MarianMTModel, or
               M2M100 and MBartForConditionalGeneration of imported models
 

@@ -71,6 +71,12 @@ class Format:
         return self.fixed is not None
 
 
+# What CTranslate2 lacks.
+_CTRANSLATE2 = {
+    "attention_window": None,
+    "no_repeat_ngram": 0,
+    "alignment_head": (0, 1),  # it returns the first head or all
+}
 FORMATS = {
     "saved_model": Format(precisions=("float32",), has_versions=True),
     "tflite": Format(
@@ -85,12 +91,18 @@ FORMATS = {
     "ctranslate2": Format(
         precisions=PRECISIONS,
         requirements=("ctranslate2",),
-        fixed={
-            "attention_window": None,
-            "no_repeat_ngram": 0,
-            "alignment_head": (0, 1),  # it returns the first head or all
-        },
+        fixed=_CTRANSLATE2,
         holds_shortlist=True,
+    ),
+    "argos": Format(
+        precisions=PRECISIONS,
+        requirements=("babel", "ctranslate2"),
+        fixed={
+            **_CTRANSLATE2,
+            "positions": ("sinusoidal", "relative"),
+            "source_vocab_size": None,
+            "min_length": 0,
+        },
     ),
     "huggingface": Format(
         precisions=("float32", "float16"),
@@ -122,16 +134,16 @@ class ExportOptions(Fields):
     precision: str = hp(
         "float32",
         "Precision of the stored weights. tflite, onnx: float32, float16, int8;"
-        " ctranslate2: these and int16; huggingface: float32, float16;"
+        " ctranslate2, argos: these and int16; huggingface: float32, float16;"
         " saved_model: float32.",
         choices=PRECISIONS,
     )
     version: int = hp(
         1,
-        "The version's directory under --output; TensorFlow Serving serves the"
-        " highest one.",
+        "saved_model: the version's directory under --output; TensorFlow"
+        " Serving serves the highest one. argos: the package's version.",
         low=1,
-        needs={"format": "saved_model"},
+        needs={"format": ("saved_model", "argos")},
     )
     checkpoint: str | None = hp(
         None,

@@ -20,7 +20,9 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 
 DESCRIPTION = "export.json"  # beside each model: its format and its limits
@@ -298,6 +300,17 @@ def load_ctranslate2(directory: pathlib.Path, description: dict) -> Translate:
     return translate
 
 
+def load_argos(directory: pathlib.Path, description: dict) -> Translate:
+    """CTranslate2's translator of the package, as the program unpacks it."""
+    [package] = directory.glob("*.argosmodel")
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.unpack_archive(package, folder, "zip")
+        [root] = pathlib.Path(folder).iterdir()
+        model = root / "model"
+        (root / "sentencepiece.model").rename(model / "tokenizer.model")
+        return load_ctranslate2(model, description)
+
+
 class Vocabulary:
     """A SentencePiece model; with a table of ids, if it is an imported one.
 
@@ -566,6 +579,7 @@ LOADERS = {
     "tflite": load_tflite,
     "onnx": load_onnx,
     "ctranslate2": load_ctranslate2,
+    "argos": load_argos,
 }
 
 if __name__ == "__main__":

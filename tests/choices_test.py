@@ -207,6 +207,7 @@ PLACES = {
     (ParseOptions, "recipe"): [wmt.recipe_files],
 }
 FORMATS = {
+    "argos": None,  # as ctranslate2
     "ctranslate2": None,  # its own `optimize` refuses what it does not know
     "huggingface": huggingface.DTYPES.__getitem__,
     "onnx": store_onnx,

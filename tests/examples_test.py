@@ -39,7 +39,9 @@ def load(name, folder=EXAMPLES):
 
 
 @pytest.mark.parametrize(
-    "path", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.stem
+    "path",
+    sorted([*EXAMPLES.glob("*.py"), *EXAMPLES.glob("web/*.js")]),
+    ids=lambda p: p.name,
 )
 def test_is_short(path):
     assert len(path.read_text().splitlines()) < 60

@@ -47,6 +47,20 @@ def base_language(code: str) -> str:
     return _SHORT_CODES.get(base, base)
 
 
+def name_of(code: str) -> str:
+    """The English name of a language; of an unknown one its code.
+
+    >>> name_of("de"), name_of("pt_BR"), name_of("source")
+    ('German', 'Portuguese (Brazil)', 'source')
+    """
+    import babel  # an extra
+
+    try:
+        return babel.Locale.parse(code.replace("-", "_")).get_display_name("en")
+    except (ValueError, babel.UnknownLocaleError):
+        return code
+
+
 class Direction(typing.NamedTuple):
     """Tokens that tell a model the languages of a sentence; "" for none.
 

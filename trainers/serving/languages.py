@@ -5,7 +5,6 @@ import functools
 import math
 from collections.abc import Collection
 
-import babel
 from absl import logging
 from babel.core import get_global, parse_locale
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
@@ -71,18 +70,6 @@ def _read(code):
     usual = get_global("likely_subtags")
     found = usual.get(f"{base}_{region}") or usual.get(base, base)
     return base, script or parse_locale(found)[2], region
-
-
-def name_of(code: str) -> str:
-    """The English name of a language; of an unknown one its code.
-
-    >>> name_of("de"), name_of("pt_BR"), name_of("source")
-    ('German', 'Portuguese (Brazil)', 'source')
-    """
-    try:
-        return babel.Locale.parse(code.replace("-", "_")).get_display_name("en")
-    except (ValueError, babel.UnknownLocaleError):
-        return code
 
 
 class Detector:

@@ -9,9 +9,9 @@ from urllib.parse import quote
 from starlette.responses import FileResponse
 
 from keras_transformer import documents
+from keras_transformer.data.languages import name_of
 from keras_transformer.figures.writing import direction
 from trainers.serving import requests
-from trainers.serving.languages import name_of
 from trainers.serving.requests import TERMINOLOGY, Values
 from trainers.serving.service import Service
 from trainers.serving.spec import FILE, FILE_FORM, TEXT, TEXTS, Api, Get, Post

@@ -1,0 +1,89 @@
+"""A package of Argos Translate and LibreTranslate, which run CTranslate2.
+
+`translate-SOURCE_TARGET.argosmodel` is a zip file of one directory, which
+`package.install_from_path` unpacks: `metadata.json`, `README.md`,
+`sentencepiece.model`, and the export of `ctranslate2.py` in `model`.
+
+Argos Translate calls CTranslate2 with options of its own: docs/serving.md names
+them. It adds nothing to the pieces of a sentence, neither marks nor languages
+(`target_prefix` is for outputs only), and truncates sources at 1,024 tokens, so
+that learned positions would end before. Such models are refused. It loads the
+model that splits a text into sentences from the network: ours has none.
+"""
+
+import json
+import pathlib
+import shutil
+import typing
+
+from keras_transformer.commands.flags import CommandError
+from keras_transformer.data.languages import name_of
+from keras_transformer.tokenization import SHARED_FILE
+from keras_transformer.translator import Translator
+from savedmodel import ctranslate2
+from savedmodel.formats import ExportOptions
+
+ARGOS_VERSION = "1.11"  # the one that these packages were tried with
+
+
+def write(
+    translator: Translator,
+    directory: pathlib.Path,
+    options: ExportOptions,
+    description: dict[str, typing.Any],
+    examples: list[str],
+) -> None:
+    """Writes the package; see `formats`."""
+    check(translator, description)
+    metadata = make_metadata(options, description)
+    name = "translate-{from_code}_{to_code}".format_map(metadata)
+    package = directory / name
+    model = package / "model"
+    model.mkdir(parents=True)
+    ctranslate2.write(translator, model, options, description, examples)
+    (model / SHARED_FILE).rename(package / "sentencepiece.model")
+    (package / "metadata.json").write_text(json.dumps(metadata, indent=2))
+    title = "# {from_name} - {to_name}".format_map(metadata)
+    maker = description["versions"]["keras_transformer"]
+    text = f"{title}\n\nMade with keras_transformer {maker}.\n"
+    (package / "README.md").write_text(text)
+    archive = shutil.make_archive(str(package), "zip", directory, name)
+    pathlib.Path(archive).rename(directory / f"{name}.argosmodel")
+    shutil.rmtree(package)
+
+
+def make_metadata(
+    options: ExportOptions, description: dict[str, typing.Any]
+) -> dict[str, str]:
+    """The contents of `metadata.json`."""
+    source = description["source_language"]
+    target = description["target_language"]
+    return {
+        "package_version": f"{options.version}.0",
+        "argos_version": ARGOS_VERSION,
+        "from_code": source,
+        "from_name": name_of(source),
+        "to_code": target,
+        "to_name": name_of(target),
+    }
+
+
+def check(translator: Translator, description: dict[str, typing.Any]) -> None:
+    """Raises CommandError unless a package can hold the model."""
+    tokenizer = translator.tokenizer
+    one_file = "a vocabulary of one SentencePiece model"
+    rules = [  # what must be true, what is needed, what is there instead
+        (not description["language_places"], "no tokens of languages", "some"),
+        (list(tokenizer.files) == [SHARED_FILE], one_file, "one of each side"),
+        (not tokenizer.source.has_case_marks, one_file, "case marks"),
+        (not tokenizer.source.has_table, one_file, "an imported one"),
+    ]
+    for name in ("source_language", "target_language"):
+        code = description[name]
+        is_one = bool(code) and "," not in code
+        rules.append((is_one, f"one {name}", f"{name}={code!r}"))
+    for holds, needed, received in rules:
+        if not holds:
+            raise CommandError(
+                f"format=argos needs {needed}. Received: {received}"
+            )

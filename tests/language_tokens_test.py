@@ -258,7 +258,8 @@ def test_evaluate_measures_each_direction(run, files, capsys):
     alone.pop("seconds")
     assert alone == found["directions"]["de-en"]
     error = fails(evaluate.main, [*argv[:2], "--compare=x"], capsys)
-    assert "compare needs target_language, one of de, en" in error
+    expected = "source_language and target_language, one of en-de, de-en,"
+    assert f"compare needs {expected}" in error
 
 
 def test_an_imported_model_is_trained_further(files, tmp_path, capsys):

@@ -175,6 +175,11 @@ def _write_multilingual(
     """Writes the folder of a model with `language_tokens`."""
     config, tokenizer = translator.model.config, translator.tokenizer.target
     languages, size = translator.languages, tokenizer.vocab_size
+    if tokenizer.find(SPECIAL[0]) != START:
+        raise CommandError(
+            "format=huggingface needs with language_tokens the vocabulary of"
+            f" an imported model. Received: {SPECIAL[0]} is not id {START}"
+        )
     family = languages.language_tokens
     is_mbart = family.startswith("mbart")
     # <s> is the first here after the four special tokens.

@@ -202,9 +202,17 @@ def _compare_search(
 def _with_languages(translator, sentences):
     """The sentences for a translator, and for `reload.py`."""
     languages = translator.languages
-    if languages.direction() is not None or not languages.language_tokens:
+    if languages.direction() is not None:
         return sentences, sentences
     pairs = random.Random(1).choices(languages.pairs, k=len(sentences))
+    if tags := languages.tags:
+        texts = [
+            text
+            if {*text.split()[:1]} <= {*tags.values()}  # blank, or has one
+            else f"{tags[target]} {text}"
+            for text, (_, target) in zip(sentences, pairs, strict=True)
+        ]
+        return texts, texts
     requests = [
         Request(text, direction=languages.direction(*pair))
         for text, pair in zip(sentences, pairs, strict=True)

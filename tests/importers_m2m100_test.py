@@ -278,6 +278,14 @@ def test_a_prefix_is_without_the_language():
     assert f"has a prefix of 50 tokens, of which only {length - 1} can" in note
 
 
+def test_a_first_token_that_is_no_id_is_refused(tmp_path):
+    folder = tmp_path / "mbart"
+    shutil.copytree(FIXTURES / "mbart50", folder)
+    change_json(folder, "generation_config.json", forced_bos_token_id=[4])
+    with pytest.raises(ValueError, match=r"forced_bos_token_id=\[4\] is not"):
+        read_model(folder)
+
+
 def test_a_decoder_that_starts_with_a_language_has_no_other(tmp_path, capsys):
     """As of mBART-25: decoder_start_token_id is the language of outputs."""
     folder = tmp_path / "mbart"

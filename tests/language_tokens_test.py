@@ -25,6 +25,7 @@ from keras_transformer.translation.requests import (
     encode_pairs,
 )
 from keras_transformer.vocabulary import EOS
+from savedmodel import export
 from trainers import evaluate, import_model, wmt
 from trainers.datasets import phrasebook
 from trainers.run.corpora import encode_valid_corpus
@@ -258,7 +259,16 @@ def test_evaluate_measures_each_direction(run, files, capsys):
     alone.pop("seconds")
     assert alone == found["directions"]["de-en"]
     error = fails(evaluate.main, [*argv[:2], "--compare=x"], capsys)
-    assert "compare needs target_language, one of de, en" in error
+    expected = "source_language and target_language, one of en-de, de-en,"
+    assert f"compare needs {expected}" in error
+
+
+def test_transformers_has_no_model_with_a_vocabulary_of_ours(
+    run, tmp_path, capsys
+):
+    argv = [f"--workdir={run.path}", f"--output={tmp_path / 'out'}"]
+    error = fails(export.main, [*argv, "--format=huggingface"], capsys)
+    assert "the vocabulary of an imported model" in error
 
 
 def test_an_imported_model_is_trained_further(files, tmp_path, capsys):

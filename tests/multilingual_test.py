@@ -1,5 +1,7 @@
 """Several target languages: pairs, mixture, scores, commands and an export."""
 
+import asyncio
+import contextlib
 import io
 import json
 import re
@@ -10,6 +12,7 @@ import pytest
 import sacrebleu
 import tensorflow as tf
 from commands import copy_of_run, fails, largest_batch_untried, losses_in
+from starlette.exceptions import HTTPException
 
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.data.languages import Languages, read_directions
@@ -26,7 +29,7 @@ from keras_transformer.translation.requests import (
 )
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
-from savedmodel import export, saved_model
+from savedmodel import export, saved_model, verify
 from trainers import (
     align,
     evaluate,
@@ -44,6 +47,9 @@ from trainers.run import validation
 from trainers.run.data_config import DataConfig
 from trainers.run.options import TranslatorOptions
 from trainers.serving import libretranslate, pairs
+from trainers.serving.config import Limits, Options
+from trainers.serving.service import Service
+from trainers.translating.lines import translate_lines
 
 TAGS = {"de": "<2de>", "fr": "<2fr>"}
 SENTENCES = ["the dog sees a house", "", " a cat", "red", "the dog " * 9]
@@ -422,6 +428,25 @@ def test_translate_puts_the_tag_there(run, translator, capsys, monkeypatch):
     )
 
 
+def test_lines_have_alignments_of_their_directions(translator):
+    any_tag = translator.with_languages()
+    requests = [
+        Request("a dog", direction=any_tag.languages.direction("en", target))
+        for target in TAGS
+    ]
+    lines = [*translate_lines(any_tag, requests, 4, alignments=True)]
+    assert lines == [
+        line
+        for target in TAGS
+        for line in translate_lines(
+            translator.with_languages(target=target),
+            ["a dog"],
+            4,
+            alignments=True,
+        )
+    ]
+
+
 @pytest.mark.parametrize(
     "main, given, message",
     [
@@ -614,7 +639,40 @@ def test_the_server_has_a_pair_for_each_direction(run, translator):
     assert english["targets"] == ["de", "fr"]
 
 
+def test_attention_of_the_server_has_room_for_the_tag(run):
+    """And a tag in the text is text, of several tokens."""
+    found = pairs.load_pairs(
+        TranslatorOptions(workdir=str(run.path), max_source_length=7), {}, 1
+    )
+    with contextlib.closing(Service(found, Options(), Limits())) as service:
+
+        def draw(text):
+            return asyncio.run(service.draw_attention(found[0], text, "ein"))
+
+        longest = " ".join(["a"] * 5)
+        [ids] = found[0].translator.tokenizer.source.to_ids([longest])
+        assert len(ids) == 6 and "truncated" not in draw(longest)
+        for wrong in (f"{longest} a", "<2fr> a a"):
+            with pytest.raises(HTTPException) as error:
+                draw(wrong)
+            assert "at most 5 tokens" in error.value.detail
+
+
 # ---- An export --------------------------------------------------------------
+
+
+def test_an_export_is_verified_with_tags(translator):
+    """Of languages by chance, as `trainers.translate` would be given them."""
+    any_tag = translator.with_languages()
+    requests, inputs = verify._with_languages(
+        any_tag, ["a dog"] * 9 + ["", " ", "<2fr> red", "<2cs> red"]
+    )
+    assert requests == inputs and {*inputs[:9]} == {
+        f"{tag} a dog" for tag in TAGS.values()
+    }
+    assert inputs[9:12] == ["", " ", "<2fr> red"]
+    assert inputs[12].endswith("> <2cs> red")
+    assert len(any_tag.search(requests)) == 13
 
 
 def test_the_saved_model_reads_tags(run, translator, tmp_path, monkeypatch):

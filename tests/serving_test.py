@@ -808,6 +808,37 @@ def test_language_codes_of_clients_find_a_pair(source, target, known, expected):
     assert languages.choose_pair(source, target, loaded[::-1]) == found
 
 
+def test_of_very_many_pairs_few_are_looked_at(monkeypatch):
+    """A text waits for no others, also if a request has many of a language."""
+    codes = [f"x{i:03}" for i in range(200)] + ["eng_Latn", "deu_Latn"]
+    looked = []
+
+    class Many(dict):
+        def __contains__(self, pair):
+            looked.append(pair)
+            return super().__contains__(pair)
+
+        def __iter__(self):
+            return itertools.permutations(codes, 2)
+
+    many = Many(dict.fromkeys(itertools.permutations(codes, 2)))
+    found = languages.choose_pair("en", "de", many)
+    assert found == ("eng_Latn", "deu_Latn") and len(looked) == 2
+
+
+def test_texts_of_a_language_are_of_one_search_for_a_pair(served, monkeypatch):
+    asked = []
+
+    def choose(*codes):
+        asked.append(codes[:2])
+        return languages.choose_pair(*codes)
+
+    monkeypatch.setattr("trainers.serving.service.choose_pair", choose)
+    answer = post(served, "/translate", q=["a"] * 9, source="EN", target="DE")
+    assert answer["translatedText"] == ["A"] * 9
+    assert asked == [("EN", "DE")]
+
+
 def test_both_apis_read_language_codes_as_clients_write_them(served):
     codes = {"source": "EN-us", "target": "deu"}
     assert post(served, "/translate", q="a", **codes)["translatedText"] == "A"

@@ -3,7 +3,7 @@
 pairs      sources: parallel files and TFDS, pairs of strings
 corpus     the ids of all pairs, once, flat in memory
 buckets    the few shapes of batches, by length
-languages  the target languages of a multilingual model and their tags
+languages  the languages of a model, and how a multilingual one is told them
 labels     the decoder's input when it predicts them
 mixture    which pairs an epoch has, where corpora are mixed
 batches    the order of an epoch, padding, `tf.data`

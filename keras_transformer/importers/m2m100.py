@@ -110,7 +110,7 @@ def read(directory: pathlib.Path) -> Imported:
     config = _make_config(options, side)
     first: typing.Any = start
     if "output" in LANGUAGE_TOKENS[family].places:
-        first = search.values.get("forced_bos_token_id")
+        first = search.get("forced_bos_token_id", -1)  # none
         search = search.without("forced_bos_token_id")
     target = dict(zip(side.ids, side.table, strict=True)).get(first)
     decoding, notes = read_decoding(search, options)

@@ -111,8 +111,8 @@ class Row(typing.NamedTuple):
     """A sentence in ids.
 
     Attributes:
-        source_ids: The tag of the target language, if there is one, the
-            tokens, EOS; `[EOS]` if the sentence is blank.
+        source_ids: The tokens of languages before the text, if there are any,
+            its own, EOS, and those after it; `[EOS]` if it is blank.
         tag_length: Number of tokens before the text.
         target_ids: Tokens of the target that are given: those that the output
             begins with; or all of a translation to score, EOS included.

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Mapping, Sequence
 
 from keras_transformer.commands import flags
+from keras_transformer.data.languages import shortened
 from keras_transformer.files import write_atomically
 from keras_transformer.metrics import TranslationMetric
 from keras_transformer.workdir import WorkDirectory
@@ -122,11 +123,14 @@ def run(
             files = test.test_files or data.test_files
             codes = data.pairs_in(*files) or codes[:1]
         if (compare or command) and len(codes) > 1:
-            targets = list(dict.fromkeys(target for _, target in codes))
+            needed, among = "target_language", [pair[1] for pair in codes]
+            if len(dict(codes)) > 1:  # several sources
+                needed = f"source_language and {needed}"
+                among = ["-".join(pair) for pair in codes]
             raise ValueError(
-                f"{'compare' if compare else 'score_command'} needs"
-                f" target_language, one of {', '.join(targets)}, if there are"
-                f" several directions. Received: {len(codes)}"
+                f"{'compare' if compare else 'score_command'} needs {needed},"
+                f" one of {shortened(among)}, if there are several directions."
+                f" Received: {len(codes)}"
             )
         directions = [data.of_direction(*pair) for pair in codes]
         tokenizer = bleu_tokenizer_of(first, metric)

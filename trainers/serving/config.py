@@ -55,7 +55,7 @@ class Options(Fields):
     )
     max_searches: int = hp(
         8,
-        "Combinations of search options that stay in memory, for each pair.",
+        "Combinations of search options that stay in memory, for each model.",
         low=1,
         high=10**4,
     )

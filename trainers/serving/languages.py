@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import itertools
 import math
 from collections.abc import Collection
 
@@ -31,13 +32,22 @@ def choose_pair(
     if (source, target) in pairs:
         return source, target
     sources, targets = map(set, zip(*pairs, strict=True))
-    of_source = {code: _distance(source, code) for code in sources}
-    of_target = {code: _distance(target, code) for code in targets}
-    distances = {(s, t): (of_source[s], of_target[t]) for s, t in pairs}
-    distances = {k: d for k, d in distances.items() if math.inf not in d}
+    near_sources, near_targets = _near(source, sources), _near(target, targets)
+    # Of the many pairs only those that may be meant.
+    distances = {
+        (s, t): (near_sources[s], near_targets[t])
+        for s, t in itertools.product(near_sources, near_targets)
+        if (s, t) in pairs
+    }
     least = min(distances.values(), default=None)
     found = [pair for pair in distances if distances[pair] == least]
     return found[0] if len(found) == 1 else None
+
+
+def _near(code, known):
+    """The distance of each of the known codes that a code may mean."""
+    distances = {other: _distance(code, other) for other in known}
+    return {o: d for o, d in distances.items() if d < math.inf}
 
 
 def _distance(code, known):

@@ -194,7 +194,7 @@ def load_pairs(
 ) -> list[Pair]:
     """The pairs of work directories; those with the same languages are one.
 
-    A model of several target languages gives a pair for each. `search` has
+    A multilingual model gives a pair for each of its directions. `search` has
     fields of `DecodingConfig` that override the work directories'. `adapters`
     are names and work directories.
     """

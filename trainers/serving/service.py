@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
-from keras_transformer.data.languages import shortened
+from keras_transformer.data.languages import Direction, shortened
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
@@ -21,6 +21,7 @@ from keras_transformer.translation.requests import (
     Sentences,
     Terminology,
     make_requests,
+    text_tokenizer,
 )
 from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.config import Limits, Options
@@ -112,7 +113,7 @@ class Service:
         self.glossaries = found
 
     def warm_up(self) -> Iterator[str]:
-        """Makes the programs of all pairs; yields a line after each.
+        """Makes the programs of all models; yields a line after each.
 
         The service is ready when those of usual requests are made; the others
         are made while no request waits.
@@ -189,7 +190,11 @@ class Service:
             else (options.source, None)
             for request in requests
         ]
-        pairs = [self.find_pair(code, options.target) for code, _ in languages]
+        found = {
+            code: self.find_pair(code, options.target)
+            for code in dict.fromkeys(code for code, _ in languages)
+        }
+        pairs = [found[code] for code, _ in languages]
         searches = {
             pair: self._make_search(pair, options, search or {}, may_be_fewer)
             for pair in dict.fromkeys(pairs)
@@ -353,12 +358,18 @@ class Service:
         self, pair: Pair, text: str, translation: str
     ) -> str:
         """The page of attention for a text and its translation."""
-        translator, tokenizer = pair.translator, pair.translator.tokenizer
+        translator = pair.translator
+        tokenizer = text_tokenizer(translator.tokenizer, pair.direction)
         if translator.engine != "native":
             raise HTTPException(
                 400, f"engine={translator.engine} has no maps of attention"
             )
-        longest = translator.max_source_length, translator.max_target_length
+        # The tokens of languages take room, too.
+        before, after, output = map(bool, pair.direction or Direction())
+        longest = (
+            translator.max_source_length - before - after,
+            translator.max_target_length - output,
+        )
         for name, value, side, limit in (
             ("text", text, tokenizer.source, longest[0]),
             ("translation", translation, tokenizer.target, longest[1]),

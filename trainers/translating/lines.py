@@ -199,7 +199,7 @@ def _alignments(
 ) -> Iterator[str]:
     """Yields the alignment of each hypothesis of each line, as text."""
     pairs = [
-        (request.text, text)
+        (request, text)
         for request, found in zip(requests, results, strict=True)
         for text in found.texts
     ]

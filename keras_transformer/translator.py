@@ -377,7 +377,12 @@ class Translator:
                 return cls.load(
                     directory, decoding, precision=precision, **options
                 ).with_languages(source_language, target_language)
-        for option, value in {"shortlist": False, "engine": "native"}.items():
+        for option, value in (
+            ("shortlist", False),
+            ("engine", "native"),
+            ("compute_type", "default"),
+            ("device", None),
+        ):
             if options.pop(option, value) != value:
                 raise ValueError(
                     f"{option} needs a work directory, which"

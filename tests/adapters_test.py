@@ -15,12 +15,15 @@ from commands import (
 )
 
 import keras_transformer as kt
+from keras_transformer.adapters import read_factors
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands.flags import CommandError
+from keras_transformer.config import DecodingConfig
 from keras_transformer.kernels.layers import Linear
 from keras_transformer.translation.requests import Request
 from keras_transformer.workdir import WorkDirectory
 from trainers import average, wmt
+from trainers.run.adapters import SwitchedAdapters
 from trainers.run.options import EnsembleOptions
 from trainers.serving.config import Options
 from trainers.serving.pairs import AlignSpans, Search, load_pairs
@@ -111,6 +114,20 @@ def test_a_layer_adds_the_product_of_its_factors(shape, activation):
     # As Keras' layer has it: what a saved model holds.
     np.testing.assert_allclose(layer.kernel, w + a @ b, rtol=1e-4, atol=1e-5)
     assert [v.name for v in layer.trainable_variables] == ["bias", A, B]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16"])
+def test_a_layer_in_bfloat16_adds_the_product_in_it(dtype):
+    layer = Linear(4, dtype=dtype)
+    x = np.ones((2, 6), "float32")
+    before = layer(x)
+    layer.enable_lora(RANK)
+    layer.lora_kernel_b.assign(np.ones((RANK, 4)))
+    after = layer(x)
+    assert after.dtype == before.dtype == "bfloat16"
+    product = x @ layer.lora_kernel_a.numpy() @ np.ones((RANK, 4))
+    after, before = (y.numpy().astype("float32") for y in (after, before))
+    np.testing.assert_allclose(after - before, product, atol=0.05)
 
 
 def test_keras_scale_of_an_adapter_counts():
@@ -205,7 +222,7 @@ def test_merged_weights_need_nothing_else(base, run, tmp_path, capsys):
         kt.Translator.load(copy).translate(SENTENCES)
     )
     for path, message in (
-        (merged, "a directory that does not exist yet"),
+        (merged, f"does not exist yet. Received: merged={str(merged)!r}"),
         (tmp_path / "new", "merged needs a work directory of adapters"),
     ):
         argv = [f"--workdir={base}", f"--merged={path}"]
@@ -233,6 +250,22 @@ def test_the_base_must_be_the_same(base, run, tmp_path, capsys):
     shutil.rmtree(other)
     with pytest.raises(ValueError, match="Received: no such file"):
         kt.Translator.load(copy)
+
+
+def test_an_export_has_the_sum(base, run, tmp_path):
+    """The one that CTranslate2 searches."""
+    copy, decoding = tmp_path / "copy", DecodingConfig(beam_size=1)
+    shutil.copytree(run, copy)
+    found = kt.Translator.load(copy, decoding, engine="ctranslate2")
+    assert found.translate(SENTENCES) == (
+        kt.Translator.load(run, decoding).translate(SENTENCES)
+    )
+    [score] = found.score([(SENTENCES[0], "der Hund")])
+    for path, is_same in ((run, True), (base, False)):
+        [wanted] = kt.Translator.load(path).score([(SENTENCES[0], "der Hund")])
+        assert is_same == np.allclose(
+            score.log_probs, wanted.log_probs, atol=1e-3
+        )
 
 
 def test_adapters_are_no_weights_to_begin_with(flags, run, tmp_path, capsys):
@@ -289,6 +322,23 @@ def test_a_server_has_several_adapters_over_one_model(
     # The weights are there once.
     names = [n for n in named_weights(model.translator.model) if A in n]
     assert len(names) == 3 * 3 + 2
+
+
+def test_an_adapter_that_cannot_be_used_leaves_no_half(base, run):
+    model = kt.Translator.load(base).model
+    good = read_factors(str(run / "averaged/ckpt-4"))
+    others = {name: (2 * a, 2 * b) for name, (a, b) in good.items()}
+    wrong = np.zeros((8, RANK)), np.zeros((RANK, 9))
+    bad = {name: {**others, name: wrong} for name in good}
+    switched = SwitchedAdapters(model, {"good": good, **bad})
+    switched.use("good")
+    wanted = [weight.numpy().copy() for weight in model.weights]
+    for name in bad:
+        with pytest.raises(ValueError):
+            switched.use(name)
+        switched.use("good")
+        for weight, array in zip(model.weights, wanted, strict=True):
+            np.testing.assert_array_equal(weight, array)
 
 
 def test_adapters_of_another_model_are_refused(base, run, tmp_path):

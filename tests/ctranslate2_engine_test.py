@@ -19,6 +19,7 @@ import serving_test
 from commands import ROOT
 
 import keras_transformer as kt
+from keras_transformer.adapters import Base
 from keras_transformer.config import DecodingConfig
 from keras_transformer.files import sha256_of, with_checksum
 from keras_transformer.translation import ctranslate2
@@ -156,6 +157,34 @@ def test_each_sentence_has_its_own_limit(load, decoding):
     assert any(n == limit > 2 for n, limit in zip(longest, limits, strict=True))
 
 
+def test_sentences_that_are_searched_again_do_not_change_each_other(
+    load, monkeypatch
+):
+    """Those with the same limit, of which some have a given beginning."""
+    translator = load(
+        dataclasses.replace(POWER, extra_length=0),
+        batch_tokens=64,
+        num_threads=1,
+    )
+    requests = [
+        Request(line, prefix)
+        for line, prefix in zip(LINES, itertools.cycle(["", "zwei", ""]))
+    ]
+    alone = [translator.search([request])[0] for request in requests]
+    sizes, method = [], ctranslate2.CTranslate2Search._search_call
+
+    def call(self, rows, limit):
+        sizes.append(len(rows) * max(len(row.source_ids) for row in rows))
+        return method(self, rows, limit)
+
+    monkeypatch.setattr(ctranslate2.CTranslate2Search, "_search_call", call)
+    found = translator.search(requests)
+    assert max(sizes) <= 64
+    for one, other in zip(found, alone, strict=True):
+        assert one.ids == other.ids
+        assert one.scores == pytest.approx(other.scores, abs=1e-4)
+
+
 def test_rows_with_other_first_tokens_do_not_change_each_other(load):
     """As of models that are told the target language by its first token."""
     translator = load(GREEDY)
@@ -269,6 +298,25 @@ def fake_export(calls, seconds=0.0):
     return run
 
 
+def test_an_export_has_room_for_long_sources_with_short_outputs(
+    load, monkeypatch
+):
+    given = []
+
+    def find(workdir, checkpoint, format, options):
+        given.append(options)
+        raise ValueError("no export")
+
+    monkeypatch.setattr(ctranslate2, "exported", find)
+    for length, longest in ((16, 1024), (1024, 1024), (1500, 1500)):
+        decoding = dataclasses.replace(BEAM, max_output_length=9)
+        with pytest.raises(ValueError, match="no export"):
+            load(decoding, max_source_length=length)
+        options = given.pop()
+        assert options["max_source_length"] == length
+        assert options["extra_length"] == longest - length
+
+
 @pytest.fixture
 def faked(tmp_path, monkeypatch):
     """A work directory, the calls of the faked export, and what finds it."""
@@ -305,7 +353,10 @@ def test_another_checkpoint_or_option_has_another_export(faked):
     assert find(alignment_head=1) != first
     [path] = directory.path.glob("averaged/*.safetensors")
     path.write_bytes(path.read_bytes() + b" ")  # another checksum
-    assert find() != first and len(calls) == 3
+    second = find()
+    assert second != first and len(calls) == 3
+    directory.replace_section("base", Base("ckpt-1", "0"))  # of adapters
+    assert find() not in (first, second) and len(calls) == 4
 
 
 @pytest.mark.parametrize("name", ["model.bin", "export.json"])

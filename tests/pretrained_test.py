@@ -245,6 +245,20 @@ def test_what_is_not_there_is_named(server, tmp_path, capsys, name, message):
     assert message in fails(import_model.main, argv, capsys)
 
 
+@pytest.mark.parametrize(
+    "option, value",
+    [
+        ("shortlist", True),
+        ("engine", "ctranslate2"),
+        ("compute_type", "int8"),
+        ("device", "cpu"),
+    ],
+)
+def test_options_of_work_directories_are_refused(option, value):
+    with pytest.raises(ValueError, match=f"{option} needs a work directory"):
+        kt.Translator.from_pretrained(MARIAN, **{option: value})
+
+
 def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ValueError, match=r"keras-transformer-nmt\[hub\]"):

@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> None:
                 training = workdir.read_section("training", TrainingConfig)
                 last = training.average_last
             if options.merged is not None:
-                check_new(options.merged)
+                check_new(options.merged, "merged")
                 workdir.need_base("merged")
             averaged, result = checkpoints.average(workdir, last)
         if len(averaged) < last:

@@ -51,10 +51,12 @@ class Linear(keras.layers.Dense):
         """The product of rows, `[N, D]` -> `[N, U]`."""
         if not self.lora_enabled:
             return super().call(x, training)
-        low = ops.matmul(x, self.lora_kernel_a)  # [N, R]
-        low *= self.lora_alpha / self.lora_rank
+        # Keras keeps them in float32, also of a layer in bfloat16.
+        a = ops.cast(self.lora_kernel_a, x.dtype)  # [D, R]
+        b = ops.cast(self.lora_kernel_b, x.dtype)  # [R, U]
+        low = ops.matmul(x, a) * (self.lora_alpha / self.lora_rank)
         # `kernel` is W + A B, which `save` of a model writes.
-        y = ops.matmul(x, self._kernel) + ops.matmul(low, self.lora_kernel_b)
+        y = ops.matmul(x, self._kernel) + ops.matmul(low, b)
         return self.activation(y if self.bias is None else y + self.bias)
 
     def quantize(self, *args: typing.Any, **kwargs: typing.Any) -> None:

@@ -170,12 +170,13 @@ class CTranslate2Model:
 
         [config] = limits.configs
         layer, head = _alignment_of(config, limits.decoding)
+        longest = max(limits.max_source_length, limits.max_target_length)
         options = {
             "alignment_layer": layer,
             "alignment_head": head,
             "no_repeat_ngram": 0,
             "max_source_length": limits.max_source_length,
-            "extra_length": max(SMALLEST_ROOM, limits.max_target_length)
+            "extra_length": max(SMALLEST_ROOM, longest)
             - limits.max_source_length,
         }
         path = exported(workdir, checkpoint, NAME, options)
@@ -226,27 +227,31 @@ class CTranslate2Search:
         limits = [self.limits.output_limit(len(r.source_ids) - 1) for r in rows]
         results = [([list[int]()], np.zeros(1)) for _ in rows]
         given = self._given_log_probs(rows)
-        batches: list[list[int]] = []
         # A row that is given tokens would change the others of its batch.
-        for has_given in (False, True):
-            lengths = [
-                len(r.source_ids) if bool(r.target_ids) == has_given else 0
-                for r in rows
+        again: dict[tuple[int, bool], list[int]] = {}
+        for i, row in enumerate(rows):
+            if len(row.source_ids) > 1:
+                again.setdefault((0, bool(row.target_ids)), []).append(i)
+        while again:
+            batches = [
+                [group[i] for i in batch]
+                for group in again.values()
+                for batch in self._batches(
+                    [len(rows[i].source_ids) for i in group]
+                )
             ]
-            batches += self._batches([n if n > 1 else 0 for n in lengths])
-        while batches:
-            again: dict[int, list[int]] = {}
+            again = {}
             longest = [max(limits[i] for i in batch) for batch in batches]
             calls = self._calls(rows, batches, self._search_call, longest)
             for (i, found), limit in calls:
                 if limits[i] < limit and limits[i] <= max(
                     map(len, found.hypotheses)
                 ):  # the search has gone beyond the limit of this row
-                    again.setdefault(limits[i], []).append(i)
+                    key = limits[i], bool(rows[i].target_ids)
+                    again.setdefault(key, []).append(i)
                     continue
                 ids, scores = self._ranked(rows[i], found, given.get(i, 0.0))
                 results[i] = ids[:num_best], scores[:num_best]
-            batches = list(again.values())
         return results
 
     def warm_up_steps(

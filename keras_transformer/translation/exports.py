@@ -48,7 +48,8 @@ def exported(
         ValueError: It cannot be made; the message is that of the command.
     """
     checksum, config = sha256_of(checkpoint + ENDING), workdir.read_config()
-    model = [config.get(name) for name in ("model", *TOKENIZER_SUMS.values())]
+    names = ("model", "base", *TOKENIZER_SUMS.values())
+    model = [config.get(name) for name in names]
     contents = json.dumps([__version__, checksum, model, options])
     name = hashlib.sha256(contents.encode()).hexdigest()[:DIGITS]
     path = workdir.exports / f"{format}-{name}"

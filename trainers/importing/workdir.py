@@ -150,8 +150,10 @@ def new_directory(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         raise
 
 
-def check_new(path: str | os.PathLike) -> pathlib.Path:
+def check_new(path: str | os.PathLike, option: str = "workdir") -> pathlib.Path:
     """The absolute path of a directory that is yet to be made.
+
+    `option` is the name of the option that it is.
 
     Raises:
         ValueError: There is something at the path.
@@ -160,6 +162,6 @@ def check_new(path: str | os.PathLike) -> pathlib.Path:
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise ValueError(
             "expected a directory that does not exist yet."
-            f" Received: workdir={str(path)!r}"
+            f" Received: {option}={str(path)!r}"
         )
     return path

@@ -74,7 +74,7 @@ class SwitchedAdapters:
         adapters: Mapping[str, Mapping[str, Factors]],
     ):
         self._adapters = adapters
-        self._used = ""  # B begins with zeros
+        self._used: str | None = ""  # B begins with zeros
         kernels = {name for one in adapters.values() for name in one}
         self._layers = {
             kernel: layer
@@ -89,7 +89,7 @@ class SwitchedAdapters:
         """Makes the model that of an adapter; with "" that without one."""
         if name == self._used:
             return
-        own = self._adapters.get(name, {})
+        own, self._used = self._adapters.get(name, {}), None  # if this fails
         for kernel, layer in self._layers.items():
             a, b = layer.lora_kernel_a, layer.lora_kernel_b
             values = np.zeros(a.shape, "float32"), np.zeros(b.shape, "float32")

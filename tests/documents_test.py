@@ -17,6 +17,7 @@ import pytest
 from commands import fails
 
 from keras_transformer import documents
+from keras_transformer.data.languages import Direction
 from keras_transformer.documents.placeholders import (
     count_placeholders,
 )
@@ -591,6 +592,8 @@ def test_a_missing_library_names_the_extra(monkeypatch):
 
 class Upper:
     """Says each sentence louder; it stands for a `Translator`."""
+
+    direction = Direction()
 
     def translate(self, sentences):
         return [sentence.upper() for sentence in sentences]

@@ -280,7 +280,7 @@ def test_columns_are_two_of_files():
 
 def test_several_target_languages_need_prefixes():
     with pytest.raises(
-        ValueError, match="several .* prefixes. Received: 'x.csv"
+        ValueError, match="models that .* prefixes. Received: 'x.csv"
     ):
         CorpusConfig(
             dataset="files", train_files=("x.csv",), target_language="de,fr"

@@ -39,11 +39,12 @@ class Echo:
 
     def align(self, pairs):
         assert all(
-            target in (source, source.upper()) for source, target in pairs
+            target in (request.text, request.text.upper())
+            for request, target in pairs
         )
         return [
-            Alignment([(i, i) for i in range(len(source.split()))], False)
-            for source, _ in pairs
+            Alignment([(i, i) for i in range(len(request.text.split()))], False)
+            for request, _ in pairs
         ]
 
 

@@ -144,7 +144,7 @@ class WorkDirectory:
         Raises:
             ValueError: As `read_section`.
         """
-        if "base" not in self.read_config():
+        if not self.config_path.exists() or "base" not in self.read_config():
             return None
         return self.read_section("base", Base)
 

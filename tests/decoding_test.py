@@ -41,6 +41,8 @@ MAX_LENGTH = 9  # T, unless a test wants another
 class ScriptedModel:
     """Logits from a random table, the same for `step` and for Python."""
 
+    config = None  # of no `Transformer`
+
     def __init__(self, seed, vocab_size=VOCAB_SIZE, sharpness=1.5):
         random = np.random.RandomState(seed)
         self.table = random.normal(0.0, sharpness, (997, vocab_size))

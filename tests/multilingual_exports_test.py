@@ -166,8 +166,15 @@ def test_a_wrong_language_is_an_error_of_the_graph():
 # ---- Other formats ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("format_name", ["onnx", "tflite", "ctranslate2"])
-@pytest.mark.parametrize("family", ["nllb", "nllb_legacy"])
+@pytest.mark.parametrize(
+    ("family", "format_name"),
+    [
+        ("nllb", "tflite"),
+        ("nllb_legacy", "onnx"),
+        ("nllb", "ctranslate2"),
+        ("nllb_legacy", "ctranslate2"),
+    ],
+)
 def test_an_export_translates_in_all_directions(
     family, format_name, tmp_path, tmp_path_factory, capsys
 ):

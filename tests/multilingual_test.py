@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import re
+import shutil
 import types
 
 import numpy as np
@@ -545,6 +546,22 @@ def test_evaluate_measures_each_direction(
     assert set(result) == {"bleu", "directions", "seconds"}
     written = (tmp_path / "out").read_text().splitlines()
     assert written == ours["de"] + ours["fr"]
+
+
+def test_evaluate_takes_files_of_one_direction_each(
+    run, files, capsys, tmp_path
+):
+    paths = []
+    for language in TAGS:
+        paths.append(str(tmp_path / f"test.en-{language}"))
+        for side in ("en", language):
+            shutil.copy(f"{files['test']}.{side}", f"{paths[-1]}.{side}")
+    argv = [f"--workdir={run.path}", f"--test_files={files['test']}"]
+    expected, found = (
+        json.loads(lines_of(evaluate.main, [*argv[:1], flag], capsys)[-1])
+        for flag in (argv[1], f"--test_files={','.join(paths)}")
+    )
+    assert found["directions"] == expected["directions"]
 
 
 def test_compare_needs_a_direction(run, capsys, tmp_path, files):

@@ -1,5 +1,6 @@
 """The work of `trainers.evaluate`: scores of translations, and comparisons."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -8,7 +9,7 @@ import typing
 from collections.abc import Mapping, Sequence
 
 from keras_transformer.commands import flags
-from keras_transformer.data.languages import shortened
+from keras_transformer.data.languages import prefixes_with, shortened
 from keras_transformer.files import write_atomically
 from keras_transformer.metrics import TranslationMetric
 from keras_transformer.workdir import WorkDirectory
@@ -103,6 +104,12 @@ def show_comparison(
     return result
 
 
+def _with_files_of(test: TestOptions, pair: tuple[str, str]) -> TestOptions:
+    """The test set with those of its files that have both languages."""
+    files = prefixes_with(test.test_files, *pair)
+    return dataclasses.replace(test, test_files=files or test.test_files)
+
+
 def run(
     choice: TranslatorChoice,
     test: TestOptions,
@@ -135,7 +142,10 @@ def run(
         directions = [data.of_direction(*pair) for pair in codes]
         tokenizer = bleu_tokenizer_of(first, metric)
         metrics = [TranslationMetric(target, tokenizer) for _, target in codes]
-        tests = [read_references(one, test) for one in directions]
+        tests = [
+            read_references(one, _with_files_of(test, pair))
+            for one, pair in zip(directions, codes, strict=True)
+        ]
         systems = read_systems((path, *compare), languages, tests[0][0], data)
         for other in compare:
             if systems[other] is None:

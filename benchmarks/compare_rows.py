@@ -24,7 +24,7 @@ class System(typing.NamedTuple):
         options: Of the script.
         is_reduced: Whether it computes in less than float32, so that its output
             differs.
-        engine: What searches, if it is this package.
+        engine: The engine of the search, if this package translates.
         variables: Of the process, as "NAME=value". A variant of this package
             that has some is measured only where `--systems` names it.
     """

@@ -8,7 +8,7 @@ the limit, so that every engine makes as many tokens as the source has. Each
 engine runs in a process of its own with all cores, after two lines that are not
 measured. Milliseconds of a line, the median, and seconds until the first line
 is translated, from the start of the process. FOLDER keeps the models; --small
-tries the script. Engines that are not installed are left out.
+only tests the script. Engines that are not installed are skipped.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Ids of sources beside those of transformers, in 20 languages.
+"""Compares ids of sources with those of transformers, in 20 languages.
 
     python benchmarks/tokenizer_ids.py --transformers=.venv-peers/transformers
 
-The text are 100 messages of programs in each language, from the catalogues of
-this machine, such as Debian's. SentencePiece models are trained with other
-ones, and laid out as M2M-100, NLLB-200 and mBART-50 are published, with all of
-their languages; --model=FILE, with --family, takes a SentencePiece model
+The text is 100 messages of programs in each language, from the catalogues of
+this machine, such as Debian's. SentencePiece models are trained on other
+messages, in the layout of M2M-100, NLLB-200 and mBART-50, with all of their
+languages; --model=FILE, with --family, takes a SentencePiece model
 instead. `peers/transformers_ids.py` gives the ids of transformers; its
 environment also needs protobuf.
 """

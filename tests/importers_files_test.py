@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_transformer as kt
+from keras_transformer.checkpoints import named_weights
 from keras_transformer.importers import (
     files,
     find_importer,
@@ -26,7 +28,7 @@ from keras_transformer.importers.imported import (
 )
 from keras_transformer.importers.model_description import read_description
 from keras_transformer.importers.options import Options
-from keras_transformer.importers.stacks import make_config
+from keras_transformer.importers.stacks import make_config, weight_shapes
 from keras_transformer.importers.tensors import (
     Tensors,
     holds_array,
@@ -530,6 +532,27 @@ def test_tensors_are_taken_once_as_float32():
     for name in ("b", "c"):
         with pytest.raises(ValueError, match=f"expected floats in {name}"):
             tensors.take(name, (2,))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"pre_norm": True, "attention_bias": True, "num_decoder_layers": 1},
+        {"positions": "learned", "max_positions": 9, "embedding_norm": True},
+        {"source_vocab_size": 9, "logits_bias": True},
+        {"share_embeddings": "none", "logits_bias": True, "pre_norm": True},
+        {"positions": "relative", "max_relative_position": 3},
+    ],
+)
+def test_shapes_of_weights_are_those_of_the_model(changes):
+    sizes = {"d_model": 8, "d_ff": 12, "num_heads": 2, "num_layers": 2}
+    config = kt.TransformerConfig(vocab_size=11, **sizes, **changes)
+    expected = named_weights(kt.Transformer(config))
+    assert {
+        path.replace("/", "."): shape
+        for path, shape in weight_shapes(config).items()
+    } == {name: tuple(weight.shape) for name, weight in expected.items()}
 
 
 def test_weights_must_be_those_of_the_model():

@@ -865,7 +865,7 @@ class Translator:
 
 def _check_finite(numbers, string):
     """Raises FloatingPointError if the search or score of a string failed."""
-    if not np.all(np.isfinite(numbers)):
+    if not np.isfinite(numbers).all():
         raise FloatingPointError(
             f"the model's logits are not finite ({shown(string)}). Its weights"
             " are corrupt, or its training diverged"

@@ -150,13 +150,12 @@ class WorkDirectory:
 
     def need_base(self, option: str) -> Base:
         """As `read_base`, for an option that adapters alone have."""
-        base = self.read_base()
-        if base is None:
+        if "base" not in self.read_config():
             raise ValueError(
                 f"{option} needs a work directory of adapters (trainers.wmt"
                 f" --lora_rank). Received: workdir={str(self.path)!r}"
             )
-        return base
+        return self.read_section("base", Base)
 
     def _read_known(self, name, section):
         """The fields that the library knows of a section of the trainers."""

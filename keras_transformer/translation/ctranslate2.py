@@ -65,6 +65,11 @@ WITHOUT_EFFECT: tuple[str, ...] = ("ensemble", "glossary_mode")
 WITHOUT_EFFECT += ("glossary_bonus", "num_samples", "temperature", "top_k")
 WITHOUT_EFFECT += ("top_p", "epsilon", "consensus")
 HAS_OF_REQUESTS = ("text", "prefix", "seed", "direction")
+LACKS_OF_REQUESTS = {
+    field.name: field.default
+    for field in dataclasses.fields(Request)
+    if field.name not in HAS_OF_REQUESTS
+}
 
 
 def check_search(decoding: SearchConfig) -> None:
@@ -84,12 +89,12 @@ def check_search(decoding: SearchConfig) -> None:
 
 def check_request(request: Request) -> None:
     """Raises ValueError for what CTranslate2 does not have in a sentence."""
-    for field in dataclasses.fields(request):
-        value = getattr(request, field.name)
-        if field.name not in HAS_OF_REQUESTS and value != field.default:
+    for name, default in LACKS_OF_REQUESTS.items():
+        value = getattr(request, name)
+        if value != default:
             raise ValueError(
-                f"{ENGINE} has no {field.name} of a sentence. Received:"
-                f" {field.name}={value!r}"
+                f"{ENGINE} has no {name} of a sentence. Received:"
+                f" {name}={value!r}"
             )
 
 

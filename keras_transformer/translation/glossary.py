@@ -127,6 +127,8 @@ class Glossary:
 
     def find(self, text: str) -> list[tuple[re.Match[str], Term]]:
         """The terms in a text, where they are, in order."""
+        if not self.terms:
+            return []
         found = [
             (match, term)
             for term in self._others

@@ -10,7 +10,7 @@ VENV_PEERS := .venv-peers
 PEERS := ctranslate2 joeynmt opennmt_tf pytorch transformers
 PEERS_PYTHON ?= python3.11
 
-.PHONY: help quickstart test test-jax test-beam test-argos lint format notebook docs peers clean
+.PHONY: help quickstart test test-slow test-jax test-beam test-argos lint format notebook docs peers clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this text.
@@ -24,6 +24,9 @@ quickstart: $(VENV)/installed  ## Train a translator on the built-in corpus.
 
 test: $(VENV)/installed-test  ## Run the tests, in two processes.
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-slow: $(VENV)/installed-test  ## Run the tests that take long.
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
 
 test-jax: $(VENV_JAX)/installed  ## Run the tests of JAX, without TensorFlow.
 	$(VENV_JAX)/bin/python -m pytest -o addopts=-ra \

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from absl import logging
 
-from keras_transformer.checkpoints import named_weights
 from keras_transformer.config import (
     PRECISIONS,
     DecodingConfig,
@@ -35,14 +34,18 @@ from keras_transformer.translation.alignment import (
 )
 from keras_transformer.translation.automaton import missing_terms
 from keras_transformer.translation.consensus import rank
-from keras_transformer.translation.ctranslate2 import (
-    CTranslate2Model,
-    CTranslate2Search,
-    check_options,
+from keras_transformer.translation.engines import (
+    check_choice,
     check_request,
     check_search,
+    engine_of,
+    load_models,
+    make_search,
 )
-from keras_transformer.translation.glossary import find_words
+from keras_transformer.translation.forbidden import (
+    notes_on_words,
+    search_without_words,
+)
 from keras_transformer.translation.limits import Limits, shortened_outputs
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
@@ -59,22 +62,16 @@ from keras_transformer.translation.requests import (
     phrase_ids,
     shown,
     text_tokenizer,
-    without_words,
 )
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import open_ensemble
 
 if typing.TYPE_CHECKING:
     from keras_transformer.model import Transformer
-    from keras_transformer.translation.batching import BatchedInference
+    from keras_transformer.translation.ctranslate2 import CTranslate2Model
 
-# What needs Keras is imported by those who need it, by name.
-MODEL = "keras_transformer.model"
-INFERENCE = "keras_transformer.translation.inference"
-BATCHING = "keras_transformer.translation.batching"
+# Imported by name when it is needed: it needs Keras.
 PRETRAINED = "keras_transformer.importers.pretrained"
-# More searches of a sentence, at most, whose translation has forbidden words.
-MORE_SEARCHES = 8
 
 
 class Translation(typing.NamedTuple):
@@ -147,8 +144,9 @@ class Translator:
             a longer one is truncated.
         batch_tokens: Maximum number of source tokens in a batch, padding
             included; a single sentence may have more.
-        jit_compile: Whether XLA compiles the search, once for each shape. It
-            pays for many sentences, or in a process that lives long.
+        jit_compile: Whether XLA compiles the search, once for each shape. None:
+            only for sentences that come alone, after `warm_up`, and where that
+            is faster.
         seed: Seed for sampling, from 0 to 2^64 - 1. The samples of a sentence
             depend on it, on the sentence and on nothing else.
         num_threads: Maximum number of batches that are searched in parallel.
@@ -187,7 +185,7 @@ class Translator:
         max_source_length: int,
         *,
         batch_tokens: int = 2048,
-        jit_compile: bool = False,
+        jit_compile: bool | None = None,
         seed: int = 0,
         num_threads: int = 1,
         shortlist: Shortlist | None = None,
@@ -207,8 +205,7 @@ class Translator:
         self.tokenizer = tokenizer
         self.models = tuple(models)
         self.model = self.models[0]
-        is_native = not isinstance(self.model, CTranslate2Model)
-        self.engine = "native" if is_native else "ctranslate2"
+        self.engine = engine_of(self.model)
         self.max_source_length = max_source_length
         self.batch_tokens = batch_tokens
         self.jit_compile = jit_compile
@@ -272,21 +269,15 @@ class Translator:
         _check_precision(precision)
         if isinstance(workdir, str | os.PathLike):
             workdir = [workdir]
-        if engine == "ctranslate2":
-            check_options(
-                len(workdir),
-                compute_type,
-                device,
-                precision=precision,
-                jit_compile=options.get("jit_compile", False),
-                shortlist=shortlist,
-            )
-        elif (engine, compute_type, device) != ("native", "default", None):
-            raise ValueError(
-                "expected engine=native, or engine=ctranslate2, which may have"
-                f" compute_type and device. Received: {engine=},"
-                f" {compute_type=}, {device=}"
-            )
+        check_choice(
+            engine,
+            compute_type,
+            device,
+            num_models=len(workdir),
+            precision=precision,
+            jit_compile=options.get("jit_compile"),
+            shortlist=shortlist,
+        )
         directories = open_ensemble(workdir, checkpoint)
         first = directories[0]
         configs = [
@@ -297,35 +288,23 @@ class Translator:
             options["max_source_length"] = min(lengths)
         if decoding is None:
             decoding = first.read_section("decoding", DecodingConfig)
-        if engine == "ctranslate2":
-            check_search(decoding)
+        check_search(engine, decoding)
         tokenizer = first.load_tokenizer()
         if shortlist:
             options["shortlist"] = _read_shortlist(first, tokenizer)
-        models: list = []
-        prefixes = []
-        if engine == "ctranslate2":
-            prefixes = [first.choose_checkpoint(checkpoint)]
-            models = [
-                CTranslate2Model.load(
-                    first,
-                    prefixes[0],
-                    tokenizer,
-                    Limits(configs, decoding, options["max_source_length"]),
-                    compute_type,
-                    device,
-                    options.get("num_threads"),
-                )
-            ]
+        models, prefixes = load_models(
+            engine,
+            directories,
+            checkpoint,
+            tokenizer,
+            Limits(configs, decoding, options["max_source_length"]),
+            precision=precision,
+            compute_type=compute_type,
+            device=device,
+            num_threads=options.get("num_threads"),
+        )
+        if engine != "native":
             options["num_threads"] = models[0].num_threads
-        else:
-            for directory, config in zip(directories, configs, strict=True):
-                model = importlib.import_module(MODEL).Transformer(
-                    config, dtype=precision
-                )
-                weights = named_weights(model)
-                prefixes.append(directory.restore_weights(weights, checkpoint))
-                models.append(model)
         translator = cls(tokenizer, models, decoding, **options)
         translator = translator._of_model(first.read_languages())
         translator.checkpoints = tuple(prefixes)
@@ -489,13 +468,11 @@ class Translator:
 
     def check_search(self, decoding: DecodingConfig) -> None:
         """Raises ValueError for a search that the engine does not have."""
-        if self.engine == "ctranslate2":
-            check_search(decoding)
+        check_search(self.engine, decoding)
 
     def check_request(self, request: Request) -> None:
         """Raises ValueError for what the engine does not have in a sentence."""
-        if self.engine == "ctranslate2":
-            check_request(request)
+        check_request(self.engine, request)
 
     def without_shortlist(self) -> "Translator":
         """The same translator, with the whole vocabulary for its outputs."""
@@ -510,20 +487,10 @@ class Translator:
         """Makes the search; what it has in memory is not shared by copies."""
         check_alignment(self.model.config, decoding)
         self.decoding = decoding
-        self.inference: typing.Any
-        self._batched: BatchedInference | CTranslate2Search
-        if isinstance(self.model, CTranslate2Model):
-            configs = [self.model.config]
-            self.inference = Limits(configs, decoding, self.max_source_length)
-            self._batched = CTranslate2Search(
-                self.model, self.inference, self.batch_tokens
-            )
-            return
-        self.inference = importlib.import_module(INFERENCE).Inference(
-            self.models, decoding, self.max_source_length
-        )
-        self._batched = importlib.import_module(BATCHING).BatchedInference(
-            self.inference,
+        self.inference, self._batched = make_search(
+            self.models,
+            decoding,
+            self.max_source_length,
             self.batch_tokens,
             self.jit_compile,
             self.num_threads,
@@ -547,6 +514,8 @@ class Translator:
         """
         for _, make in self.warm_up_steps(num_best):
             make()
+        for _, compile in self.compile_steps(num_best):
+            compile()
 
     def warm_up_steps(
         self, num_best: int
@@ -557,12 +526,27 @@ class Translator:
             Functions that make a program each, with the longest source in
             tokens that it is for, shortest first.
         """
+        return self._batched.warm_up_steps(num_best, self._given())
+
+    def compile_steps(
+        self, num_best: int
+    ) -> list[tuple[int, Callable[[], bool]]]:
+        """The rest of `warm_up`, if `jit_compile` is None.
+
+        Returns:
+            Functions that compile the search of a sentence alone, and return
+            whether it is faster and will be used, each with the longest source
+            in tokens that it is for, shortest first.
+        """
+        return self._batched.compile_steps(num_best, self._given())
+
+    def _given(self):
+        """The tokens that each output begins with; of any direction."""
         direction = self.direction
-        if direction is None:  # any: all have as many tokens
+        if direction is None:  # all have as many tokens
             direction = self.languages.direction(*self.languages.pairs[0])
         output = direction.output if direction else ""
-        given = direction_ids(self.tokenizer.target, output)
-        return self._batched.warm_up_steps(num_best, given)
+        return direction_ids(self.tokenizer.target, output)
 
     def translate(
         self, strings: Sentences, prefixes: Sequence[str] | None = None
@@ -664,7 +648,12 @@ class Translator:
             )
         consensus = self.decoding.consensus
         num_searched = num_found if consensus else num_best
-        rows, found = self._search_rows(requests, num_searched)
+        rows, found = search_without_words(
+            lambda rows: self._batched.search(rows, num_searched),
+            encode(requests, self._encoding),
+            requests,
+            lambda request: self._encoding.tokenizer_of(request).target,
+        )
         to_strings = self.tokenizer.target.to_strings
         results = []
         for request, row, (ids, scores) in zip(
@@ -679,36 +668,10 @@ class Translator:
             notes = [
                 *row.notes,
                 *self._notes_on_terms(request, row, ids[0]),
-                *_notes_on_words(request, texts),
+                *notes_on_words(request, texts),
             ]
             results.append(Translation(texts, ids, scores.tolist(), notes))
         return results
-
-    def _search_rows(self, requests, num_best):
-        """Rows of sentences, and what a search finds without forbidden words.
-
-        A word may be written by many sequences of tokens. Those that a search
-        emits are forbidden in the next one.
-        """
-        rows = encode(requests, self._encoding)
-        found = self._batched.search(rows, num_best)
-        left = [i for i, request in enumerate(requests) if request.avoid]
-        for _ in range(MORE_SEARCHES):
-            again = {}
-            for i in left:
-                tokenizer = self._encoding.tokenizer_of(requests[i]).target
-                row = without_words(
-                    rows[i], requests[i], found[i][0], tokenizer
-                )
-                if row is not None:
-                    again[i] = rows[i] = row
-            if not again:
-                break
-            left = list(again)
-            results = self._batched.search(list(again.values()), num_best)
-            for i, result in zip(left, results, strict=True):
-                found[i] = result
-        return rows, found
 
     def _notes_on_terms(self, request, row, ids):
         """A note for each term that a translation lacks."""
@@ -870,17 +833,6 @@ def _check_finite(numbers, string):
             f"the model's logits are not finite ({shown(string)}). Its weights"
             " are corrupt, or its training diverged"
         )
-
-
-def _notes_on_words(request: Request, texts: list[str]) -> list[str]:
-    """A note for each forbidden word that translations have all the same."""
-    found = [
-        m.group() for text in texts for m in find_words(request.avoid, text)
-    ]
-    return [
-        f"has the forbidden word {word!r} in its translation"
-        for word in dict.fromkeys(found)
-    ]
 
 
 def _check_vocabulary(

@@ -20,11 +20,11 @@ from keras_transformer.data.cleaning import Encoder
 from keras_transformer.data.modifiers import ModifiedCorpus
 from keras_transformer.figures.attention import attention_figure
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation.forbidden import without_words
 from keras_transformer.translation.requests import (
     Request,
     Row,
     phrase_ids,
-    without_words,
 )
 from keras_transformer.vocabulary import EOS, UNK
 from savedmodel import formats, huggingface, reload, saved_model

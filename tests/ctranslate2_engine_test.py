@@ -24,7 +24,8 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.files import sha256_of, with_checksum
 from keras_transformer.translation import ctranslate2
 from keras_transformer.translation import exports as engine_exports
-from keras_transformer.translation.requests import Request, encode
+from keras_transformer.translation.limits import Limits
+from keras_transformer.translation.requests import Encoding, Request, encode
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import reload
 from trainers.translating import shards
@@ -251,6 +252,33 @@ def test_what_an_export_has_inside_stays_as_it_was_loaded(load):
     assert translator.with_decoding(extra_length=900).max_target_length == 916
 
 
+def test_outputs_have_room_in_an_export(load):
+    translator = load()
+    longest = translator.with_decoding(extra_length=1007)  # 1,023 tokens
+    found = longest.score([("one dog", "zwei " * 1100)])
+    assert len(found[0].ids) == 1023 and found[0].truncated
+    with pytest.raises(
+        ValueError, match="at most 1023 tokens.*=16 and extra_length=1008"
+    ):
+        translator.with_decoding(extra_length=1008)
+
+
+def test_a_prefix_leaves_a_learned_position_for_bos():
+    config = exports.translator().model.config
+    learned = dataclasses.replace(config, positions="learned", max_positions=9)
+    tokenizer = exports.translator().tokenizer
+    for kind, position_limit in (
+        (ctranslate2.CTranslate2Limits, 8),
+        (Limits, 9),
+    ):
+        limits = kind([learned], BEAM, 9)
+        rows = encode(
+            [Request("one two three", "ein" * 9)], Encoding(tokenizer, limits)
+        )
+        assert len(rows[0].target_ids) == position_limit
+        assert f"of which only {position_limit} can be" in rows[0].notes[0]
+
+
 @pytest.mark.parametrize(
     "request_, name",
     [
@@ -357,6 +385,19 @@ def test_another_checkpoint_or_option_has_another_export(faked):
     assert second != first and len(calls) == 3
     directory.replace_section("base", Base("ckpt-1", "0"))  # of adapters
     assert find() not in (first, second) and len(calls) == 4
+
+
+def test_an_export_goes_with_its_checkpoint(faked):
+    directory, _, find = faked
+    first, other = find(), find(alignment_head=1)
+    for path, name in ((first, "averaged/ckpt-3"), (other, "best/ckpt-9")):
+        description = json.loads((path / "export.json").read_text())
+        del description["checksum"]
+        (path / "export.json").write_text(
+            json.dumps(with_checksum({**description, "checkpoint": name}))
+        )
+    third = find(alignment_head=2)
+    assert first.exists() and third.exists() and not other.exists()
 
 
 @pytest.mark.parametrize("name", ["model.bin", "export.json"])

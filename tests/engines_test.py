@@ -91,6 +91,7 @@ def assert_same_checkpoints(path, other, step):
     assert progress == other_progress
 
 
+@pytest.mark.slow
 def test_a_run_changes_its_engine_and_back(
     train_files, on_jax, tmp_path, capsys
 ):

@@ -282,6 +282,7 @@ def test_the_plan_of_shards_has_all_models(members, ensemble):
 # ---- Commands ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_translate_and_evaluate_take_several(
     members, ensemble, tmp_path, monkeypatch, capsysbinary
 ):

@@ -121,6 +121,7 @@ def test_the_page_of_a_notebook_has_its_outputs(tmp_path):
     assert files == {"drawn/1.svg": svg, "drawn/2.html": "<p>hi"}
 
 
+@pytest.mark.slow
 def test_the_annotated_transformer_says_what_is_so():
     found = run_notebook(
         WITH_OUTPUTS,

@@ -131,6 +131,7 @@ def test_translations_are_those_of_transformers(opened):
     check_translations(translator, ids, expected_of(name))
 
 
+@pytest.mark.slow
 def test_xla_translates_the_same(opened):
     name, _, ids = opened
     if name == "nllb":

@@ -175,6 +175,7 @@ def test_a_wrong_language_is_an_error_of_the_graph():
         ("nllb_legacy", "ctranslate2"),
     ],
 )
+@pytest.mark.slow
 def test_an_export_translates_in_all_directions(
     family, format_name, tmp_path, tmp_path_factory, capsys
 ):

@@ -227,6 +227,7 @@ def joint():
     )
 
 
+@pytest.mark.slow
 def test_a_saved_model_of_two_vocabularies_answers_in_text(
     joint, tmp_path, monkeypatch
 ):

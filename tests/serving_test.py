@@ -434,6 +434,9 @@ class Script:
 
         return [(n, functools.partial(make, n)) for n in (32, 64, 128)]
 
+    def compile_steps(self, num_best):
+        return []
+
     def search(self, requests, num_best):
         seeds = {request.seed for request in requests}
         requests = [

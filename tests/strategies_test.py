@@ -142,10 +142,10 @@ CLIP_NORM = 0.7  # of gradients whose norms are 1 and more
     ("replicas", "micro_batches", "clip_norm", "jit_compile"),
     [
         (1, 2, 0.0, False),
-        (1, 4, CLIP_NORM, True),
+        pytest.param(1, 4, CLIP_NORM, True, marks=pytest.mark.slow),
         (2, 1, 0.0, False),
         (2, 2, CLIP_NORM, False),
-        (2, 2, CLIP_NORM, True),
+        pytest.param(2, 2, CLIP_NORM, True, marks=pytest.mark.slow),
     ],
 )
 def test_the_update_is_that_of_one_big_batch(
@@ -531,6 +531,7 @@ def test_each_slice_has_gradients_of_its_own(
     assert mib[1] == pytest.approx(3 * mib[0], abs=2)
 
 
+@pytest.mark.slow
 def test_two_workers_train_lose_one_and_resume(
     command, processes, tmp_path, capsys
 ):

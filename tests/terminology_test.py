@@ -10,12 +10,12 @@ from commands import fails
 
 import keras_transformer as kt
 from keras_transformer.translation import glossary as glossaries
+from keras_transformer.translation.forbidden import without_words
 from keras_transformer.translation.requests import (
     Request,
     Row,
     Terminology,
     phrase_ids,
-    without_words,
 )
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS

@@ -653,6 +653,7 @@ def test_layers_that_are_computed_again_are_not_stored():
     assert stored > 3e6 and again < 0.6 * stored
 
 
+@pytest.mark.slow
 def test_xla_computes_layers_again():
     """Each layer norm of the layers has one operation `rsqrt`."""
     found = []
@@ -666,6 +667,7 @@ def test_xla_computes_layers_again():
 # XLA
 
 
+@pytest.mark.slow
 def test_xla_compiles_the_steps_of_fit(tmp_path):
     """On one device, on two replicas, and after a file; with equal results."""
     weights = make_model().get_weights()

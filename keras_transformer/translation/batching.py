@@ -197,6 +197,20 @@ class BatchedInference:
             ]
         return steps
 
+    def compile_steps(
+        self, num_best: int, given: Sequence[int] = ()
+    ) -> list[tuple[int, Callable[[], bool]]]:
+        """What compiles the search of a sentence alone, if it is faster so.
+
+        Args:
+            num_best, given: As in `warm_up_steps`.
+
+        Returns:
+            Functions, each of which takes seconds and returns whether XLA now
+            searches for such sentences, with the longest of them in tokens.
+        """
+        return []
+
     def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
         """The log-probabilities of the whole `target_ids` of each row."""
         return self._of_pairs(Inference.score_ids, rows)

@@ -1,11 +1,13 @@
 """CTranslate2 as the engine: it searches an export of a work directory.
 
 With a beam it is our search with `stopping=fairseq`; scores are ours, with any
-length penalty. It differs in three ways:
+length penalty. It differs in these ways:
 
 - At the length limit, hypotheses that are not finished rank with the others.
 - After a given beginning, only the most probable hypothesis may end at once.
 - Where more than W hypotheses have finished when a search ends, all compete.
+- It may emit PAD and BOS, which only a model that is hardly trained does.
+- A given beginning is shorter than the positions that a model has learned.
 
 Each option of a search is in `HAS`, `NEEDS` or `WITHOUT_EFFECT`; an option that
 is in none of them must have its default.
@@ -31,7 +33,7 @@ from keras_transformer.files import read_json
 from keras_transformer.machine import count_cores
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.exports import exported
-from keras_transformer.translation.grouping import batches_of
+from keras_transformer.translation.grouping import few_batches_of
 from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.requests import Request, Row
 from keras_transformer.vocabulary import EOS, UNK
@@ -112,7 +114,7 @@ def check_options(
     if num_models > 1:
         raise ValueError(f"{ENGINE} has no ensembles. Received: {num_models}")
     for name, value in others.items():
-        if value not in (False, "float32"):
+        if value not in (None, False, "float32"):
             raise ValueError(f"{ENGINE} has no {name}. Received: {value!r}")
     import ctranslate2
 
@@ -137,6 +139,17 @@ def find_device(device: str | None) -> str:
     return DEVICES[device or kinds[0]]
 
 
+class CTranslate2Limits(Limits):
+    """The limits of a search that reads the whole of a given beginning."""
+
+    def prefix_limit(self, source_length: int) -> int:
+        """As in `Limits`; BOS has a position, too."""
+        limit = self.output_limit(source_length)
+        if self.position_limit is None:
+            return limit
+        return min(limit, self.position_limit - 1)
+
+
 @dataclasses.dataclass(frozen=True)
 class CTranslate2Model:
     """An export in memory, in place of a `Transformer`.
@@ -148,6 +161,8 @@ class CTranslate2Model:
         translator: CTranslate2's.
         dtype: The type that it computes in.
         num_threads: Batches that are translated at the same time.
+        room: The longest output in tokens, EOS included, that it has positions
+            for.
         adds_eos: Whether sources are given without EOS.
     """
 
@@ -157,6 +172,7 @@ class CTranslate2Model:
     translator: "ctranslate2.Translator"
     dtype: str
     num_threads: int
+    room: int
     adds_eos: bool
 
     @classmethod
@@ -175,14 +191,14 @@ class CTranslate2Model:
 
         [config] = limits.configs
         layer, head = _alignment_of(config, limits.decoding)
-        longest = max(limits.max_source_length, limits.max_target_length)
+        longest = limits.max_target_length + 1  # BOS and a given beginning
+        room = max(SMALLEST_ROOM, limits.max_source_length, longest)
         options = {
             "alignment_layer": layer,
             "alignment_head": head,
             "no_repeat_ngram": 0,
             "max_source_length": limits.max_source_length,
-            "extra_length": max(SMALLEST_ROOM, longest)
-            - limits.max_source_length,
+            "extra_length": room - limits.max_source_length,
         }
         path = exported(workdir, checkpoint, NAME, options)
         found = find_device(device)
@@ -204,6 +220,7 @@ class CTranslate2Model:
             translator,
             translator.compute_type,
             threads,
+            room - 1,
             adds_eos,
         )
 
@@ -220,6 +237,13 @@ class CTranslate2Search:
             raise ValueError(
                 f"{ENGINE} needs alignment_layer and alignment_head as loaded,"
                 f" {model.alignment}. Received: {alignment}"
+            )
+        if limits.max_target_length > model.room:
+            raise ValueError(
+                f"{ENGINE} needs outputs of at most {model.room} tokens, for"
+                " which it was loaded. Received: max_source_length="
+                f"{limits.max_source_length} and"
+                f" extra_length={limits.decoding.extra_length}"
             )
         self.model, self.limits = model, limits
         self.batch_tokens = batch_tokens
@@ -266,6 +290,12 @@ class CTranslate2Search:
         row = Row([UNK, EOS], 0, [*given], [], num_given=len(given))
         return [(2, functools.partial(self.search, [row], num_best))]
 
+    def compile_steps(
+        self, num_best: int, given: Sequence[int] = ()
+    ) -> list[tuple[int, Callable[[], bool]]]:
+        """As of `BatchedInference`: none."""
+        return []
+
     def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
         """The log-probabilities of the whole `target_ids` of each row."""
         found = self._of_pairs(rows, self._score_call)
@@ -288,7 +318,8 @@ class CTranslate2Search:
     # Calls of CTranslate2
 
     def _batches(self, lengths):
-        return batches_of(lengths, self.batch_tokens, self.model.num_threads)
+        threads = self.model.num_threads
+        return few_batches_of(lengths, self.batch_tokens, threads)
 
     def _calls(self, rows, batches, call, limits):
         """Yields index and result of each row of batches, and their limit."""
@@ -390,7 +421,8 @@ class CTranslate2Search:
             log_prob += given
             score = log_prob / length_penalty(self.limits.decoding, length)
             scored.append((score, [self._ids[p] for p in pieces]))
-        scored.sort(key=lambda one: -one[0])
+        if len(scored) > 1:
+            scored.sort(key=lambda one: -one[0])
         return [ids for _, ids in scored], np.array([s for s, _ in scored])
 
 

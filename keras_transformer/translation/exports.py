@@ -4,7 +4,8 @@
 
 is what `savedmodel.export` made of a checkpoint, verified. The checksum is of
 all that determines it. A process of its own makes it when it is first needed,
-so that the one that translates imports no framework; others wait for it.
+so that the one that translates imports no framework; others wait for it. Then
+those whose checkpoint is no longer there are removed.
 """
 
 import hashlib
@@ -68,6 +69,7 @@ def exported(
                 if sha256_of(checkpoint + ENDING) != checksum:
                     shutil.rmtree(path)
                     raise ValueError(f"{checkpoint} changed in its export")
+                _remove_old(workdir, format)
         finally:
             file.unlink(missing_ok=True)
             os.close(lock)
@@ -85,6 +87,18 @@ def damage(path: pathlib.Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         return " ".join(str(error).split())
     return None
+
+
+def _remove_old(workdir, format):
+    """Removes exports whose checkpoint is gone, such as an older average."""
+    for path in workdir.exports.glob(f"{format}-*"):
+        try:
+            name = read_json(path / "export.json")["checkpoint"]
+        except (OSError, ValueError, KeyError):
+            continue  # damaged: it is made again when it is needed
+        if not os.path.exists(workdir.path / (name + ENDING)):
+            logging.info("removing %s: %s is gone", path, name)
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _make(path, reason, flags, lock):

@@ -36,6 +36,28 @@ def batches_of(
     return batches[::-1]
 
 
+def few_batches_of(
+    lengths: Sequence[int], batch_tokens: int, num_threads: int = 1
+) -> list[list[int]]:
+    """As `batches_of`, for an engine that pads and changes shapes at low cost.
+
+    So there are fewer batches: one of few rows costs nearly as much as one of
+    many if the weights do not fit into the cache.
+
+    >>> few_batches_of([3, 0, 40, 5, 2], batch_tokens=80, num_threads=2)
+    [[4, 0], [3, 2]]
+    """
+    order = np.argsort(lengths, kind="stable").tolist()
+    rows = [i for i in order if lengths[i] > 0]
+    share = max(1, -(-len(rows) // num_threads))
+    batches = []
+    while rows:
+        size = min(max(1, batch_tokens // lengths[rows[-1]]), share)
+        batches.append(rows[-size:])
+        del rows[-size:]
+    return batches[::-1]
+
+
 def full_rows(length: int, batch_tokens: int) -> int:
     """Rows of a full batch: a power of two.
 

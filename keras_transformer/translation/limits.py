@@ -47,6 +47,10 @@ class Limits:
         )
         return min(limit for limit in limits if limit is not None)
 
+    def prefix_limit(self, source_length: int) -> int:
+        """Maximum length of a given beginning of an output, in tokens."""
+        return self.output_limit(source_length)
+
 
 def shortened_outputs(
     config: TransformerConfig, decoding: DecodingConfig, max_source_length: int

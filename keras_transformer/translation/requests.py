@@ -9,10 +9,8 @@ three and a rule in `decoding/rules.py`. All code between passes them on and
 does not look inside.
 """
 
-import bisect
 import dataclasses
 import hashlib
-import itertools
 import re
 import typing
 from collections.abc import Sequence
@@ -21,12 +19,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import Direction
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.automaton import Automaton, make_automaton
-from keras_transformer.translation.glossary import (
-    SPACELESS,
-    Glossary,
-    casings,
-    find_words,
-)
+from keras_transformer.translation.glossary import SPACELESS, Glossary
 from keras_transformer.translation.limits import Limits
 from keras_transformer.vocabulary import EOS, UNK
 
@@ -94,7 +87,8 @@ class Terminology:
 
     def of(self, request: Request) -> Request:
         """The request with the terms of its text, and the forbidden words."""
-        terms = self.glossary.terms_of(request.text)
+        given = self.glossary.terms
+        terms = self.glossary.terms_of(request.text) if given else ()
         if not terms and not self.avoid:
             return request
         return dataclasses.replace(
@@ -248,12 +242,13 @@ def encode(requests: Sequence[Request], encoding: Encoding) -> list[Row]:
     rows = _sources(requests, encoding)
     for i, request in enumerate(requests):
         own = encoding.seed if request.seed is None else request.seed
-        rows[i] = rows[i]._replace(seed=own)
+        if own != rows[i].seed:
+            rows[i] = rows[i]._replace(seed=own)
         if not request.terms and not request.prefix:
             continue
         target = encoding.tokenizer_of(request).target
         if request.terms:
-            rows[i] = _with_phrases(rows[i], request, target)
+            rows[i] = with_phrases(rows[i], request, target)
         if request.prefix:
             [ids] = target.to_prefixes([request.prefix])
             ids = [*rows[i].target_ids, *ids]
@@ -306,7 +301,7 @@ def phrase_ids(
     """
     found = []
     for phrase in phrases:
-        ways = _ways(tokenizer, phrase)
+        ways = phrase_ways(tokenizer, phrase)
         if not ways:
             raise ValueError(
                 "the vocabulary has no tokens for a translation. Received:"
@@ -316,44 +311,14 @@ def phrase_ids(
     return found
 
 
-def without_words(
-    row: Row,
-    request: Request,
-    outputs: Sequence[Sequence[int]],
-    tokenizer: Tokenizer,
-) -> Row | None:
-    """The row that also forbids the words to avoid that its outputs have.
-
-    Forbidden are the tokens of those words, as emitted and of each casing. A
-    long list of words costs nothing where a model would not emit them. None if
-    that are no more than before: there are no such words, or a prefix has them.
-    """
-    forbidden = set(row.forbidden)
-    for ids in outputs:
-        parts = tokenizer.parts(ids)
-        for match in find_words(request.avoid, "".join(parts)):
-            forbidden.add(_emitted(ids, parts, match))
-            for word in casings(match.group()):
-                forbidden.update(_ways(tokenizer, word))
-    if forbidden == row.forbidden:
-        return None
-    row = row._replace(forbidden=frozenset(forbidden))
-    return _with_phrases(row, request, tokenizer)
-
-
-def shown(string: str) -> str:
-    """The beginning of a long sentence, for a message."""
-    return f"{string.strip()[:SHOWN]} ..."
-
-
-def _with_phrases(row, request, tokenizer):
+def with_phrases(row: Row, request: Request, tokenizer: Tokenizer) -> Row:
     """The row with the automaton of its terms and forbidden phrases."""
     terms = [phrase_ids(tokenizer, forms) for forms in request.terms]
     automaton = make_automaton(terms, sorted(row.forbidden))
     return row._replace(automaton=automaton)
 
 
-def _ways(tokenizer, phrase):
+def phrase_ways(tokenizer: Tokenizer, phrase: str) -> list[tuple[int, ...]]:
     """The sequences of tokens that write a phrase; none if it has unknown ones.
 
     Words of spaceless scripts may follow others, so that no space is before.
@@ -365,17 +330,9 @@ def _ways(tokenizer, phrase):
     return [row for row in dict.fromkeys(rows) if row and UNK not in row]
 
 
-def _emitted(ids, parts, match):
-    """The tokens of an output that have written a match in its text."""
-    ends = list(itertools.accumulate(map(len, parts)))
-    first = bisect.bisect_right(ends, match.start())
-    last = bisect.bisect_left(ends, match.end())
-    # Without a space before it, a token may also be inside other words: the
-    # one before it says that it is not.
-    begins = ends[first] - len(parts[first]) == match.start()
-    if begins and first and not re.match(f"[{SPACELESS}]", match.group()):
-        first -= 1
-    return tuple(ids[first : last + 1])
+def shown(string: str) -> str:
+    """The beginning of a long sentence, for a message."""
+    return f"{string.strip()[:SHOWN]} ..."
 
 
 def _sources(requests, encoding):
@@ -476,7 +433,7 @@ def _with_prefix(row: Row, ids: list[int], inference: Limits) -> Row:
     """The row of a sentence whose output begins with ids, if it is so long."""
     limit = len(row.source_ids) - 1
     if limit:
-        limit = inference.output_limit(limit)
+        limit = inference.prefix_limit(limit)
     if len(ids) <= limit:
         return row._replace(target_ids=ids)
     note = (

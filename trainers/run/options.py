@@ -59,8 +59,11 @@ class SearchDeviceOptions(DeviceOptions):
         " that support it; some translations then differ.",
         choices=PRECISIONS,
     )
-    jit_compile: bool = hp(
-        False, "Compile with XLA: slow to start, fast with many sentences."
+    jit_compile: bool | None = hp(
+        None,
+        "Compile with XLA, which takes seconds for each shape of a batch."
+        " Default: trainers.serve does so for sentences that come alone, where"
+        " it measures that this is faster.",
     )
     engine: str = hp(
         "native",
@@ -80,7 +83,7 @@ class SearchDeviceOptions(DeviceOptions):
     def prepare_process(self) -> None:
         """Chooses backend, device and threads; call it before `load`."""
         choose_backend(self.backend, self.device)
-        prepare_search(self.jit_compile)
+        prepare_search(bool(self.jit_compile))
 
     def choose_backend(self) -> None:
         """As `prepare_process`, for commands that do not search."""

@@ -23,6 +23,9 @@ RECENT = 0.2
 # than this share of the speed. So a short job waits for the batch that runs,
 # even behind several long ones, and a long one goes on whatever comes.
 SHARE = 1 / 8
+# Seconds without a job after which other work may begin: clients that wait for
+# an answer send their next request at once.
+IDLE_SECONDS = 1.0
 
 # What is done with items: the result of each, in their order. Equal works, such
 # as a method of one object, share batches.
@@ -117,6 +120,7 @@ class Batcher:
         self._entries: list[_Entry] = []  # in the order of their turns
         self._idle: collections.deque = collections.deque()
         self._done_tokens = 0
+        self._busy_until = -math.inf  # the end of the last batch
         self._changed = threading.Condition()
         self._is_closed = False
         self._recent_seconds = self._recent_tokens = 0.0  # moving averages
@@ -156,7 +160,7 @@ class Batcher:
     def when_idle(
         self, work: Callable[[], object]
     ) -> concurrent.futures.Future:
-        """Does other work in the thread while no job waits.
+        """Does other work in the thread when no job has come for a while.
 
         The future has its result; it is cancelled if the batcher is closed.
         """
@@ -216,7 +220,10 @@ class Batcher:
             elif self._is_closed:
                 return None
             elif self._idle:
-                return functools.partial(_do, *self._idle.popleft())
+                seconds = self._busy_until + IDLE_SECONDS - time.monotonic()
+                if seconds <= 0:
+                    return functools.partial(_do, *self._idle.popleft())
+                self._changed.wait(seconds)
             else:
                 self._changed.wait()
 
@@ -246,8 +253,9 @@ class Batcher:
     def _run_batch(self, batch):
         begin = time.monotonic()
         _process(batch)
+        self._busy_until = time.monotonic()
         tokens = sum(entry.size for entry in batch)
-        self._learn(time.monotonic() - begin, tokens)
+        self._learn(self._busy_until - begin, tokens)
         self._done_tokens += tokens
         waits = [begin - e.job.arrival for e in batch if e.is_first]
         self._observe(Batch(waits, len(batch), tokens))

@@ -55,7 +55,8 @@ class Model:
         """Functions that make a program each: the needed ones, and others.
 
         A translation of a usual sentence needs the first ones; details,
-        alternatives and long sentences need the others.
+        alternatives and long sentences need the others, of which the last make
+        sentences faster that come alone.
         """
         translator = self.translator
         languages = translator.languages
@@ -67,13 +68,18 @@ class Model:
             functools.partial(translator.align, [(request, "a")]),
         ]
         longest: list[Step] = []
+        compiled: list[Step] = [
+            compile
+            for length, compile in translator.compile_steps(num_best=1)
+            if length <= USUAL_TOKENS
+        ]
         for num_best in sorted({1, translator.decoding.num_hypotheses}):
             for length, make in translator.warm_up_steps(num_best):
                 if length > USUAL_TOKENS:
                     longest.append(make)
                 else:
                     (usual if num_best == 1 else late).append(make)
-        return usual, late + longest
+        return usual, late + longest + compiled
 
     def use(self, adapter: str) -> None:
         """Makes it the model with an adapter, or with "" without one.

@@ -154,7 +154,7 @@ def make_settings(
         **translator.terminology.sums,
         "max_source_length": translator.max_source_length,
         "precision": translator.model.dtype,
-        "jit_compile": translator.jit_compile,
+        "jit_compile": bool(translator.jit_compile),
         "backend": backend_name() if is_native else translator.engine,
         "shard_lines": shard_lines,
         "n_best": n_best,

@@ -79,10 +79,11 @@ def main():
         )
     print(markdown(rows))
     if arguments.record:
-        name = "serve_load"
-        if arguments.engine != "native":
+        name, title = "serve_load", "The server under load"
+        if not arguments.libretranslate:
             name += f"_{arguments.engine}"
-        record(name, "The server under load", {"loads": rows})
+            title += f", engine {arguments.engine}"
+        record(name, title, {"loads": rows})
 
 
 def parse_arguments():

@@ -61,7 +61,6 @@ from keras_transformer.translation.requests import (
     pair_requests,
     phrase_ids,
     shown,
-    text_tokenizer,
 )
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import open_ensemble
@@ -460,11 +459,16 @@ class Translator:
         translator.terminology = terminology
         return translator
 
-    def check_forms(self, forms: Sequence[str]) -> None:
-        """Raises ValueError if translations cannot have forms of a term."""
-        self.check_request(Request("", terms=(tuple(forms),)))
-        own = text_tokenizer(self.tokenizer, self.direction)
-        phrase_ids(own.target, forms)
+    def check_forms(
+        self, forms: Sequence[str], direction: Direction | None = None
+    ) -> None:
+        """Raises ValueError if translations cannot have forms of a term.
+
+        They are of sentences of a direction, by default the translator's.
+        """
+        request = Request("", terms=(tuple(forms),), direction=direction)
+        self.check_request(request)
+        phrase_ids(self._encoding.tokenizer_of(request).target, forms)
 
     def check_search(self, decoding: DecodingConfig) -> None:
         """Raises ValueError for a search that the engine does not have."""

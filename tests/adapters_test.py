@@ -19,6 +19,7 @@ from keras_transformer.adapters import read_factors
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import DecodingConfig
+from keras_transformer.figures.attention import attention_figure
 from keras_transformer.kernels.layers import Linear
 from keras_transformer.translation.requests import Request
 from keras_transformer.workdir import WorkDirectory
@@ -26,7 +27,12 @@ from trainers import average, wmt
 from trainers.run.adapters import SwitchedAdapters
 from trainers.run.options import EnsembleOptions
 from trainers.serving.config import Options
-from trainers.serving.pairs import AlignSpans, Search, load_pairs
+from trainers.serving.pairs import (
+    AlignSpans,
+    DrawAttention,
+    Search,
+    load_pairs,
+)
 
 RANK = 3
 SENTENCES = ["the dog sees a house", "a cat", "red"]
@@ -320,6 +326,12 @@ def test_a_server_has_several_adapters_over_one_model(
     pairs = [(Request(SENTENCES[0]), "der Hund sieht")]
     expected = kt.Translator.load(run).align_spans(pairs)
     assert links(pairs) == expected
+    item = (SENTENCES[0], "der Hund sieht")
+    for name, path in (("", base), ("two", other)):
+        own = attention_figure(
+            kt.Translator.load(path), *item, (pair.source, pair.target)
+        )
+        assert DrawAttention(pair, name)([item]) == [own.html()]
     # The weights are there once.
     names = [n for n in named_weights(model.translator.model) if A in n]
     assert len(names) == 3 * 3 + 2

@@ -29,6 +29,7 @@ from keras_transformer.translation.requests import (
     encode_pairs,
 )
 from keras_transformer.translator import Translator
+from keras_transformer.vocabulary import UNK
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, saved_model, verify
 from trainers import (
@@ -332,6 +333,16 @@ def test_one_tag_is_put_before_each_source(translator):
     [one] = french.score([short])
     [other] = translator.score([("<2fr> a dog sees", "ein Hund")])
     assert one.log_probs == pytest.approx(other.log_probs)
+
+
+def test_a_term_is_checked_in_the_direction_of_its_sentence(translator):
+    """A tag is a token where the text says the direction, else text."""
+    any_tag = translator.with_languages()
+    any_tag.check_forms(["<2de>"])
+    french = translator.languages.direction(None, "fr")
+    assert UNK in translator.tokenizer.without_tags.to_ids(["<2de>"])[0]
+    with pytest.raises(ValueError, match="no tokens for a translation.*<2de>"):
+        any_tag.check_forms(["<2de>"], french)
 
 
 def test_a_tag_in_a_text_is_text(translator):
@@ -647,7 +658,7 @@ def test_the_server_has_a_pair_for_each_direction(run, translator):
         [result] = search([Request("a dog", direction=pair.direction)])
         [expected] = translator.search([f"{tag} a dog"])
         assert result.translation == expected
-        [page] = pair.draw_attention([("a dog", "ein Hund")])
+        [page] = pairs.DrawAttention(pair, "")([("a dog", "ein Hund")])
         assert tag.strip("<>") in page
     service = types.SimpleNamespace(
         pairs={(p.source, p.target): p for p in found}
@@ -664,7 +675,8 @@ def test_attention_of_the_server_has_room_for_the_tag(run):
     with contextlib.closing(Service(found, Options(), Limits())) as service:
 
         def draw(text):
-            return asyncio.run(service.draw_attention(found[0], text, "ein"))
+            drawn = service.draw_attention(found[0], text, "ein", adapter="")
+            return asyncio.run(drawn)
 
         longest = " ".join(["a"] * 5)
         [ids] = found[0].translator.tokenizer.source.to_ids([longest])

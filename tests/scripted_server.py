@@ -34,6 +34,7 @@ class ScriptedServer(http.server.ThreadingHTTPServer):
             "charLimit": 100,
             "keyRequired": False,
             "glossaries": [],
+            "adapters": [],
             "search": {
                 "beam_size": {"default": 4, "max": 8},
                 "length_penalty": {"default": 0.6, "min": 0, "max": 10},

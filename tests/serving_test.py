@@ -418,7 +418,7 @@ class Script:
     def check_request(self, request):
         pass
 
-    def check_forms(self, forms):
+    def check_forms(self, forms, direction):
         if "\u00f1" in forms:
             raise ValueError(f"no tokens for {forms}")
 
@@ -584,6 +584,11 @@ def test_a_request_chooses_an_adapter():
         post(served, "/translate", q="a", **both)
         html = {"format": "html", "adapter": "legal"}
         post(served, "/translate", q="<b>a</b> b", **html, **both)
+        settings = served.client.get("/frontend/settings").json()
+        assert settings["adapters"] == ["legal"]
+        texts = {"text": "a", "translation": "b", "adapter": "other"}
+        message = refused(served, 400, "/v1/attention", **texts, **both)
+        assert message.startswith("adapter must be of: legal. Received: ")
     assert used == ["legal", "", "legal", "legal"]  # the last one aligns
 
 

@@ -115,7 +115,7 @@ def list_languages(service: Service) -> list[dict]:
 def describe(service: Service) -> dict:
     """The answer of /frontend/settings.
 
-    `search` and `glossaries` are for our own page.
+    `search`, `glossaries` and `adapters` are for our own page.
     """
     (source, target), pair = next(iter(service.pairs.items()))
     decoding, most = pair.translator.decoding, service.max_beam_size(pair)
@@ -134,6 +134,7 @@ def describe(service: Service) -> dict:
             "target": {"code": target, "name": name_of(target)},
         },
         "glossaries": list(service.glossaries),
+        "adapters": [name for name, _ in service.options.adapters],
         "search": {
             "beam_size": {"default": decoding.beam_size, "max": most},
             "length_penalty": {"default": alpha, "min": 0, "max": 10},

@@ -134,7 +134,11 @@ function translate(delay = DEBOUNCE) {
 
 // The fields that every request has
 function requested() {
-  const fields = { source: find("from").value, target: find("to").value };
+  const fields = {
+    source: find("from").value,
+    target: find("to").value,
+    adapter: find("adapter").value,
+  };
   if (state.settings.keyRequired) fields.api_key = find("api_key").value;
   return fields;
 }
@@ -360,10 +364,12 @@ function swap() {
 }
 
 function showSettings() {
-  const { search, keyRequired, glossaries } = state.settings;
+  const { search, keyRequired, glossaries, adapters } = state.settings;
   const none = { code: "", name: "none" };
-  fill(find("glossary"), [none, ...glossaries.map((name) => ({ code: name, name }))]);
-  find("glossaries").hidden = !glossaries.length;
+  for (const [id, names] of Object.entries({ glossary: glossaries, adapter: adapters })) {
+    fill(find(id), [none, ...names.map((name) => ({ code: name, name }))]);
+    find(id).parentNode.hidden = !names.length;
+  }
   for (const [name, { default: value, min, max }] of Object.entries(search)) {
     const input = find(name);
     if (input) Object.assign(input, { value, max, ...(min !== undefined && { min }) });

@@ -113,16 +113,6 @@ class Pair:
             return self.model.translator
         return self.model.translator.with_languages(self.source, self.target)
 
-    def draw_attention(self, items: Sequence[tuple[str, str]]) -> list[str]:
-        """The page of attention of each text and its translation."""
-        self.model.use("")
-        figures = load("keras_transformer.figures.attention")
-        languages = self.source, self.target
-        return [
-            figures.attention_figure(self.translator, *pair, languages).html()
-            for pair in items
-        ]
-
 
 class Found(typing.NamedTuple):
     """What a search has found for a sentence.
@@ -190,6 +180,25 @@ class AlignSpans(typing.NamedTuple):
         """As `Translator.align_spans`."""
         self.model.use(self.adapter)
         return self.model.translator.align_spans(items)
+
+
+class DrawAttention(typing.NamedTuple):
+    """Work for the batcher: texts and translations -> pages of attention."""
+
+    pair: Pair
+    adapter: str
+
+    def __call__(self, items: Sequence[tuple[str, str]]) -> list[str]:
+        """As `attention_figure`."""
+        self.pair.model.use(self.adapter)
+        figures = load("keras_transformer.figures.attention")
+        languages = self.pair.source, self.pair.target
+        return [
+            figures.attention_figure(
+                self.pair.translator, *item, languages
+            ).html()
+            for item in items
+        ]
 
 
 def load_pairs(

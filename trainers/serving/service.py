@@ -28,7 +28,13 @@ from trainers.serving.config import Limits, Options
 from trainers.serving.downloads import Downloads
 from trainers.serving.languages import Detector, choose_pair
 from trainers.serving.metrics import Metrics
-from trainers.serving.pairs import AlignSpans, Found, Pair, Search
+from trainers.serving.pairs import (
+    AlignSpans,
+    DrawAttention,
+    Found,
+    Pair,
+    Search,
+)
 from trainers.serving.requests import AUTO, TranslationRequest, bad_values
 
 RETRY_START = 10  # seconds, of a client that comes while the server warms up
@@ -275,13 +281,7 @@ class Service:
             before = pair.model.translator
             decoding = dataclasses.replace(before.decoding, **search)
             before.check_search(decoding)
-        names = [name for name, _ in self.options.adapters]
-        if options.adapter not in ("", *names):
-            raise HTTPException(
-                400,
-                f"adapter must be of: {', '.join(names) or 'there are none'}."
-                f" Received: adapter={options.adapter!r}",
-            )
+        self._check_adapter(options.adapter)
         found = decoding.num_hypotheses
         n_best = min(options.n_best, found) if may_be_fewer else options.n_best
         for name, value, limit in (
@@ -363,10 +363,21 @@ class Service:
         )
         return await self._run(search, requests, sizes)
 
+    def _check_adapter(self, adapter):
+        """Raises HTTPException if there is no adapter with a name."""
+        names = [name for name, _ in self.options.adapters]
+        if adapter not in ("", *names):
+            raise HTTPException(
+                400,
+                f"adapter must be of: {', '.join(names) or 'there are none'}."
+                f" Received: adapter={adapter!r}",
+            )
+
     async def draw_attention(
-        self, pair: Pair, text: str, translation: str
+        self, pair: Pair, text: str, translation: str, adapter: str
     ) -> str:
         """The page of attention for a text and its translation."""
+        self._check_adapter(adapter)
         translator = pair.translator
         tokenizer = text_tokenizer(translator.tokenizer, pair.direction)
         if translator.engine != "native":
@@ -391,7 +402,7 @@ class Service:
                     f" Received: {len(ids) - 1} tokens",
                 )
         [page] = await self._run(
-            pair.draw_attention, [(text, translation)], [len(ids)]
+            DrawAttention(pair, adapter), [(text, translation)], [len(ids)]
         )
         return page
 
@@ -449,7 +460,7 @@ def _prepare(translator, requests, terminology):
         for request in requests:
             translator.check_request(request)
             for forms in request.terms:
-                translator.check_forms(forms)
+                translator.check_forms(forms, request.direction)
     ids = translator.tokenizer.source.to_ids([r.text for r in requests])
     return requests, list(map(len, ids))
 

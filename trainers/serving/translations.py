@@ -57,7 +57,9 @@ async def draw_attention(service: Service, fields: Values) -> HTMLResponse:
     for name in ("text", "translation"):
         requests.read_texts(fields, name, service.limits)
     html = await service.draw_attention(
-        service.find_pair(source, target), *texts
+        service.find_pair(source, target),
+        *texts,
+        adapter=requests.read_text(fields, "adapter", ""),
     )
     policy = {"Content-Security-Policy": "frame-ancestors 'self'"}
     return HTMLResponse(html, headers=policy)
@@ -100,6 +102,7 @@ API = Api(
             "The page of the attention of a translation.",
             draw_attention,
             dict.fromkeys(("text", "translation", "source", "target"), TEXT),
+            {"adapter": TEXT},
         ),
     },
 )

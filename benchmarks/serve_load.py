@@ -2,7 +2,7 @@
 
     python benchmarks/serve_load.py --workdir=DIR --text=FILE
         [--loads 0.5 1 3] [--requests=10000] [--engine=ctranslate2]
-        [--libretranslate=URL]
+        [--glossary=DIR/NAME.tsv] [--libretranslate=URL]
         [-- --max_batch_tokens=4096 ...]
 
 Starts `trainers.serve` with the flags after `--`, and measures its capacity:
@@ -15,7 +15,7 @@ score may change places: an answer that differs is wrong if the line, translated
 in batches of 1 to 32, never gives it. The load generator is a process of its
 own on the same machine. --libretranslate also drives another server, which must
 run already, by the same requests at its own capacity; nothing is compared
-there.
+there. With --glossary each request names it, and the server has its directory.
 """
 
 import argparse
@@ -51,17 +51,21 @@ def main():
     arguments = parse_arguments()
     text = arguments.text.read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.strip()]
-    expected = Expected(arguments.workdir, lines, arguments.engine)
-    languages = {"source": arguments.source, "target": arguments.target}
+    glossary = arguments.glossary
+    expected = Expected(arguments.workdir, lines, arguments.engine, glossary)
+    fields = {"source": arguments.source, "target": arguments.target}
     rows = []
     flags = [*ENGINES[arguments.engine], *arguments.flags]
+    if glossary:
+        fields["glossary"] = glossary.stem
+        flags.append(f"--glossaries={glossary.parent}")
     with server(arguments.workdir, flags) as (process, url):
         rows += measure(
             f"trainers.serve, {arguments.engine}",
             url,
             lines,
             expected,
-            languages,
+            fields,
             arguments,
             process,
         )
@@ -74,7 +78,7 @@ def main():
             arguments.libretranslate,
             lines,
             None,
-            languages,
+            fields,
             arguments,
         )
     print(markdown(rows))
@@ -83,6 +87,8 @@ def main():
         if not arguments.libretranslate:
             name += f"_{arguments.engine}"
             title += f", engine {arguments.engine}"
+        if glossary:
+            name, title = f"{name}_glossary", f"{title}, with a glossary"
         record(name, title, {"loads": rows})
 
 
@@ -100,6 +106,7 @@ def parse_arguments():
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--engine", choices=ENGINES, default="native")
+    parser.add_argument("--glossary", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--libretranslate", metavar="URL")
     parser.add_argument("flags", nargs="*", help="of trainers.serve")
     add_flag(parser)
@@ -113,13 +120,17 @@ class Expected:
         plain: Of each line among all lines.
     """
 
-    def __init__(self, workdir, lines, engine):
+    def __init__(self, workdir, lines, engine, glossary):
         self._workdir, self._lines, self._engine = workdir, lines, engine
+        self._glossary = glossary
         self._translator = None
         self._all = {}
         command = (sys.executable, "-m", "trainers.translate")
         found = subprocess.run(
-            [*command, f"--workdir={workdir}", *ENGINES[engine]],
+            [
+                *(*command, f"--workdir={workdir}", *ENGINES[engine]),
+                *([f"--glossary={glossary}"] if glossary else []),
+            ],
             cwd=ROOT,
             input="".join(line + "\n" for line in lines),
             stdout=subprocess.PIPE,
@@ -143,6 +154,8 @@ class Expected:
 
     def _load(self):
         from keras_transformer.config import DecodingConfig
+        from keras_transformer.translation.glossary import Glossary
+        from keras_transformer.translation.requests import Terminology
         from keras_transformer.translator import Translator
         from keras_transformer.workdir import WorkDirectory
 
@@ -151,7 +164,13 @@ class Expected:
         )
         if self._engine != "native":
             decoding = dataclasses.replace(decoding, stopping="fairseq")
-        return Translator.load(self._workdir, decoding, engine=self._engine)
+        translator = Translator.load(
+            self._workdir, decoding, engine=self._engine
+        )
+        if not self._glossary:
+            return translator
+        glossary = Glossary.read(self._glossary)
+        return translator.with_terminology(Terminology(glossary))
 
 
 @contextlib.contextmanager
@@ -176,9 +195,9 @@ def server(workdir, flags):
             process.terminate()
 
 
-def measure(name, url, lines, expected, languages, arguments, process=None):
+def measure(name, url, lines, expected, fields, arguments, process=None):
     """The rows of a server, one for each load."""
-    load = Load(url, lines, languages, arguments.seed)
+    load = Load(url, lines, fields, arguments.seed)
     capacity = asyncio.run(load.find_capacity())
     print(f"{name}: {capacity:.1f} requests a second", flush=True)
     requests = arguments.requests / max(arguments.loads)  # at the capacity
@@ -255,14 +274,14 @@ class Load:
     Args:
         url: The server's.
         lines: List of `str`.
-        languages: The fields `source` and `target`.
+        fields: Those of every request.
         seed: Seed of arrivals and of the lines' order.
     """
 
-    def __init__(self, url, lines, languages, seed):
+    def __init__(self, url, lines, fields, seed):
         address = urllib.parse.urlsplit(url)
         self._host, self._port = address.hostname, address.port
-        self._lines, self._languages = lines, languages
+        self._lines, self._fields = lines, fields
         self._random = random.Random(seed)
 
     async def find_capacity(self):
@@ -302,8 +321,7 @@ class Load:
         number of open requests.
         """
         line = self._random.randrange(len(self._lines))
-        fields = {"q": self._lines[line], **self._languages}
-        body = json.dumps(fields).encode()
+        body = json.dumps({"q": self._lines[line], **self._fields}).encode()
         head = (
             f"POST /translate HTTP/1.1\r\nHost: {self._host}\r\n"
             "Content-Type: application/json\r\nConnection: close\r\n"

@@ -144,8 +144,8 @@ class Translator:
         batch_tokens: Maximum number of source tokens in a batch, padding
             included; a single sentence may have more.
         jit_compile: Whether XLA compiles the search, once for each shape. None:
-            only for sentences that come alone, after `warm_up`, and where that
-            is faster.
+            only in `warm_up`, for sentences of up to 64 tokens that come alone,
+            and where that is faster.
         seed: Seed for sampling, from 0 to 2^64 - 1. The samples of a sentence
             depend on it, on the sentence and on nothing else.
         num_threads: Maximum number of batches that are searched in parallel.
@@ -518,8 +518,8 @@ class Translator:
         """
         for _, make in self.warm_up_steps(num_best):
             make()
-        for _, compile in self.compile_steps(num_best):
-            compile()
+        for step in self.compile_steps(num_best):
+            step()
 
     def warm_up_steps(
         self, num_best: int
@@ -532,15 +532,13 @@ class Translator:
         """
         return self._batched.warm_up_steps(num_best, self._given())
 
-    def compile_steps(
-        self, num_best: int
-    ) -> list[tuple[int, Callable[[], bool]]]:
+    def compile_steps(self, num_best: int) -> list[Callable[[], bool | None]]:
         """The rest of `warm_up`, if `jit_compile` is None.
 
         Returns:
-            Functions that compile the search of a sentence alone, and return
-            whether it is faster and will be used, each with the longest source
-            in tokens that it is for, shortest first.
+            Functions that compile the search of a sentence alone, to be called
+            in turn. For each length, the last one returns whether XLA is
+            faster and will be used, the others return None.
         """
         return self._batched.compile_steps(num_best, self._given())
 

@@ -291,7 +291,6 @@ def test_adapters_are_no_weights_to_begin_with(flags, run, tmp_path, capsys):
 # ---- The server -------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_server_has_several_adapters_over_one_model(
     base, run, flags, tmp_path
 ):

@@ -1,7 +1,6 @@
 """Sentences that come alone: when XLA searches for them, and what it finds."""
 
-import dataclasses
-import functools
+import itertools
 
 import exports
 import pytest
@@ -10,7 +9,7 @@ import keras_transformer as kt
 from keras_transformer.translation import adaptive
 from keras_transformer.translation.adaptive import AdaptiveInference
 from keras_transformer.translation.batching import BatchedInference
-from keras_transformer.translation.requests import Request
+from keras_transformer.translation.requests import Request, encode
 from trainers.serving import pairs
 
 SHORT = [line for line in exports.SENTENCES if line.strip()][:2]
@@ -29,22 +28,22 @@ def searched(monkeypatch):
     return found
 
 
-def make(monkeypatch, xla_is_faster):
+def make(monkeypatch, xla_is_faster, **options):
     """A translator with a clock that says which search is faster."""
-    seconds = iter(([2.0] * 3 + [1.0 + 2 * (not xla_is_faster)] * 3) * 99)
+    seconds = itertools.cycle([2.0] * 3 + [1.0 if xla_is_faster else 3.0] * 3)
     monkeypatch.setattr(adaptive, "_time", lambda *_: next(seconds))
-    return kt.Translator.load(exports.workdir())
+    return kt.Translator.load(exports.workdir(), **options)
 
 
 def test_a_faster_program_searches_for_a_sentence_alone(monkeypatch, searched):
     translator = make(monkeypatch, xla_is_faster=True)
     expected = exports.translator().n_best(SHORT, num_best=1)
     assert translator.n_best(SHORT[:1], num_best=1) == expected[:1]
-    assert not any(by_xla for by_xla, _ in searched)  # none waits for XLA
+    assert not any(by_xla for by_xla, _ in searched)  # no search compiles
 
     steps = translator.compile_steps(1)
-    assert [length for length, _ in steps] == [8, 16]
-    assert steps[0][1]() is True
+    assert len(steps) == 6  # three for sources of up to 8 and of 16 tokens
+    assert [step() for step in steps[:3]] == [None, None, True]
     searched.clear()
     for line, wanted in zip(SHORT, expected, strict=True):
         [[(text, score)]] = translator.n_best([line], num_best=1)
@@ -63,18 +62,55 @@ def test_a_faster_program_searches_for_a_sentence_alone(monkeypatch, searched):
     assert len(searched) >= 5 and not any(by_xla for by_xla, _ in searched)
 
 
+def test_given_tokens_have_programs_of_their_own(monkeypatch, searched):
+    """As of models that are told the target language by its first token."""
+    translator = make(monkeypatch, xla_is_faster=True)
+    [row] = encode([Request(SHORT[0])], translator._encoding)
+    row = row._replace(target_ids=[7], num_given=1)
+    for step in translator._batched.compile_steps(1, [9])[:3]:
+        step()
+    searched.clear()
+    [(ids, scores)] = translator._batched.search([row], 1)
+    assert searched == [(True, 1)] and ids[0][0] == 7
+    [(plain, plain_scores)] = exports.translator()._batched.search([row], 1)
+    assert ids == plain
+    assert scores == pytest.approx(plain_scores, abs=1e-5)
+    longer = row._replace(target_ids=[7, 8])  # a prefix after it
+    translator._batched.search([longer], 1)
+    assert searched[-1] == (False, 1)
+
+
 def test_a_slower_program_is_not_used(monkeypatch, searched):
     translator = make(monkeypatch, xla_is_faster=False)
-    assert translator.compile_steps(1)[0][1]() is False
+    steps = translator.compile_steps(1)[:3]
+    assert [step() for step in steps] == [None, None, False]
     searched.clear()
     translator.translate(SHORT[:1])
     assert searched == [(False, 1)]
 
 
-def test_what_is_compiled_anyway_or_not_at_all():
+def test_a_failure_of_xla_is_told_and_changes_nothing(monkeypatch, caplog):
+    translator = make(monkeypatch, xla_is_faster=True)
+    search = AdaptiveInference._search_batch
+
+    def fail(self, *arguments):
+        if self.jit_compile:
+            raise RuntimeError("no ptxas")
+        return search(self, *arguments)
+
+    monkeypatch.setattr(BatchedInference, "_search_batch", fail)
+    steps = translator.compile_steps(1)[:3]
+    assert [step() for step in steps] == [False, None, None]
+    assert "XLA cannot compile the search: no ptxas" in caplog.text
+    assert translator.translate(SHORT) == exports.translator().translate(SHORT)
+
+
+def test_what_is_compiled_anyway_or_not_at_all(monkeypatch):
     translator = exports.translator()
     assert isinstance(translator._batched, AdaptiveInference)
     assert translator.with_decoding(sampling=True).compile_steps(1) == []
+    half = make(monkeypatch, xla_is_faster=True, precision="bfloat16")
+    assert half.compile_steps(1) == []
     for jit_compile in (False, True):
         same = kt.Translator(
             translator.tokenizer,
@@ -87,24 +123,6 @@ def test_what_is_compiled_anyway_or_not_at_all():
         assert same._batched.jit_compile is jit_compile
 
 
-def test_a_server_compiles_last(monkeypatch):
-    """When it is ready, and needs no program any more."""
-    made = []
-    translator = exports.translator().with_decoding(
-        **dataclasses.asdict(exports.DECODING)
-    )
-    monkeypatch.setattr(
-        AdaptiveInference,
-        "compile_steps",
-        lambda self, num_best, given: [
-            (length, functools.partial(made.append, (num_best, length)))
-            for length in (64, 80)
-        ],
-    )
-    usual, late = pairs.Model(translator, 1).warm_up_steps()
-    assert len(usual) + len(late) > 4
-    for step in [*usual, *late[:-1]]:
-        step()
-    assert not made
-    late[-1]()
-    assert made == [(1, 64)]  # a usual length, and one hypothesis
+def test_a_server_compiles_last():
+    usual, late, compiled = pairs.Model(exports.translator(), 1).warm_up_steps()
+    assert len(usual) + len(late) > 4 and len(compiled) == 6

@@ -169,13 +169,12 @@ def test_a_wrong_language_is_an_error_of_the_graph():
 @pytest.mark.parametrize(
     ("family", "format_name"),
     [
-        ("nllb", "tflite"),
+        pytest.param("nllb", "tflite", marks=pytest.mark.slow),
         ("nllb_legacy", "onnx"),
         ("nllb", "ctranslate2"),
         ("nllb_legacy", "ctranslate2"),
     ],
 )
-@pytest.mark.slow
 def test_an_export_translates_in_all_directions(
     family, format_name, tmp_path, tmp_path_factory, capsys
 ):

@@ -104,7 +104,6 @@ def assert_same_end(path, unbroken):
         )
 
 
-@pytest.mark.slow
 def test_killed_at_random_moments(flags, processes, unbroken, tmp_path):
     """SIGKILL after a random number of lines and a random while."""
     choose = random.Random(11)
@@ -174,7 +173,6 @@ def test_ends_with_one_line(
     assert "Traceback" not in process.err
 
 
-@pytest.mark.slow
 def test_two_trainings_in_one_place(flags, processes, tmp_path):
     """The second is refused; SIGHUP ends the first, with a checkpoint."""
     argv = [*flags, f"--workdir={tmp_path}"]

@@ -189,13 +189,22 @@ def test_a_long_job_goes_on_whatever_comes(make_batcher):
     assert 64 <= done.rindex("l") < 64 + 3 * 8
 
 
-def test_other_work_is_done_while_no_job_waits(make_batcher):
+def test_other_work_is_done_when_no_job_has_come_for_a_while(
+    make_batcher, monkeypatch
+):
+    monkeypatch.setattr("trainers.serving.batcher.IDLE_SECONDS", 0.3)
     batcher, work, order = make_batcher(), Work(), []
+    batcher.when_idle(lambda: None).result(60)
     with busy(batcher):
         idle = [batcher.when_idle(lambda i=i: order.append(i)) for i in "xy"]
         first = submit(batcher, work, "a")
         first.add_done_callback(lambda _: order.append("a"))
-    assert idle[1].result(60) is None and order == ["a", "x", "y"]
+    begin = time.monotonic()
+    assert first.result(60) and not any(future.done() for future in idle)
+    second = submit(batcher, work, "b")  # a client that has its answer
+    second.add_done_callback(lambda _: order.append("b"))
+    assert idle[1].result(60) is None and order == ["a", "b", "x", "y"]
+    assert time.monotonic() - begin > 0.3
 
     def fail():
         raise ValueError("no room")
@@ -206,6 +215,17 @@ def test_other_work_is_done_while_no_job_waits(make_batcher):
         never = batcher.when_idle(fail)
         batcher.close()
     assert never.cancelled() and batcher.when_idle(fail).cancelled()
+
+
+def test_other_work_does_not_wait_for_ever(make_batcher, monkeypatch):
+    monkeypatch.setattr("trainers.serving.batcher.IDLE_SECONDS", 1000.0)
+    monkeypatch.setattr("trainers.serving.batcher.PATIENCE", 0.3)
+    batcher, work = make_batcher(), Work()
+    batcher.when_idle(lambda: None).result(60)
+    begin = time.monotonic()
+    assert submit(batcher, work, "a").result(60)
+    batcher.when_idle(lambda: None).result(60)
+    assert time.monotonic() - begin > 0.25
 
 
 def test_a_batch_that_is_full_does_not_wait(make_batcher):
@@ -384,6 +404,7 @@ class Script:
 
     def __init__(self):
         self.decoding = kt.DecodingConfig(beam_size=3)
+        self.is_faster = True  # with XLA
         self.languages = Languages("en", "de")
         self.direction = Direction()
         self.max_source_length = 100
@@ -435,7 +456,8 @@ class Script:
         return [(n, functools.partial(make, n)) for n in (32, 64, 128)]
 
     def compile_steps(self, num_best):
-        return []
+        """Of one length."""
+        return [lambda: self.made.append("XLA"), lambda: self.is_faster]
 
     def search(self, requests, num_best):
         seeds = {request.seed for request in requests}
@@ -1203,6 +1225,7 @@ def test_a_server_is_ready_before_all_programs_are_made():
     """Requests come before the programs that are missing."""
     scripts = {("en", "de"): Script(), ("fr", "de"): Script()}
     script = scripts["fr", "de"]
+    script.is_faster = False
     reached, may_go_on = threading.Event(), threading.Event()
 
     def score(pairs):
@@ -1224,14 +1247,18 @@ def test_a_server_is_ready_before_all_programs_are_made():
         assert script.made == usual
         may_go_on.set()
         waiting.join()
-        while len(served.lines) < 17:
+        while len(served.lines) < 22:
             time.sleep(0.01)
     assert served.lines[:5] == [
-        *(f"warming up: {i} of 16 programs" for i in range(1, 5)),
+        *(f"warming up: {i} of 20 programs" for i in range(1, 5)),
         "ready",
     ]
-    assert served.lines[-1] == "warming up: 16 of 16 programs"
-    late = [(3, 32), (3, 64), (1, 128), (3, 128)]
+    assert served.lines[-2:] == [
+        "warming up: 20 of 20 programs",
+        "sentences that come alone: XLA is faster for 1 of 2 lengths, and is"
+        " used there",
+    ]
+    late = [(3, 32), (3, 64), (1, 128), (3, 128), "XLA"]
     assert [script.made for script in scripts.values()] == [usual + late] * 2
 
 

@@ -142,7 +142,6 @@ def test_back_translations_are_those_of_translate(
     assert len(list((tmp_path / "out/made/backward_1").glob("0*"))) == 3
 
 
-@pytest.mark.slow
 def test_distillation_and_diversification_translate_the_corpus(
     make_plan, tmp_path, original, quick, monkeypatch, capsysbinary
 ):

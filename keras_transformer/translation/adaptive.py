@@ -1,4 +1,4 @@
-"""A search whose sentences that come alone are compiled by XLA where it pays.
+"""A search whose sentences that come alone XLA compiles where it is faster.
 
 In a search of one sentence, TensorFlow takes longer to start the operations
 than to compute them; a program of XLA is one operation. A batch of many rows is
@@ -7,24 +7,32 @@ faster without XLA, which pads every cache to the longest output.
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from absl import logging
 
-from keras_transformer.translation.batching import BatchedInference
+from keras_transformer.translation.batching import (
+    BatchedInference,
+    first_steps,
+)
 from keras_transformer.translation.grouping import padded_length
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.requests import Row
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.vocabulary import EOS, UNK
 
+LONGEST = 64  # tokens of a sentence that XLA compiles for
 TRIALS = 3  # of which the fastest counts
+EXAMPLES = 5  # of which one has an output of usual length
+
+Kind = tuple[int, int, int]  # padded length, num_best, num_given
 
 
 class AdaptiveInference(BatchedInference):
     """A `BatchedInference` that XLA compiles for some sentences.
 
-    Only `compile_steps` makes these programs: no search waits for them.
+    Only `compile_steps` makes these programs: no search makes one.
     """
 
     def __init__(
@@ -35,52 +43,77 @@ class AdaptiveInference(BatchedInference):
         shortlist: Shortlist | None = None,
     ):
         super().__init__(inference, batch_tokens, False, num_threads, shortlist)
-        self._compiled = BatchedInference(
-            inference, batch_tokens, True, 1, shortlist
-        )
-        self._faster: set[tuple[int, int, int]] = set()
+        self._faster: dict[Kind | None, BatchedInference] = {}
 
     def search(
         self, rows: Sequence[Row], num_best: int
     ) -> list[tuple[list[list[int]], np.ndarray]]:
         """As of `BatchedInference`."""
-        if len(rows) == 1 and _shape_of(rows[0], num_best) in self._faster:
-            return self._compiled.search(rows, num_best)
+        if len(rows) == 1 and self._faster:
+            compiled = self._faster.get(_kind_of(rows[0], num_best))
+            if compiled is not None:
+                return compiled.search(rows, num_best)
         return super().search(rows, num_best)
 
     def compile_steps(
         self, num_best: int, given: Sequence[int] = ()
-    ) -> list[tuple[int, Callable[[], bool]]]:
-        """As of `BatchedInference`: one for each padded length."""
-        if self.has_static_shapes:  # compiled anyway, by another backend
+    ) -> list[Callable[[], bool | None]]:
+        """As of `BatchedInference`."""
+        if (
+            self.has_static_shapes  # compiled anyway, by another backend
+            or self.inference.decoding.sampling
+            or self.shortlist is not None  # more shapes than lengths
+            # Results would depend on whether a sentence comes alone.
+            or any(m.compute_dtype != "float32" for m in self.inference.models)
+        ):
             return []
-        if self.inference.decoding.sampling or self.shortlist is not None:
-            return []  # shapes that depend on more than the length
-        lengths = range(2, self.inference.max_source_length + 1)
-        vocab_size = self.inference.configs[0].num_source_tokens
-        random = np.random.default_rng(1)
-        steps: list[tuple[int, Callable[[], bool]]] = []
-        for length in {padded_length(n): n for n in lengths}.values():
-            ids = random.integers(UNK + 1, vocab_size, length - 1).tolist()
-            row = Row([*ids, EOS], 0, [*given], [], num_given=len(given))
-            compile = functools.partial(self._compile, row, num_best)
-            steps.append((length, compile))
+        longest = min(self.inference.max_source_length, LONGEST)
+        steps: list[Callable[[], bool | None]] = []
+        for length in {padded_length(n): n for n in range(2, longest + 1)}:
+            parts = self._compile(length, num_best, given)
+            # Two programs and their measurement.
+            steps += [functools.partial(next, parts, None)] * 3
         return steps
 
-    def _compile(self, row, num_best):
-        """Compiles the search of a row; returns whether it is faster."""
-        for in_first_steps in self._compiled._rounds():
-            self._compiled._search_batch(num_best, in_first_steps, [row])
-        seconds = [
-            min(_time(search, [row], num_best) for _ in range(TRIALS))
-            for search in (super().search, self._compiled.search)
-        ]
+    def _compile(
+        self, padded: int, num_best: int, given: Sequence[int]
+    ) -> Iterator[bool | None]:
+        """Compiles in two steps; the third tells whether XLA is faster."""
+        length = min(padded, self.inference.max_source_length)
+        row = self._example(length, num_best, given)
+        compiled = BatchedInference(
+            self.inference, self.batch_tokens, True, num_threads=1
+        )
+        try:
+            for in_first_steps in compiled._rounds():
+                compiled._search_batch(num_best, in_first_steps, [row])
+                yield None
+            seconds = [
+                min(_time(search, [row], num_best) for _ in range(TRIALS))
+                for search in (super().search, compiled.search)
+            ]
+        except Exception as error:  # the search without XLA is there
+            logging.warning("XLA cannot compile the search: %s", error)
+            yield False
+            return
         if seconds[1] < seconds[0]:
-            self._faster.add(_shape_of(row, num_best))
-        return seconds[1] < seconds[0]
+            self._faster[_kind_of(row, num_best)] = compiled
+        yield seconds[1] < seconds[0]
+
+    def _example(self, length, num_best, given):
+        """A row whose output is not unusually long."""
+        vocab_size = self.inference.configs[0].num_source_tokens
+        random = np.random.default_rng(length)
+        for _ in range(EXAMPLES):
+            ids = random.integers(UNK + 1, vocab_size, length - 1).tolist()
+            row = Row([*ids, EOS], 0, [*given], [], num_given=len(given))
+            [(found, _)] = super().search([row], num_best)
+            if len(found[0]) < first_steps(length):
+                break
+        return row
 
 
-def _shape_of(row: Row, num_best: int) -> tuple[int, int, int] | None:
+def _kind_of(row: Row, num_best: int) -> Kind | None:
     """What a program of one row is compiled for; None for another search."""
     if row.automaton is not None or len(row.target_ids) > row.num_given:
         return None

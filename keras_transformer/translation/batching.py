@@ -199,15 +199,16 @@ class BatchedInference:
 
     def compile_steps(
         self, num_best: int, given: Sequence[int] = ()
-    ) -> list[tuple[int, Callable[[], bool]]]:
+    ) -> list[Callable[[], bool | None]]:
         """What compiles the search of a sentence alone, if it is faster so.
 
         Args:
             num_best, given: As in `warm_up_steps`.
 
         Returns:
-            Functions, each of which takes seconds and returns whether XLA now
-            searches for such sentences, with the longest of them in tokens.
+            Functions that take seconds each, to be called in turn. For each
+            length, the last one returns whether XLA now searches for such
+            sentences, the others return None.
         """
         return []
 

@@ -292,7 +292,7 @@ class CTranslate2Search:
 
     def compile_steps(
         self, num_best: int, given: Sequence[int] = ()
-    ) -> list[tuple[int, Callable[[], bool]]]:
+    ) -> list[Callable[[], bool | None]]:
         """As of `BatchedInference`: none."""
         return []
 

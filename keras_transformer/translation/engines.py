@@ -1,7 +1,7 @@
 """The engines of search: which models each loads, how it searches.
 
     native        `Transformer`s, by `Inference` in `BatchedInference`
-    ctranslate2   an export of one, by `Limits` in `CTranslate2Search`
+    ctranslate2   an export of one, by `CTranslate2Search`
 
 What needs Keras is imported by name, so that the other engine does without it.
 """

@@ -69,7 +69,7 @@ def exported(
                 if sha256_of(checkpoint + ENDING) != checksum:
                     shutil.rmtree(path)
                     raise ValueError(f"{checkpoint} changed in its export")
-                _remove_old(workdir, format)
+                _remove_old(workdir, format, path)
         finally:
             file.unlink(missing_ok=True)
             os.close(lock)
@@ -89,14 +89,15 @@ def damage(path: pathlib.Path) -> str | None:
     return None
 
 
-def _remove_old(workdir, format):
+def _remove_old(workdir, format, new):
     """Removes exports whose checkpoint is gone, such as an older average."""
     for path in workdir.exports.glob(f"{format}-*"):
         try:
             name = read_json(path / "export.json")["checkpoint"]
         except (OSError, ValueError, KeyError):
             continue  # damaged: it is made again when it is needed
-        if not os.path.exists(workdir.path / (name + ENDING)):
+        file = os.path.normpath(workdir.path / (name + ENDING))
+        if path != new and not os.path.exists(file):
             logging.info("removing %s: %s is gone", path, name)
             shutil.rmtree(path, ignore_errors=True)
 

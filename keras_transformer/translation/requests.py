@@ -87,8 +87,7 @@ class Terminology:
 
     def of(self, request: Request) -> Request:
         """The request with the terms of its text, and the forbidden words."""
-        given = self.glossary.terms
-        terms = self.glossary.terms_of(request.text) if given else ()
+        terms = self.glossary.terms_of(request.text)
         if not terms and not self.avoid:
             return request
         return dataclasses.replace(

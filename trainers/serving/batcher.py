@@ -26,6 +26,8 @@ SHARE = 1 / 8
 # Seconds without a job after which other work may begin: clients that wait for
 # an answer send their next request at once.
 IDLE_SECONDS = 1.0
+# Seconds between two works that are done although jobs keep coming.
+PATIENCE = 60.0
 
 # What is done with items: the result of each, in their order. Equal works, such
 # as a method of one object, share batches.
@@ -120,7 +122,8 @@ class Batcher:
         self._entries: list[_Entry] = []  # in the order of their turns
         self._idle: collections.deque = collections.deque()
         self._done_tokens = 0
-        self._busy_until = -math.inf  # the end of the last batch
+        # The ends of the last batch and of the last other work.
+        self._busy_until = self._other_until = -math.inf
         self._changed = threading.Condition()
         self._is_closed = False
         self._recent_seconds = self._recent_tokens = 0.0  # moving averages
@@ -220,9 +223,13 @@ class Batcher:
             elif self._is_closed:
                 return None
             elif self._idle:
-                seconds = self._busy_until + IDLE_SECONDS - time.monotonic()
+                begin = min(
+                    self._busy_until + IDLE_SECONDS,
+                    self._other_until + PATIENCE,
+                )
+                seconds = begin - time.monotonic()
                 if seconds <= 0:
-                    return functools.partial(_do, *self._idle.popleft())
+                    return self._do_other
                 self._changed.wait(seconds)
             else:
                 self._changed.wait()
@@ -260,6 +267,15 @@ class Batcher:
         waits = [begin - e.job.arrival for e in batch if e.is_first]
         self._observe(Batch(waits, len(batch), tokens))
 
+    def _do_other(self):
+        """Does work that is no job."""
+        work, future = self._idle.popleft()
+        try:
+            _settle(future.set_result, work())
+        except Exception as error:
+            _settle(future.set_exception, error)
+        self._other_until = time.monotonic()
+
     def _learn(self, seconds, tokens):
         """Updates the moving averages: a small batch counts for little."""
         if not self._recent_tokens:
@@ -292,14 +308,6 @@ def _process(batch):
         job.results.append(result)
         if len(job.results) == job.num_items:
             _settle(job.future.set_result, job.results)
-
-
-def _do(work, future):
-    """Runs work that is no job."""
-    try:
-        _settle(future.set_result, work())
-    except Exception as error:
-        _settle(future.set_exception, error)
 
 
 def _settle(setter, value):

@@ -51,12 +51,12 @@ class Model:
             return self.translator
         return self._with_decoding(decoding)
 
-    def warm_up_steps(self) -> tuple[list[Step], list[Step]]:
-        """Functions that make a program each: the needed ones, and others.
+    def warm_up_steps(self) -> tuple[Sequence[Step], ...]:
+        """Three lists of functions that make a program each.
 
         A translation of a usual sentence needs the first ones; details,
-        alternatives and long sentences need the others, of which the last make
-        sentences faster that come alone.
+        alternatives and long sentences need the second ones. The last are
+        `Translator.compile_steps`.
         """
         translator = self.translator
         languages = translator.languages
@@ -68,18 +68,13 @@ class Model:
             functools.partial(translator.align, [(request, "a")]),
         ]
         longest: list[Step] = []
-        compiled: list[Step] = [
-            compile
-            for length, compile in translator.compile_steps(num_best=1)
-            if length <= USUAL_TOKENS
-        ]
         for num_best in sorted({1, translator.decoding.num_hypotheses}):
             for length, make in translator.warm_up_steps(num_best):
                 if length > USUAL_TOKENS:
                     longest.append(make)
                 else:
                     (usual if num_best == 1 else late).append(make)
-        return usual, late + longest + compiled
+        return usual, late + longest, translator.compile_steps(num_best=1)
 
     def use(self, adapter: str) -> None:
         """Makes it the model with an adapter, or with "" without one.

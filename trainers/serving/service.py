@@ -122,26 +122,31 @@ class Service:
         """Makes the programs of all models; yields a line after each.
 
         The service is ready when those of usual requests are made; the others
-        are made while no request waits.
+        are made when no request has come for a while.
         """
-        usual, late = zip(
+        kinds = zip(
             *(model.warm_up_steps() for model in self.models), strict=True
         )
-        steps = [*itertools.chain(*usual), *itertools.chain(*late)]
-        compiled = []
+        usual, late, compiled = (
+            list(itertools.chain(*steps)) for steps in kinds
+        )
+        steps = [*usual, *late, *compiled]
+        results = []
         for number, make in enumerate(steps, 1):
-            result = self.batcher.when_idle(make).result()
-            if isinstance(result, bool):  # of `compile_steps`
-                compiled.append(result)
+            results.append(self.batcher.when_idle(make).result())
             yield f"warming up: {number} of {len(steps)} programs"
-            if number == sum(map(len, usual)):
+            if number == len(usual):
                 self.is_ready = True
                 yield "ready"
-        if compiled:
+        faster = [
+            result
+            for result in results[len(steps) - len(compiled) :]
+            if result is not None
+        ]
+        if faster:
             yield (
                 "sentences that come alone: XLA is faster for"
-                f" {sum(compiled)} of {len(compiled)} lengths, and compiles"
-                " these"
+                f" {sum(faster)} of {len(faster)} lengths, and is used there"
             )
 
     def close(self) -> None:

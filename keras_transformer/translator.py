@@ -35,6 +35,7 @@ from keras_transformer.translation.alignment import (
 from keras_transformer.translation.automaton import missing_terms
 from keras_transformer.translation.consensus import rank
 from keras_transformer.translation.engines import (
+    Model,
     check_choice,
     check_request,
     check_search,
@@ -64,10 +65,6 @@ from keras_transformer.translation.requests import (
 )
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import open_ensemble
-
-if typing.TYPE_CHECKING:
-    from keras_transformer.model import Transformer
-    from keras_transformer.translation.ctranslate2 import CTranslate2Model
 
 # Imported by name when it is needed: it needs Keras.
 PRETRAINED = "keras_transformer.importers.pretrained"
@@ -179,7 +176,7 @@ class Translator:
     def __init__(
         self,
         tokenizer: Tokenizer | TokenizerPair,
-        model: "Transformer | Sequence[Transformer] | CTranslate2Model",
+        model: Model | Sequence[Model],
         decoding: DecodingConfig,
         max_source_length: int,
         *,

@@ -326,11 +326,16 @@ def test_a_server_has_several_adapters_over_one_model(
     expected = kt.Translator.load(run).align_spans(pairs)
     assert links(pairs) == expected
     item = (SENTENCES[0], "der Hund sieht")
-    for name, path in (("", base), ("two", other)):
-        own = attention_figure(
-            kt.Translator.load(path), *item, (pair.source, pair.target)
-        )
-        assert DrawAttention(pair, name)([item]) == [own.html()]
+    pages = [
+        DrawAttention(pair, name)([item])[0] for name in ("two", "", "two")
+    ]
+    assert pages[0] == pages[2] != pages[1]
+    drawn, wanted = (
+        attention_figure(t, *item).maps
+        for t in (pair.translator, kt.Translator.load(other))
+    )
+    for place in wanted:
+        np.testing.assert_allclose(drawn[place], wanted[place], atol=1e-4)
     # The weights are there once.
     names = [n for n in named_weights(model.translator.model) if A in n]
     assert len(names) == 3 * 3 + 2

@@ -626,7 +626,8 @@ def test_the_comparison_in_the_docs_is_the_recorded_one(comparison):
     for path in results.FOLDER.glob(f"{tables.NAME}_*.json"):
         found = results.read(path.stem)["tables"]
         for table in load("compare_rows").TABLES:
-            assert results.markdown(found[table.heading]) in text
+            if table.heading in found:
+                assert results.markdown(found[table.heading]) in text
         expected = tables.draw(found[tables.RATIOS])
         if path.stem == "peers_avx512_bf16":
             assert_same_picture(docs / "benchmarks.svg", expected)

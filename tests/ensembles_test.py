@@ -221,7 +221,8 @@ def test_a_translator_of_work_directories_scores_by_the_mean(members, ensemble):
 
 def test_a_directory_twice_translates_as_once(members):
     twice = Translator.load([members[1]] * 2)
-    twice.warm_up()
+    for _, make in twice.warm_up_steps(1):
+        make()
     assert twice.translate(LINES) == Translator.load(members[1]).translate(
         LINES
     )

@@ -264,7 +264,8 @@ def test_the_command_draws_one_direction_of_many(tmp_path, capsys):
 
 def test_the_first_token_of_all_outputs_is_in_warm_programs():
     translator = open_model("nllb")
-    translator.warm_up()
+    for _, make in translator.warm_up_steps(1):
+        make()
     programs = set(translator._batched._programs)
     translator.translate(["a dog", "a dog " * 20])
     assert set(translator._batched._programs) == programs

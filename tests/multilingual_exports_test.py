@@ -53,7 +53,17 @@ def change(path, **values):
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+# Those whose places of languages are as those of others.
+ALIKE = ("nllb_legacy", "mbart50")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(f, marks=[pytest.mark.slow] * (f in ALIKE))
+        for f in FAMILIES
+    ],
+)
 def imported(request, tmp_path_factory):
     """The family of a model, its folder, and the work directory of it."""
     folder = original(request.param, tmp_path_factory)

@@ -553,7 +553,9 @@ def two_steps(
     [
         {"num_slices": 2, "micro_batches": 2, "r_drop": 1.0},
         {"replicas": 2, "dtype": "mixed_bfloat16"},
-        {"micro_batches": 2, "jit_compile": True},
+        pytest.param(
+            {"micro_batches": 2, "jit_compile": True}, marks=pytest.mark.slow
+        ),
     ],
     ids=" ".join,
 )

@@ -50,7 +50,7 @@ async def translate(service: Service, fields: Values) -> dict:
 
 async def draw_attention(service: Service, fields: Values) -> HTMLResponse:
     """The answer of /v1/attention: a page, for a frame of our own page."""
-    source, target, *texts = (
+    source, target, text, translation = (
         requests.read_text(fields, name)
         for name in ("source", "target", "text", "translation")
     )
@@ -58,8 +58,9 @@ async def draw_attention(service: Service, fields: Values) -> HTMLResponse:
         requests.read_texts(fields, name, service.limits)
     html = await service.draw_attention(
         service.find_pair(source, target),
-        *texts,
-        adapter=requests.read_text(fields, "adapter", ""),
+        text,
+        translation,
+        requests.read_text(fields, "adapter", ""),
     )
     policy = {"Content-Security-Policy": "frame-ancestors 'self'"}
     return HTMLResponse(html, headers=policy)

@@ -176,7 +176,7 @@ class Translator:
     def __init__(
         self,
         tokenizer: Tokenizer | TokenizerPair,
-        model: Model | Sequence[Model],
+        model: "Model | Sequence[Model]",
         decoding: DecodingConfig,
         max_source_length: int,
         *,

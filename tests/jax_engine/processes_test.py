@@ -202,11 +202,15 @@ def test_a_lost_worker_ends_the_other_and_both_resume(exact, start, tmp_path):
     chief.read_until("step 12 ")
     other.process.kill()
     lost_at = time.monotonic()
-    before = losses_in(chief.ends(1).rpartition("\n")[0])
+    status = chief.process.wait(SECONDS)
     assert time.monotonic() - lost_at < 20
-    waiting, line = chief.err.splitlines()
+    before = losses_in(chief.out.rpartition("\n")[0])
+    # Seldom, a thread of JAX aborts the process before it can say so.
+    assert status in (1, -signal.SIGABRT), chief.err
+    waiting, line, *_ = chief.err.splitlines()
     assert waiting == "worker 0: waiting for the other workers"
-    assert line.startswith("trainers.wmt: worker 0 of 2 has lost another work")
+    if status == 1:
+        assert line.startswith("trainers.wmt: worker 0 of 2 has lost another")
     chief, other = start(argv)
     chief.read_until(f"step {max(before) + 1} ")
     other.process.send_signal(signal.SIGTERM)

@@ -134,11 +134,8 @@ function translate(delay = DEBOUNCE) {
 
 // The fields that every request has
 function requested() {
-  const fields = {
-    source: find("from").value,
-    target: find("to").value,
-    adapter: find("adapter").value,
-  };
+  const fields = { source: find("from").value, target: find("to").value };
+  if (find("adapter").value) fields.adapter = find("adapter").value;
   if (state.settings.keyRequired) fields.api_key = find("api_key").value;
   return fields;
 }
@@ -402,7 +399,7 @@ async function copy() {
 
 function fillQuestion({ target: form, submitter }) {
   const sentence = state.sentences[state.current];
-  const fields = { ...requested(), text: sentence.source, translation: chosen(sentence).text };
+  const fields = { adapter: "", ...requested(), text: sentence.source, translation: chosen(sentence).text };
   for (const [name, value] of Object.entries(fields)) form.elements[name].value = value;
   // The frame stays as it is when another tab gets the answer.
   find("attention").hidden &&= submitter.formTarget === "_blank";

@@ -274,7 +274,7 @@ class Load:
     Args:
         url: The server's.
         lines: List of `str`.
-        fields: Those of every request.
+        fields: The fields that every request has, beside its text.
         seed: Seed of arrivals and of the lines' order.
     """
 

@@ -1,4 +1,4 @@
-"""Compares ids of sources with those of transformers, in 20 languages.
+"""Compares our token ids with the token ids of transformers, in 20 languages.
 
     python benchmarks/tokenizer_ids.py --transformers=.venv-peers/transformers
 

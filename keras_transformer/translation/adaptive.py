@@ -26,7 +26,8 @@ LONGEST = 64  # tokens of a sentence that XLA compiles for
 TRIALS = 3  # of which the fastest counts
 EXAMPLES = 5  # of which one has an output of usual length
 
-Kind = tuple[int, int, int]  # padded length, num_best, num_given
+# What a program is compiled for: padded length, num_best, num_given.
+Kind = tuple[int, int, int]
 
 
 class AdaptiveInference(BatchedInference):
@@ -114,7 +115,7 @@ class AdaptiveInference(BatchedInference):
 
 
 def _kind_of(row: Row, num_best: int) -> Kind | None:
-    """What a program of one row is compiled for; None for another search."""
+    """The kind of a row; None if its output has a prefix or phrases."""
     if row.automaton is not None or len(row.target_ids) > row.num_given:
         return None
     return padded_length(len(row.source_ids)), num_best, row.num_given

@@ -1,6 +1,6 @@
 """Which rows are searched together, for any engine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,19 +21,13 @@ def batches_of(
     >>> batches_of([3, 5, 4, 2], batch_tokens=2048, num_threads=2)
     [[3, 0], [2, 1]]
     """
-    order = np.argsort(lengths, kind="stable").tolist()
-    rows = [i for i in order if lengths[i] > 0]
-    share = max(1, -(-len(rows) // num_threads))
-    batches = []
-    while rows:  # the longest first: they decide how many fit
+
+    def size_of(rows: list[int]) -> int:
         length = padded_length(lengths[rows[-1]])
-        size = min(full_rows(length, batch_tokens), share)
-        size = sum(
-            2 * padded_length(lengths[i]) >= length for i in rows[-size:]
-        )
-        batches.append(rows[-size:])
-        del rows[-size:]
-    return batches[::-1]
+        rows = rows[-full_rows(length, batch_tokens) :]
+        return sum(2 * padded_length(lengths[i]) >= length for i in rows)
+
+    return _from_the_longest(lengths, num_threads, size_of)
 
 
 def few_batches_of(
@@ -47,12 +41,29 @@ def few_batches_of(
     >>> few_batches_of([3, 0, 40, 5, 2], batch_tokens=80, num_threads=2)
     [[4, 0], [3, 2]]
     """
+    return _from_the_longest(
+        lengths,
+        num_threads,
+        lambda rows: max(1, batch_tokens // lengths[rows[-1]]),
+    )
+
+
+def _from_the_longest(
+    lengths: Sequence[int],
+    num_threads: int,
+    size_of: Callable[[list[int]], int],
+) -> list[list[int]]:
+    """Batches, of at most a thread's equal share of the rows.
+
+    `size_of` tells how many of the last of some rows, shortest first, make a
+    batch: the longest decide how many fit.
+    """
     order = np.argsort(lengths, kind="stable").tolist()
     rows = [i for i in order if lengths[i] > 0]
     share = max(1, -(-len(rows) // num_threads))
     batches = []
     while rows:
-        size = min(max(1, batch_tokens // lengths[rows[-1]]), share)
+        size = min(size_of(rows[-share:]), share)
         batches.append(rows[-size:])
         del rows[-size:]
     return batches[::-1]

@@ -307,7 +307,7 @@ def test_an_export_serves_all_types_and_one_checkpoint(load, workdir):
     assert len(list(workdir.glob("exports/ctranslate2-*"))) == 1
 
 
-def fake_export(calls, seconds=0.0):
+def fake_export(calls, seconds=0.0, **values):
     """In place of the command: an export with one file."""
 
     def run(command, **_):
@@ -318,7 +318,9 @@ def fake_export(calls, seconds=0.0):
         with open(f"{output}/model.bin", "w") as file:
             file.write("weights")
         sum = sha256_of(f"{output}/model.bin")
-        text = json.dumps(with_checksum({"sha256": {"model.bin": sum}}))
+        text = json.dumps(
+            with_checksum({"sha256": {"model.bin": sum}, **values})
+        )
         with open(f"{output}/export.json", "w") as file:
             file.write(text)
         return types.SimpleNamespace(returncode=0)
@@ -385,6 +387,14 @@ def test_another_checkpoint_or_option_has_another_export(faked):
     assert second != first and len(calls) == 3
     directory.replace_section("base", Base("ckpt-1", "0"))  # of adapters
     assert find() not in (first, second) and len(calls) == 4
+
+
+def test_a_new_export_stays_wherever_its_checkpoint_is(faked, monkeypatch):
+    """A name that leads through a link may not be found from elsewhere."""
+    _, calls, find = faked
+    run = fake_export(calls, checkpoint="../link/ckpt-1")
+    monkeypatch.setattr(subprocess, "run", run)
+    assert (find() / "model.bin").exists()
 
 
 def test_an_export_goes_with_its_checkpoint(faked):

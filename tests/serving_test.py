@@ -1256,8 +1256,7 @@ def test_a_server_is_ready_before_all_programs_are_made():
     ]
     assert served.lines[-2:] == [
         "warming up: 20 of 20 programs",
-        "sentences that come alone: XLA is faster for 1 of 2 lengths, and is"
-        " used there",
+        "single sentences: XLA is faster for 1 of 2 lengths, and is used there",
     ]
     late = [(3, 32), (3, 64), (1, 128), (3, 128), "XLA"]
     assert [script.made for script in scripts.values()] == [usual + late] * 2

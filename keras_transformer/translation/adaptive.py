@@ -1,7 +1,7 @@
-"""A search whose sentences that come alone XLA compiles where it is faster.
+"""The search that uses XLA for single sentences, where XLA is faster.
 
-In a search of one sentence, TensorFlow takes longer to start the operations
-than to compute them; a program of XLA is one operation. A batch of many rows is
+In a search of one sentence, TensorFlow needs much of the time to start the
+operations; a program of XLA is one operation. A batch of many rows is often
 faster without XLA, which pads every cache to the longest output.
 """
 

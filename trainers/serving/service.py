@@ -145,8 +145,8 @@ class Service:
         ]
         if faster:
             yield (
-                "sentences that come alone: XLA is faster for"
-                f" {sum(faster)} of {len(faster)} lengths, and is used there"
+                f"single sentences: XLA is faster for {sum(faster)} of"
+                f" {len(faster)} lengths, and is used there"
             )
 
     def close(self) -> None:

@@ -57,18 +57,24 @@ SPECIAL = {
     "eos_token_id": 2,
     "decoder_start_token_id": 2,
 }
+# Its own tokenizer needs a file that the model does not have.
 TRANSFORMERS = f"""
-import sys, torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+import sys, sentencepiece, torch
+from transformers import AutoModelForSeq2SeqLM
 folder, lines = sys.argv[1], open(sys.argv[2]).read().splitlines()
 torch.set_num_threads(2)
 model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=sys.argv[3])
-tokenizer = AutoTokenizer.from_pretrained(folder, src_lang="{SOURCE}")
-forced = tokenizer.convert_tokens_to_ids("{TARGET}")
-for i in range(0, len(lines), 32):
-    batch = tokenizer(lines[i:i + 32], return_tensors="pt", padding=True)
+pieces = sentencepiece.SentencePieceProcessor(
+    model_file=folder + "/sentencepiece.bpe.model")
+source, target = {PIECES + 1}, {PIECES + 2}
+rows = [[source, *(i + 1 for i in ids), 2] for ids in pieces.encode(lines)]
+for i in range(0, len(rows), 32):
+    batch = rows[i:i + 32]
+    longest = max(map(len, batch))
+    ids = torch.tensor([row + [1] * (longest - len(row)) for row in batch])
     with torch.inference_mode():
-        model.generate(**batch, forced_bos_token_id=forced, num_beams=4,
+        model.generate(input_ids=ids, attention_mask=ids.ne(1).long(),
+                       forced_bos_token_id=target, num_beams=4,
                        max_new_tokens={LENGTH})
 """
 

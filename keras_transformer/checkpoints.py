@@ -229,6 +229,8 @@ def write_safetensors(
         except SafetensorError as error:
             raise OSError(str(error)) from error
         os.chmod(file.name, os.fstat(file.fileno()).st_mode)
+        with open(file.name, "rb") as written:
+            os.fsync(written.fileno())
 
 
 def as_array(value: typing.Any) -> np.ndarray:

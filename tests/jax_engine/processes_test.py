@@ -198,6 +198,7 @@ def test_a_lost_worker_ends_the_other_and_both_resume(exact, start, tmp_path):
     path = tmp_path / "run"
     argv = [*exact, "--strategy=multi_worker", f"--workdir={path}"]
     argv += ["--dropout=0.1", "--checkpoint_steps=7", "--train_steps=100000"]
+    argv += ["--keep_checkpoints=100"]
     chief, other = start(argv)
     chief.read_until("step 12 ")
     other.process.kill()
@@ -211,17 +212,20 @@ def test_a_lost_worker_ends_the_other_and_both_resume(exact, start, tmp_path):
     assert waiting == "worker 0: waiting for the other workers"
     if status == 1:
         assert line.startswith("trainers.wmt: worker 0 of 2 has lost another")
+    # The loss may follow a later checkpoint at once; steps follow the first.
+    for file in (path / "checkpoints").glob("ckpt-*"):
+        if file.name != "ckpt-7.safetensors":
+            file.unlink()
     chief, other = start(argv)
     chief.read_until(f"step {max(before) + 1} ")
     other.process.send_signal(signal.SIGTERM)
     out = chief.ends()
     other.ends()
     assert "stopped by SIGTERM | step " in out
-    resumed = int(out.split("resuming at step ")[1].split(":")[0])
-    assert resumed % 7 == 0 and resumed >= 7
+    assert "resuming at step 7:" in out
     after = losses_in(out)
     again = before.keys() & after.keys()
-    assert len(again) >= 1
+    assert again >= set(range(8, 13))
     assert {s: after[s] for s in again} == {s: before[s] for s in again}
     stopped = int(out.split("SIGTERM | step ")[1].split()[0])
     assert (path / f"checkpoints/ckpt-{stopped}.safetensors").exists()

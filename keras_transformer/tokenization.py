@@ -370,8 +370,9 @@ class Tokenizer:
             remove_marks(text[end - len(part) : end])
             for part, end in zip(parts, ends, strict=True)
         ]
-        first = next(filter(None, parts), "")  # a space may be after a mark
-        return [part.lstrip() if part is first else part for part in parts]
+        first = next((i for i, part in enumerate(parts) if part), -1)
+        # A space may be after a mark.
+        return [p.lstrip() if i == first else p for i, p in enumerate(parts)]
 
     @functools.cached_property
     def table(self) -> dict[str, int]:

@@ -67,7 +67,7 @@ def glyphs(text):
 @pytest.fixture(scope="module")
 def tokenizer():
     """A vocabulary in which every character has a token."""
-    letters = "".join(set("".join(SAMPLES) + LETTERS))
+    letters = "".join(sorted({*"".join(SAMPLES), *LETTERS}))
     lines = [*SAMPLES, *"".join(CASED), *(c + letters for c in CASED[::20])]
     return Tokenizer.train(lines * 2, vocab_size=2200, case_marks=True)
 
@@ -295,6 +295,9 @@ def test_marks_without_a_counterpart_have_a_meaning(small):
     ):
         assert small.to_strings([row]) == [expected]
         assert "".join(small.parts(row)) == expected
+    space, letter = small.table["\u2581"], small.table["o"]
+    row = [ids[TITLE], space, letter, space, letter]
+    assert small.parts(row) == ["", "", "O", " ", "o"]
 
 
 def test_parts_are_the_text_of_each_token(tokenizer):

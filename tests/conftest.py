@@ -1,5 +1,6 @@
 """What every test shares: a quiet TensorFlow with two logical CPU devices."""
 
+import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -22,6 +23,11 @@ if keras.backend.backend() == "tensorflow":
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * 2,
     )
+
+
+# Graphs are many objects and little garbage: the default thresholds take a
+# twentieth of the time.
+gc.set_threshold(100_000, 50, 100)
 
 
 # The longest files, which start first: `make test` hands out whole files in

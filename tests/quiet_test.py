@@ -215,7 +215,10 @@ def test_without_a_second_process_nothing_is_dropped(monkeypatch, capfd):
     "arguments",
     [
         ["trainers.translate", f"--workdir={RUN}"],
-        ["savedmodel.export", f"--workdir={RUN}", "--format=saved_model"],
+        pytest.param(
+            ["savedmodel.export", f"--workdir={RUN}", "--format=saved_model"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_command_on_a_cpu_is_quiet(arguments, tmp_path):

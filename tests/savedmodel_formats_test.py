@@ -608,7 +608,7 @@ def only_n_best(signatures):
     "format_name, kind",
     [
         ("saved_model", "learned and restricted"),
-        ("tflite", "restricted"),
+        pytest.param("tflite", "restricted", marks=pytest.mark.slow),
         ("onnx", "restricted"),
         ("ctranslate2", "learned"),
         ("ctranslate2", "relative"),

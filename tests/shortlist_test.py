@@ -212,12 +212,19 @@ def make_pair(dtype="float32", **options):
     "jit_compile, num_lines, decoding",
     [
         (False, ONE_BATCH, {"beam_size": 1}),
-        (True, ONE_BATCH, {"beam_size": 1}),
+        pytest.param(
+            True, ONE_BATCH, {"beam_size": 1}, marks=pytest.mark.slow
+        ),
         (False, len(LINES), {"beam_size": 3}),
         (True, ONE_BATCH, {"beam_size": 3}),
         (False, ONE_BATCH, {"beam_size": 3, "no_repeat_ngram": 1}),
         (False, ONE_BATCH, {"sampling": True, "top_k": 9}),
-        (False, ONE_BATCH, {"sampling": True, "temperature": 2.0}),
+        pytest.param(
+            False,
+            ONE_BATCH,
+            {"sampling": True, "temperature": 2.0},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_search_among_tokens_is_that_without_the_others(

@@ -552,7 +552,9 @@ def two_steps(
     "options",
     [
         {"num_slices": 2, "micro_batches": 2, "r_drop": 1.0},
-        {"replicas": 2, "dtype": "mixed_bfloat16"},
+        pytest.param(
+            {"replicas": 2, "dtype": "mixed_bfloat16"}, marks=pytest.mark.slow
+        ),
         pytest.param(
             {"micro_batches": 2, "jit_compile": True}, marks=pytest.mark.slow
         ),

@@ -204,6 +204,14 @@ def test_samples_depend_on_the_seed_alone(job):
     assert job.collect() != before
 
 
+def test_several_samples_of_each_line_are_collected(job):
+    argv = ["--sampling", "--num_samples=2", "--seed=5"]
+    translate_corpus.main(job.argv(*argv))
+    lines = job.collect().splitlines()
+    assert len(lines) == 2 * NUM_LINES
+    assert lines[1].startswith("1 ||| 5 LINE 0 !")
+
+
 def test_a_model_samples_again_what_it_sampled(tmp_path):
     source, shards = tmp_path / "in", tmp_path / "shards"
     source.write_text("one red dog\ntwo trees\n" * 3)

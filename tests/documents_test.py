@@ -22,6 +22,7 @@ from keras_transformer.documents.placeholders import (
     count_placeholders,
 )
 from keras_transformer.translation.alignment import SpanLink, word_spans
+from keras_transformer.translator import Translation
 from trainers import translate_document
 from trainers.translating import documents as command
 
@@ -595,8 +596,11 @@ class Upper:
 
     direction = Direction()
 
-    def translate(self, sentences):
-        return [sentence.upper() for sentence in sentences]
+    def search(self, sentences, num_best):
+        return [
+            Translation([s.upper()], [[]], [0.0], ["is long"] * ("two" in s))
+            for s in sentences
+        ]
 
     def align_spans(self, pairs):
         return [
@@ -608,7 +612,7 @@ class Upper:
         return len(sentence) < 20
 
 
-def test_the_command(monkeypatch, tmp_path, capfdbinary):
+def test_the_command(monkeypatch, tmp_path, capfdbinary, caplog):
     def run(data, *flags):
         stdin = types.SimpleNamespace(buffer=io.BytesIO(data))
         monkeypatch.setattr(sys, "stdin", stdin)
@@ -621,6 +625,7 @@ def test_the_command(monkeypatch, tmp_path, capfdbinary):
     page = "<p>A <b>é</b> cat.\r\nOne dog, two three four."
     out, err = run(page.encode(), "--format=html", f"--document_map={path}")
     assert out.decode() == "<p>A <b>É</b> CAT.\r\nONE DOG, TWO THREE FOUR."
+    assert caplog.messages == ["line 2: the sentence is long"]
     assert b"2 of 3 sentences" in err and b"3 sentences, 1 with markup" in err
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     assert rows == [

@@ -48,14 +48,16 @@ class Echo:
 
     def search(self, requests, num_best):
         time.sleep(float(os.environ.get("ECHO_SECONDS", "0")))
-        return [self._translate(request.text) for request in requests]
+        number = num_best or 1
+        return [self._translate(request.text, number) for request in requests]
 
-    def _translate(self, string):
+    def _translate(self, string, number):
         text = string.upper()
         if self.decoding.sampling:
             text = f"{self.seed} {text}"
         notes = ["is long"] if string.startswith("long") else []
-        return Translation([text], [[]], [0.0], notes)
+        texts = [text + "!" * i for i in range(number)]
+        return Translation(texts, [[]] * number, [0.0] * number, notes)
 
 
 def main(argv):

@@ -28,6 +28,12 @@ def glossary(*lines):
         ("R&D\tF&E", "our R&D", True),
         ("Straße\tstreet", "die STRASSE", False),
         ("阀门\tvalve", "打开阀门吧", True),
+        ("valve\tVentil", "このvalveは", True),
+        ("valve\tVentil", "阀bivalve", False),
+        ("IT部门\tIT", "我的IT部门", True),
+        ("कम\tless", "कम है", True),
+        ("कम\tless", "कमी है", False),  # a vowel sign is of the word
+        ("cafe\tCafé", "cafe\u0301", False),
         ("ventil\tvalve", "Öffne das Ventil", True),
         ("öl\toil", "Altöl", False),
     ],

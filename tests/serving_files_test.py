@@ -197,6 +197,8 @@ def test_the_language_of_a_file_may_be_detected(served):
 def test_a_file_has_terms_and_notes(served):
     send(served, "a.txt", "A dog.", avoid="x")
     assert served.script.calls[-1][2] == [Request("A dog.", avoid=("x",))]
+    send(served, "a.txt", "A dog.", avoid=["x", "y"])  # given twice
+    assert served.script.calls[-1][2] == [Request("A dog.", avoid=("x", "y"))]
     message = refused(send(served, "a.txt", "A dog.", glossary="x"), 400)
     assert message.startswith("glossary must be one of")
     assert send(served, "a.txt", "a" * 600).json()["notes"] == ["is long"]

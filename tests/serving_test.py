@@ -607,12 +607,19 @@ def test_a_request_chooses_an_adapter():
         post(served, "/translate", q="a", **both)
         html = {"format": "html", "adapter": "legal"}
         post(served, "/translate", q="<b>a</b> b", **html, **both)
+        file = {"file": ("a.txt", "A dog.")}
+        for name, status in (("legal", 200), ("x", 400)):
+            answer = served.client.post(
+                "/translate_file", data={"adapter": name, **both}, files=file
+            )
+            assert answer.status_code == status
         settings = served.client.get("/frontend/settings").json()
         assert settings["adapters"] == ["legal"]
         texts = {"text": "a", "translation": "b", "adapter": "other"}
         message = refused(served, 400, "/v1/attention", **texts, **both)
         assert message.startswith("adapter must be of: legal. Received: ")
-    assert used == ["legal", "", "legal", "legal"]  # the last one aligns
+    # The second of the HTML aligns; the last is the file's.
+    assert used == ["legal", "", "legal", "legal", "legal"]
 
 
 def translated(text, text_format, rank=0):
@@ -1002,6 +1009,29 @@ def test_search_options_of_a_request(served):
     assert sampled[0].sampling and sampled[1] == {5}
     assert several[0].num_samples == several[3] == 3
     assert several[1] not in (plain[1], other[1])  # at random
+
+
+def test_a_server_may_sample_by_default():
+    """As many as its options say, and with the seed of a request."""
+    script = Script()
+    script.decoding = dataclasses.replace(
+        script.decoding, sampling=True, num_samples=9, consensus="chrf"
+    )
+    with running({("en", "de"): script}) as served:
+        both = {"source": "en", "target": "de"}
+        post(served, "/translate", q="a", **both)
+        post(served, "/v1/translate", text="a", seed=5, **both)
+        assert script.calls[-1][:2] == (script.decoding, {5})
+        fields = {"text": "a", "num_samples": 10, **both}
+        message = refused(served, 400, "/v1/translate", **fields)
+        assert message.startswith("num_samples must be at most 9")
+        search = served.client.get("/frontend/settings").json()["search"]
+        assert search["n_best"]["max"] == served.service.max_n_best
+    script = Script()
+    script.decoding = dataclasses.replace(script.decoding, sampling=True)
+    with running({("en", "de"): script}) as served:
+        search = served.client.get("/frontend/settings").json()["search"]
+        assert search["n_best"]["max"] == 1
 
 
 @pytest.mark.parametrize(

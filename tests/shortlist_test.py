@@ -212,9 +212,7 @@ def make_pair(dtype="float32", **options):
     "jit_compile, num_lines, decoding",
     [
         (False, ONE_BATCH, {"beam_size": 1}),
-        pytest.param(
-            True, ONE_BATCH, {"beam_size": 1}, marks=pytest.mark.slow
-        ),
+        pytest.param(True, ONE_BATCH, {"beam_size": 1}, marks=pytest.mark.slow),
         (False, len(LINES), {"beam_size": 3}),
         (True, ONE_BATCH, {"beam_size": 3}),
         (False, ONE_BATCH, {"beam_size": 3, "no_repeat_ngram": 1}),

@@ -19,17 +19,19 @@ import functools
 import hashlib
 import os
 import pathlib
-import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import regex
+
 FLAGS = ("case", "part", "pattern")
-WORD = re.compile(r"\w+")
 # Han, kana, Thai, Lao, Khmer, Myanmar: no spaces between words.
 SPACELESS = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uf900-\ufaff"
 )
+IN_WORD = rf"[^\W{SPACELESS}]"  # with the marks that belong to a letter
+WORD = regex.compile(rf"{IN_WORD}+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Term:
             return  # many terms are never compiled
         try:
             self.pattern.match("")
-        except re.error as error:
+        except regex.error as error:
             raise ValueError(
                 f"the pattern must be a regular expression ({error})."
                 f" Received: {self.source!r}"
@@ -74,18 +76,19 @@ class Term:
         return cls(source.strip(), tuple(forms), frozenset(flags))
 
     @functools.cached_property
-    def pattern(self) -> re.Pattern[str]:
+    def pattern(self) -> regex.Pattern:
         """The regular expression of the term."""
         term = self.source
         if "pattern" not in self.flags:
-            term = r"\s+".join(map(re.escape, term.split()))
+            term = r"\s+".join(map(regex.escape, term.split()))
         if "part" not in self.flags:
-            inside = rf"[^\W{SPACELESS}]"  # words of spaceless scripts touch
+            # Words of spaceless scripts touch.
             term = (
-                rf"(?<!{inside}(?={inside}))(?:{term})(?!(?<={inside}){inside})"
+                rf"(?<!{IN_WORD}(?={IN_WORD}))(?:{term})"
+                rf"(?!(?<={IN_WORD}){IN_WORD})"
             )
-        flags = re.NOFLAG if "case" in self.flags else re.IGNORECASE
-        return re.compile(term, flags)
+        flags = 0 if "case" in self.flags else regex.IGNORECASE
+        return regex.compile(term, flags)
 
 
 class Glossary:
@@ -106,8 +109,6 @@ class Glossary:
             first = WORD.match(term.source.strip())
             if term.flags & {"part", "pattern"} or first is None:
                 self._others.append(term)
-            elif re.search(f"[{SPACELESS}]", first.group()):
-                self._others.append(term)
             else:
                 word = first.group().casefold()
                 self._by_word.setdefault(word, []).append(term)
@@ -125,7 +126,7 @@ class Glossary:
         """
         return tuple(dict.fromkeys(term.targets for _, term in self.find(text)))
 
-    def find(self, text: str) -> list[tuple[re.Match[str], Term]]:
+    def find(self, text: str) -> list[tuple[regex.Match, Term]]:
         """The terms in a text, where they are, in order."""
         if not self.terms:
             return []
@@ -140,7 +141,7 @@ class Glossary:
                 if match := term.pattern.match(text, word.start()):
                     found.append((match, term))
         found.sort(key=lambda x: (x[0].start() - x[0].end(), x[0].start()))
-        chosen: list[tuple[re.Match[str], Term]] = []
+        chosen: list[tuple[regex.Match, Term]] = []
         for match, term in found:
             if all(
                 match.end() <= other.start() or other.end() <= match.start()
@@ -208,7 +209,7 @@ def read_words(path: str | os.PathLike) -> tuple[str, ...]:
     return tuple(line for line in lines if line and not line.startswith("#"))
 
 
-def find_words(words: tuple[str, ...], text: str) -> list[re.Match[str]]:
+def find_words(words: tuple[str, ...], text: str) -> list[regex.Match]:
     """Where a text has some words, in any case.
 
     >>> [m.group() for m in find_words(("valve",), "Valves (VALVE)")]

@@ -229,7 +229,9 @@ class Batcher:
                 )
                 seconds = begin - time.monotonic()
                 if seconds <= 0:
-                    return self._do_other
+                    return functools.partial(
+                        self._do_other, *self._idle.popleft()
+                    )
                 self._changed.wait(seconds)
             else:
                 self._changed.wait()
@@ -267,9 +269,8 @@ class Batcher:
         waits = [begin - e.job.arrival for e in batch if e.is_first]
         self._observe(Batch(waits, len(batch), tokens))
 
-    def _do_other(self):
+    def _do_other(self, work, future):
         """Does work that is no job."""
-        work, future = self._idle.popleft()
         try:
             _settle(future.set_result, work())
         except Exception as error:

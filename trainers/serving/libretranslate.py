@@ -62,8 +62,9 @@ async def translate_file(service: Service, fields: Values) -> dict:
     terminology = requests.read_terminology(
         fields, service.glossaries, service.limits
     )
+    adapter = requests.read_text(fields, "adapter", "")
     key, notes = await service.translate_file(
-        name, file, source, target, terminology
+        name, file, source, target, terminology, adapter
     )
     address = f"{fields['address']}download_file/{quote(key)}"
     return {"translatedFileUrl": address} | ({"notes": notes} if notes else {})
@@ -120,6 +121,9 @@ def describe(service: Service) -> dict:
     (source, target), pair = next(iter(service.pairs.items()))
     decoding, most = pair.translator.decoding, service.max_beam_size(pair)
     needs_key, alpha = bool(service.options.api_keys), decoding.length_penalty
+    n_best = service.max_n_best
+    if decoding.sampling:
+        n_best = min(n_best, decoding.num_samples)
     has_files = service.limits.max_file_bytes > 0
     return {
         "apiKeys": needs_key,
@@ -138,7 +142,7 @@ def describe(service: Service) -> dict:
         "search": {
             "beam_size": {"default": decoding.beam_size, "max": most},
             "length_penalty": {"default": alpha, "min": 0, "max": 10},
-            "n_best": {"max": service.max_n_best},
+            "n_best": {"max": n_best},
         },
     }
 
@@ -168,7 +172,7 @@ API = Api(
             "LibreTranslate's: translates a file; the answer has its address.",
             translate_file,
             {"file": FILE, "source": TEXT, "target": TEXT},
-            TERMINOLOGY,
+            {"adapter": TEXT, **TERMINOLOGY},
             FILE_FORM,
         ),
         "/detect": Post(

@@ -129,7 +129,8 @@ async def read_fields(
 ) -> dict[str, typing.Any]:
     """The fields of a body: a JSON object, or, if it may be one, a form.
 
-    With a form the fields of the query count, too. With a file the field
+    With a form the fields of the query count, too, and a field that is given
+    several times is a list. With a file the field
     `address` is that of the server, as the client sees it.
     """
     kind = request.headers.get("content-type", "").partition(";")[0]
@@ -145,8 +146,17 @@ async def read_fields(
         )
     has_file = post.kinds == FILE_FORM
     form = await request.form(max_files=int(has_file), max_fields=FORM_FIELDS)
-    fields = dict([*request.query_params.multi_items(), *form.multi_items()])
+    fields = _merged(request.query_params.multi_items())
+    fields |= _merged(form.multi_items())
     return fields | ({"address": str(request.base_url)} if has_file else {})
+
+
+def _merged(items):
+    """Fields by name, of several with one name a list."""
+    values: dict[str, list] = {}
+    for name, value in items:
+        values.setdefault(name, []).append(value)
+    return {n: v if len(v) > 1 else v[0] for n, v in values.items()}
 
 
 def parse_json(body: bytes) -> dict[str, typing.Any]:

@@ -250,19 +250,22 @@ class Service:
         source: str,
         target: str,
         terminology: Terminology,
+        adapter: str = "",
     ) -> tuple[str, list[str]]:
         """Translates a file; returns its key in `downloads`, and notes.
 
         Its format follows from its name; `source` may be `AUTO`. The notes are
         on truncated sentences, and on what is left as it was.
         """
+        self._check_adapter(adapter)
         parse = functools.partial(_parse_file, name, file)
         if source.lower() == AUTO:
             document = await _in_thread(self._reader, parse)
             text = "\n".join(document.sentences)
             source, _ = self.detector.rank(text)[0]
         pair = self.find_pair(source, target)
-        search = Search(pair.model, pair.model.translator.decoding)
+        decoding = pair.model.translator.decoding
+        search = Search(pair.model, decoding, adapter=adapter)
         with bad_values():
             terminology.check(search.decoding)
         [translated], rows, left = await self._translate_document(
@@ -287,11 +290,16 @@ class Service:
             decoding = dataclasses.replace(before.decoding, **search)
             before.check_search(decoding)
         self._check_adapter(options.adapter)
+        if options.seed is not None and not decoding.sampling:
+            raise HTTPException(400, "seed needs sampling")
         found = decoding.num_hypotheses
         n_best = min(options.n_best, found) if may_be_fewer else options.n_best
+        most_samples = max(
+            self.limits.max_beam_size, before.decoding.num_samples
+        )
         for name, value, limit in (
             ("beam_size", decoding.beam_size, self.max_beam_size(pair)),
-            ("num_samples", decoding.num_samples, self.max_beam_size(pair)),
+            ("num_samples", decoding.num_samples, most_samples),
             ("n_best", n_best, min(found, self.max_n_best)),
         ):
             if value > limit:

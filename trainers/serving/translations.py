@@ -23,12 +23,8 @@ async def translate(service: Service, fields: Values) -> dict:
     """The answer of /v1/translate."""
     options, search = requests.read_options(fields, OTHERS)
     texts = requests.read_requests(fields, options, service.limits)
-    for name, has_effect, needed in (
-        ("split=false", options.split or options.format == "text", "text"),
-        ("seed", options.seed is None or search.get("sampling"), "sampling"),
-    ):
-        if not has_effect:
-            raise HTTPException(400, f"{name} needs {needed}")
+    if not options.split and options.format != "text":
+        raise HTTPException(400, "split=false needs text")
     terminology = requests.read_terminology(
         fields, service.glossaries, service.limits
     )

@@ -8,10 +8,13 @@ import sys
 import typing
 from collections.abc import Iterable, Sequence
 
+from absl import logging
+
 from keras_transformer import documents
 from keras_transformer.commands import flags
 from keras_transformer.documents.document import Document
 from keras_transformer.files import write_atomically
+from keras_transformer.translation.requests import shown
 from trainers.run.options import TranslatorChoice
 from trainers.translating.lines import (
     CHUNK,
@@ -54,10 +57,11 @@ def run(
         )
     except ValueError as error:
         raise flags.CommandError(f"standard input: {error}") from error
+    lines = dict(zip(document.sentences, document.lines, strict=True))
     try:
         found = documents.translate(
             document,
-            lambda sentences: _translate(translator, sentences),
+            lambda sentences: _translate(translator, sentences, lines),
             translator.align_spans,
         )
     except FloatingPointError as error:
@@ -78,12 +82,25 @@ def run(
     )
 
 
-def _translate(translator: "Translator", sentences: Sequence[str]) -> list[str]:
-    """Translates sentences in chunks, and says how many are done."""
+def _translate(
+    translator: "Translator", sentences: Sequence[str], lines: dict[str, int]
+) -> list[str]:
+    """Translates sentences in chunks, and says how many are done.
+
+    Notes name the line of a sentence in the document. A sentence that is
+    translated again without its placeholders has none.
+    """
     translations: list[str] = []
     for begin in range(0, len(sentences), CHUNK):
         chunk = sentences[begin : begin + CHUNK]
-        translations += translator.translate(chunk)
+        for sentence, found in zip(
+            chunk, translator.search(chunk, num_best=1), strict=True
+        ):
+            translations.append(found.texts[0])
+            line = lines.get(sentence)
+            place = f"line {line}" if line else shown(sentence)
+            for note in found.notes:
+                logging.warning("%s: the sentence %s", place, note)
         if len(sentences) > CHUNK:
             _report(f"{len(translations)} of {len(sentences)} sentences")
     return translations

@@ -229,7 +229,11 @@ class Plan:
             return "made from other lines"
         if record["sha256"] != found:
             return f"checksum mismatch in {TRANSLATION}"
-        if not self.settings["n_best"] and record["lines"] != shard.lines:
+        settings = self.settings
+        is_bare = not settings["n_best"] and (
+            settings["num_samples"] == 1 or settings["consensus"]
+        )
+        if is_bare and record["lines"] != shard.lines:
             return f"{record['lines']} lines instead of {shard.lines}"
         return None
 

@@ -381,6 +381,12 @@ def test_a_catalogue_becomes(case, ending):
 
 
 def test_flags_of_obsolete_messages_stay():
+    empty = documents.translate(
+        documents.parse('msgid "a"\nmsgstr ""\n', "po"),
+        lambda texts: [""] * len(texts),
+        lambda pairs: [[] for _ in pairs],
+    )
+    assert empty.text == '#, fuzzy\nmsgid "a"\nmsgstr ""\n'
     text = '#, fuzzy\n#~ msgid "a"\n#~ msgstr "b"\n\n#, x\nmsgid "c"\nmsgstr ""'
     _, found = translate(text, "po")
     expected = text.replace("#, x", "#, x, fuzzy").replace('""', '"C"')
@@ -486,6 +492,29 @@ def test_segments_of_version_2():
         f'<xliff version="2.0"><file>{"".join(units)}</file></xliff>'
     )
     assert left(document) == [(1, "already translated"), (1, "locked")]
+
+
+def test_a_target_that_is_translated_again_is_not_approved():
+    def make(texts):
+        return ["B"] * len(texts)
+
+    def align(pairs):
+        return [[] for _ in pairs]
+
+    states = ('state="final"', 'state="needs-review-translation"')
+    unit = '<trans-unit id="1" approved="{}"><source>a</source>'
+    unit += "<target {}>{}</target></trans-unit>"
+    before = XLIFF.format(unit.format("yes", states[0], "x"))
+    document = documents.parse(before, "xliff", replace=True)
+    found = documents.translate(document, make, align)
+    assert found.text == XLIFF.format(unit.format("no", states[1], "B"))
+    two = '<xliff version="2.0"><file><unit id="a"><segment state="{}">'
+    two += (
+        "<source>a</source><target>{}</target></segment></unit></file></xliff>"
+    )
+    document = documents.parse(two.format("final", "x"), "xliff", replace=True)
+    found = documents.translate(document, make, align)
+    assert found.text == two.format("translated", "B")
 
 
 PAGE = '<meta charset="{}"><p>Café dog'

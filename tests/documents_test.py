@@ -480,6 +480,10 @@ def test_placeholders():
     found["ICU"] = found.pop("{n, plural, one {# x}}")
     assert found == collections.Counter(expected)
     assert not count_placeholders("Up to 50 % of $5.50, 100% (a) and so on.")
+    assert not count_placeholders("Eine 10%-ige Lösung, 95%-confidence")
+    touching = "请发邮件至a.b@c.org获取帮助。在$HOME目录中"  # no spaces
+    assert list(count_placeholders(touching)) == ["a.b@c.org", "$HOME"]
+    assert list(count_placeholders("%-5d %-*s %+d")) == ["%-5d", "%-*s", "%+d"]
 
 
 def test_catalogues_keep_what_is_there():

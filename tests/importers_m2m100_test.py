@@ -288,6 +288,18 @@ def test_a_first_token_that_is_no_id_is_refused(tmp_path):
         read_model(folder)
 
 
+def test_the_class_of_a_tokenizer_may_be_in_the_configuration(tmp_path):
+    """As in published models of mBART-50."""
+    folder = tmp_path / "mbart"
+    shutil.copytree(FIXTURES / "mbart50", folder)
+    expected = read_model(folder)[1].languages
+    change_json(folder, "tokenizer_config.json", tokenizer_class=None)
+    change_json(folder, "config.json", tokenizer_class="MBart50Tokenizer")
+    assert read_model(folder)[1].languages == expected
+    change_json(folder, "config.json", tokenizer_class=None)
+    assert read_model(folder)[1].languages != expected
+
+
 def test_a_decoder_that_starts_with_a_language_has_no_other(tmp_path, capsys):
     """As of mBART-25: decoder_start_token_id is the language of outputs."""
     folder = tmp_path / "mbart"

@@ -399,16 +399,17 @@ def test_options_of_the_run_are_taken_over(tmp_path):
         "length_penalty": 1,
         "replace_unknown_target": True,
         "minimum_decoding_length": 2,
+        "sampling_topk": 0,
         "dropout": 0.25,
     }
     (run / "data.yml").write_text(yaml.safe_dump(config))
     imported = opennmt_tf.read(run)
-    for name in ("coverage_penalty", "replace_unknown_target"):
+    for name in ("coverage_penalty", "replace_unknown_target", "sampling_topk"):
         assert f"{name} of the run is not supported" in " ".join(imported.notes)
     assert imported.config.dropout == 0.25
     decoding = imported.decoding
     assert decoding.beam_size == 4 and decoding.length_penalty == 1.0
-    assert decoding.min_length == 2
+    assert decoding.min_length == 3  # EOS counts here
 
 
 @pytest.mark.parametrize(

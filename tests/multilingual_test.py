@@ -168,6 +168,10 @@ def test_a_file_of_each_prefix_and_of_each_language_must_be_there(tmp_path):
     "changed, message",
     [
         ({"target_language": "de,en"}, "must differ"),
+        (
+            {"source_language": "en,nl", "target_language": "de,fr"},
+            "several source languages need language_tokens",
+        ),
         ({"target_language": "de,de"}, "must differ"),
         ({"target_language": "de, fr"}, "separated by commas alone"),
         ({"target_language": "de,"}, "separated by commas alone"),
@@ -573,6 +577,8 @@ def test_evaluate_takes_files_of_one_direction_each(
         for flag in (argv[1], f"--test_files={','.join(paths)}")
     )
     assert found["directions"] == expected["directions"]
+    argv.append(f"--test_files={','.join([*paths, 'no/such'])}")
+    assert "No such file: no/such.en" in fails(evaluate.main, argv, capsys)
 
 
 def test_compare_needs_a_direction(run, capsys, tmp_path, files):

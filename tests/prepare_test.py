@@ -117,6 +117,7 @@ def rows_of(corpus):
         ("a b", "x" * 10 + "薔薇", cleaning.KEPT),
         ("a b", "x" * 11 + "薔薇", "long_word"),
         ("1 2", "eins", "no_letter"),
+        ("\xa0", "\u3000", "no_letter"),
         ("one", "- !", "no_letter"),
         ("a 1 2 3", "x", "few_letters"),
         ("a b", "x .....", "few_letters"),

@@ -270,6 +270,29 @@ def test_nothing_outside_a_memory_is_read(tmp_path):
             read_split(config(path), "train")
 
 
+@pytest.mark.parametrize(
+    ("ending", "content", "columns"),
+    [
+        ("tsv", "\n" + TEXT.removeprefix("en\tde\n"), ("1", "2")),
+        ("tsv", TEXT.replace("the dog", "the\rdog"), ()),
+        ("csv", '\nen,de\nthe dog,der Hund\n"say ""no""",sag „nein“', ()),
+    ],
+)
+def test_white_space_is_no_row_and_no_end(ending, content, columns, tmp_path):
+    path = write(tmp_path, ending, content)
+    found = records.read_records(path, columns or ("en", "de"))
+    assert list(found) == PAIRS
+
+
+@pytest.mark.parametrize("ending", ["tsv", "csv"])
+def test_a_long_field_is_no_broken_one(ending, tmp_path):
+    long = "a" * 200_000
+    content = f"en{',' if ending == 'csv' else chr(9)}de\n"
+    content += content.replace("en", long)
+    path = write(tmp_path, ending, content)
+    assert list(records.read_records(path, ("en", "de"))) == [(long, "de")]
+
+
 def test_columns_are_two_of_files():
     for columns in (("a",), ("a", "b", "c"), ("0", "1")):
         with pytest.raises(ValueError, match="columns must be two names"):

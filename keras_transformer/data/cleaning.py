@@ -92,7 +92,8 @@ class Rules(typing.NamedTuple):
         if self.drop_identical and source == target:
             return "identical"
         limit = self.max_word_length or len(both)
-        if max(map(len, both.split())) > limit and longest_word(both) > limit:
+        longest = max(map(len, both.split()), default=0)
+        if longest > limit and longest_word(both) > limit:
             return "long_word"
         if self.min_letter_share:
             shares = [

@@ -20,6 +20,7 @@ from keras_transformer.data.tmx import read_tmx
 from keras_transformer.files import read_json
 
 Records = Iterator[tuple[str, typing.Any]]
+MOST_CHARACTERS = 2**31 - 1  # of a field of CSV
 
 
 def read_table(
@@ -35,34 +36,44 @@ def read_table(
     delimiter applies.
     """
     are_numbers = all(column.isdecimal() for column in columns)
-    place = f"{path}, line 1"
-    try:
-        for delimiter in delimiters:
-            split = functools.partial(
-                csv.reader,
-                delimiter=delimiter,
-                quoting=csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE,
+    for delimiter in delimiters:
+        first = _read_rows(path, delimiter, has_quotes, strict=False)
+        _, names = next(first, (0, []))
+        if are_numbers or set(columns) <= set(names):
+            break
+    rows = _read_rows(path, delimiter, has_quotes)
+    if are_numbers:
+        names = [str(number) for number in range(1, len(names) + 1)]
+    else:
+        next(rows, None)
+    for number, row in rows:
+        place = f"{path}, line {number}"
+        if len(row) != len(names):
+            raise ValueError(
+                f"{place}: expected {len(names)} columns. Received: {len(row)}"
             )
-            names = next(split(whole_lines(path)), [])
-            if are_numbers or set(columns) <= set(names):
-                break
-        rows = split(whole_lines(path), strict=True)
-        if are_numbers:
-            names = [str(number) for number in range(1, len(names) + 1)]
-        else:
-            next(rows, None)
-        place = f"{path}, line {rows.line_num + 1}"
+        yield place, dict(zip(names, row, strict=True))
+
+
+def _read_rows(path, delimiter, has_quotes, strict=True):
+    """Yields the number of the first line and the fields of each row."""
+    if not has_quotes:
+        for number, line in enumerate(whole_lines(path), 1):
+            if line := line.rstrip("\r\n"):
+                yield number, line.split(delimiter)
+        return
+    csv.field_size_limit(MOST_CHARACTERS)
+    rows = csv.reader(whole_lines(path), delimiter=delimiter, strict=strict)
+    number = 1
+    try:
         for row in rows:
-            if row and len(row) != len(names):
-                raise ValueError(
-                    f"{place}: expected {len(names)} columns. Received:"
-                    f" {len(row)}"
-                )
             if row:
-                yield place, dict(zip(names, row, strict=True))
-            place = f"{path}, line {rows.line_num + 1}"
+                yield number, row
+            number = rows.line_num + 1
     except csv.Error as error:
-        raise ValueError(f"{place}: broken quotes ({error})") from error
+        raise ValueError(
+            f"{path}, line {number}: broken quotes ({error})"
+        ) from error
 
 
 def read_json_lines(path: pathlib.Path, columns: Sequence[str]) -> Records:

@@ -12,18 +12,22 @@ for _ in range(4):
 
 PLACEHOLDER = regex.compile(
     r"""
-    # addresses; not in scripts that write no spaces
+    # addresses and names; not in scripts that write no spaces
       (?:(?:https?|ftp)://|www\.)
       [\p{Latin}\p{Cyrillic}\p{Greek}0-9\-._~:/?\#@!$&'()+,;=%\[\]]*
       [\p{Latin}\p{Cyrillic}\p{Greek}0-9\-_~/\#@$&+=%]
-    | [\w.+-]{1,64}+@[\w-]++(?:\.[\w-]+)+
+    | [\p{Latin}\p{Cyrillic}\p{Greek}0-9_.+-]{1,64}+
+      @[\p{Latin}\p{Cyrillic}\p{Greek}0-9_-]++
+      (?:\.[\p{Latin}\p{Cyrillic}\p{Greek}0-9_-]+)+
     # %(name)s, $(NAME), $name$, $NAME, $1
     | %\([^()%\n]{1,80}+\)[#0+-]{0,5}[\d.]{0,9}[diouxXeEfFgGcrsa]
-    | \$\(\w++\) | \$\w++\$ | \$[A-Za-z_]\w* | \$\d(?!\d|[.,]\d)
+    | \$\(\w++\) | \$[A-Za-z0-9_]++\$ | \$[A-Za-z_][A-Za-z0-9_]*
+    | \$\d(?!\d|[.,]\d)
     # %NAME%, %NAME, %1, %L1, %%
     | %[A-Z][A-Z0-9_]+%? | %L?\d{1,2}(?!\d|\$|\.\d) | %%
-    # C: %s, %1$s, %-5.2f, %lld; Qt: %n
-    | %(?:\d{1,2}\$)?[#0+-]{0,5}(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?
+    # C: %s, %1$s, %-5.2f, %lld, but not 10%-ige; Qt: %n
+    | %(?:\d{1,2}\$)?(?:[#0+-]{0,5}(?=[\d*])|[#0+]{0,5})
+      (?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?
       (?:hh|h|ll|l|q|L|j|z|t)?[diouxXeEfFgGaAcCrsSpn@]
     # {name}, {0:.2f}, {{x}}, ${x}, %{x}, #{x}, nested as in ICU's plurals
     | [$%\#]?"""

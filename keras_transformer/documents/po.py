@@ -184,4 +184,4 @@ def _write_strings(text, ending):
     """A text as strings of a catalogue: one for each line."""
     lines = regex.findall(r"[^\n]*\n|[^\n]+", text)
     strings = [f'"{line.translate(WRITTEN)}"' for line in lines]
-    return ending.join(['""', *strings] if len(strings) > 1 else strings)
+    return ending.join(strings if len(strings) == 1 else ['""', *strings])

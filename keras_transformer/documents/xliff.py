@@ -32,7 +32,8 @@ SEGMENT = "segment"  # the kind of a tag where sentences begin or end
 REVIEW = 'state="needs-review-translation"'
 BY_MACHINE = 'state-qualifier="mt-suggestion"'
 UNTRANSLATED = ("new", "needs-translation", "initial")
-STATE = regex.compile(rf"\bstate\s*=\s*([\"'])(?:{'|'.join(UNTRANSLATED)})\1")
+STATE = regex.compile(r"\bstate\s*=\s*([\"'])[^\"']*\1")
+APPROVED = regex.compile(r"\bapproved\s*=\s*([\"'])yes\1")
 
 
 def parse_xml(text: str) -> tuple:
@@ -140,8 +141,10 @@ class _Reader:
             closing = f"</{self._events[first].name}>"
             last += 1
         tag = self._events[begin].raw
+        if is_version_2:
+            tag = STATE.sub('state="translated"', tag)
         return [
-            STATE.sub('state="translated"', tag) if is_version_2 else tag,
+            APPROVED.sub('approved="no"', tag),
             self.raw(begin + 1, first),
             Block([opening, *pieces, closing], source=self.raw(first, last)),
             self.raw(last, end + 1),

@@ -155,7 +155,8 @@ def _reordered(path: str, weight: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 def _find_family(directory: pathlib.Path, options: Options, names: dict) -> str:
     """Which family of `LANGUAGE_TOKENS` a model is of."""
-    kind = str(names.get("tokenizer_class") or "")
+    kind = names.get("tokenizer_class") or options.values.get("tokenizer_class")
+    kind = str(kind or "")
     if options.values["model_type"] == "mbart":
         return "mbart50" if "50" in kind else "mbart"
     if not (directory / VOCABULARY).exists():

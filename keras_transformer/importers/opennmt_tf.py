@@ -52,7 +52,13 @@ LAYER_NORM_EPSILON = 1e-3  # the default of Keras' LayerNormalization
 MAX_LENGTH = 512  # tokens of a source: the model itself has no limit
 BEAM_SIZE = 4  # as in the automatic configuration of such a model
 # Options of the search without a counterpart here.
-NOT_SUPPORTED = {"coverage_penalty": 0.0, "replace_unknown_target": False}
+NOT_SUPPORTED = {
+    "coverage_penalty": 0.0,
+    "replace_unknown_target": False,
+    "sampling_topk": 1,  # the most probable token: beam search
+    "sampling_temperature": 1.0,
+    "maximum_decoding_length": 250,
+}
 # Ids of OpenNMT-tf: PAD, BOS and EOS as here; UNK is the last.
 SPECIAL = ("<blank>", "<s>", "</s>")
 UNKNOWN = "<unk>"
@@ -122,7 +128,7 @@ def read(directory: pathlib.Path) -> Imported:
         notes=[
             f"{name} of the run is not supported: ignored"
             for name, default in NOT_SUPPORTED.items()
-            if run.params.get(name, default)
+            if run.params.get(name, default) != default
         ],
     )
 
@@ -399,10 +405,11 @@ def _read_weights(
 
 
 def _read_decoding(run: _Run) -> DecodingConfig:
-    """The search, as the configuration has it."""
+    """The search, as the configuration has it; there EOS does not count."""
+    minimum = run.params.get("minimum_decoding_length", 0)
     return DecodingConfig(
         beam_size=run.params.get("beam_width", BEAM_SIZE),
         length_penalty=run.params.get("length_penalty", 0.0),
         stopping="opennmt_tf",
-        min_length=run.params.get("minimum_decoding_length", 0),
+        min_length=minimum + 1 if minimum else 0,
     )

@@ -204,6 +204,11 @@ class CorpusConfig(Languages):
                 f" source_language={self.source_language!r},"
                 f" target_language={self.target_language!r}"
             )
+        if len(self.sources) > 1 and not self.language_tokens:
+            raise ValueError(
+                "several source languages need language_tokens. Received:"
+                f" source_language={self.source_language!r}"
+            )
         kind = find_kind(self.dataset)
         is_imported = self.language_tokens and not kind.help
         if not kind.has_directions and not is_imported:

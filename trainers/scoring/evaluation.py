@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from keras_transformer.commands import flags
 from keras_transformer.data.languages import prefixes_with, shortened
+from keras_transformer.data.pairs import find_file
 from keras_transformer.files import write_atomically
 from keras_transformer.metrics import TranslationMetric
 from keras_transformer.workdir import WorkDirectory
@@ -104,8 +105,19 @@ def show_comparison(
     return result
 
 
-def _with_files_of(test: TestOptions, pair: tuple[str, str]) -> TestOptions:
-    """The test set with those of its files that have both languages."""
+def _with_files_of(
+    test: TestOptions, pair: tuple[str, str], pairs: Sequence[tuple[str, str]]
+) -> TestOptions:
+    """The test set with those of its files that have both languages.
+
+    If the model has a single direction, all must have them.
+    """
+    if len(pairs) == 1:
+        return test
+    for prefix in test.test_files:
+        if not any(prefixes_with([prefix], *codes) for codes in pairs):
+            for code in pair:
+                find_file(prefix, code)  # the error names the file
     files = prefixes_with(test.test_files, *pair)
     return dataclasses.replace(test, test_files=files or test.test_files)
 
@@ -143,7 +155,7 @@ def run(
         tokenizer = bleu_tokenizer_of(first, metric)
         metrics = [TranslationMetric(target, tokenizer) for _, target in codes]
         tests = [
-            read_references(one, _with_files_of(test, pair))
+            read_references(one, _with_files_of(test, pair, data.pairs))
             for one, pair in zip(directions, codes, strict=True)
         ]
         systems = read_systems((path, *compare), languages, tests[0][0], data)

@@ -133,9 +133,8 @@ def make_step(
         for model in step.options.models
     ]
     record.unlink(missing_ok=True)
-    kinds = {step.options.kind for step in plan.steps}
     pair_filter = PairFilter(
-        plan.filters, originals, are_replaced="distillation" in kinds
+        plan.filters, originals, are_replaced=are_replaced(plan)
     )
     counts = write_pairs(step.options, parts, pair_filter, files)
     counts["minutes"] = round((time.monotonic() - start) / 60, 2)
@@ -143,6 +142,11 @@ def make_step(
     made = with_checksum(counts)
     write_json(record, made)
     return made
+
+
+def are_replaced(plan: Plan) -> bool:
+    """Whether distilled pairs take the place of the original ones."""
+    return any(step.options.kind == "distillation" for step in plan.steps)
 
 
 def settings_of(plan: Plan, step: Step) -> Record:
@@ -153,6 +157,7 @@ def settings_of(plan: Plan, step: Step) -> Record:
         **dataclasses.asdict(step.options),
         **step.decoding,
         "filters": dataclasses.asdict(plan.filters),
+        "are_replaced": are_replaced(plan),
         "files": list(map(describe_file, files)),
     }
     return json.loads(json.dumps(settings))

@@ -467,6 +467,7 @@ def test_lost_placeholders_are_placed_by_alignment():
     assert found.repeated == 1
     # A placeholder that only the translation has is left out.
     assert write("So.", "text", "Also %d.") == "Also ."
+    assert write("Nur 5 $.", "text", "It costs $5.") == "It costs $5."
 
 
 def test_placeholders():

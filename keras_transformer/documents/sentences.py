@@ -218,11 +218,15 @@ def _neighbours(items, raws, side):
 
 
 def _remove_added(translation, text):
-    """Yields an edit for each placeholder that the text does not have."""
+    """Yields an edit for each placeholder that the text does not have.
+
+    `$5` stays, which is rather an amount.
+    """
     allowed = count_placeholders(text)
     for match in PLACEHOLDER.finditer(translation):
         allowed[match.group()] -= 1
-        if allowed[match.group()] < 0:
+        is_amount = match.group()[0] == "$" and match.group()[1:].isdecimal()
+        if allowed[match.group()] < 0 and not is_amount:
             yield Edit(match.start(), len(match.group()), "")
 
 

@@ -289,7 +289,7 @@ def test_a_first_token_that_is_no_id_is_refused(tmp_path):
 
 
 def test_the_class_of_a_tokenizer_may_be_in_the_configuration(tmp_path):
-    """As in published models of mBART-50."""
+    """As transformers' issue 12333 says of mBART-50."""
     folder = tmp_path / "mbart"
     shutil.copytree(FIXTURES / "mbart50", folder)
     expected = read_model(folder)[1].languages

@@ -440,7 +440,7 @@ class Script:
         pass
 
     def check_forms(self, forms, direction):
-        assert direction == Direction()  # that of the sentence
+        assert direction == Direction()  # the sentence's own
         if "\u00f1" in forms:
             raise ValueError(f"no tokens for {forms}")
 

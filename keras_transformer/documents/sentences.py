@@ -220,7 +220,7 @@ def _neighbours(items, raws, side):
 def _remove_added(translation, text):
     """Yields an edit for each placeholder that the text does not have.
 
-    `$5` stays, which is rather an amount.
+    An amount such as `$5` stays.
     """
     allowed = count_placeholders(text)
     for match in PLACEHOLDER.finditer(translation):

@@ -108,9 +108,10 @@ def show_comparison(
 def _with_files_of(
     test: TestOptions, pair: tuple[str, str], pairs: Sequence[tuple[str, str]]
 ) -> TestOptions:
-    """The test set with those of its files that have both languages.
+    """The test set without the files that lack one of two languages.
 
-    If the model has a single direction, all must have them.
+    A file that has no direction of the model is an error, and any missing file
+    if the model has a single direction.
     """
     if len(pairs) == 1:
         return test

@@ -130,8 +130,8 @@ async def read_fields(
     """The fields of a body: a JSON object, or, if it may be one, a form.
 
     With a form the fields of the query count, too, and a field that is given
-    several times is a list. With a file the field
-    `address` is that of the server, as the client sees it.
+    several times is a list. With a file, the field `address` is the address of
+    the server, as the client sees it.
     """
     kind = request.headers.get("content-type", "").partition(";")[0]
     kind = kind.strip().lower()
@@ -152,7 +152,7 @@ async def read_fields(
 
 
 def _merged(items):
-    """Fields by name, of several with one name a list."""
+    """Fields by name; the values of a repeated name are a list."""
     values: dict[str, list] = {}
     for name, value in items:
         values.setdefault(name, []).append(value)

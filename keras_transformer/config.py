@@ -77,6 +77,7 @@ class TransformerConfig(Fields):
         "Tokens in the vocabulary, special ones included: the shared"
         " vocabulary, or the target's.",
         **_TOKENS,
+        common=True,
     )
     source_vocab_size: int | None = hp(
         None,
@@ -343,7 +344,11 @@ class SearchConfig(Fields, changeable=True):
     """
 
     beam_size: int = hp(
-        4, "Hypotheses kept alive; 1 is greedy decoding.", low=1, high=10**4
+        4,
+        "Hypotheses kept alive; 1 is greedy decoding.",
+        low=1,
+        high=10**4,
+        common=True,
     )
     length_penalty: float = hp(
         0.6,

@@ -57,6 +57,8 @@ def hp(
     changeable: bool | None = None,
     inherited: bool = False,
     required: str | None = None,
+    common: bool = False,
+    group: str | None = None,
 ) -> typing.Any:
     """A dataclass field that knows its help text and its valid values.
 
@@ -76,6 +78,9 @@ def hp(
         inherited: Whether a run that begins with the weights of another run
             takes the value from there.
         required: As `kind` of `required`.
+        common: Whether `--help` shows the flag, not only `--helpfull`.
+        group: The title of this field and the next ones in `--help`, if it is
+            not the first line of the class's docstring.
 
     Returns:
         A `dataclasses.Field` with the above in its metadata.
@@ -96,13 +101,15 @@ def hp(
         "changeable": changeable,
         "inherited": inherited,
         "required": required,
+        "common": common,
+        "group": group,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def required(kind: str, help: str) -> typing.Any:
     """The field of a flag that must be given: text of a kind, such as "DIR"."""
-    return hp("", f"{help} Required.", required=kind)
+    return hp("", f"{help} Required.", required=kind, common=True)
 
 
 def same_field(section: type, name: str, *default: typing.Any) -> typing.Any:

@@ -1,6 +1,10 @@
 """Exports the translator of a work directory, to run without this package.
 
     python -m savedmodel.export --workdir=DIR --format=FORMAT --output=DIR
+    python -m savedmodel.export --workdir=runs/mine --format=saved_model \\
+        --output=exports/mine
+    python -m savedmodel.export --workdir=runs/mine --format=ctranslate2 \\
+        --precision=int8 --output=exports/fast
 
 saved_model   TensorFlow and TensorFlow Serving; DIR/1, text in, text out
 tflite        LiteRT, builtin operations only; one sentence at a time

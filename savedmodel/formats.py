@@ -128,9 +128,11 @@ class ExportOptions(Fields):
     """The export."""
 
     workdir: str = required("DIR", "Directory that trainers.wmt made.")
-    format: str = hp("saved_model", "Export format.", choices=tuple(FORMATS))
+    format: str = hp(
+        "saved_model", "Export format.", choices=tuple(FORMATS), common=True
+    )
     output: str = required("DIR", "Directory to make.")
-    overwrite: bool = hp(False, "Replace an existing export.")
+    overwrite: bool = hp(False, "Replace an existing export.", common=True)
     precision: str = hp(
         "float32",
         "Precision of the stored weights. tflite, onnx: float32, float16, int8;"
@@ -169,6 +171,7 @@ class ExportOptions(Fields):
         " 4 short sentences; full: 32 sentences, also by tflite's greedy"
         " search; none: it is not run.",
         choices=("full", "quick", "none"),
+        common=True,
     )
     verify_text: str = hp(
         "",

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import os
 import pydoc
+import re
 import sys
 
 import numpy as np
@@ -261,13 +262,30 @@ def test_our_own_errors_keep_their_traceback():
 
 def test_help_explains_every_flag(capsys):
     with pytest.raises(SystemExit) as status:
-        flags.parse(["--help"], "Eats.", *SECTIONS)
+        flags.parse(["--helpfull"], "Eats.", *SECTIONS)
     assert status.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     for section in SECTIONS:
         for field in dataclasses.fields(section):
             assert field.name in text
             assert f"{field.metadata['help']} {rules_of(field)}".strip() in text
+
+
+def test_help_shows_the_common_flags_and_says_how_many_there_are(capsys):
+    with pytest.raises(SystemExit):
+        flags.parse(["--help"], "Eats.", *SECTIONS)
+    out = capsys.readouterr().out
+    fields = [f for section in SECTIONS for f in dataclasses.fields(section)]
+    shown = re.findall(r"^  --(?:\[no\])?(\w+)", out, re.MULTILINE)
+    assert shown == [f.name for f in fields if f.metadata["common"]]
+    assert 0 < len(shown) < len(fields)
+    assert out.endswith(f"\n--helpfull shows all {len(fields)} flags.\n")
+
+
+def test_help_of_few_flags_shows_them_all(capsys):
+    with pytest.raises(SystemExit):
+        flags.parse(["--help"], "Eats.", Meal)
+    assert capsys.readouterr().out == flags.usage("Eats.", Meal) + "\n"
 
 
 @pytest.fixture

@@ -239,12 +239,12 @@ def test_public_names_exist():
 
 @functools.cache
 def help_of(command):
-    """Flags that a command's --help names, `nofeature` included."""
+    """Flags that a command's --helpfull names, `nofeature` included."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), pytest.raises(SystemExit):
-        importlib.import_module(command).main(["--help"])
+        importlib.import_module(command).main(["--helpfull"])
     flags = re.findall(r"--(\[no\])?(\w+)", printed.getvalue())
-    names = {name for _, name in flags} | {"help", "flagfile"}
+    names = {name for _, name in flags} | {"help", "helpfull", "flagfile"}
     return names | {f"no{name}" for no, name in flags if no}
 
 

@@ -40,6 +40,7 @@ class Options(Fields):
         None,
         "File with the correct links of each pair: 0-0 is a sure link, 0p0 a"
         " possible one.",
+        common=True,
     )
 
 

@@ -2,6 +2,7 @@
 
     python -m trainers.evaluate --workdir=DIR --test_files=PREFIX[,PREFIX...]
     python -m trainers.evaluate --workdir=DIR --test_set=wmt14/full
+    python -m trainers.evaluate --workdir=DIR --test_files=PREFIX --compare=DIR2
 
 Without either, the test pairs of the data set that the model was trained on are
 used, if it has any. The last line is a JSON object. With --compare, a table
@@ -23,12 +24,15 @@ from trainers.scoring.options import MetricOptions, TestOptions
 class Options(Fields):
     """The measurement."""
 
-    output: str | None = hp(None, "File to write the translations to.")
+    output: str | None = hp(
+        None, "File to write the translations to.", common=True
+    )
     compare: tuple[str, ...] = hp(
         (),
         "Other systems, separated by commas: files of translations, or work"
         " directories. Work directories use the same search options. If"
         " --checkpoint is a path, they use averaged, else best, else latest.",
+        common=True,
     )
     score_command: str | None = hp(
         None,

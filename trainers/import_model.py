@@ -45,6 +45,7 @@ class Options(Fields):
         None,
         "Format of the source. Default: recognized by its files.",
         choices=IMPORTERS,
+        common=True,
     )
     source_language: str | None = hp(
         None, "Source language code, e.g. en. Default: from the model's files."

@@ -29,6 +29,7 @@ class Options(wmt.Options):
         "A flag file that is installed with the package. --flagfile and the"
         " command line override it.",
         choices=wmt.recipe_names(of_parsers=True),
+        common=True,
     )
 
 

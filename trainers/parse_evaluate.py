@@ -23,11 +23,13 @@ class Options(Fields):
         (),
         "Files of trees in the format of the Penn Treebank, or their .gz,"
         " separated by commas.",
+        common=True,
     )
     output: str | None = hp(
         None,
         "File to write the parser's trees to, for EVALB: words have the tags of"
         " the reference.",
+        common=True,
     )
 
 

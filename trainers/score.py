@@ -1,6 +1,7 @@
 """Scores given translations: their log-probabilities under the model.
 
     python -m trainers.score --workdir=DIR --test_files=PREFIX[,PREFIX...]
+    python -m trainers.score --workdir=DIR --test_files=PREFIX --tokens
 
 It writes one line for each pair: the natural logarithm of the translation's
 probability, a tab, and its number of tokens, EOS included. With --tokens, two
@@ -27,7 +28,9 @@ class Options(Fields):
     """The output."""
 
     tokens: bool = hp(
-        False, "Show the tokens of each pair, and their log-probabilities."
+        False,
+        "Show the tokens of each pair, and their log-probabilities.",
+        common=True,
     )
     ensemble: str = same_field(DecodingConfig, "ensemble")
 

@@ -1,6 +1,8 @@
 """Translates standard input to standard output, line by line.
 
     python -m trainers.translate --workdir=DIR < source.txt > translation.txt
+    echo "Hello world." | python -m trainers.translate --workdir=DIR --n_best=4
+    python -m trainers.translate --workdir=DIR --glossary=terms.tsv < source.txt
 
 It writes one line for each input line, in order; blank lines stay blank. On a
 terminal each line is answered at once. With --alignments, ' ||| ' and the links

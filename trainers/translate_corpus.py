@@ -31,7 +31,7 @@ from trainers.translating import collection, shards
 class Options(Fields):
     """The file and its shards."""
 
-    input: str = hp("", "File to translate: text or .gz.")
+    input: str = hp("", "File to translate: text or .gz.", common=True)
     output: str = required(
         "DIR", "Directory of the shards: new, or to continue or collect."
     )
@@ -54,6 +54,7 @@ class Options(Fields):
         "File to write instead, text or .gz: the translations of all shards, in"
         " the order of the input. Excludes the options of the translator.",
         excludes={"input": GIVEN},
+        common=True,
     )
 
     def __post_init__(self):

@@ -23,7 +23,9 @@ from trainers.translating import documents
 class Options(Fields):
     """The document."""
 
-    format: str = hp("text", "Format of the document.", choices=FORMATS)
+    format: str = hp(
+        "text", "Format of the document.", choices=FORMATS, common=True
+    )
     document_map: str = hp(
         "",
         "File to write: a JSON object for each sentence of the document, with"

@@ -1,6 +1,8 @@
 """Chooses beam size and length penalty by the score of validation pairs.
 
-    python -m trainers.tune --workdir=DIR [--save]
+    python -m trainers.tune --workdir=DIR
+    python -m trainers.tune --workdir=DIR --beam_sizes=1,4,8 --save
+    python -m trainers.tune --workdir=DIR --valid_files=PREFIX
 
 The pairs are the validation pairs of the training, or --valid_files. The table
 has the score of every combination; the last line is a JSON object with the best
@@ -29,15 +31,21 @@ class Options(Fields):
     """The trials."""
 
     beam_sizes: tuple[str, ...] = hp(
-        (), "Beam sizes to try. Default: the beam size of the search."
+        (),
+        "Beam sizes to try. Default: the beam size of the search.",
+        common=True,
     )
     length_penalties: tuple[str, ...] = hp(
-        (), "Length penalties to try. Default: 0, 0.2, ... 2."
+        (), "Length penalties to try. Default: 0, 0.2, ... 2.", common=True
     )
     valid_files: tuple[str, ...] = hp(
-        (), "Prefixes of validation pairs. Default: as in the training."
+        (),
+        "Prefixes of validation pairs. Default: as in the training.",
+        common=True,
     )
-    save: bool = hp(False, "Make the choice the default of the work directory.")
+    save: bool = hp(
+        False, "Make the choice the default of the work directory.", common=True
+    )
 
     def __post_init__(self):
         super().__post_init__()

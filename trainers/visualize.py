@@ -47,12 +47,19 @@ class Options(WorkdirOptions):
         "attention",
         "What to draw: attention, or the curves of the training.",
         choices=("attention", "training"),
+        common=True,
     )
-    text: str = hp("", "The sentence. Required for attention.", needs=ATTENTION)
+    text: str = hp(
+        "",
+        "The sentence. Required for attention.",
+        needs=ATTENTION,
+        common=True,
+    )
     reference: str = hp(
         "",
         "A translation to force. Default: the model's own.",
         needs=ATTENTION,
+        common=True,
     )
     checkpoint: str | None = hp(
         None,
@@ -72,6 +79,7 @@ class Options(WorkdirOptions):
         "In a figure: the layer, from 1 on. Default: the last.",
         low=1,
         needs=ATTENTION,
+        common=True,
     )
     heads: tuple[str, ...] = hp(
         (),

@@ -1,8 +1,11 @@
 """Trains a translator, or resumes its training.
 
-    python -m trainers.wmt --recipe=NAME --workdir=DIR [--flag=value ...]
-    python -m trainers.wmt --flagfile=PATH --workdir=DIR [--flag=value ...]
-    python -m trainers.wmt --init_from=DIR --workdir=DIR [--flag=value ...]
+    python -m trainers.wmt --recipe=quickstart --workdir=quickstart
+    python -m trainers.wmt --recipe=multi30k_ende --workdir=runs/mine \\
+        --dataset=files --train_files=corpus/train \\
+        --valid_files=corpus/valid --test_files=corpus/test
+    python -m trainers.wmt --init_from=runs/mine --workdir=runs/domain \\
+        --dataset=files --train_files=domain.csv --columns=English,German
 
 If it is killed, rerun the same command to resume. The shape of the model, the
 data set, the languages, the vocabulary and the precision must stay the same;
@@ -68,12 +71,18 @@ class Options(DeviceOptions):
         " command line override it. A flag file may begin with --recipe=NAME"
         " and then holds only its own differences.",
         choices=recipe_names(),
+        common=True,
     )
     preset: str = hp(
-        "base", "Model whose fields are the defaults.", choices=tuple(PRESETS)
+        "base",
+        "Model whose fields are the defaults.",
+        choices=tuple(PRESETS),
+        common=True,
     )
     dry_run: bool = hp(
-        False, "Show the cost of the run, try its largest batch, and end."
+        False,
+        "Show the cost of the run, try its largest batch, and end.",
+        common=True,
     )
 
 

@@ -153,7 +153,7 @@ def command_pages() -> dict[str, str]:
 
 
 def command_page(name: str) -> str:
-    """The page of a command: what its `--help` says."""
+    """The page of a command: what its `--helpfull` says."""
     asked: list = []
 
     def parse(argv, description, *sections):
@@ -176,14 +176,15 @@ def command_page(name: str) -> str:
 
 def flags_of(section: type) -> Iterator[str]:
     """The lines of a page on the flags of one dataclass."""
-    _, _, title, *lines = flags.usage("", section).splitlines()
-    yield f"\n## {title.rstrip('.')}"
+    _, *lines = flags.usage("", section).splitlines()
     for line in lines[: lines.index("Reading flags from a file")]:
         head = re.fullmatch(r"  --(\[no\])?(\w+)[= ]+\((.*)\)", line)
         if head:
             no, name, values = head.groups()
             yield f"\n### `--{no or ''}{name}` {{ #{name} }}\n"
             yield f"{values.replace('|', ' | ')}\n{{ .values }}\n"
+        elif line and not line.startswith(" "):
+            yield f"\n## {line.rstrip('.')}"
         else:
             yield line.strip()
 

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import errno
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -33,6 +34,7 @@ ABSENT = "none"
 FLAG_TYPE_NAMES = {**TYPE_NAMES, tuple: "a comma-separated list"}
 # What other systems call a flag of ours; ours follow.
 OTHER_NAMES = {"epochs": "train_steps", "batch_size": "batch_tokens"}
+FEW_FLAGS = 14  # of a command whose `--help` shows them all
 # Errors of the disk, which say nothing about the command.
 DISK_ERRORS = (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 
@@ -90,7 +92,8 @@ def parse(
     """Reads a command line whose flags are the fields of dataclasses.
 
     The fields of all must have different names. `argv` is without the
-    program's name. After `--help` the process ends with status 0.
+    program's name. After `--help` and `--helpfull` the process ends with status
+    0.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     values = flags.FlagValues()
@@ -98,7 +101,8 @@ def parse(
         _define(section, values)
     for name, value in REMOVED_FIELDS.items():
         flags.DEFINE_enum(name, value, [value], "", flag_values=values)
-    flags.DEFINE_boolean("help", False, "Shows this text.", flag_values=values)
+    for name in ("help", "helpfull"):
+        flags.DEFINE_boolean(name, False, "", flag_values=values)
     values.set_gnu_getopt()
     argv = _flagfiles_first(argv)
     try:
@@ -111,8 +115,9 @@ def parse(
             "a flag file must be UTF-8 text, one flag a line."
             f" Received: {' '.join(files)} ({error.reason}, byte {error.start})"
         ) from error
-    if values["help"].value:
-        show(usage(description, *sections))
+    if values["help"].value or values["helpfull"].value:
+        text = usage if values["helpfull"].value else short_usage
+        show(text(description, *sections))
         raise SystemExit(0)
     if rest:
         raise CommandError(f"expected flags, --name=value. Received: {rest[0]}")
@@ -135,16 +140,45 @@ def to_flags(config: Fields) -> list[str]:
 
 
 def usage(description: str, *sections: type) -> str:
-    """The text of `--help`: every flag, its type, default and meaning."""
+    """The text of `--helpfull`: every flag, its type, default and meaning."""
     lines = [description.strip()]
     for section in sections:
         title = (section.__doc__ or section.__name__).strip().splitlines()[0]
-        lines += ["", title]
         for field in dataclasses.fields(section):
+            group = field.metadata["group"] or title
+            lines += ["", group] if group else []
+            title = ""
             lines += _explain(field, kinds_of(section)[field.name][0])
     lines += ["", "Reading flags from a file"]
     lines += ["  --flagfile=PATH", "      One flag a line; # is a comment."]
     return "\n".join(lines)
+
+
+def short_usage(description: str, *sections: type) -> str:
+    """The text of `--help`: the common flags, with a sentence or two.
+
+    All flags, if there are few.
+    """
+    kinds = {name: k for s in sections for name, (k, _) in kinds_of(s).items()}
+    fields = [f for section in sections for f in dataclasses.fields(section)]
+    common = [field for field in fields if field.metadata["common"]]
+    if len(fields) <= FEW_FLAGS or not common:
+        return usage(description, *sections)
+    common.sort(key=lambda field: not field.metadata["required"])
+    lines = [description.strip(), "", "Common flags"]
+    for field in common:
+        head, *_ = _explain(field, kinds[field.name], most_choices=8)
+        lines += [head, *_indented(_beginning(field.metadata["help"]))]
+    return "\n".join([*lines, "", f"--helpfull shows all {len(fields)} flags."])
+
+
+def _beginning(text: str) -> str:
+    """The first sentences of a text, with enough words to say something.
+
+    >>> _beginning("Pairs. Text files, one sentence a line, or tables. Or ids.")
+    'Pairs. Text files, one sentence a line, or tables.'
+    """
+    return re.match(r".{30,}?[.](?<!e\.g\.)(?=\s|$)|.*", text)[0]
 
 
 @contextlib.contextmanager
@@ -313,19 +347,26 @@ def _spell(value: typing.Any, kind: type) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _explain(field: dataclasses.Field, kind: type) -> list[str]:
-    """The lines of `--help` on one flag."""
-    choices = field.metadata["choices"]
-    expected = "|".join(map(str, choices)) if choices else FLAG_TYPE_NAMES[kind]
+def _explain(
+    field: dataclasses.Field, kind: type, most_choices: int | None = None
+) -> list[str]:
+    """The lines of `--helpfull` on one flag, with its first choices."""
+    choices = field.metadata["choices"] or [FLAG_TYPE_NAMES[kind]]
+    expected = "|".join(map(str, choices[:most_choices]))
+    expected += "|..." * (len(choices) > len(choices[:most_choices]))
     default = _spell(field.default, kind)
     head = f"  --{field.name}=({expected}; default {default})"
     if kind is bool:
         head = f"  --[no]{field.name}  (default {default})"
     elif not default:
         head = f"  --{field.name}=({expected})"
-    text = f"{field.metadata['help']} {rules_of(field)}"
+    return [head, *_indented(f"{field.metadata['help']} {rules_of(field)}")]
+
+
+def _indented(text: str) -> list[str]:
+    """The lines of a text below its flag."""
     text = textwrap.fill(text, 66, break_on_hyphens=False)
-    return [head, *textwrap.indent(text, " " * 6).splitlines()]
+    return textwrap.indent(text, " " * 6).splitlines()
 
 
 def _hint(error: flags.Error, values: flags.FlagValues) -> str:

@@ -127,12 +127,14 @@ class Languages(Fields):
         "Language to translate from, or several, separated by commas, of a"
         " model with language_tokens.",
         inherited=True,
+        common=True,
     )
     target_language: str = hp(
         "",
         "Language to translate into, or several, separated by commas: see"
         " docs/multilingual.md.",
         inherited=True,
+        common=True,
     )
     language_tokens: str = hp(
         "",

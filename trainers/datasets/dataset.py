@@ -138,6 +138,7 @@ class CorpusConfig(Languages):
         "; ".join(f"{name}: {kind.help}" for name, kind in OPTIONS.items())
         + ". The work directory of an imported model says imported: it has no"
         " sentence pairs.",
+        common=True,
     )
     train_files: tuple[str, ...] = hp(
         (),
@@ -146,6 +147,7 @@ class CorpusConfig(Languages):
         + ".",
         needs={"dataset": OF_FILES},
         changeable=True,
+        common=True,
     )
     columns: tuple[str, ...] = hp(
         (),
@@ -154,6 +156,7 @@ class CorpusConfig(Languages):
         " source_language and target_language. See docs/training.md.",
         needs={"dataset": OF_FILES},
         changeable=True,
+        common=True,
     )
     data_dir: str = hp(
         "",

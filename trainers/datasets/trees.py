@@ -32,16 +32,19 @@ class TreeFiles(Fields, changeable=True):
         "Files of trees in the format of the Penn Treebank, or their .gz,"
         " separated by commas. Default: the built-in treebank, also for"
         " validation and test.",
+        common=True,
     )
     valid_trees: tuple[str, ...] = hp(
         (),
         "Files of validation trees. Default: no validation.",
         needs={"train_trees": GIVEN},
+        common=True,
     )
     test_trees: tuple[str, ...] = hp(
         (),
         "Files of test trees, parsed when training ends.",
         needs={"train_trees": GIVEN},
+        common=True,
     )
     treebank_trees: int = hp(
         20000,

@@ -60,4 +60,5 @@ class OutputOptions(Fields):
         None,
         "Processes that clean and tokenize. Default: one per core.",
         low=1,
+        common=True,
     )

@@ -15,8 +15,11 @@ class CleaningOptions(Fields):
         True,
         "Apply all rules. Otherwise only pairs with an empty side or more than"
         " max_length tokens are dropped.",
+        common=True,
     )
-    drop_duplicates: bool = hp(True, "Drop pairs that repeat an earlier pair.")
+    drop_duplicates: bool = hp(
+        True, "Drop pairs that repeat an earlier pair.", common=True
+    )
     drop_identical: bool = hp(True, "Drop pairs whose two sides are identical.")
     min_length: int = hp(2, "Drop pairs with fewer tokens on a side.", low=2)
     max_length: int = same_field(DataConfig, "max_length")

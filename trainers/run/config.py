@@ -51,6 +51,8 @@ class TrainingConfig(Fields, changeable=True):
         " defaults. Without it, weights are initialized at random.",
         resolved_by="init_from_path",
         changeable=False,
+        common=True,
+        group="Starting from another model.",
     )
     init_checkpoint: str | None = hp(
         None,
@@ -59,12 +61,19 @@ class TrainingConfig(Fields, changeable=True):
         changeable=False,
         needs={"init_from": GIVEN},
     )
-    train_steps: int = hp(100000, "Updates.", low=1)
+    train_steps: int = hp(
+        100000,
+        "Updates.",
+        low=1,
+        common=True,
+        group="Length, schedule and optimizer.",
+    )
     train_minutes: float = hp(
         0.0,
         "Wall-clock minutes after which training ends. They include earlier"
         " sessions and validation, but not reading the data. 0: no limit.",
         low=0.0,
+        common=True,
     )
     schedule: str = hp(
         "noam",
@@ -105,7 +114,11 @@ class TrainingConfig(Fields, changeable=True):
         low=0.0,
     )
     label_smoothing: float = hp(
-        0.1, "Probability spread over all tokens.", low=0.0, below=1.0
+        0.1,
+        "Probability spread over all tokens.",
+        low=0.0,
+        below=1.0,
+        group="The loss.",
     )
     r_drop: float = hp(
         0.0,
@@ -136,6 +149,7 @@ class TrainingConfig(Fields, changeable=True):
         low=0.0,
         below=1.0,
         changeable=False,
+        group="The weights.",
     )
     freeze: tuple[str, ...] = hp(
         (),
@@ -160,7 +174,9 @@ class TrainingConfig(Fields, changeable=True):
         changeable=False,
         needs={"lora_rank": GIVEN},
     )
-    valid_steps: int = hp(2000, "Updates between two validations.", low=1)
+    valid_steps: int = hp(
+        2000, "Updates between two validations.", low=1, group="Validation."
+    )
     valid_sentences: int = hp(
         1000,
         "Maximum number of validation pairs, for each target language, that are"
@@ -183,7 +199,10 @@ class TrainingConfig(Fields, changeable=True):
         low=0,
     )
     checkpoint_steps: int = hp(
-        1500, "Updates between two checkpoints (the paper: 10 minutes).", low=1
+        1500,
+        "Updates between two checkpoints (the paper: 10 minutes).",
+        low=1,
+        group="Checkpoints and reports.",
     )
     keep_checkpoints: int = hp(
         5, "Number of newest checkpoints to keep.", low=1
@@ -204,6 +223,7 @@ class TrainingConfig(Fields, changeable=True):
         " else mirrored if there is more than one GPU, else one_device. tpu"
         " needs JAX.",
         choices=STRATEGIES,
+        group="Time and memory.",
     )
     shard_parameters: bool = hp(
         False,
@@ -251,6 +271,7 @@ class TrainingConfig(Fields, changeable=True):
         " float32.",
         choices=PRECISIONS,
         changeable=False,
+        common=True,
     )
 
     @property

@@ -22,12 +22,14 @@ class DataConfig(CorpusConfig, LengthConfig):
         " Without them, no validation.",
         needs={"dataset": OF_FILES},
         changeable=True,
+        common=True,
     )
     test_files: tuple[str, ...] = hp(
         (),
         "The same of test pairs, translated when training ends.",
         needs={"dataset": OF_FILES},
         changeable=True,
+        common=True,
     )
     share_vocabulary: bool = hp(
         True,
@@ -118,6 +120,7 @@ class DataConfig(CorpusConfig, LengthConfig):
         "Maximum number of tokens on each side of a batch, padding included.",
         low=1,
         changeable=True,
+        common=True,
     )
     num_buckets: int = hp(
         NUM_BUCKETS,

@@ -39,6 +39,7 @@ class DeviceOptions(Fields):
         "Kind of device that must compute: the command ends with an error if"
         " there is none. Default: the fastest kind that there is.",
         choices=DEVICES,
+        common=True,
     )
 
 
@@ -58,6 +59,7 @@ class SearchDeviceOptions(DeviceOptions):
         "Precision of weights and products. bfloat16 is faster on processors"
         " that support it; some translations then differ.",
         choices=PRECISIONS,
+        common=True,
     )
     jit_compile: bool | None = hp(
         None,
@@ -72,6 +74,7 @@ class SearchDeviceOptions(DeviceOptions):
         " of this name, and with a beam --stopping=fairseq.",
         choices=ENGINES,
         excludes={"jit_compile": True, "backend": GIVEN},
+        common=True,
     )
     compute_type: str = hp(
         "default",
@@ -209,12 +212,14 @@ class LanguageOptions(Fields):
         None,
         "For models with several source languages: the language to translate"
         " from, e.g. eng_Latn.",
+        common=True,
     )
     target_language: str | None = hp(
         None,
         "For models with several target languages: the language to translate"
         " into, e.g. fr; sources then have no tags. Default, for models with"
         " tags: each source starts with one, such as <2fr>.",
+        common=True,
     )
 
 
@@ -226,6 +231,7 @@ class TerminologyOptions(Fields):
         None,
         "File with a term in each line: the term, a tab, and its translation,"
         " which translations of sentences with the term then have.",
+        common=True,
     )
     avoid: str | None = hp(
         None,
@@ -251,6 +257,7 @@ class OutputOptions(Fields):
         "Write this many translations of each line, best first, each as"
         " 'number ||| translation ||| score'. 0 writes only the best one.",
         low=0,
+        common=True,
     )
     alignments: bool = hp(
         False,

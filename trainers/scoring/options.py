@@ -16,6 +16,7 @@ class TestOptions(Fields):
         " commas. Default, without test_set: the test pairs of the data set"
         " that the model was trained on.",
         excludes={"test_set": GIVEN},
+        common=True,
     )
     test_set: str = hp(
         "",

@@ -13,12 +13,16 @@ class Options(Fields):
         "127.0.0.1",
         "Address to listen on. The default accepts connections of this machine"
         " only; 0.0.0.0: all network interfaces.",
+        common=True,
     )
-    port: int = hp(8080, "Port; 0: any free one.", low=0, high=2**16 - 1)
+    port: int = hp(
+        8080, "Port; 0: any free one.", low=0, high=2**16 - 1, common=True
+    )
     api_keys: str | None = hp(
         None,
         "File of the keys that clients must give, one a line. Default: no key"
         " is needed.",
+        common=True,
     )
     cors_origins: tuple[str, ...] = hp(
         (),
@@ -29,6 +33,7 @@ class Options(Fields):
         None,
         "Directory of glossaries, NAME.tsv, which requests choose by NAME."
         " SIGHUP reads them again; without it, SIGHUP ends the server.",
+        common=True,
     )
     adapter: tuple[str, ...] = hp(
         (),
@@ -64,6 +69,7 @@ class Options(Fields):
         "Timeout in seconds from the head of a request; then status 504.",
         low=0.001,
         high=1e5,
+        common=True,
     )
     download_seconds: float = hp(
         600.0,

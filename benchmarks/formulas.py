@@ -5,7 +5,7 @@ See Table 3 of the paper and sec. 3 for the sizes.
 
 from keras_transformer.config import TransformerConfig
 from trainers import wmt
-from trainers.run.config import Configuration
+from trainers.run.training_config import Configuration
 
 FLOPS_OF_MULTIPLY_ADD = 2
 # The backward pass has two products, of the shape of each one of the forward

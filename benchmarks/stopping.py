@@ -60,8 +60,8 @@ def measure(workdir, pairs, arguments):
     """For each rule the translations, BLEU, and seconds of the best round."""
     from keras_transformer.metrics import make_metric
     from keras_transformer.workdir import WorkDirectory
-    from trainers.run.config import TrainingConfig
     from trainers.run.data_config import DataConfig
+    from trainers.run.training_config import TrainingConfig
     from trainers.scoring.test_sets import read_pairs
 
     directory = WorkDirectory(workdir)

@@ -36,7 +36,7 @@ from results import add_flag, parse_table, record
 from keras_transformer.commands import flags
 from keras_transformer.config import TransformerConfig, preset
 from trainers import wmt
-from trainers.run.config import Configuration
+from trainers.run.training_config import Configuration
 
 ROOT = pathlib.Path(__file__).parents[1]
 GROUPS = "abcde"

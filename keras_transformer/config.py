@@ -13,8 +13,8 @@ _LAYERS: _Range = {"low": 1, "high": 10**4}
 _POSITIONS: _Range = {"low": 1, "high": 10**6}  # in a sentence
 _COUNT: _Range = {"low": 0, "high": 10**6}  # of positions or tokens in it
 _SHARE: _Range = {"low": 0.0, "below": 1.0}
-PRECISIONS = ("float32", "bfloat16")  # of a `Translator`
-ENGINES = ("native", "ctranslate2")  # of its search
+SEARCH_PRECISIONS = ("float32", "bfloat16")  # of a `Translator`
+SEARCH_ENGINES = ("native", "ctranslate2")  # of its search
 COMPUTE_TYPES = ("default", "int8", "int8_float32", "bfloat16", "float16")
 # A work directory serves the first of these that exists.
 CHECKPOINT_KINDS = ("averaged", "best", "latest")

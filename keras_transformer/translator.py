@@ -16,7 +16,7 @@ import numpy as np
 from absl import logging
 
 from keras_transformer.config import (
-    PRECISIONS,
+    SEARCH_PRECISIONS,
     DecodingConfig,
     TransformerConfig,
     check_alignment,
@@ -154,7 +154,7 @@ class Translator:
 
     Attributes:
         inference: The `Inference`, ids to ids; of another engine the `Limits`.
-        engine: One of `ENGINES`.
+        engine: One of `SEARCH_ENGINES`.
         models: The models, a tuple; `model` is the first of them, whose
             attention `align` reads.
         checkpoints: Paths of the checkpoints that `load` read, one for each
@@ -241,12 +241,13 @@ class Translator:
             checkpoint: "averaged", "best", "latest" or a checkpoint's path,
                 which excludes several models; by default the first of these
                 three that exists, for each model.
-            precision: Dtype of weights and products, one of `PRECISIONS`. With
-                bfloat16 translations differ slightly from float32.
+            precision: Dtype of weights and products, one of
+                `SEARCH_PRECISIONS`. With bfloat16 translations differ slightly
+                from float32.
             shortlist: Whether to use the work directory's shortlist, which
                 `trainers.shortlist` makes.
-            engine: What searches, one of `ENGINES`. "ctranslate2" needs the
-                extra of this name. It runs an export in the work directory,
+            engine: What searches, one of `SEARCH_ENGINES`. "ctranslate2" needs
+                the extra of this name. It runs an export in the work directory,
                 which is made at the first call; `num_threads` is by default one
                 for each core.
             compute_type: Type in which CTranslate2 computes, one of
@@ -850,11 +851,11 @@ def _check_vocabulary(
 
 
 def _check_precision(precision: str) -> None:
-    """Refuses another dtype than those of `PRECISIONS`."""
-    if precision not in PRECISIONS:
+    """Refuses another dtype than those of `SEARCH_PRECISIONS`."""
+    if precision not in SEARCH_PRECISIONS:
         raise ValueError(
-            f"precision must be one of {', '.join(PRECISIONS)}. Received:"
-            f" precision={precision!r}"
+            f"precision must be one of {', '.join(SEARCH_PRECISIONS)}."
+            f" Received: precision={precision!r}"
         )
 
 

@@ -28,7 +28,7 @@ from keras_transformer.fields import Fields, hp, required
 if typing.TYPE_CHECKING:
     from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
-PRECISIONS = ("float32", "float16", "int16", "int8")
+EXPORT_PRECISIONS = ("float32", "float16", "int16", "int8")
 SEGMENTS = ".segments.model"  # see `reload.Vocabulary`
 
 
@@ -89,13 +89,13 @@ FORMATS = {
         requirements=("onnx", "onnxruntime", "tf2onnx"),
     ),
     "ctranslate2": Format(
-        precisions=PRECISIONS,
+        precisions=EXPORT_PRECISIONS,
         requirements=("ctranslate2",),
         fixed=_CTRANSLATE2,
         holds_shortlist=True,
     ),
     "argos": Format(
-        precisions=PRECISIONS,
+        precisions=EXPORT_PRECISIONS,
         requirements=("babel", "ctranslate2"),
         fixed={
             **_CTRANSLATE2,
@@ -138,7 +138,7 @@ class ExportOptions(Fields):
         "Precision of the stored weights. tflite, onnx: float32, float16, int8;"
         " ctranslate2, argos: these and int16; huggingface: float32, float16;"
         " saved_model: float32.",
-        choices=PRECISIONS,
+        choices=EXPORT_PRECISIONS,
     )
     version: int = hp(
         1,

@@ -25,14 +25,14 @@ from keras_transformer.translation.requests import Request
 from keras_transformer.workdir import WorkDirectory
 from trainers import average, wmt
 from trainers.run.adapters import SwitchedAdapters
-from trainers.run.options import EnsembleOptions
-from trainers.serving.config import Options
+from trainers.serving.options import ServeOptions
 from trainers.serving.pairs import (
     AlignSpans,
     DrawAttention,
     Search,
     load_pairs,
 )
+from trainers.translating.options import EnsembleOptions
 
 RANK = 3
 SENTENCES = ["the dog sees a house", "a cat", "red"]
@@ -299,7 +299,7 @@ def test_a_server_has_several_adapters_over_one_model(
     argv = [*flags, f"--workdir={other}", "--lora_rank=5", "--train_steps=3"]
     with largest_batch_untried():
         wmt.main([*argv, "--lora_targets=key,inner", "--seed=3"])
-    given = Options(adapter=(f"one={run}", f"two={other}"))
+    given = ServeOptions(adapter=(f"one={run}", f"two={other}"))
     options = EnsembleOptions(workdir=str(base))
     [pair] = load_pairs(options, {}, 2, given.adapters)
     model = pair.model
@@ -376,4 +376,4 @@ def test_adapters_of_another_model_are_refused(base, run, tmp_path):
         load_pairs(options, {}, 2, [("one", str(run))])
     for given in (("one",), ("one=a", "one=b"), ("=a",)):
         with pytest.raises(ValueError, match="adapter must be NAME=DIR"):
-            Options(adapter=given)
+            ServeOptions(adapter=given)

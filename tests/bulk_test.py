@@ -27,10 +27,10 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.files import checksum_of, with_checksum
 from keras_transformer.workdir import WorkDirectory
 from trainers import translate, translate_corpus
-from trainers.run.options import TranslatorChoice, TranslatorOptions
 from trainers.translating import lines as translating
 from trainers.translating import plan as plans
 from trainers.translating import shards as translation
+from trainers.translating.options import TranslatorChoice, TranslatorOptions
 
 NUM_LINES = 1000
 SHARD_LINES = 40

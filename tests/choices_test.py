@@ -45,20 +45,20 @@ from savedmodel import (
 )
 from trainers import import_model, score, translate_document, visualize, wmt
 from trainers.datasets import dataset
-from trainers.parse import Options as ParseOptions
+from trainers.parse import ParseOptions
 from trainers.run import devices, strategies
-from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
+from trainers.run.device_options import DeviceOptions
 from trainers.run.optimization import make_optimizer, make_schedule
-from trainers.run.options import (
-    DeviceOptions,
-    LanguageOptions,
-    SearchDeviceOptions,
-)
 from trainers.run.session import make_translation_metric
+from trainers.run.training_config import Configuration, TrainingConfig
 from trainers.scoring.options import MetricOptions
 from trainers.serving.requests import TranslationRequest
 from trainers.synthesis.plan import KINDS, StepOptions
+from trainers.translating.options import (
+    LanguageOptions,
+    SearchDeviceOptions,
+)
 
 SMALL = TransformerConfig(
     vocab_size=5, d_model=4, d_ff=4, num_heads=2, num_layers=1
@@ -71,7 +71,9 @@ FIGURE = attention.AttentionFigure(
     dict.fromkeys(attention.KINDS, np.ones((1, 1, 1, 1))),
 )
 LINEAR = TrainingConfig(schedule="linear", learning_rate=1e-3)
-PLOT = visualize.Options(workdir="nowhere", output="a.svg", plot="training")
+PLOT = visualize.VisualizeOptions(
+    workdir="nowhere", output="a.svg", plot="training"
+)
 
 
 def replaced(config, name, value):
@@ -151,7 +153,7 @@ PLACES = {
     ],
     (SearchConfig, "stopping"): [STOPPING_RULES.__getitem__],
     (DecodingConfig, "ensemble"): [search_by_mean],
-    (score.Options, "ensemble"): [],  # the same field
+    (score.ScoreOptions, "ensemble"): [],  # the same field
     (DecodingConfig, "glossary_mode"): [],  # compared with both
     (DecodingConfig, "consensus"): [lambda value: rank(["a"], value)],
     (Languages, "language_tokens"): [
@@ -180,8 +182,10 @@ PLACES = {
     (export.ExportOptions, "verify"): [
         lambda value: value == "none" or export.SAMPLES[value],
     ],
-    (import_model.Options, "format"): [importers._load],
-    (translate_document.Options, "format"): [lambda value: parse("a", value)],
+    (import_model.ImportModelOptions, "format"): [importers._load],
+    (translate_document.TranslateDocumentOptions, "format"): [
+        lambda value: parse("a", value)
+    ],
     (TranslationRequest, "format"): [lambda value: parse("a", value)],
     (SearchDeviceOptions, "precision"): [
         lambda value: Transformer(SMALL, dtype=value),
@@ -195,15 +199,17 @@ PLACES = {
     ],
     (StepOptions, "kind"): [KINDS.__getitem__],
     (StepOptions, "search"): [],  # beam, unless it samples or adds noise
-    (visualize.Options, "plot"): [
+    (visualize.VisualizeOptions, "plot"): [
         lambda value: visualize.draw(
             replaced(PLOT, "plot", value), {}, LanguageOptions()
         ),
     ],
-    (visualize.Options, "kind"): [lambda value: FIGURE._draw(kind=value)],
-    (visualize.Options, "view"): [draw_view],
-    (wmt.Options, "recipe"): [wmt.recipe_files],
-    (wmt.Options, "preset"): [PRESETS.__getitem__],
+    (visualize.VisualizeOptions, "kind"): [
+        lambda value: FIGURE._draw(kind=value)
+    ],
+    (visualize.VisualizeOptions, "view"): [draw_view],
+    (wmt.WmtOptions, "recipe"): [wmt.recipe_files],
+    (wmt.WmtOptions, "preset"): [PRESETS.__getitem__],
     (ParseOptions, "recipe"): [wmt.recipe_files],
 }
 FORMATS = {

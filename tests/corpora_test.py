@@ -10,9 +10,9 @@ from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets import dataset
 from trainers.run import corpora, experiment, session
-from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
 from trainers.run.tensorflow_engine import TensorFlowDevices
+from trainers.run.training_config import Configuration, TrainingConfig
 from trainers.scoring import test_sets
 
 

@@ -25,8 +25,8 @@ from keras_transformer.vocabulary import BOS, EOS, PAD
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export
 from trainers import align, evaluate, score, serve, translate, tune
-from trainers.run.options import EnsembleOptions
 from trainers.serving.pairs import load_pairs
+from trainers.translating.options import EnsembleOptions
 from trainers.translating.shards import make_settings
 
 CONFIG = TransformerConfig(

@@ -37,16 +37,16 @@ from keras_transformer.metrics import (
 from keras_transformer.vocabulary import EOS
 from keras_transformer.workdir import WorkDirectory
 from trainers import evaluate
-from trainers.run import config, validation
+from trainers.run import training_config, validation
 from trainers.run.data_config import DataConfig
 from trainers.run.loop import Trainer
-from trainers.run.options import TranslatorChoice
 from trainers.run.progress import Progress
 from trainers.run.tensorflow_engine import make_loss_sums
 from trainers.scoring import comparison, evaluation
 from trainers.scoring.options import TestOptions
 from trainers.scoring.score_command import NUMBER
 from trainers.scoring.test_sets import read_test_pairs
+from trainers.translating.options import TranslatorChoice
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_language_without_spaces_is_told(caplog):
 
 
 def test_choices_are_tokenizers_of_sacrebleu():
-    assert set(config.BLEU_TOKENIZERS) - {"auto"} < set(_TOKENIZERS)
+    assert set(training_config.BLEU_TOKENIZERS) - {"auto"} < set(_TOKENIZERS)
 
 
 JAPANESE = ["彼は毎朝コーヒーを飲みます。", "今日はとても寒いです。"]
@@ -432,7 +432,7 @@ def work_directory(tmp_path, monkeypatch):
     data = DataConfig(
         dataset="files", train_files=("train",), target_language="ja"
     )
-    training = config.TrainingConfig(bleu_tokenizer="char")
+    training = training_config.TrainingConfig(bleu_tokenizer="char")
     workdir.write_config(
         data=data, training=training, decoding=kt.DecodingConfig()
     )

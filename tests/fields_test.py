@@ -18,9 +18,9 @@ from keras_transformer.fields import (
     resolved,
     rules_of,
 )
-from trainers.parsing.config import ParserDecoding, TreesConfig
-from trainers.run.config import TrainingConfig
+from trainers.parsing.parser_config import ParserDecoding, TreesConfig
 from trainers.run.data_config import DataConfig
+from trainers.run.training_config import TrainingConfig
 
 
 @pytest.mark.parametrize(

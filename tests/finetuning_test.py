@@ -28,9 +28,9 @@ from trainers import wmt
 from trainers.datasets.dataset import read_split
 from trainers.run import loop, session
 from trainers.run.checkpoints import write
-from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
 from trainers.run.freezing import find_frozen
+from trainers.run.training_config import Configuration, TrainingConfig
 from trainers.run.validation import Validation, Validator
 
 MODEL = (

@@ -24,8 +24,8 @@ from keras_transformer.fields import (
     kinds_of,
     rules_of,
 )
-from trainers.run.config import TrainingConfig
 from trainers.run.data_config import DataConfig
+from trainers.run.training_config import TrainingConfig
 
 SECTIONS = (TransformerConfig, DecodingConfig, DataConfig, TrainingConfig)
 

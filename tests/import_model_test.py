@@ -26,10 +26,9 @@ from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.importers import (
-    find_importer,
+    find_format,
     generation,
-    huggingface,
-    marian,
+    marian_huggingface,
     read_model,
 )
 from keras_transformer.importers.imported import describe_tables
@@ -174,7 +173,7 @@ def test_fields_of_generate_change_what_they_change_there(copy, number):
         bias = np.array(weights["final_logits_bias"], np.float32)
         bias[0, 105] = search["pad_bias"]
         change_tensors(final_logits_bias=bias)(copy)
-    imported = huggingface.read(copy)
+    imported = marian_huggingface.read(copy)
     is_forced = fields.get("forced_eos_token_id", 0) is not None
     assert len(imported.notes) == (not is_forced)
     decoding = imported.decoding
@@ -203,18 +202,20 @@ def test_fields_of_generate_change_what_they_change_there(copy, number):
 
 def sides_of(directory):
     """The vocabularies of source and target."""
-    options = huggingface._read_options(directory / "config.json")
+    options = marian_huggingface._read_options(directory / "config.json")
     search = generation.search_options(directory, options)
-    tensors = huggingface.read_tensors(directory)
+    tensors = marian_huggingface.read_tensors(directory)
     return [
-        huggingface._read_side(directory, stack, options, search, tensors)
+        marian_huggingface._read_side(
+            directory, stack, options, search, tensors
+        )
         for stack in ("encoder", "decoder")
     ]
 
 
 def test_an_output_without_a_forced_eos_is_named(copy):
     change_json("generation_config.json", forced_eos_token_id=None)(copy)
-    (note,) = huggingface.read(copy).notes
+    (note,) = marian_huggingface.read(copy).notes
     assert "forced_eos_token_id=null" in note
 
 
@@ -274,10 +275,10 @@ def copy(tmp_path):
     "name", ["pytorch_model.bin", "legacy_pytorch_model.bin"]
 )
 def test_weights_of_pytorch_are_the_same(copy, name):
-    expected = huggingface.read(copy).weights
+    expected = marian_huggingface.read(copy).weights
     (copy / "model.safetensors").unlink()
     shutil.copy(SHARED / name, copy / "pytorch_model.bin")
-    found = huggingface.read(copy).weights
+    found = marian_huggingface.read(copy).weights
     assert set(found) == set(expected)
     for path, array in expected.items():
         np.testing.assert_array_equal(found[path], array, path)
@@ -293,7 +294,7 @@ def test_other_forms_of_weights_are_refused(copy):
         " Received: neither"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        huggingface.read(copy)
+        marian_huggingface.read(copy)
 
 
 def change_json(name, **values):
@@ -590,7 +591,7 @@ def test_what_the_files_leave_out_is_as_in_transformers(copy):
     path.write_text(json.dumps({**values, **search}))
     (copy / "tokenizer_config.json").unlink()
     change_tensors(final_logits_bias=None)(copy)
-    found = huggingface.read(copy)
+    found = marian_huggingface.read(copy)
     assert found.config.activation == "gelu"
     assert found.config.scale_embeddings is False
     assert found.config.sharing == "all"
@@ -625,7 +626,7 @@ def test_options_of_the_search_are_taken_over(copy):
         epsilon_cutoff=0.01,
     )(copy)
     change_json("tokenizer_config.json", model_max_length=100)(copy)
-    found = huggingface.read(copy)
+    found = marian_huggingface.read(copy)
     decoding = found.decoding
     assert (decoding.max_output_length, decoding.extra_length) == (510, 50)
     assert (decoding.min_length, decoding.no_repeat_ngram) == (3, 4)
@@ -650,7 +651,7 @@ def test_options_of_the_search_are_taken_over(copy):
     assert "of bad_words_ids, only padding is banned" in notes
     assert found.max_length == 100
     change_json("tokenizer_config.json", model_max_length=1)(copy)
-    assert huggingface.read(copy).max_length == 128
+    assert marian_huggingface.read(copy).max_length == 128
 
 
 def test_no_probability_is_left_to_what_is_banned(copy):
@@ -666,7 +667,7 @@ def test_no_probability_is_left_to_what_is_banned(copy):
             renormalize_logits=True,
             no_repeat_ngram_size=3,
         )(copy)
-        found = huggingface.read(copy)
+        found = marian_huggingface.read(copy)
         bias = found.weights[BIAS]
         assert bias[PAD] > -100 if is_left[0] else bias[PAD] == -1e4
         # A start that is not banned is a token, and BOS a row of its own.
@@ -675,7 +676,7 @@ def test_no_probability_is_left_to_what_is_banned(copy):
         assert ("has no padding, which is banned here" in notes) == is_left[0]
         assert "min_length or no_repeat_ngram_size forbids" in notes
     change_json("generation_config.json", renormalize_logits=False)(copy)
-    assert huggingface.read(copy).weights[BIAS][BOS] > -100
+    assert marian_huggingface.read(copy).weights[BIAS][BOS] > -100
 
 
 def test_ids_that_generation_config_leaves_out(copy):
@@ -684,7 +685,7 @@ def test_ids_that_generation_config_leaves_out(copy):
     for name in ("decoder_start_token_id", "forced_eos_token_id"):
         del search[name]
     path.write_text(json.dumps({**search, "bos_token_id": 7}))
-    found = huggingface.read(copy)
+    found = marian_huggingface.read(copy)
     # Without a start the decoder starts with BOS, and no EOS is forced.
     table = found.weights["embedding/embeddings"]
     np.testing.assert_array_equal(table[BOS], table[4 + 5])
@@ -694,7 +695,7 @@ def test_ids_that_generation_config_leaves_out(copy):
     del values["forced_eos_token_id"]
     (copy / "config.json").write_text(json.dumps({**search, **values}))
     path.unlink()
-    found = huggingface.read(copy)
+    found = marian_huggingface.read(copy)
     assert found.decoding.max_output_length == search["max_length"] - 2
     assert not found.notes
 
@@ -704,7 +705,7 @@ def test_limits_and_activations(copy):
     change_json("generation_config.json", max_length=130)(copy)
     for theirs, ours in (("gelu_new", "gelu_tanh"), ("silu", "swish")):
         change_json("config.json", activation_function=theirs)(copy)
-        found = huggingface.read(copy)
+        found = marian_huggingface.read(copy)
         assert found.config.activation == ours
     assert (found.max_length, found.decoding.extra_length) == (2, 128)
     assert not found.notes
@@ -713,7 +714,7 @@ def test_limits_and_activations(copy):
 def test_a_start_that_is_a_token_has_a_row_of_its_own(copy):
     for name in ("config.json", "generation_config.json"):
         change_json(name, decoder_start_token_id=7)(copy)
-    weights = huggingface.read(copy).weights
+    weights = marian_huggingface.read(copy).weights
     table, bias = weights["embedding/embeddings"], weights[BIAS]
     assert len(table) == 107 and bias[BOS] == -1e4
     # Id 7 stays: of ours PAD, BOS, EOS and UNK come first, of its 0, 1, 105.
@@ -726,7 +727,7 @@ def test_weights_are_read_before_the_vocabularies(copy):
     change_tensors(extra=np.zeros(3))(copy)
     (copy / "source.spm").write_bytes(b"no model")
     with pytest.raises(ValueError, match="Received: extra"):
-        huggingface.read(copy)
+        marian_huggingface.read(copy)
 
 
 POINTER = (
@@ -759,7 +760,7 @@ def test_a_pointer_of_a_checkpoint_is_named(tmp_path, ending):
 def test_a_pointer_that_nobody_reads_does_no_harm(copy, tmp_path):
     (copy / "pytorch_model.bin").write_text(POINTER)
     model = read_model(copy)[1]
-    assert model.config == huggingface.read(SHARED).config
+    assert model.config == marian_huggingface.read(SHARED).config
     change_json("config.json", normalize_before=True)(copy)
     with pytest.raises(
         ValueError, match="normalize_before=True cannot be imported"
@@ -847,12 +848,12 @@ def test_what_a_format_is_not_is_named(copy, tmp_path):
     for path in package.iterdir():
         if not (copy / path.name).exists():
             shutil.copy(path, copy)
-    assert find_importer(copy) is huggingface
-    assert find_importer(copy, "marian") is marian
+    assert find_format(copy) == "huggingface"
+    assert find_format(copy, "marian") == "marian"
 
 
 def test_notes_say_which_share_of_the_pieces_has_ids(copy, tmp_path, capsys):
-    expected = huggingface.read(copy)
+    expected = marian_huggingface.read(copy)
     lines = describe_tables(expected.tokenizer)
     ids = json.loads((copy / "vocab.json").read_text())
     for line, side in zip(lines, ("source", "target"), strict=True):
@@ -944,8 +945,8 @@ def test_an_export_is_the_original_again(imports, tmp_path, capsys):
         for field, value in ours.items():
             if field in theirs and field != "max_position_embeddings":
                 assert value == theirs[field], field
-    again = huggingface.read(output)
-    first = huggingface.read(SHARED)
+    again = marian_huggingface.read(output)
+    first = marian_huggingface.read(SHARED)
     assert again.config == first.config
     assert again.decoding == first.decoding
     odd = imports[SHARED].expected["odd"]
@@ -960,7 +961,7 @@ def test_a_model_trained_here_comes_back(tmp_path):
         [f"--workdir={workdir}", "--format=huggingface", f"--output={output}"]
     )
     before = Translator.load(workdir)
-    after = huggingface.read(output)
+    after = marian_huggingface.read(output)
     # BOS is its own row, not another of padding's.
     assert after.config.vocab_size == before.model.config.vocab_size
     assert after.tokenizer.target.pieces == before.tokenizer.pieces
@@ -977,7 +978,7 @@ def test_a_model_trained_here_comes_back(tmp_path):
 
 @pytest.mark.parametrize("sharing", ["all", "target", "inputs", "none"])
 def test_embeddings_shared_in_every_way_come_back(tmp_path, sharing):
-    imported = huggingface.read(SHARED)
+    imported = marian_huggingface.read(SHARED)
     config = dataclasses.replace(imported.config, share_embeddings=sharing)
     model = Transformer(config)
     random = np.random.default_rng(3)
@@ -987,7 +988,7 @@ def test_embeddings_shared_in_every_way_come_back(tmp_path, sharing):
     names = {"source_language": "en", "target_language": "de"}
     options = argparse.Namespace(precision="float32")
     write_huggingface(translator, tmp_path, options, names, [])
-    found = huggingface.read(tmp_path)
+    found = marian_huggingface.read(tmp_path)
     assert found.config.sharing == sharing
     weights = {p.replace("/", "."): a for p, a in found.weights.items()}
     for name, variable in named_weights(model).items():

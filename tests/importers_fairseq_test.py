@@ -14,7 +14,7 @@ from original_models import (
 )
 
 import keras_transformer as kt
-from keras_transformer.importers import fairseq, find_importer
+from keras_transformer.importers import fairseq, find_format
 from keras_transformer.importers.torch_pickle import read_torch
 from trainers import import_model
 
@@ -88,11 +88,11 @@ def test_dictionaries_of_a_training_are_found(tmp_path, monkeypatch):
         place.mkdir()
         for path in [*folder.glob("dict.*.txt"), *data.glob("dict.*.txt")]:
             path.rename(place / path.name)
-        assert find_importer(folder) is fairseq
+        assert find_format(folder) == "fairseq"
         assert fairseq.read(folder).tokenizer.source.pieces == expected
     shutil.copytree(inner, data / "another")
     with pytest.raises(ValueError, match="Received those of: .*another, .*en-"):
-        find_importer(folder)
+        find_format(folder)
     for path in inner.glob("dict.*.txt"):
         path.unlink()
     (data / "another/dict.de.txt").unlink()
@@ -272,7 +272,7 @@ def test_files_that_do_not_fit_end_the_command(tmp_path, capsys):
 
     folder = tmp_path / "model"
     shutil.copytree(MODELS / "iwslt", folder)
-    assert find_importer(folder) is fairseq
+    assert find_format(folder) == "fairseq"
     (folder / "spm.en.model").rename(folder / "bpe.codes")
     (folder / "spm.de.model").rename(folder / "de")
     refuse("subword-nmt and fastBPE cannot be imported")

@@ -18,7 +18,7 @@ import keras_transformer as kt
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.importers import (
     files,
-    find_importer,
+    find_format,
     torch_pickle,
     vocabularies,
     yaml_files,
@@ -733,9 +733,9 @@ def test_start_has_a_name_of_its_own():
 
 def test_a_source_that_is_none_is_refused(tmp_path, capsys):
     with pytest.raises(ValueError, match="expected a directory that holds"):
-        find_importer(tmp_path / "none")
+        find_format(tmp_path / "none")
     with pytest.raises(ValueError, match="one of the formats huggingface"):
-        find_importer(tmp_path)
+        find_format(tmp_path)
     for argv in (["--source=a"], ["--workdir=a"]):
         with pytest.raises(SystemExit) as status:
             import_model.main(argv)

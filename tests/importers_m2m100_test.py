@@ -24,8 +24,8 @@ from trainers import (
     translate_corpus,
     visualize,
 )
-from trainers.run.options import EnsembleOptions
 from trainers.serving.pairs import Search, load_pairs
+from trainers.translating.options import EnsembleOptions
 
 NAMES = ("m2m100", "nllb", "mbart50")
 

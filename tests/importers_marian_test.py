@@ -13,7 +13,7 @@ import yaml
 from original_models import FIXTURES, Original, check_logits
 
 import keras_transformer as kt
-from keras_transformer.importers import find_importer, marian
+from keras_transformer.importers import find_format, marian
 from keras_transformer.importers.vocabularies import make_tokenizers
 from keras_transformer.tokenization import save_tokenizer
 from keras_transformer.vocabulary import BOS, EOS, SPACE
@@ -312,7 +312,7 @@ def test_other_options_have_the_logits_of_marians_formula(tmp_path, name):
             stored = dict(archive)
         stored[f"{MATRIX}_W"] = stored.pop(f"{MATRIX}_Wt").T
         np.savez(tmp_path / "model.npz", **stored)
-    assert find_importer(tmp_path) is marian
+    assert find_format(tmp_path) == "marian"
     imported = marian.read(tmp_path)
     decoding = imported.decoding  # without a decoder.yml, Marian's own
     assert (decoding.beam_size, decoding.length_penalty) == (12, 0.0)

@@ -16,7 +16,7 @@ from original_models import (
 )
 
 import keras_transformer as kt
-from keras_transformer.importers import find_importer, opennmt_tf
+from keras_transformer.importers import find_format, opennmt_tf
 from keras_transformer.importers.model_description import read_description
 from trainers import import_model
 
@@ -378,7 +378,7 @@ REFUSED = {
 def test_what_cannot_be_read_is_named(tmp_path, message):
     run = tmp_path / "run"
     shutil.copytree(RUNS / "shared", run)
-    assert find_importer(run) is opennmt_tf
+    assert find_format(run) == "opennmt_tf"
     REFUSED[message](run)
     with pytest.raises(ValueError) as error:
         opennmt_tf.read(run)

@@ -29,8 +29,8 @@ from keras_transformer.data.modifiers import (
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from trainers import wmt
 from trainers.datasets import phrasebook
-from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
+from trainers.run.training_config import Configuration, TrainingConfig
 
 # ---------------------------------------------------- what a modifier does
 

@@ -47,11 +47,11 @@ from trainers.datasets import phrasebook
 from trainers.datasets.dataset import read_split, sources_of, to_translate
 from trainers.run import validation
 from trainers.run.data_config import DataConfig
-from trainers.run.options import TranslatorOptions
 from trainers.serving import libretranslate, pairs
-from trainers.serving.config import Limits, Options
+from trainers.serving.options import Limits, ServeOptions
 from trainers.serving.service import Service
 from trainers.translating.lines import translate_lines
+from trainers.translating.options import TranslatorOptions
 
 TAGS = {"de": "<2de>", "fr": "<2fr>"}
 SENTENCES = ["the dog sees a house", "", " a cat", "red", "the dog " * 9]
@@ -678,7 +678,9 @@ def test_attention_of_the_server_has_room_for_the_tag(run):
     found = pairs.load_pairs(
         TranslatorOptions(workdir=str(run.path), max_source_length=7), {}, 1
     )
-    with contextlib.closing(Service(found, Options(), Limits())) as service:
+    with contextlib.closing(
+        Service(found, ServeOptions(), Limits())
+    ) as service:
 
         def draw(text):
             drawn = service.draw_attention(found[0], text, "ein", adapter="")

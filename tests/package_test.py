@@ -25,7 +25,7 @@ from trainers import (
     translate,
     tune,
 )
-from trainers.run import options
+from trainers.translating import options
 
 ROOT = pathlib.Path(__file__).parents[1]
 THREADS = "TF_NUM_INTRAOP_THREADS"

@@ -26,7 +26,7 @@ from trainers.datasets.trees import read_treebank
 from trainers.parsing import evaluation
 from trainers.parsing import text as parsing_text
 from trainers.parsing.bracketing import count_brackets, sum_counts
-from trainers.parsing.config import ParserDecoding, TreesConfig
+from trainers.parsing.parser_config import ParserDecoding, TreesConfig
 from trainers.run.data_config import DataConfig
 from trainers.run.experiment import check_same
 from trainers.run.vocabularies import open_tokenizer

@@ -13,7 +13,7 @@ from trainers.datasets.trees import (
     make_pair,
     read_treebank,
 )
-from trainers.parsing.config import TreesConfig
+from trainers.parsing.parser_config import TreesConfig
 
 # Number of trees of a split, and the SHA-256 of their lines. F1 in docs was
 # measured on these.

@@ -14,7 +14,7 @@ from trainers.datasets.built_in import FOLDER, PHRASEBOOK, TREEBANK
 from trainers.datasets.dataset import find_dataset
 from trainers.datasets.dataset import read_split as read_split_of_run
 from trainers.datasets.phrasebook import read_split
-from trainers.parsing.config import TreesConfig
+from trainers.parsing.parser_config import TreesConfig
 from trainers.run.data_config import DataConfig
 
 # Number of pairs of a split, and the SHA-256 of their lines. The scores of the

@@ -22,7 +22,7 @@ from original_models import make_model
 
 import keras_transformer as kt
 from keras_transformer import hub
-from keras_transformer.importers import huggingface
+from keras_transformer.importers import marian_huggingface
 from trainers import import_model
 
 MARIAN = pathlib.Path(__file__).parent / "fixtures/marian_shared"
@@ -147,7 +147,7 @@ def check_same(translator, other):
 
 def test_a_repository_is_downloaded_once(server, monkeypatch):
     translator = kt.Translator.from_pretrained("hf://owner/marian")
-    imported = huggingface.read(MARIAN)
+    imported = marian_huggingface.read(MARIAN)
     model = make_model(imported)
     check_same(
         translator,

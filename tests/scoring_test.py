@@ -9,7 +9,7 @@ import pytest
 from commands import fails, write_pairs
 
 from keras_transformer.commands.flags import RunError
-from keras_transformer.config import PRECISIONS, DecodingConfig
+from keras_transformer.config import SEARCH_PRECISIONS, DecodingConfig
 from keras_transformer.translator import Alignment, PairScore, Translator
 from trainers import align, score
 from trainers.run.data_config import DataConfig
@@ -68,7 +68,7 @@ def test_score_prints_what_the_translator_finds(
 def test_score_takes_the_precision(arguments, capfdbinary):
     """From the command line to the weights."""
     totals = {}
-    for precision in PRECISIONS:
+    for precision in SEARCH_PRECISIONS:
         score.main([*arguments, f"--precision={precision}"])
         *lines, _ = capfdbinary.readouterr().out.decode().splitlines()
         totals[precision] = [float(line.split("\t")[0]) for line in lines]

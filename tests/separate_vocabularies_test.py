@@ -22,8 +22,8 @@ from savedmodel import export, formats, reload, verify
 from savedmodel.search import make_search
 from trainers import wmt
 from trainers.datasets import phrasebook
-from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
+from trainers.run.training_config import Configuration, TrainingConfig
 
 SENTENCES = ["the dog sees a house", "", "a cat", "red", "the dog " * 5]
 FILES = ["source_tokenizer.model", "target_tokenizer.model"]

@@ -46,7 +46,7 @@ from trainers import serve
 from trainers.run.data_config import DataConfig
 from trainers.serving import app, languages, pairs, requests, server, spec
 from trainers.serving.batcher import Batcher, QueueFullError
-from trainers.serving.config import Limits, Options
+from trainers.serving.options import Limits, ServeOptions
 from trainers.serving.service import Service
 
 # ---- Batches -----------------------------------------------------------------
@@ -503,7 +503,7 @@ def running(scripts=None, warm=True, options=None, limits=None):
             pairs.Pair(*key, pairs.Model(script, 2), Direction())
             for key, script in scripts.items()
         ],
-        Options(**{"max_wait_ms": 0.0, **(options or {})}),
+        ServeOptions(**{"max_wait_ms": 0.0, **(options or {})}),
         Limits(**(limits or {})),
     )
     if not warm:
@@ -789,7 +789,7 @@ def test_the_server_reads_its_glossaries_again(tmp_path, caplog):
         assert names() == ["cars", "trees"] and terms() == (("Köter",),)
     with pytest.raises(ValueError, match="expected files NAME.tsv"):
         (tmp_path / "none").mkdir()
-        Service([], Options(glossaries=str(tmp_path / "none")), Limits())
+        Service([], ServeOptions(glossaries=str(tmp_path / "none")), Limits())
 
 
 def test_unknown_languages_are_not_detected(caplog):
@@ -1333,7 +1333,7 @@ def test_a_model_that_cannot_warm_up_ends_the_command(monkeypatch):
     before = [signal.getsignal(number) for number in numbers]
     try:
         with pytest.raises(RunError, match="cannot translate: no finite log"):
-            server.run(None, {}, Options(port=0), Limits())
+            server.run(None, {}, ServeOptions(port=0), Limits())
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)

@@ -27,12 +27,12 @@ from trainers.datasets import phrasebook
 from trainers.run import strategies
 from trainers.run.budget import try_batches
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
-from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
 from trainers.run.engine import LostWorkerError, OutOfMemoryError
 from trainers.run.experiment import Experiment, read_experiment
 from trainers.run.session import make_translation_metric
 from trainers.run.tensorflow_engine import TensorFlowDevices, TensorFlowEngine
+from trainers.run.training_config import Configuration, TrainingConfig
 
 SIZES = dict(
     vocab_size=16, d_model=8, d_ff=16, num_heads=2, num_layers=1, dropout=0.0

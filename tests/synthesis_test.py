@@ -24,8 +24,8 @@ from keras_transformer.data.pairs import Pairs
 from keras_transformer.workdir import WorkDirectory
 from trainers import synthesize, translate, wmt
 from trainers.datasets.dataset import read_split
-from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
+from trainers.run.training_config import Configuration, TrainingConfig
 from trainers.run.vocabularies import open_tokenizer
 from trainers.synthesis import steps
 from trainers.synthesis.pairs import FILLER, PairFilter, add_noise

@@ -20,12 +20,12 @@ from keras_transformer.translation.requests import (
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS
 from trainers import translate, translate_document
-from trainers.run.options import (
+from trainers.translating import lines as translating
+from trainers.translating.options import (
     TerminologyOptions,
     TranslatorChoice,
     TranslatorOptions,
 )
-from trainers.translating import lines as translating
 from trainers.translating.shards import make_settings
 
 RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"

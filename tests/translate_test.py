@@ -14,8 +14,8 @@ from commands import fails
 from keras_transformer.commands.flags import CommandError, RunError
 from keras_transformer.translator import Alignment, Translation, Translator
 from trainers import translate
-from trainers.run.options import TranslatorChoice, TranslatorOptions
 from trainers.translating import lines as translating
+from trainers.translating.options import TranslatorChoice, TranslatorOptions
 
 RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
 

@@ -15,9 +15,9 @@ from keras_transformer.workdir import WorkDirectory
 from trainers import tune
 from trainers.datasets import phrasebook
 from trainers.run.checkpoints import write
-from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
 from trainers.run.session import write_flags
+from trainers.run.training_config import Configuration, TrainingConfig
 from trainers.scoring import tuning
 
 PAIRS = phrasebook.read_split("valid", 6)

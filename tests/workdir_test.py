@@ -22,9 +22,9 @@ from keras_transformer.locking import lock_file
 from keras_transformer.training.seeds import seed_variables
 from trainers.run import checkpoints as run_checkpoints
 from trainers.run.checkpoints import TrainingCheckpoint, average
-from trainers.run.config import TrainingConfig
 from trainers.run.data_config import DataConfig
 from trainers.run.progress import Progress
+from trainers.run.training_config import TrainingConfig
 
 
 def save_weights(model, folder, step):

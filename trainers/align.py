@@ -21,17 +21,17 @@ import dataclasses
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp, same_field
-from trainers.run.options import (
+from trainers.scoring import alignment
+from trainers.scoring.options import TestOptions
+from trainers.translating.options import (
     LanguageOptions,
     TranslatorChoice,
     TranslatorOptions,
 )
-from trainers.scoring import alignment
-from trainers.scoring.options import TestOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class AlignOptions(Fields):
     """The alignment."""
 
     alignment_layer: int | None = same_field(DecodingConfig, "alignment_layer")
@@ -53,10 +53,10 @@ def main(argv: list[str] | None = None) -> None:
             TranslatorOptions,
             LanguageOptions,
             TestOptions,
-            Options,
+            AlignOptions,
         )
         translator = TranslatorChoice.of(arguments)
-        options = arguments.build(Options)
+        options = arguments.build(AlignOptions)
         test = arguments.build(TestOptions)
         flags.check_streams("stdout")
         translator.options.choose_backend()

@@ -14,12 +14,12 @@ from keras_transformer.fields import hp
 from keras_transformer.workdir import WorkDirectory
 from trainers.importing.workdir import check_new, new_directory
 from trainers.run import checkpoints
-from trainers.run.config import TrainingConfig
-from trainers.run.options import WorkdirOptions
+from trainers.run.training_config import TrainingConfig
+from trainers.translating.options import WorkdirOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(WorkdirOptions):
+class AverageOptions(WorkdirOptions):
     """The average."""
 
     last: int | None = hp(
@@ -38,7 +38,9 @@ class Options(WorkdirOptions):
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.average"):
-        options = flags.parse(argv, __doc__, Options).build(Options)
+        options = flags.parse(argv, __doc__, AverageOptions).build(
+            AverageOptions
+        )
         with flags.user_errors():
             workdir = WorkDirectory(options.workdir)
             last = options.last

@@ -15,13 +15,17 @@ import dataclasses
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from trainers.run.options import TRANSLATOR, EnsembleOptions, TranslatorChoice
 from trainers.scoring import evaluation
 from trainers.scoring.options import MetricOptions, TestOptions
+from trainers.translating.options import (
+    TRANSLATOR,
+    EnsembleOptions,
+    TranslatorChoice,
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class EvaluateOptions(Fields):
     """The measurement."""
 
     output: str | None = hp(
@@ -50,12 +54,12 @@ def main(argv: list[str] | None = None) -> None:
             __doc__,
             *TRANSLATOR,
             TestOptions,
-            Options,
+            EvaluateOptions,
             MetricOptions,
             DecodingConfig,
         )
         translator = TranslatorChoice.of(arguments, EnsembleOptions)
-        options = arguments.build(Options)
+        options = arguments.build(EvaluateOptions)
         test = arguments.build(TestOptions)
         metric = arguments.build(MetricOptions)
         flags.check_streams("stdout")

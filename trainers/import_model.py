@@ -33,7 +33,7 @@ from trainers.importing import workdir as importing
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class ImportModelOptions(Fields):
     """The import."""
 
     source: str = required(
@@ -44,7 +44,7 @@ class Options(Fields):
     format: str | None = hp(
         None,
         "Format of the source. Default: recognized by its files.",
-        choices=IMPORTERS,
+        choices=tuple(IMPORTERS),
         common=True,
     )
     source_language: str | None = hp(
@@ -69,7 +69,9 @@ class Options(Fields):
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.import_model"):
-        options = flags.parse(argv, __doc__, Options).build(Options)
+        options = flags.parse(argv, __doc__, ImportModelOptions).build(
+            ImportModelOptions
+        )
         importing.run(**vars(options))
 
 

@@ -16,12 +16,12 @@ from keras_transformer.commands.startup import load
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import hp
 from trainers import wmt
-from trainers.parsing.config import ParserDecoding, TreesConfig
-from trainers.run.config import Configuration, TrainingConfig
+from trainers.parsing.parser_config import ParserDecoding, TreesConfig
+from trainers.run.training_config import Configuration, TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(wmt.Options):
+class ParseOptions(wmt.WmtOptions):
     """The run."""
 
     recipe: str | None = hp(
@@ -34,7 +34,7 @@ class Options(wmt.Options):
 
 
 SECTIONS = (
-    Options,
+    ParseOptions,
     TreesConfig,
     TransformerConfig,
     TrainingConfig,

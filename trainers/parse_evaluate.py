@@ -12,11 +12,11 @@ from keras_transformer.commands import flags
 from keras_transformer.fields import Fields, hp
 from trainers.parse_text import ParserOptions
 from trainers.parsing import evaluation
-from trainers.parsing.config import ParserDecoding
+from trainers.parsing.parser_config import ParserDecoding
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class ParseEvaluateOptions(Fields):
     """The trees."""
 
     trees: tuple[str, ...] = hp(
@@ -37,10 +37,10 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.parse_evaluate"):
         arguments = flags.parse(
-            argv, __doc__, ParserOptions, Options, ParserDecoding
+            argv, __doc__, ParserOptions, ParseEvaluateOptions, ParserDecoding
         )
         parser = arguments.build(ParserOptions)
-        options = arguments.build(Options)
+        options = arguments.build(ParseEvaluateOptions)
         flags.check_streams("stdout")
         parser.prepare_process()
         evaluation.run(

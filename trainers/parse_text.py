@@ -13,8 +13,8 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.fields import Fields, hp, required
 from trainers.parsing import text
-from trainers.parsing.config import ParserDecoding
-from trainers.run.options import TranslatorOptions
+from trainers.parsing.parser_config import ParserDecoding
+from trainers.translating.options import TranslatorOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ParserOptions(TranslatorOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class ParseTextOptions(Fields):
     """The input."""
 
     tokenized: bool = hp(
@@ -39,10 +39,10 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.parse_text"):
         arguments = flags.parse(
-            argv, __doc__, ParserOptions, Options, ParserDecoding
+            argv, __doc__, ParserOptions, ParseTextOptions, ParserDecoding
         )
         options = arguments.build(ParserOptions)
-        tokenized = arguments.build(Options).tokenized
+        tokenized = arguments.build(ParseTextOptions).tokenized
         flags.check_streams("stdin", "stdout")
         options.prepare_process()
         text.run(options, arguments.given_of(ParserDecoding), tokenized)

@@ -10,7 +10,7 @@ many pairs each rule dropped.
 
 from keras_transformer.commands import flags
 from trainers.preparing import preparation
-from trainers.preparing.config import CorpusOptions, OutputOptions
+from trainers.preparing.options import CorpusOptions, OutputOptions
 from trainers.preparing.rules import CleaningOptions
 
 

@@ -14,17 +14,17 @@ import dataclasses
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp, same_field
-from trainers.run.options import (
+from trainers.scoring import log_probs
+from trainers.scoring.options import TestOptions
+from trainers.translating.options import (
     EnsembleOptions,
     LanguageOptions,
     TranslatorChoice,
 )
-from trainers.scoring import log_probs
-from trainers.scoring.options import TestOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class ScoreOptions(Fields):
     """The output."""
 
     tokens: bool = hp(
@@ -44,10 +44,10 @@ def main(argv: list[str] | None = None) -> None:
             EnsembleOptions,
             LanguageOptions,
             TestOptions,
-            Options,
+            ScoreOptions,
         )
         translator = TranslatorChoice.of(arguments, EnsembleOptions)
-        options = arguments.build(Options)
+        options = arguments.build(ScoreOptions)
         test = arguments.build(TestOptions)
         flags.check_streams("stdout")
         translator.options.choose_backend()

@@ -18,18 +18,18 @@ import signal
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
-from trainers.run.options import EnsembleOptions, check_ensemble
-from trainers.serving.config import Limits, Options
+from trainers.serving.options import Limits, ServeOptions
+from trainers.translating.options import EnsembleOptions, check_ensemble
 
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.serve"):
         arguments = flags.parse(
-            argv, __doc__, EnsembleOptions, Options, Limits, DecodingConfig
+            argv, __doc__, EnsembleOptions, ServeOptions, Limits, DecodingConfig
         )
         translator = arguments.build(EnsembleOptions)
-        options, limits = arguments.build(Options), arguments.build(Limits)
+        options, limits = arguments.build(ServeOptions), arguments.build(Limits)
         search = arguments.given_of(DecodingConfig)
         check_ensemble(translator, search)
         translator.prepare_process()

@@ -13,12 +13,12 @@ import dataclasses
 
 from keras_transformer.commands import flags
 from keras_transformer.fields import hp
-from trainers.run.options import WorkdirOptions
 from trainers.scoring import shortlist
+from trainers.translating.options import WorkdirOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(WorkdirOptions):
+class MakeShortlistOptions(WorkdirOptions):
     """The shortlist."""
 
     train_files: tuple[str, ...] = hp(
@@ -44,7 +44,9 @@ class Options(WorkdirOptions):
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.shortlist"):
-        options = flags.parse(argv, __doc__, Options).build(Options)
+        options = flags.parse(argv, __doc__, MakeShortlistOptions).build(
+            MakeShortlistOptions
+        )
         shortlist.run(**dataclasses.asdict(options))
 
 

@@ -14,13 +14,13 @@ import dataclasses
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.fields import required
-from trainers.run.options import SearchDeviceOptions
 from trainers.synthesis import steps
 from trainers.synthesis.plan import read_plan
+from trainers.translating.options import SearchDeviceOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(SearchDeviceOptions):
+class SynthesizeOptions(SearchDeviceOptions):
     """The plan, and how its models compute."""
 
     config: str = required("FILE", "YAML file with the plan.")
@@ -29,7 +29,9 @@ class Options(SearchDeviceOptions):
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.synthesize"):
-        options = flags.parse(argv, __doc__, Options).build(Options)
+        options = flags.parse(argv, __doc__, SynthesizeOptions).build(
+            SynthesizeOptions
+        )
         with flags.user_errors():
             plan = read_plan(options.config)
         options.prepare_process()

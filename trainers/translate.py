@@ -19,17 +19,17 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import hp
-from trainers.run.options import (
+from trainers.translating import lines
+from trainers.translating.options import (
     TRANSLATOR,
     EnsembleOptions,
     OutputOptions,
     TranslatorChoice,
 )
-from trainers.translating import lines
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(OutputOptions):
+class TranslateOptions(OutputOptions):
     """The output."""
 
     prefix_file: str | None = hp(
@@ -46,11 +46,11 @@ def main(argv: list[str] | None = None) -> None:
             argv,
             __doc__,
             *TRANSLATOR,
-            Options,
+            TranslateOptions,
             DecodingConfig,
         )
         translator = TranslatorChoice.of(arguments, EnsembleOptions)
-        options = arguments.build(Options)
+        options = arguments.build(TranslateOptions)
         flags.check_streams("stdin", "stdout")
         translator.options.prepare_process()
         lines.run(translator, options, options.prefix_file)

@@ -18,17 +18,17 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import GIVEN, Fields, hp, names_of, required
-from trainers.run.options import (
+from trainers.translating import collection, shards
+from trainers.translating.options import (
     TRANSLATOR,
     EnsembleOptions,
     OutputOptions,
     TranslatorChoice,
 )
-from trainers.translating import collection, shards
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class TranslateCorpusOptions(Fields):
     """The file and its shards."""
 
     input: str = hp("", "File to translate: text or .gz.", common=True)
@@ -65,9 +65,11 @@ class Options(Fields):
             )
 
 
-def collect(options: Options, given: Mapping[str, typing.Any]) -> None:
+def collect(
+    options: TranslateCorpusOptions, given: Mapping[str, typing.Any]
+) -> None:
     """Joins the shards; refuses all other options that are given."""
-    others = sorted(given.keys() - names_of(Options))
+    others = sorted(given.keys() - names_of(TranslateCorpusOptions))
     if others:
         received = ", ".join(f"{name}={given[name]!r}" for name in others)
         raise flags.CommandError(
@@ -90,12 +92,12 @@ def main(argv: list[str] | None = None) -> None:
         arguments = flags.parse(
             argv,
             __doc__,
-            Options,
+            TranslateCorpusOptions,
             OutputOptions,
             *TRANSLATOR,
             DecodingConfig,
         )
-        options = arguments.build(Options)
+        options = arguments.build(TranslateCorpusOptions)
         if options.collect:
             collect(options, arguments.given)
             return

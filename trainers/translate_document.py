@@ -15,12 +15,16 @@ from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.documents import FORMATS, WITH_TRANSLATIONS
 from keras_transformer.fields import Fields, hp
-from trainers.run.options import TRANSLATOR, EnsembleOptions, TranslatorChoice
 from trainers.translating import documents
+from trainers.translating.options import (
+    TRANSLATOR,
+    EnsembleOptions,
+    TranslatorChoice,
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class TranslateDocumentOptions(Fields):
     """The document."""
 
     format: str = hp(
@@ -51,11 +55,11 @@ def main(argv: list[str] | None = None) -> None:
             argv,
             __doc__,
             *TRANSLATOR,
-            Options,
+            TranslateDocumentOptions,
             DecodingConfig,
         )
         translator = TranslatorChoice.of(arguments, EnsembleOptions)
-        options = arguments.build(Options)
+        options = arguments.build(TranslateDocumentOptions)
         flags.check_streams("stdin", "stdout")
         translator.options.prepare_process()
         documents.run(

@@ -15,19 +15,19 @@ from collections.abc import Sequence
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, check_values, hp
-from trainers.run.options import (
+from trainers.scoring import tuning
+from trainers.scoring.options import MetricOptions
+from trainers.translating.options import (
     LanguageOptions,
     TranslatorChoice,
     TranslatorOptions,
 )
-from trainers.scoring import tuning
-from trainers.scoring.options import MetricOptions
 
 LENGTH_PENALTIES = tuple(tenths / 10 for tenths in range(0, 21, 2))
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class TuneOptions(Fields):
     """The trials."""
 
     beam_sizes: tuple[str, ...] = hp(
@@ -84,12 +84,12 @@ def main(argv: list[str] | None = None) -> None:
             __doc__,
             TranslatorOptions,
             LanguageOptions,
-            Options,
+            TuneOptions,
             MetricOptions,
             DecodingConfig,
         )
         translator = TranslatorChoice.of(arguments)
-        options = arguments.build(Options)
+        options = arguments.build(TuneOptions)
         metric = arguments.build(MetricOptions)
         flags.check_streams("stdout")
         translator.options.prepare_process()

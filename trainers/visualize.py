@@ -23,7 +23,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import hp, required, unhandled
 from keras_transformer.figures import saving
 from trainers.figures import attention
-from trainers.run.options import (
+from trainers.translating.options import (
     LanguageOptions,
     TranslatorChoice,
     TranslatorOptions,
@@ -37,7 +37,7 @@ ATTENTION = {"plot": "attention"}  # that many options belong to
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(WorkdirOptions):
+class VisualizeOptions(WorkdirOptions):
     """The figure."""
 
     output: str = required(
@@ -140,7 +140,9 @@ class Options(WorkdirOptions):
         }
 
 
-def check_search(options: Options, given: typing.Collection[str]) -> None:
+def check_search(
+    options: VisualizeOptions, given: typing.Collection[str]
+) -> None:
     """Raises CommandError if flags of the search, by name, have no effect."""
     if given and options.plot != "attention":
         raise flags.CommandError(
@@ -162,7 +164,9 @@ def check_search(options: Options, given: typing.Collection[str]) -> None:
 
 
 def draw(
-    options: Options, search: dict[str, typing.Any], languages: LanguageOptions
+    options: VisualizeOptions,
+    search: dict[str, typing.Any],
+    languages: LanguageOptions,
 ) -> None:
     """Writes the figure; `search` has the flags of the search."""
     if options.plot == "attention":
@@ -188,9 +192,9 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.visualize"):
         arguments = flags.parse(
-            argv, __doc__, Options, LanguageOptions, DecodingConfig
+            argv, __doc__, VisualizeOptions, LanguageOptions, DecodingConfig
         )
-        options = arguments.build(Options)
+        options = arguments.build(VisualizeOptions)
         search = arguments.given_of(DecodingConfig)
         check_search(options, search)
         with flags.user_errors():

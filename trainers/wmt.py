@@ -38,10 +38,10 @@ from keras_transformer.fields import hp, required
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.cluster import find_cluster
-from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
+from trainers.run.device_options import DeviceOptions
 from trainers.run.inheritance import check_same, read_parent
-from trainers.run.options import DeviceOptions
+from trainers.run.training_config import Configuration, TrainingConfig
 
 RECIPES = importlib.resources.files("trainers") / "configs"
 PARSERS = "parse"  # prefix of the recipes of trainers.parse
@@ -61,7 +61,7 @@ def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(DeviceOptions):
+class WmtOptions(DeviceOptions):
     """The run."""
 
     workdir: str = required("DIR", "Directory of the run, new or existing.")
@@ -87,7 +87,7 @@ class Options(DeviceOptions):
 
 
 SECTIONS = (
-    Options,
+    WmtOptions,
     DataConfig,
     TransformerConfig,
     TrainingConfig,
@@ -99,10 +99,10 @@ def read_arguments(
     argv: list[str] | None,
     description: str = __doc__,
     sections: tuple[type, ...] = SECTIONS,
-) -> tuple[flags.Arguments, Options]:
-    """The arguments of a command line and of its recipe, and the `Options`.
+) -> tuple[flags.Arguments, WmtOptions]:
+    """The arguments of a command line and of its recipe, and the `WmtOptions`.
 
-    Arguments as in `flags.parse`; the first of the sections is `Options`.
+    Arguments as in `flags.parse`; the first of the sections is `WmtOptions`.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = flags.parse(argv, description, *sections)

@@ -5,7 +5,6 @@ import functools
 
 import regex
 
-from keras_transformer.documents.charsets import XML_DECLARATION, decode
 from keras_transformer.documents.markup import escape
 from keras_transformer.documents.office import (
     AFTER,
@@ -14,13 +13,13 @@ from keras_transformer.documents.office import (
     BREAK,
     STOP,
     Part,
+    content_types,
     left_part,
     read_archive,
     read_parts,
 )
 from keras_transformer.documents.pieces import joined
 from keras_transformer.documents.sentences import Item, Split, plain_items
-from keras_transformer.documents.xliff import parse_xml
 
 _WORD = r"(?:wordprocessingml|ms-word)\."
 MAIN = regex.compile(
@@ -49,7 +48,7 @@ UNSEEN = regex.compile(r"</?(?:\w+:)?(?:lang|noProof|rPr)\b[^>]*+>|\s++")
 def read(data: bytes, split: Split) -> tuple:
     """The pieces of a Word document, and what writes it."""
     files = read_archive(data)
-    types = _content_types(files)
+    types = content_types(files)
     if not any(map(MAIN.search, types.values())):
         raise ValueError(
             "expected a Word document in the zip archive. Received:"
@@ -62,22 +61,6 @@ def read(data: bytes, split: Split) -> tuple:
         elif reason := LEFT_PARTS.get(kind.rpartition(".")[2]):
             readers[name] = functools.partial(left_part, reason=reason)
     return read_parts(data, files, readers)
-
-
-def _content_types(files):
-    """The content type of each file; the last part of a name may decide it."""
-    listed = files.get("[Content_Types].xml", b"<none/>")
-    root, _, _ = parse_xml(decode(listed, XML_DECLARATION)[0])
-    types = {
-        element.get(key, "").lower(): element.get("ContentType", "")
-        for element in root.iter("{*}Override", "{*}Default")
-        for key in ("PartName", "Extension")
-    }
-    return {
-        name: types.get(f"/{name}".lower())
-        or types.get(name.rpartition(".")[2].lower(), "")
-        for name in files
-    }
 
 
 class _Part(Part):

@@ -23,7 +23,7 @@ from keras_transformer.documents.messages import DEEPEST
 from keras_transformer.documents.pieces import Block, Left, joined, write
 from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
 from keras_transformer.documents.sentences import SPACE, TEXT, Item, Split
-from keras_transformer.documents.xliff import parse_xml
+from keras_transformer.documents.xml import parse_xml
 
 # An archive may be unpacked to this many bytes, and to so many for each of its
 # own, after the first ones.
@@ -93,6 +93,25 @@ def _check(archive, size):
 
 def _refuse(expected: str, received: object) -> typing.NoReturn:
     raise ValueError(f"expected {expected}. Received: {received}")
+
+
+def content_types(files: dict[str, bytes]) -> dict[str, str]:
+    """The content type of each file of an Open XML document.
+
+    Its name may decide it, or the last part of it.
+    """
+    listed = files.get("[Content_Types].xml", b"<none/>")
+    root, _, _ = parse_xml(decode(listed, XML_DECLARATION)[0])
+    types = {
+        element.get(key, "").lower(): element.get("ContentType", "")
+        for element in root.iter("{*}Override", "{*}Default")
+        for key in ("PartName", "Extension")
+    }
+    return {
+        name: types.get(f"/{name}".lower())
+        or types.get(name.rpartition(".")[2].lower(), "")
+        for name in files
+    }
 
 
 def read_parts(

@@ -1,8 +1,4 @@
-"""XLIFF 1.2 and 2: the exchange format of translation tools.
-
-lxml reads the elements; it does not say where they are in the text, which their
-tags do, in the same order.
-"""
+"""XLIFF 1.2 and 2: the exchange format of translation tools."""
 
 import itertools
 import typing
@@ -10,14 +6,11 @@ from collections.abc import Iterator
 
 import regex
 
-from keras_transformer.documents.markup import (
-    escape,
-    plain_text,
-    read_events,
-)
+from keras_transformer.documents.markup import escape, plain_text
 from keras_transformer.documents.pieces import Block, Left
 from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
 from keras_transformer.documents.sentences import Item, Split
+from keras_transformer.documents.xml import parse_xml
 
 # The inline elements of both versions that are a range, or begin or end one;
 # all others stand alone. The halves of a range have an attribute in common.
@@ -34,47 +27,6 @@ BY_MACHINE = 'state-qualifier="mt-suggestion"'
 UNTRANSLATED = ("new", "needs-translation", "initial")
 STATE = regex.compile(r"\bstate\s*=\s*([\"'])[^\"']*\1")
 APPROVED = regex.compile(r"\bapproved\s*=\s*([\"'])yes\1")
-
-
-def parse_xml(text: str) -> tuple:
-    """The root of an XML text, its `Event`s, and where its elements are.
-
-    The last one is a dictionary from each element of lxml to the indices of the
-    events of its tags.
-
-    Raises:
-        ValueError: It is not well-formed, or has a DOCTYPE, which could define
-            entities; the message has the line.
-    """
-    from lxml import etree  # an extra
-
-    parser = etree.XMLParser(
-        encoding="utf-8",
-        resolve_entities=False,
-        no_network=True,
-        collect_ids=False,
-    )
-    try:
-        root = etree.fromstring(text.encode(), parser)
-    except etree.XMLSyntaxError as error:
-        raise ValueError(f"line {error.lineno}: {error.msg}") from error
-    if root.getroottree().docinfo.doctype:
-        line = text[: text.find("<!DOCTYPE")].count("\n") + 1
-        raise ValueError(f"line {line}: the XML must not have a DOCTYPE")
-    events = list(read_events(text, is_xml=True))
-    elements = root.iter(etree.Element)
-    spans: dict = {}
-    opened = []
-    for i, event in enumerate(events):
-        if event.kind == "open":
-            element = next(elements)
-            spans[element] = (i, i)
-            if not event.raw.endswith("/>"):
-                opened.append(element)
-        elif event.kind == "close":
-            element = opened.pop()
-            spans[element] = (spans[element][0], i)
-    return root, events, spans
 
 
 def read(text: str, split: Split, replace: bool = False) -> Iterator:

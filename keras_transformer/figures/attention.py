@@ -24,7 +24,6 @@ from keras_transformer.fields import unhandled
 from keras_transformer.figures import saving
 from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.pages import render_page
-from keras_transformer.figures.writing import direction, is_wide
 from keras_transformer.files import write_atomically
 from keras_transformer.translation.requests import (
     direction_ids,
@@ -32,6 +31,7 @@ from keras_transformer.translation.requests import (
 )
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, SPACE, UNK
+from keras_transformer.writing import direction, is_wide
 
 SUFFIXES = (".html", *saving.SUFFIXES)
 VIEWS = ("lines", "heat_map")

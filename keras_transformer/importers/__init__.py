@@ -1,6 +1,6 @@
 """Models of other systems, as work directories of this package.
 
-One file for each format, named like the format, with two functions:
+One file for each format, in the table `IMPORTERS`, with two functions:
 
     recognizes(directory) -> bool      whether a directory holds such a model
     read(directory) -> Imported        the model; ValueError or OSError if its
@@ -24,7 +24,13 @@ from collections.abc import Iterator
 from keras_transformer.importers.files import read_json
 
 # The modules of the formats, in the order in which they are asked.
-IMPORTERS = ("huggingface", "m2m100", "marian", "opennmt_tf", "fairseq")
+IMPORTERS = {
+    "huggingface": "keras_transformer.importers.marian_huggingface",
+    "m2m100": "keras_transformer.importers.m2m100",
+    "marian": "keras_transformer.importers.marian",
+    "opennmt_tf": "keras_transformer.importers.opennmt_tf",
+    "fairseq": "keras_transformer.importers.fairseq",
+}
 # Models of Hugging Face that cannot be imported, by `model_type`.
 OTHER_TYPES = {
     "bart": "BART",
@@ -45,8 +51,8 @@ def read_model(directory: pathlib.Path, name: str | None = None):
     Raises ValueError if there is none, or if the model cannot be used.
     """
     with named_pointers(directory):
-        importer = find_importer(directory, name)
-        return importer.__name__.rpartition(".")[2], importer.read(directory)
+        found = find_format(directory, name)
+        return found, _load(found).read(directory)
 
 
 @contextlib.contextmanager
@@ -67,10 +73,8 @@ def named_pointers(directory: pathlib.Path) -> Iterator[None]:
         raise
 
 
-def find_importer(
-    directory: pathlib.Path, name: str | None = None
-) -> types.ModuleType:
-    """The module of the format that a directory holds: see `read_model`."""
+def find_format(directory: pathlib.Path, name: str | None = None) -> str:
+    """The name of the format that a directory holds: see `read_model`."""
     if not directory.is_dir():
         raise ValueError(
             "expected a directory that holds a model."
@@ -80,10 +84,10 @@ def find_importer(
     recognized = (n for n in candidates if _load(n).recognizes(directory))
     found = next(recognized, None)
     if found is not None and name in (None, found):
-        return _load(found)
+        return found
     other = f"the format {found}" if found else _find_other_system(directory)
     if name is not None and other is None:
-        return _load(name)  # it says which of its files is missing
+        return name  # it says which of its files is missing
     formats = ", ".join(IMPORTERS) if name is None else name
     raise ValueError(
         f"expected a model of {'the format' if name else 'one of the formats'}"
@@ -94,7 +98,7 @@ def find_importer(
 
 def _load(name: str) -> types.ModuleType:
     """The module of a format."""
-    return importlib.import_module(f"{__name__}.{name}")
+    return importlib.import_module(IMPORTERS[name])
 
 
 def _find_pointers(directory: pathlib.Path) -> list[pathlib.Path]:

@@ -15,7 +15,8 @@ All are pre-norm Transformers with biases and epsilon 1e-5, and one matrix of
 embeddings. M2M-100 and its kin have sinusoids from position 2 on, all sines
 before all cosines; mBART has learned positions, and normalizes embeddings. Ids
 are other ones here: PAD, BOS, EOS, UNK, then the rest in the original's order.
-BOS, which the decoder starts with, is a row of its own, as in `huggingface`.
+BOS, which the decoder starts with, is a row of its own, as in
+`marian_huggingface`.
 """
 
 import functools

@@ -18,8 +18,8 @@ from keras_transformer.translation import shortlist
 from keras_transformer.vocabulary import EOS, UNK
 from trainers import align, average, evaluate, score, wmt
 from trainers.run import jax_engine, loop
-from trainers.run.config import TrainingConfig
 from trainers.run.jax_engine import in_background
+from trainers.run.training_config import TrainingConfig
 
 MOMENTS = "checkpoints/ckpt-1"
 

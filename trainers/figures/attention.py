@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
-from trainers.run.options import TranslatorChoice
+from trainers.translating.options import TranslatorChoice
 
 if typing.TYPE_CHECKING:
     from keras_transformer.figures.attention import AttentionFigure

@@ -23,8 +23,8 @@ from keras_transformer.importers.pruning import prune
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.imported import IMPORTED
 from trainers.run.checkpoints import write
-from trainers.run.config import TrainingConfig
 from trainers.run.data_config import DataConfig
+from trainers.run.training_config import TrainingConfig
 
 STEP = 0  # of the checkpoint: it was trained elsewhere
 

@@ -11,10 +11,10 @@ from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.constituency import Node, leaves, retag, write_tree
 from trainers.datasets.linearization import repair
 from trainers.datasets.trees import TreeFiles, make_pair, read_split_trees
-from trainers.parsing.config import TreesConfig
 from trainers.parsing.metric import ParsingMetric
+from trainers.parsing.parser_config import TreesConfig
 from trainers.parsing.text import check_is_parser, load_parser
-from trainers.run.options import TranslatorOptions
+from trainers.translating.options import TranslatorOptions
 
 
 def read_references(data: TreeFiles, files: tuple[str, ...]) -> list[Node]:

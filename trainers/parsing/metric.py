@@ -6,7 +6,7 @@ from keras_transformer.metrics import DirectionalMetric
 from trainers.datasets.constituency import leaves
 from trainers.datasets.linearization import is_tree, read_reference, repair
 from trainers.parsing.bracketing import DELETED, count_brackets, sum_counts
-from trainers.run.config import Configuration
+from trainers.run.training_config import Configuration
 
 
 class ParsingMetric:

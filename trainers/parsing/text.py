@@ -12,7 +12,6 @@ from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.constituency import write_tree
 from trainers.datasets.linearization import is_tree, repair
 from trainers.parsing.words import escape_brackets, split_words
-from trainers.run.options import TranslatorChoice, TranslatorOptions
 from trainers.translating.lines import (
     CHUNK,
     open_translator,
@@ -20,6 +19,7 @@ from trainers.translating.lines import (
     translate_lines,
     write_lines,
 )
+from trainers.translating.options import TranslatorChoice, TranslatorOptions
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator

@@ -16,7 +16,7 @@ from keras_transformer.checkpoints import (
 )
 from keras_transformer.kernels.layers import Linear
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.config import TrainingConfig
+from trainers.run.training_config import TrainingConfig
 
 
 def find_base(workdir: WorkDirectory, training: TrainingConfig) -> Base | None:

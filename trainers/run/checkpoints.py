@@ -20,7 +20,7 @@ from keras_transformer.checkpoints import (
 from keras_transformer.commands.flags import RunError
 from keras_transformer.config import TransformerConfig
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.config import TrainingConfig
+from trainers.run.training_config import TrainingConfig
 
 if typing.TYPE_CHECKING:
     from keras_transformer.model import Transformer

@@ -23,8 +23,8 @@ from keras_transformer.translation.requests import (
     text_tokenizer,
 )
 from trainers.datasets.dataset import find_dataset, read_split
-from trainers.run.config import Configuration
 from trainers.run.data_config import DataConfig
+from trainers.run.training_config import Configuration
 
 
 def open_train_corpus(

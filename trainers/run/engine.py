@@ -24,8 +24,8 @@ from keras_transformer.commands.flags import RunError
 from keras_transformer.data.batches import Batches, Shape
 from keras_transformer.model import Transformer
 from keras_transformer.training.token_losses import GuidedHead
-from trainers.run.config import TrainingConfig
 from trainers.run.data_config import DataConfig
+from trainers.run.training_config import TrainingConfig
 
 # The order of the totals of steps.
 TOTALS = ("loss", "nll", "target_tokens", "source_tokens")

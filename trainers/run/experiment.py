@@ -25,7 +25,6 @@ from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import SPLITS, read_split
 from trainers.run.adapters import add_adapters, find_base
-from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.corpora import (
     encode_valid_corpus,
     open_links,
@@ -38,6 +37,7 @@ from trainers.run.freezing import freeze
 from trainers.run.inheritance import check_same
 from trainers.run.optimization import make_optimizer, make_schedule
 from trainers.run.progress import Log
+from trainers.run.training_config import Configuration, TrainingConfig
 from trainers.run.vocabularies import open_tokenizer
 
 

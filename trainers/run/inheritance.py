@@ -14,7 +14,7 @@ from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.fields import names_of, resolved
 from keras_transformer.hub import suggest
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.config import Configuration, TrainingConfig
+from trainers.run.training_config import Configuration, TrainingConfig
 
 LANGUAGES = ("source_language", "target_language")
 # Languages of an imported model whose files do not name them.

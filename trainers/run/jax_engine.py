@@ -24,7 +24,6 @@ from keras_transformer.training.jax_step import AXIS, JaxStep, State, place
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.vocabulary import PAD
-from trainers.run.config import TrainingConfig
 from trainers.run.engine import (
     Batch,
     Devices,
@@ -36,6 +35,7 @@ from trainers.run.engine import (
     counted,
 )
 from trainers.run.jax_workers import Workers, connect
+from trainers.run.training_config import TrainingConfig
 
 PREFETCH = 4  # batches that are on the devices before they are needed
 Item = typing.TypeVar("Item")

@@ -12,7 +12,7 @@ from keras_transformer.training.schedule import (
     NoamSchedule,
     scheduled_adam,
 )
-from trainers.run.config import TrainingConfig
+from trainers.run.training_config import TrainingConfig
 
 LOSS_SCALE = {
     "float32": False,

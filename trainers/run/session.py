@@ -15,12 +15,12 @@ from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import find_dataset
 from trainers.run.budget import budget_lines, try_batches
 from trainers.run.checkpoints import average
-from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.devices import engine_module
 from trainers.run.engine import Devices
 from trainers.run.experiment import open_experiment
 from trainers.run.loop import Trainer
 from trainers.run.progress import Log, log
+from trainers.run.training_config import Configuration, TrainingConfig
 from trainers.run.validation import show_result
 
 MakeMetric = Callable[[Configuration], metrics.DirectionalMetric]

@@ -22,7 +22,6 @@ from keras_transformer.training.step import (
     spread_seeds,
 )
 from keras_transformer.training.token_losses import TokenLosses
-from trainers.run.config import TrainingConfig
 from trainers.run.engine import (
     TOTALS,
     Batch,
@@ -44,6 +43,7 @@ from trainers.run.strategies import (
     make_strategy,
     searches_of,
 )
+from trainers.run.training_config import TrainingConfig
 
 
 def open_devices(training: TrainingConfig, device: str | None) -> Devices:

@@ -12,7 +12,7 @@ from keras_transformer.tokenization import (
 )
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import find_dataset
-from trainers.run.config import Configuration
+from trainers.run.training_config import Configuration
 
 
 class Vocabulary(typing.NamedTuple):

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from keras_transformer.commands import flags
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.word_links import parse_links
-from trainers.run.options import TranslatorChoice
 from trainers.scoring.options import TestOptions
 from trainers.scoring.test_sets import (
     check_lines,
@@ -19,6 +18,7 @@ from trainers.scoring.test_sets import (
     read_text,
 )
 from trainers.translating.lines import open_translator, pharaoh, write_lines
+from trainers.translating.options import TranslatorChoice
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Alignment, Translator

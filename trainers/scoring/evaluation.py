@@ -15,9 +15,8 @@ from keras_transformer.files import write_atomically
 from keras_transformer.metrics import TranslationMetric
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import find_dataset
-from trainers.run.config import TrainingConfig
 from trainers.run.data_config import DataConfig
-from trainers.run.options import LanguageOptions, TranslatorChoice
+from trainers.run.training_config import TrainingConfig
 from trainers.scoring import comparison
 from trainers.scoring.options import MetricOptions, TestOptions
 from trainers.scoring.score_command import parse_command, run_command
@@ -28,6 +27,7 @@ from trainers.scoring.test_sets import (
     read_text,
 )
 from trainers.translating.lines import check_one_output, open_translator
+from trainers.translating.options import LanguageOptions, TranslatorChoice
 
 
 def bleu_tokenizer_of(workdir: str, options: MetricOptions) -> str:

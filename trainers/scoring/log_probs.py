@@ -11,10 +11,10 @@ from absl import logging
 
 from keras_transformer.case_marks import GLYPHS
 from keras_transformer.commands import flags
-from trainers.run.options import TranslatorChoice
 from trainers.scoring.options import TestOptions
 from trainers.scoring.test_sets import read_data, read_test_pairs
 from trainers.translating.lines import CHUNK, open_translator, write_lines
+from trainers.translating.options import TranslatorChoice
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator

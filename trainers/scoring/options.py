@@ -3,7 +3,7 @@
 import dataclasses
 
 from keras_transformer.fields import GIVEN, Fields, hp
-from trainers.run.config import BLEU_TOKENIZERS
+from trainers.run.training_config import BLEU_TOKENIZERS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ import time
 from keras_transformer.commands import flags
 from keras_transformer.translation.shortlist import make_shortlist
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.options import LanguageOptions
 from trainers.scoring.test_sets import read_data, read_pairs
+from trainers.translating.options import LanguageOptions
 
 NUM_FREQUENT = 200  # target tokens that every translation may have
 MIN_PROBABILITY = 0.001  # of a translation

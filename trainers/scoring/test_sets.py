@@ -11,8 +11,8 @@ from keras_transformer.data.pairs import Pairs, read_lines
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import read_split
 from trainers.run.data_config import DataConfig
-from trainers.run.options import LanguageOptions
 from trainers.scoring.options import TestOptions
+from trainers.translating.options import LanguageOptions
 
 
 def read_test_pairs(data: DataConfig, options: TestOptions) -> Pairs:

@@ -14,11 +14,11 @@ from keras_transformer.metrics import make_metric
 from keras_transformer.translation.requests import Sentences
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import sources_of, to_translate
-from trainers.run.options import TranslatorChoice
 from trainers.scoring.evaluation import bleu_tokenizer_of
 from trainers.scoring.options import MetricOptions
 from trainers.scoring.test_sets import read_data, read_pairs
 from trainers.translating.lines import open_translator
+from trainers.translating.options import TranslatorChoice
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator

@@ -17,8 +17,8 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.translation.requests import Request, text_tokenizer
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.options import TranslatorChoice, TranslatorOptions
 from trainers.translating.lines import open_translator
+from trainers.translating.options import TranslatorChoice, TranslatorOptions
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translation, Translator

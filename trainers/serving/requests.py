@@ -20,7 +20,7 @@ from keras_transformer import documents
 from keras_transformer.fields import Fields, hp
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import Request, Terminology
-from trainers.serving.config import Limits
+from trainers.serving.options import Limits
 from trainers.serving.spec import FILE_FORM, JSON, TEXT, TEXTS, Post, Schema
 
 AUTO = "auto"  # the language is detected

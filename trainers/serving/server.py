@@ -18,11 +18,11 @@ import uvicorn
 from absl import logging
 
 from keras_transformer.commands import flags
-from trainers.run.options import TranslatorOptions
 from trainers.serving.app import make_app, read_keys
-from trainers.serving.config import Limits, Options
+from trainers.serving.options import Limits, ServeOptions
 from trainers.serving.pairs import load_pairs
 from trainers.serving.service import Service
+from trainers.translating.options import TranslatorOptions
 
 MAX_HEADER_BYTES = 16384
 KEEP_ALIVE_SECONDS = 30
@@ -35,7 +35,7 @@ class _EndedError(Exception):
 def run(
     translator: TranslatorOptions,
     search: Mapping[str, typing.Any],
-    options: Options,
+    options: ServeOptions,
     limits: Limits,
 ) -> None:
     """Serves the pairs of `load_pairs` until SIGTERM, SIGINT or SIGHUP.

@@ -24,10 +24,10 @@ from keras_transformer.translation.requests import (
     text_tokenizer,
 )
 from trainers.serving.batcher import Batcher, QueueFullError
-from trainers.serving.config import Limits, Options
 from trainers.serving.downloads import Downloads
 from trainers.serving.languages import Detector, choose_pair
 from trainers.serving.metrics import Metrics
+from trainers.serving.options import Limits, ServeOptions
 from trainers.serving.pairs import (
     AlignSpans,
     DrawAttention,
@@ -72,7 +72,9 @@ class Service:
         failure: What the warm-up raised, or None.
     """
 
-    def __init__(self, pairs: Sequence[Pair], options: Options, limits: Limits):
+    def __init__(
+        self, pairs: Sequence[Pair], options: ServeOptions, limits: Limits
+    ):
         self.pairs = {(pair.source, pair.target): pair for pair in pairs}
         self.models = list(dict.fromkeys(pair.model for pair in pairs))
         self.options, self.limits = options, limits

@@ -21,7 +21,7 @@ from keras_transformer.importers.files import check_file, shown
 from keras_transformer.importers.yaml_files import read_options
 from trainers.preparing.rules import CleaningOptions
 from trainers.run.data_config import DataConfig
-from trainers.run.options import split_workdirs
+from trainers.translating.options import split_workdirs
 
 # The models that each kind of step has, by direction.
 KINDS = {

@@ -36,18 +36,18 @@ from keras_transformer.data.pairs import (
 from keras_transformer.files import read_checked_json, with_checksum
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.workdir import WorkDirectory
-from trainers.preparing.folder import describe_file, run_errors, write_json
 from trainers.run.inheritance import UNKNOWN_LANGUAGES
-from trainers.run.options import (
+from trainers.run.resuming import describe_file, run_errors, write_json
+from trainers.synthesis.pairs import FILLER, REASONS, PairFilter, add_noise
+from trainers.synthesis.plan import KINDS, Plan, Step, StepOptions
+from trainers.translating.collection import new_text_file
+from trainers.translating.lines import CHUNK, open_translator
+from trainers.translating.options import (
     LanguageOptions,
     SearchDeviceOptions,
     TranslatorChoice,
     split_workdirs,
 )
-from trainers.synthesis.pairs import FILLER, REASONS, PairFilter, add_noise
-from trainers.synthesis.plan import KINDS, Plan, Step, StepOptions
-from trainers.translating.collection import new_text_file
-from trainers.translating.lines import CHUNK, open_translator
 from trainers.translating.shards import translate_file
 
 ORDERS = {"forward": 1, "backward": -1}  # of a pair: source and target

@@ -27,7 +27,7 @@ from keras_transformer.translation.requests import (
     UntaggedError,
     make_requests,
 )
-from trainers.run.options import (
+from trainers.translating.options import (
     OutputOptions,
     TerminologyOptions,
     TranslatorChoice,

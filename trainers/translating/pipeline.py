@@ -15,10 +15,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.shared import Shared
 
 from keras_transformer.commands import flags
-from trainers.preparing.folder import run_errors
-from trainers.run.options import TranslatorChoice
+from trainers.run.resuming import run_errors
 from trainers.translating import shards
 from trainers.translating.lines import open_translator
+from trainers.translating.options import TranslatorChoice
 
 
 class TranslateShards(beam.DoFn):

@@ -53,7 +53,7 @@ from keras_transformer.files import (
     with_checksum,
 )
 from keras_transformer.locking import lock_file, without_empty_directories
-from trainers.preparing.folder import describe_differences, write_json
+from trainers.run.resuming import describe_differences, write_json
 
 FORMAT_VERSION = 2  # of plan and records
 # No names that other commands have in their directories.

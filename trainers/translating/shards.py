@@ -21,8 +21,7 @@ from keras_transformer.commands.startup import backend_name
 from keras_transformer.config import DecodingConfig
 from keras_transformer.files import sha256_of
 from keras_transformer.workdir import TOKENIZER_SUMS
-from trainers.preparing.folder import run_errors
-from trainers.run.options import TranslatorChoice
+from trainers.run.resuming import run_errors
 from trainers.translating.lines import (
     CHUNK,
     check_n_best,
@@ -32,6 +31,7 @@ from trainers.translating.lines import (
     read_lines,
     translate_lines,
 )
+from trainers.translating.options import TranslatorChoice
 from trainers.translating.plan import (
     NOTES,
     TRANSLATION,

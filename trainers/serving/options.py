@@ -6,7 +6,7 @@ from keras_transformer.fields import Fields, hp
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class ServeOptions(Fields):
     """The server."""
 
     host: str = hp(

@@ -1,46 +1,23 @@
-"""Options that several commands share."""
+"""Options of the translator that a command opens."""
 
 import dataclasses
 import typing
 from collections.abc import Mapping, Sequence
 
 from keras_transformer.commands.flags import Arguments, CommandError
-from keras_transformer.commands.startup import (
-    BACKENDS,
-    DEVICES,
-    choose_backend,
-    prepare_search,
-)
+from keras_transformer.commands.startup import choose_backend, prepare_search
 from keras_transformer.config import (
     CHECKPOINT_KINDS,
     COMPUTE_TYPES,
-    ENGINES,
-    PRECISIONS,
+    SEARCH_ENGINES,
+    SEARCH_PRECISIONS,
     DecodingConfig,
 )
 from keras_transformer.data.languages import LANGUAGE_TOKENS, shortened
 from keras_transformer.fields import GIVEN, Fields, hp, required
 from keras_transformer.translation import ctranslate2
 from keras_transformer.workdir import WorkDirectory, open_ensemble
-
-
-@dataclasses.dataclass(frozen=True)
-class DeviceOptions(Fields):
-    """The device."""
-
-    backend: str | None = hp(
-        None,
-        "Framework that computes. Default: the environment variable"
-        " KERAS_BACKEND, else tensorflow.",
-        choices=BACKENDS,
-    )
-    device: str | None = hp(
-        None,
-        "Kind of device that must compute: the command ends with an error if"
-        " there is none. Default: the fastest kind that there is.",
-        choices=DEVICES,
-        common=True,
-    )
+from trainers.run.device_options import DeviceOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +35,7 @@ class SearchDeviceOptions(DeviceOptions):
         "float32",
         "Precision of weights and products. bfloat16 is faster on processors"
         " that support it; some translations then differ.",
-        choices=PRECISIONS,
+        choices=SEARCH_PRECISIONS,
         common=True,
     )
     jit_compile: bool | None = hp(
@@ -72,7 +49,7 @@ class SearchDeviceOptions(DeviceOptions):
         "What searches: native, the framework; ctranslate2, an export, which"
         " is made in the work directory at the first call. It needs the extra"
         " of this name, and with a beam --stopping=fairseq.",
-        choices=ENGINES,
+        choices=SEARCH_ENGINES,
         excludes={"jit_compile": True, "backend": GIVEN},
         common=True,
     )

@@ -29,7 +29,7 @@ BLEU_TOKENIZERS = (
     "char",
     "none",
 )
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+TRAINING_PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 # The linear layers of attention and of the feed-forward network.
 LORA_TARGETS = ("query", "key", "value", "output", "inner", "outer")
@@ -269,7 +269,7 @@ class TrainingConfig(Fields, changeable=True):
         "Precision of computation; weights stay float32. Default:"
         " mixed_bfloat16 on TPUs and on GPUs that compute it faster, else"
         " float32.",
-        choices=PRECISIONS,
+        choices=TRAINING_PRECISIONS,
         changeable=False,
         common=True,
     )

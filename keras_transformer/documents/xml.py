@@ -1,0 +1,48 @@
+"""XML with the places of its elements in the text.
+
+lxml reads the elements; it does not say where they are in the text, which their
+tags do, in the same order.
+"""
+
+from keras_transformer.documents.markup import read_events
+
+
+def parse_xml(text: str) -> tuple:
+    """The root of an XML text, its `Event`s, and where its elements are.
+
+    The last one is a dictionary from each element of lxml to the indices of the
+    events of its tags.
+
+    Raises:
+        ValueError: It is not well-formed, or has a DOCTYPE, which could define
+            entities; the message has the line.
+    """
+    from lxml import etree  # an extra
+
+    parser = etree.XMLParser(
+        encoding="utf-8",
+        resolve_entities=False,
+        no_network=True,
+        collect_ids=False,
+    )
+    try:
+        root = etree.fromstring(text.encode(), parser)
+    except etree.XMLSyntaxError as error:
+        raise ValueError(f"line {error.lineno}: {error.msg}") from error
+    if root.getroottree().docinfo.doctype:
+        line = text[: text.find("<!DOCTYPE")].count("\n") + 1
+        raise ValueError(f"line {line}: the XML must not have a DOCTYPE")
+    events = list(read_events(text, is_xml=True))
+    elements = root.iter(etree.Element)
+    spans: dict = {}
+    opened = []
+    for i, event in enumerate(events):
+        if event.kind == "open":
+            element = next(elements)
+            spans[element] = (i, i)
+            if not event.raw.endswith("/>"):
+                opened.append(element)
+        elif event.kind == "close":
+            element = opened.pop()
+            spans[element] = (spans[element][0], i)
+    return root, events, spans

@@ -1,0 +1,57 @@
+"""What commands share that continue where they were ended."""
+
+import contextlib
+import json
+import os
+import typing
+from collections.abc import Iterator
+
+from keras_transformer.commands.flags import DISK_ERRORS, RunError
+from keras_transformer.data import cleaning
+from keras_transformer.files import write_atomically
+
+
+def describe_differences(
+    before: dict[str, typing.Any], after: dict[str, typing.Any]
+) -> str:
+    """The entries in which two dictionaries differ, as text.
+
+    >>> describe_differences({"a": 1, "b": 2}, {"a": 1, "b": 3})
+    'b was 2 and is 3'
+    """
+    return "; ".join(
+        f"{name} was {before.get(name)!r} and is {after.get(name)!r}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    )
+
+
+def describe_file(path: str | os.PathLike) -> str:
+    """A file by its path, size and time of change, as text."""
+    status = os.stat(path)
+    return f"{path} ({status.st_size} bytes, {status.st_mtime_ns})"
+
+
+def write_json(path: str | os.PathLike, value: typing.Any) -> None:
+    """Writes a file of JSON: to a temporary name, then renamed."""
+    write_atomically(path, json.dumps(value, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def run_errors(path: str | os.PathLike) -> Iterator[None]:
+    """Turns a full disk at a path and a lost process into one line.
+
+    Raises:
+        RunError: In place of the system's error; bugs keep their traceback.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        reason = f"cannot write to {path}: {error.strerror}"
+    except cleaning.LostProcessError as error:
+        reason = str(error)
+    else:
+        return
+    raise RunError(f"{reason}. Rerun the same command to resume")

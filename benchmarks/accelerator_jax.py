@@ -21,11 +21,11 @@ from accelerator import (
 import keras_transformer as kt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.labels import shift_right
+from keras_transformer.devices import describe
 from keras_transformer.training.jax_step import AXIS, JaxStep
 from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.inference import Inference
 from keras_transformer.vocabulary import EOS, PAD
-from trainers.run.jax_engine import describe
 
 # Variant of a computation on the device -> its dtype, JAX's precision of
 # products (by default a GPU rounds factors in float32), and the largest

@@ -1,4 +1,4 @@
-"""Properties of written text that figures and pages depend on."""
+"""Properties of written text, for figures, pages and messages."""
 
 import re
 import unicodedata
@@ -44,3 +44,8 @@ def direction(language: str | None) -> str:
     if scripts:
         return "rtl" if scripts[0] in RIGHT_TO_LEFT_SCRIPTS else "ltr"
     return "rtl" if name in RIGHT_TO_LEFT else "ltr"
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: `1 shape`, `2 shapes`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -46,7 +46,7 @@ from savedmodel import (
 from trainers import import_model, score, translate_document, visualize, wmt
 from trainers.datasets import dataset
 from trainers.parse import ParseOptions
-from trainers.run import devices, strategies
+from trainers.run import session, strategies
 from trainers.run.data_config import DataConfig
 from trainers.run.device_options import DeviceOptions
 from trainers.run.optimization import make_optimizer, make_schedule
@@ -171,7 +171,7 @@ PLACES = {
         optimize,
     ],
     (TrainingConfig, "remat"): [REMATERIALIZE.__getitem__],
-    (DeviceOptions, "backend"): [devices.ENGINES.__getitem__],
+    (DeviceOptions, "backend"): [session.ENGINES.__getitem__],
     (DeviceOptions, "device"): [],  # compared with the kinds of a backend
     (MetricOptions, "bleu_tokenizer"): [make_metric],
     (export.ExportOptions, "format"): [

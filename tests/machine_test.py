@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 from commands import fails
 
-from keras_transformer import machine
+from keras_transformer import devices, machine
 from keras_transformer.commands import startup
 from trainers import wmt
-from trainers.run import strategies, tensorflow_engine
+from trainers.run import tensorflow_engine
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -133,13 +133,13 @@ def test_gpus_are_found_without_their_libraries(files, names, tmp_path):
     ],
 )
 def test_a_run_names_its_device(gpus, visible, expected, monkeypatch):
-    monkeypatch.setattr(strategies, "count_cores", lambda: 3)
-    monkeypatch.setattr(strategies, "find_gpus", lambda: gpus)
+    monkeypatch.setattr(devices, "count_cores", lambda: 3)
+    monkeypatch.setattr(devices, "find_gpus", lambda: gpus)
     monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    line = strategies.device_line()
+    line = devices.describe()
     assert expected in line
     start = "warning: a GPU is present (NVIDIA A), but TensorFlow cannot use it"
     assert line.startswith(start) == bool(gpus)
@@ -155,7 +155,7 @@ def test_a_gpu_is_named_with_its_versions(monkeypatch):
     monkeypatch.setattr(
         tf.sysconfig, "get_build_info", lambda: {"cuda_version": "12.5"}
     )
-    line = strategies.device_line()
+    line = devices.describe()
     assert line == (
         f"device: NVIDIA H100 (TensorFlow {tf.__version__}, CUDA 12.5)"
     )
@@ -179,8 +179,8 @@ def test_the_default_precision_is_the_fast_one(
         "get_device_details",
         lambda _: {"device_name": "A", "compute_capability": capability},
     )
-    devices = tensorflow_engine.TensorFlowDevices("one_device", "gpu")
-    assert devices.precision == precision
+    found = tensorflow_engine.TensorFlowDevices("one_device", "gpu")
+    assert found.precision == precision
     with pytest.raises(
         ValueError, match="device=tpu is not available. Received: "
     ):
@@ -203,5 +203,5 @@ def test_a_wanted_device_that_is_not_there(tmp_path, capsys):
     message = fails(wmt.main, argv, capsys)
     assert "device=gpu is not available. Received: device: CPU, " in message
     assert not (tmp_path / "run").exists()
-    devices = tensorflow_engine.TensorFlowDevices("one_device", "cpu")
-    assert devices.precision == "float32"
+    found = tensorflow_engine.TensorFlowDevices("one_device", "cpu")
+    assert found.precision == "float32"

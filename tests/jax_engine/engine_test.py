@@ -13,6 +13,7 @@ import pytest
 from commands import copy_of_run, losses_in, open_trainer, tensors
 
 import keras_transformer as kt
+from keras_transformer import devices
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.translation import shortlist
 from keras_transformer.vocabulary import EOS, UNK
@@ -476,19 +477,19 @@ def test_a_batch_that_does_not_fit(command, tmp_path, monkeypatch, capsys):
     ],
 )
 def test_a_gpu_that_jax_cannot_use(environment, reason, monkeypatch):
-    monkeypatch.setattr(jax_engine, "find_gpus", lambda: ["NVIDIA H100"])
+    monkeypatch.setattr(devices, "find_gpus", lambda: ["NVIDIA H100"])
     for name in ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    line = jax_engine.describe(jax.devices())
+    line = devices.describe(jax.devices())
     assert line.startswith("warning: a GPU is present (NVIDIA H100), but JAX")
     assert reason in line
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # as --device=cpu sets it
-    line = jax_engine.describe(jax.devices())
+    line = devices.describe(jax.devices())
     assert line.startswith("device: CPU, ") and "GPUs are not used" in line
-    monkeypatch.setattr(jax_engine, "find_gpus", lambda: [])
-    assert "(no GPU found; JAX " in jax_engine.describe(jax.devices())
+    monkeypatch.setattr(devices, "find_gpus", lambda: [])
+    assert "(no GPU found; JAX " in devices.describe(jax.devices())
 
 
 def test_items_are_made_in_the_background():

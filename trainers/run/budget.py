@@ -7,7 +7,8 @@ import keras
 
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.data.batches import Shape
-from trainers.run.engine import Engine, OutOfMemoryError, Task, counted
+from keras_transformer.writing import counted
+from trainers.run.engine import Engine, OutOfMemoryError, Task
 from trainers.run.progress import span
 
 MIB = 2**20

@@ -38,17 +38,6 @@ LossSums: typing.TypeAlias = Callable[
 ]
 
 
-def check_device(device: str | None, kind: str, description: str) -> None:
-    """Raises ValueError if another kind of device computes than the wanted one.
-
-    Kinds are "gpu", "tpu" and "cpu"; None wants any.
-    """
-    if device not in (None, kind):
-        raise ValueError(
-            f"device={device} is not available. Received: {description}"
-        )
-
-
 class OutOfMemoryError(Exception):
     """The memory of a device is too small for a batch."""
 
@@ -253,8 +242,3 @@ class Engine(typing.Protocol):
 
     def set_elapsed(self, share: float) -> None:
         """Tells a schedule with a clock which share of the time has passed."""
-
-
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: `1 shape`, `2 shapes`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -23,6 +23,7 @@ from keras_transformer.training.token_losses import GuidedHead
 from keras_transformer.translation.limits import shortened_outputs
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
+from keras_transformer.writing import counted
 from trainers.datasets.dataset import SPLITS, read_split
 from trainers.run.adapters import add_adapters, find_base
 from trainers.run.corpora import (
@@ -32,7 +33,7 @@ from trainers.run.corpora import (
     open_train_corpus,
 )
 from trainers.run.data_config import DataConfig
-from trainers.run.engine import Devices, counted
+from trainers.run.engine import Devices
 from trainers.run.freezing import freeze
 from trainers.run.inheritance import check_same
 from trainers.run.optimization import make_optimizer, make_schedule

@@ -3,10 +3,9 @@
 import collections
 import concurrent.futures
 import contextlib
-import os
 import time
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +15,9 @@ from jax.experimental import multihost_utils
 
 from keras_transformer.backend import Tensor
 from keras_transformer.checkpoints import Groups, weight_name
-from keras_transformer.commands.flags import how_to_install
 from keras_transformer.data.batches import Shape
-from keras_transformer.machine import count_cores, find_gpus
+from keras_transformer.devices import check_device, count_searches, describe
+from keras_transformer.machine import count_cores
 from keras_transformer.model import Transformer
 from keras_transformer.training.jax_step import AXIS, JaxStep, State, place
 from keras_transformer.training.rematerialization import REMATERIALIZE
@@ -31,8 +30,6 @@ from trainers.run.engine import (
     OutOfMemoryError,
     Steps,
     Task,
-    check_device,
-    counted,
 )
 from trainers.run.jax_workers import Workers, connect
 from trainers.run.training_config import TrainingConfig
@@ -42,18 +39,12 @@ Item = typing.TypeVar("Item")
 
 
 def open_devices(training: TrainingConfig, device: str | None) -> Devices:
-    """As `devices.open_devices`."""
+    """The devices of a training; `device` is the kind that must compute."""
     _check_options(training)
     connect(training.strategy)
     devices = JaxDevices(training)
-    check_device(device, jax.default_backend(), devices.description)
+    check_device(device, devices.description)
     return devices
-
-
-def count_searches(device: str | None = None) -> int:
-    """As `devices.count_searches`."""
-    check_device(device, jax.default_backend(), describe(jax.devices()))
-    return count_cores() if jax.default_backend() == "cpu" else 1
 
 
 def _check_options(training: TrainingConfig) -> None:
@@ -103,41 +94,6 @@ class JaxDevices:
 
     def make_engine(self, task: Task) -> "JaxEngine":
         return JaxEngine(task, self.mesh, self.workers)
-
-
-def describe(devices: Sequence[jax.Device]) -> str:
-    """The devices that compute, or the GPU that cannot, as one line."""
-    version = f"JAX {jax.__version__}"
-    platform = devices[0].platform
-    kind = devices[0].device_kind
-    if platform == "tpu":
-        return f"device: {kind}, {counted(len(devices), 'chip')} ({version})"
-    if platform == "gpu":
-        names = f"{len(devices)} x {kind}" if len(devices) > 1 else kind
-        client = devices[0].client.platform_version.splitlines()[0]
-        return f"device: {names} ({version}, {client})"
-    present = find_gpus()
-    if not present:
-        divided = ""
-        if len(devices) > 1:
-            divided = f" as {len(devices)} devices"
-        cores = counted(count_cores(), "core")
-        return f"device: CPU, {cores}{divided} (no GPU found; {version})"
-    if os.environ.get("JAX_PLATFORMS") == "cpu":
-        cores = counted(count_cores(), "core")
-        return f"device: CPU, {cores} (the GPUs are not used; {version})"
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if hidden is not None:
-        reason = f"CUDA_VISIBLE_DEVICES={hidden!r} selects none"
-    else:
-        plugin = how_to_install("jax-cuda")
-        reason = (
-            f"JAX's CUDA plugin is missing or cannot load; {plugin} installs it"
-        )
-    return (
-        f"warning: a GPU is present ({', '.join(present)}), but JAX cannot use"
-        f" it: {reason}. The CPU computes"
-    )
 
 
 class JaxEngine:

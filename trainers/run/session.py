@@ -4,8 +4,11 @@ A run has one session or, if it is stopped and resumed, several.
 """
 
 import dataclasses
+import importlib
 import math
 from collections.abc import Callable
+
+import keras
 
 from keras_transformer import metrics
 from keras_transformer.commands import flags
@@ -15,7 +18,6 @@ from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import find_dataset
 from trainers.run.budget import budget_lines, try_batches
 from trainers.run.checkpoints import average
-from trainers.run.devices import engine_module
 from trainers.run.engine import Devices
 from trainers.run.experiment import open_experiment
 from trainers.run.loop import Trainer
@@ -23,6 +25,11 @@ from trainers.run.progress import Log, log
 from trainers.run.training_config import Configuration, TrainingConfig
 from trainers.run.validation import show_result
 
+# The engine of each Keras backend.
+ENGINES = {
+    "jax": "trainers.run.jax_engine",
+    "tensorflow": "trainers.run.tensorflow_engine",
+}
 MakeMetric = Callable[[Configuration], metrics.DirectionalMetric]
 
 
@@ -97,7 +104,8 @@ def open_trainer(
     """
     workdir = WorkDirectory(path)
     with flags.user_errors():
-        devices = engine_module().open_devices(configuration.training, device)
+        engine = importlib.import_module(ENGINES[keras.backend.backend()])
+        devices = engine.open_devices(configuration.training, device)
         configuration, told = with_precision(configuration, workdir, devices)
     workers = devices.workers
     keep = keep and workers.is_chief

@@ -11,7 +11,6 @@ of them, logs the progress and writes the work directory, which all can read.
 """
 
 import contextlib
-import os
 import re
 import sys
 import typing
@@ -19,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
+from keras_transformer import devices
 from keras_transformer.commands import startup
-from keras_transformer.commands.flags import how_to_install
 from keras_transformer.fields import unhandled
-from keras_transformer.machine import count_cores, find_gpus
+from keras_transformer.machine import count_cores
 from trainers.run import engine
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
 
@@ -51,46 +50,11 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
     if name == "auto":
         name = "mirrored" if len(gpus) > 1 else "one_device"
     if name == "mirrored":
-        devices = gpus or tf.config.list_logical_devices("CPU")
-        return tf.distribute.MirroredStrategy([d.name for d in devices])
+        gpus = gpus or tf.config.list_logical_devices("CPU")
+        return tf.distribute.MirroredStrategy([d.name for d in gpus])
     if name == "one_device":
         return tf.distribute.get_strategy()
     raise unhandled(strategy=name)
-
-
-def device_line() -> str:
-    """The devices that compute, or the GPU that cannot, as one line."""
-    version = f"TensorFlow {tf.__version__}"
-    gpus = tf.config.get_visible_devices("GPU")
-    if gpus:
-        names = [
-            tf.config.experimental.get_device_details(gpu).get(
-                "device_name", "GPU"
-            )
-            for gpu in gpus
-        ]
-        cuda = tf.sysconfig.get_build_info().get("cuda_version", "unknown")
-        return f"device: {', '.join(names)} ({version}, CUDA {cuda})"
-    present = find_gpus()
-    if tf.config.list_physical_devices("GPU"):
-        cores = engine.counted(count_cores(), "core")
-        return f"device: CPU, {cores} (the GPUs are not used)"
-    if not present:
-        cores = engine.counted(count_cores(), "core")
-        return f"device: CPU, {cores} (no GPU found)"
-    if (hidden := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        reason = f"CUDA_VISIBLE_DEVICES={hidden!r} selects none"
-    elif not tf.test.is_built_with_cuda():
-        reason = "this TensorFlow is built without CUDA"
-    else:
-        reason = (
-            "see its messages above;"
-            f" {how_to_install('gpu')} installs the CUDA libraries"
-        )
-    return (
-        f"warning: a GPU is present ({', '.join(present)}), but TensorFlow"
-        f" cannot use it: {reason}. The CPU computes"
-    )
 
 
 def count_slices(
@@ -119,15 +83,7 @@ def searches_of(strategy: tf.distribute.Strategy) -> int:
     The CPU cores of this process; 1 with a GPU, or with several replicas.
     """
     has_replicas = strategy.num_replicas_in_sync > 1
-    if has_replicas or tf.config.get_visible_devices("GPU"):
-        return 1
-    return count_cores()
-
-
-def hide_gpus(device: str | None) -> None:
-    """Hides the GPUs if the wanted device is "cpu"; call it first."""
-    if device == "cpu":
-        tf.config.set_visible_devices([], "GPU")
+    return 1 if has_replicas else devices.count_searches()
 
 
 def has_bfloat16(gpu: typing.Any) -> bool:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_transformer import vocabulary
 from keras_transformer.checkpoints import Groups, named_weights, weight_name
 from keras_transformer.data.batches import Shape
+from keras_transformer.devices import check_device, describe, hide_gpus
 from keras_transformer.model import Transformer
 from keras_transformer.training.gradients import add_losses, slice_sizes
 from keras_transformer.training.loss import token_weights
@@ -30,16 +31,13 @@ from trainers.run.engine import (
     OutOfMemoryError,
     Steps,
     Task,
-    check_device,
 )
 from trainers.run.strategies import (
     MakeDataset,
     Workers,
     count_slices,
-    device_line,
     distribute,
     has_bfloat16,
-    hide_gpus,
     make_strategy,
     searches_of,
 )
@@ -47,22 +45,13 @@ from trainers.run.training_config import TrainingConfig
 
 
 def open_devices(training: TrainingConfig, device: str | None) -> Devices:
-    """As `devices.open_devices`."""
+    """The devices of a training; `device` is the kind that must compute."""
     if training.shard_parameters:
         raise ValueError(
             "shard_parameters needs --backend=jax. Received:"
             f" shard_parameters={training.shard_parameters}"
         )
     return TensorFlowDevices(training.strategy, device)
-
-
-def count_searches(device: str | None) -> int:
-    """As `devices.count_searches`."""
-    hide_gpus(device)
-    kind = "gpu" if tf.config.get_visible_devices("GPU") else "cpu"
-    strategy = tf.distribute.get_strategy()
-    check_device(device, kind, device_line())
-    return searches_of(strategy)
 
 
 class TensorFlowDevices:
@@ -76,10 +65,10 @@ class TensorFlowDevices:
         self.num_replicas = self._strategy.num_replicas_in_sync
         self.num_searches = searches_of(self._strategy)
         self.workers = Workers(self._strategy)
-        self.description = device_line()
+        self.description = describe()
         gpus = tf.config.get_visible_devices("GPU")
         self.num_gpus = len(gpus)
-        check_device(device, "gpu" if gpus else "cpu", self.description)
+        check_device(device, self.description)
         self.precision = "float32"
         if gpus and all(map(has_bfloat16, gpus)):
             self.precision = "mixed_bfloat16"

@@ -50,7 +50,7 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
         choice.check()
     others: dict[str, typing.Any]
     if options.engine == "native":
-        devices = load("trainers.run.devices")
+        devices = load("keras_transformer.devices")
         translators = load("keras_transformer.translator")
         with flags.user_errors():
             others = {

@@ -12,12 +12,8 @@ import tensorflow as tf
 from matplotlib.colors import to_hex
 
 import keras_transformer as kt
-from keras_transformer.figures import (
-    attention,
-    attention_plots,
-    saving,
-    writing,
-)
+from keras_transformer import writing
+from keras_transformer.figures import attention, attention_plots, saving
 from keras_transformer.figures.colors import head_color
 from keras_transformer.vocabulary import UNK
 

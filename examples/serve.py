@@ -3,7 +3,7 @@
     python examples/serve.py WORKDIR OUTPUT < sentences.txt
 
 Once exported, the model needs TensorFlow and TensorFlow Text alone: `answer`
-imports nothing of this package. `docs/serving.md` has TensorFlow Serving.
+imports nothing of this package. `docs/exports.md` has TensorFlow Serving.
 """
 
 import contextlib

@@ -4,7 +4,7 @@
 `package.install_from_path` unpacks: `metadata.json`, `README.md`,
 `sentencepiece.model`, and the export of `ctranslate2.py` in `model`.
 
-Argos Translate calls CTranslate2 with options of its own: docs/serving.md names
+Argos Translate calls CTranslate2 with options of its own: docs/exports.md names
 them. It adds nothing to the pieces of a sentence, neither marks nor languages
 (`target_prefix` is for outputs only), and truncates sources at 1,024 tokens, so
 that learned positions would end before. Such models are refused. It loads the

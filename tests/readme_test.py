@@ -130,22 +130,22 @@ def test_litert_translates_standard_input(exported, monkeypatch, capsys):
     lines = [SENTENCE, "two red dogs", "tree"]
     text = "".join(line + "\n" for line in lines)
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-    run(script_of("docs/serving.md", "## LiteRT"))
+    run(script_of("docs/exports.md", "## LiteRT"))
     expected = exports.translator().translate(lines)
     assert capsys.readouterr().out.splitlines() == expected
 
 
 def test_onnx_runtime_translates_a_sentence(exported, capsys):
     exported("onnx")
-    run(script_of("docs/serving.md", "## ONNX Runtime"))
+    run(script_of("docs/exports.md", "## ONNX Runtime"))
     [expected] = exports.translator().translate([SENTENCE])
     assert capsys.readouterr().out == expected + "\n"
 
 
 def test_ctranslate2_translates_a_sentence(exported, capsys):
-    """Greedily: its beams are ranked otherwise, as docs/serving.md says."""
+    """Greedily: its beams are ranked otherwise, as docs/exports.md says."""
     exported("ctranslate2")
-    script = script_of("docs/serving.md", "## CTranslate2")
+    script = script_of("docs/exports.md", "## CTranslate2")
     script = replace(
         script,
         "beam_size=4, length_penalty=0.6",

@@ -4,7 +4,7 @@
 
 Argos Translate looks for its directories under HOME. Input: a JSON list of
 lines; output: lists of its translations, and of those of CTranslate2, which is
-called as docs/serving.md says that Argos Translate does. Sentences are not
+called as docs/exports.md says that Argos Translate does. Sentences are not
 split: MiniSBD's models are on the network.
 """
 

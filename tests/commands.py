@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import unittest.mock
 
 import pytest
@@ -19,6 +20,27 @@ from trainers import wmt
 from trainers.run import session
 
 ROOT = pathlib.Path(__file__).parents[1]
+# Console script, as pages name it -> its module.
+SCRIPTS = {
+    name: entry.partition(":")[0]
+    for name, entry in tomllib.loads((ROOT / "pyproject.toml").read_text())[
+        "project"
+    ]["scripts"].items()
+}
+
+
+def module_of(words):
+    """The module that a command line names, and its other words.
+
+    None if it is no command of ours.
+    """
+    name = words[0].removeprefix(".venv/bin/")
+    if name in SCRIPTS:
+        return SCRIPTS[name], words[1:]
+    assert not name.startswith("kt-"), f"no such command: {name}"
+    if name in ("python", "python3") and words[1:2] == ["-m"]:
+        return words[2], words[3:]
+    return None, words
 
 
 def tensors(prefix, *groups):

@@ -16,6 +16,7 @@ import exports
 import keras
 import numpy as np
 import pytest
+from commands import SCRIPTS, module_of
 
 import keras_transformer as kt
 from keras_transformer import layers
@@ -46,28 +47,6 @@ FLAGS_OF_OTHERS = {
     "to_json",
     "model_name_or_path",
 }
-COMMANDS = (
-    "trainers.wmt",
-    "trainers.translate",
-    "trainers.translate_document",
-    "trainers.translate_corpus",
-    "trainers.serve",
-    "trainers.evaluate",
-    "trainers.tune",
-    "trainers.score",
-    "trainers.align",
-    "trainers.shortlist",
-    "trainers.average",
-    "trainers.prepare",
-    "trainers.synthesize",
-    "trainers.parse",
-    "trainers.parse_text",
-    "trainers.parse_evaluate",
-    "trainers.import_model",
-    "trainers.visualize",
-    "savedmodel.export",
-    "savedmodel.verify",
-)
 
 
 def script_of(page, section):
@@ -252,9 +231,15 @@ def commands_of(text):
     """`(command, its arguments)` of the pages' code, lines joined."""
     for line in text.replace("\\\n", " ").splitlines():
         for part in re.split(r"[;`]|&&|\s\|\s", line):
-            found = re.search(r"python3? -m (\S+)(.*)", part)
-            if found and found[1] in COMMANDS:
-                yield found[1], re.sub(r"\s#.*", "", found[2])
+            found = re.search(
+                r"(?<![\w/-])(?:kt-|(?:\S*/)?python3? -m).*", part
+            )
+            if not found or re.match(r"kt-[^a-z]", found[0]):
+                continue
+            words = re.sub(r"\s#.*", "", found[0]).split()
+            command, arguments = module_of(words)
+            if command in SCRIPTS.values():
+                yield command, " ".join(arguments)
 
 
 def test_commands_have_the_flags_that_pages_give_them():
@@ -276,7 +261,7 @@ def flags_of_benchmarks():
 
 
 def test_flags_in_the_text_exist():
-    known = set().union(*map(help_of, COMMANDS)) | FLAGS_OF_OTHERS
+    known = set().union(*map(help_of, SCRIPTS.values())) | FLAGS_OF_OTHERS
     known |= flags_of_benchmarks()
     for page, text in read_pages():
         for code in re.findall(r"(?<!`)`(--[^`]+)`(?!`)", text):

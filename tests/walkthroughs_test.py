@@ -18,7 +18,7 @@ import tomllib
 
 import exports
 import pytest
-from commands import write_pairs
+from commands import module_of, write_pairs
 
 import keras_transformer as kt
 from trainers import wmt
@@ -67,12 +67,12 @@ def run(words, *flags, **renamed):
         [extra] = re.findall(r"\[(\w+)\]", words[-1])
         assert extra in project["project"]["optional-dependencies"]
         return ""
-    assert words[:2] == ["python", "-m"]
     files, printed = {}, io.TextIOWrapper(io.BytesIO(), "utf-8")
     for sign in {"<", ">"} & {*words}:
         files[sign] = words.pop(words.index(sign) + 1)
         words.remove(sign)
-    argv = [*words[3:], *flags]
+    module, argv = module_of(words)
+    argv = [*argv, *flags]
     for name, other in renamed.items():
         argv = [re.sub(rf"^--{name}=.*", f"--{name}={other}", a) for a in argv]
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
@@ -80,7 +80,7 @@ def run(words, *flags, **renamed):
             source = stack.enter_context(open(files["<"], encoding="utf-8"))
             patch.setattr("sys.stdin", source)
         stack.enter_context(contextlib.redirect_stdout(printed))
-        importlib.import_module(words[2]).main(argv)
+        importlib.import_module(module).main(argv)
     printed.flush()
     text = printed.buffer.getvalue().decode()
     if ">" in files:

@@ -48,6 +48,11 @@ def main(argv: list[str] | None = None) -> None:
         text.run(options, arguments.given_of(ParserDecoding), tokenized)
 
 
-if __name__ == "__main__":
+def script() -> None:
+    """Runs the command in a process of its own: `kt-parse-text`."""
     end_on_interrupt()
     main()
+
+
+if __name__ == "__main__":
+    script()

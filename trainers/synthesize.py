@@ -38,6 +38,11 @@ def main(argv: list[str] | None = None) -> None:
         steps.run(plan, options)
 
 
-if __name__ == "__main__":
+def script() -> None:
+    """Runs the command in a process of its own: `kt-synthesize`."""
     end_on_interrupt()
     main()
+
+
+if __name__ == "__main__":
+    script()

@@ -125,6 +125,11 @@ def main(argv: list[str] | None = None) -> None:
             shards.run(translator, options.input, options.output, **settings)
 
 
-if __name__ == "__main__":
+def script() -> None:
+    """Runs the command in a process of its own: `kt-translate-corpus`."""
     end_on_interrupt()
     main()
+
+
+if __name__ == "__main__":
+    script()

@@ -71,6 +71,11 @@ def main(argv: list[str] | None = None) -> None:
         )
 
 
-if __name__ == "__main__":
+def script() -> None:
+    """Runs the command in a process of its own: `kt-translate-document`."""
     end_on_interrupt()
     main()
+
+
+if __name__ == "__main__":
+    script()

@@ -118,6 +118,7 @@ OTHERS = [
     ("synthesize", "--config=plan.yaml", "no usable checkpoint yet"),
     ("import_model", "--source=run --workdir=other", "does not exist yet"),
     ("import_model", "--source=nowhere --workdir=new", "nowhere"),
+    ("wmt", "--workdir=new", "expected data: --dataset=files --train_files"),
     ("wmt", "--dataset=files --train_files=nowhere", NO_FILE),
     ("wmt", "--dataset=files --train_files=pairs --valid_files=x", NO_FILE),
     ("wmt", "--dataset=files --train_files=utf_16", "utf_16.en: expected text"),

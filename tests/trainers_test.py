@@ -239,6 +239,7 @@ def test_patience_ends_training(command, tmp_path, capsys, monkeypatch):
     wmt.main([*argv, "--valid_steps=1", "--patience=2"])
     out = capsys.readouterr().out
     assert "no better BLEU (13a) in 2 validations | step 3" in out
+    assert re.search(r"note: 0\.\d epochs are few for [\d,]+ pairs\.", out)
     assert (tmp_path / "best/ckpt-1.safetensors").exists()
 
 

@@ -19,6 +19,7 @@ import importlib.resources
 import os
 import re
 import sys
+import typing
 from importlib.resources.abc import Traversable
 
 from keras_transformer.commands import flags
@@ -107,17 +108,47 @@ def read_arguments(
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = flags.parse(argv, description, *sections)
     options = arguments.build(sections[0])
+    own = arguments.given
     if options.recipe:
         with contextlib.ExitStack() as stack:
-            paths = [
-                stack.enter_context(importlib.resources.as_file(recipe))
-                for recipe in recipe_files(options.recipe)
+            files = [
+                f"--flagfile={stack.enter_context(path)}"
+                for path in map(
+                    importlib.resources.as_file, recipe_files(options.recipe)
+                )
             ]
-            # First, so that later flag files override them.
-            argv = [*(f"--flagfile={path}" for path in paths), *argv]
-            arguments = flags.parse(argv, description, *sections)
+            recipe = flags.parse(files, description, *sections).given
+            # The recipe first, so that later flag files override it.
+            arguments = flags.parse([*files, *argv], description, *sections)
+        arguments.given.update(scaled_warmup(recipe, own))
         options = arguments.build(sections[0])
     return arguments, options
+
+
+def scaled_warmup(
+    recipe: dict[str, typing.Any], own: dict[str, typing.Any]
+) -> dict[str, int]:
+    """A recipe's `warmup_steps` in proportion, if `own` flags end before it.
+
+    A line says so.
+
+    >>> recipe = {"train_steps": 12000, "warmup_steps": 1000}
+    >>> scaled_warmup(recipe, {"train_steps": 600})
+    warmup_steps: 50, as the recipe has 1000 in 12000 updates
+    {'warmup_steps': 50}
+    >>> scaled_warmup(recipe, {"train_steps": 1200})
+    {}
+    """
+    steps, warmup = own.get("train_steps"), recipe.get("warmup_steps", 0)
+    if steps is None or steps > warmup or "warmup_steps" in own:
+        return {}
+    total = recipe["train_steps"]
+    least = recipe.get("schedule", "noam") == "noam"
+    scaled = max(steps * warmup // total, int(least))
+    flags.show(
+        f"warmup_steps: {scaled}, as the recipe has {warmup} in {total} updates"
+    )
+    return {"warmup_steps": scaled}
 
 
 def recipe_files(name: str) -> list[Traversable]:
@@ -224,6 +255,14 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.wmt"):
         arguments, options = read_arguments(argv)
+        if set(arguments.given) == {"workdir"} and not os.path.exists(
+            options.workdir
+        ):
+            raise flags.CommandError(
+                "expected data: --dataset=files --train_files=PREFIX, or a"
+                " recipe with its own, such as --recipe=quickstart. Received:"
+                f" --workdir={options.workdir} alone"
+            )
         prepare_process(arguments, DataConfig.batch_tokens)
         configuration = read_configuration(arguments, options.preset)
         check_input(configuration, options.workdir)

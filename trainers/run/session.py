@@ -30,6 +30,8 @@ ENGINES = {
     "jax": "trainers.run.jax_engine",
     "tensorflow": "trainers.run.tensorflow_engine",
 }
+FEW_EPOCHS = 2  # of a corpus below `SMALL_CORPUS` pairs
+SMALL_CORPUS = 300_000
 MakeMetric = Callable[[Configuration], metrics.DirectionalMetric]
 
 
@@ -87,7 +89,24 @@ def run(
             averaged, _ = average(workdir, configuration.training.average_last)
         plural = "s" * (len(averaged) > 1)
         log(f"averaged {len(averaged)} checkpoint{plural}")
+        warn_of_few_epochs(trainer)
         show_result(trainer.experiment, log)
+
+
+def warn_of_few_epochs(trainer: Trainer) -> None:
+    """Says so if a small corpus was read too few times to be learned."""
+    batches, number = trainer.experiment.train_batches, trainer.progress.step
+    pairs, steps = len(batches.corpus), batches.steps_per_epoch
+    if (
+        number < FEW_EPOCHS * steps
+        and pairs < SMALL_CORPUS
+        and not trainer.config.init_from
+    ):
+        log(
+            f"note: {number / steps:.1f} epochs are few for {pairs:,} pairs."
+            " Corpora of this size need tens of epochs: ten are"
+            f" --train_steps={10 * steps}"
+        )
 
 
 def open_trainer(

@@ -86,6 +86,8 @@ def on_page_markdown(
     A link to a file that has no page leads to the repository.
     """
     here = page.file.src_uri
+    if here.startswith(("reference/", "project/")):  # guides are found first
+        page.meta["search"] = {"boost": 0.01}
     pages = PAGES | {NOTEBOOK: NOTEBOOK_PAGE}
     homes = {uri: path for path, uri in pages.items()}
     folder = posixpath.dirname(homes.get(here, f"docs/{here}"))

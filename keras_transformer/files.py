@@ -88,8 +88,8 @@ def check_checksum(values: dict[str, typing.Any]) -> None:
         )
 
 
-def _unique(pairs):
-    """A JSON object, each name once."""
+def unique_names(pairs: list[tuple[str, typing.Any]]) -> dict:
+    """A JSON object of its names and values; ValueError if a name is twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
         raise ValueError("a name occurs twice in an object")
@@ -106,7 +106,7 @@ def read_json(path: str | os.PathLike) -> dict:
     try:
         with naming(path):
             text = pathlib.Path(path).read_text(encoding="utf-8")
-        value = json.loads(text, object_pairs_hook=_unique)
+        value = json.loads(text, object_pairs_hook=unique_names)
     except RecursionError:
         raise ValueError(f"{path}: not JSON: nested too deeply") from None
     except ValueError as error:

@@ -101,7 +101,8 @@ GOOD = [
 ]  # fmt: skip
 # The ending, the content, and the error after the name of the file.
 BROKEN = [
-    ("tsv", "a\tb\nthe dog\tder Hund\n", ", line 2: expected text in en"),
+    ("tsv", "a\tb\nthe dog\tder Hund\n",
+     ", line 1: expected the columns en and de, .*Received: a, b$"),
     ("tsv", TEXT + "one\n", ", line 4: expected 2 columns. Received: 1"),
     ("tsv", TEXT + "a\tb\tc\n", ", line 4: expected 2 columns. Received: 3"),
     ("tsv", TEXT.encode("latin-1", "replace") + b"\xfcb\tc\n",
@@ -110,7 +111,8 @@ BROKEN = [
     ("csv", 'en,de\na,b\n"a,b\nc,d\n', ", line 3: broken quotes"),
     ("csv", 'en,de\n"a"b,c\n', ", line 2: broken quotes"),
     ("csv", "en,de\nthe dog, the cat,der Hund\n", ", line 2: expected 2 col"),
-    ("csv", "English,German\na,b\n", ", line 2: expected text in en and de"),
+    ("csv", "English;German\na;b\n",
+     ", line 1: expected the columns .*Received: English, German$"),
     ("csv", b"en,de\na,\xe4\n", ", line 2: not UTF-8"),
     ("jsonl", lines(*flat()) + '{"en": "a"', ", line 3: expected JSON"),
     ("jsonl", lines(flat()), ", line 1: expected text in en and de"),
@@ -118,11 +120,12 @@ BROKEN = [
     ("jsonl", lines(*flat(), {"en": "a", "de": None}), ", line 3: expected t"),
     ("jsonl", lines({"en": "\ud800", "de": "a"}), ", line 1: expected text"),
     ("parquet", b"no Parquet at all", ", row 1: "),
-    ("parquet", rows(flat(names=("a", "b"))), ", row 1: .*'a': None"),
+    ("parquet", rows(flat(names=("a", "b"))),
+     ", row 1: expected the columns en and de, .*Received: a, b$"),
     ("parquet", rows([*flat(), {"en": "a"}]), ", row 3: .*'de': None"),
     ("parquet", rows([{"en": b"a", "de": b"b"}]), ", row 1: expected text"),
     ("parquet", pa.table({"en": BAD_TEXT, "de": ["a", "b"]}),
-     ", row 2: 'utf-8' codec"),
+     ", row 2: .*Invalid UTF8"),
     ("tmx", MEMORY[:-60], ", line 3: expected TMX .unclosed token"),
     ("tmx", HEAD + unit(en="a", fr="b") + unit(it="c") + "</body></tmx>",
      ": expected pairs of en and de. Received: en, fr, it"),
@@ -198,6 +201,97 @@ def test_pairs_are_read_again_and_again(case, tmp_path):
     pairs = read_split(data, "train")
     assert list(pairs) == list(pairs) == PAIRS
     assert (len(pairs), pairs.sizes) == (2, [2])
+
+
+@pytest.mark.parametrize(
+    ("rows_of_text", "wanted"),
+    [
+        (["Yes, I do.;Ja", "No, never.;Nein"], ("Yes, I do.", "Ja")),
+        (["Yes, I do.;Ja"], ("Yes, I do.", "Ja")),
+        (["Yes;Ja, gern", "No;Nein"], ("Yes", "Ja, gern")),
+        (["a\tb,c", "d\te,f,g"], ("a", "b,c")),
+        (['"a;b",c', '"d;e",f'], ("a;b", "c")),
+        (["the dog, der Hund", "a cat, eine Katze"], ("the dog", "der Hund")),
+        (["a;b,c;d", "e;f;g"], ("a", "b,c")),
+    ],
+)
+def test_a_delimiter_is_found_without_names(rows_of_text, wanted, tmp_path):
+    path = write(tmp_path, "csv", "\n".join(rows_of_text))
+    assert next(records.read_records(path, ("1", "2"))) == wanted
+
+
+def test_a_delimiter_that_is_not_clear_is_refused(tmp_path):
+    path = write(tmp_path, "csv", "1,5;2\n3,5;4\n")
+    with pytest.raises(ValueError, match="a table that ',' and ';' divide"):
+        next(records.read_records(path, ("1", "2")))
+
+
+TWICE = [
+    ("csv", "en,de,en\na,b,c\n"),
+    ("tsv", "x\ten\tde\tx\n1\ta\tb\t2\n"),
+    ("jsonl", '{"en": "a", "de": "b", "en": "c"}\n'),
+    ("json", '{"translation": {"en": "a", "de": "b", "en": "c"}}\n'),
+    *((ending, pa.table([["a"], ["b"], ["c"]], ["en", "de", "en"]))
+      for ending in ("parquet", "arrow", "set")),
+    ("parquet", pa.table(
+        [pa.StructArray.from_arrays([["a"], ["b"]], ["en", "en"]), ["c"]],
+        ["translation", "de"])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(TWICE)))
+def test_a_name_that_is_there_twice_is_refused(case, tmp_path):
+    ending, content = TWICE[case]
+    path = write(tmp_path, ending, content)
+    place = r"(/data-0.arrow)?, (line|row) 1: "
+    with pytest.raises(ValueError, match=f"^{path}{place}") as error:
+        read_split(config(path), "train")
+    told = ("once", "twice", "duplicate field names")
+    assert any(word in str(error.value) for word in told)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [], ["x"], [{}], 5, {"filename": "x.arrow"},
+        *([{"filename": name}] for name in (
+            "/etc/passwd", "../x.arrow", "a/x.arrow", "x.txt", "x.arrow\0",
+            "", ".", "..", 5, None, ["x.arrow"], ".arrow/",
+        )),
+    ],
+)  # fmt: skip
+def test_a_data_set_names_files_of_its_own(files, tmp_path):
+    state = json.dumps({"_data_files": files})
+    path = write(tmp_path, "set", {"state.json": state})
+    with pytest.raises(ValueError, match=f"^{path}/state.json: expected _data"):
+        read_split(config(path), "train")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        ("<seg>", "<seg>a<seg>x</seg>", 2),
+        ("<tu>", "<tu><tu></tu>", 2),
+        ("<seg>", "<seg><tu></tu>", 2),
+        ("<body>", "<body><seg>x</seg>", 1),
+        ("<seg>", "<seg><ph><seg>x</seg></ph>", 2),
+        ("</tu>", "<seg>x</seg></tu>", 2),
+    ],
+)
+def test_parts_of_a_memory_stand_in_their_places(before, after, line, tmp_path):
+    path = write(tmp_path, "tmx", MEMORY.replace(before, after))
+    message = f"^{path}, line {line}: expected TMX .found <.*> outside of its"
+    with pytest.raises(ValueError, match=message):
+        read_split(config(path), "train")
+
+
+def test_offsets_outside_of_a_file_are_not_read(tmp_path):
+    offsets = pa.py_buffer(bytes([0, 0, 0, 0, 255, 255, 255, 127, 3, 0, 0, 0]))
+    texts = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"abc"))
+    table = pa.table({"en": texts, "de": ["a", "b"]})
+    path = write(tmp_path, "arrow", table)
+    with pytest.raises(ValueError, match=f"^{path}, row 1: "):
+        read_split(config(path), "train")
 
 
 @pytest.mark.parametrize("case", range(len(BROKEN)))
@@ -294,7 +388,7 @@ def test_a_long_field_is_no_broken_one(ending, tmp_path):
 
 
 def test_columns_are_two_of_files():
-    for columns in (("a",), ("a", "b", "c"), ("0", "1")):
+    for columns in (("a",), ("a", "b", "c"), ("0", "1"), ("a", "a")):
         with pytest.raises(ValueError, match="columns must be two names"):
             config("x.csv", columns=columns)
     with pytest.raises(ValueError, match="columns needs dataset=files or pre"):

@@ -215,6 +215,8 @@ def test_a_missing_key_is_named(tmp_path, name):
         ({"pairs": 0}, r"00000\.shard: expected [0-9,]+ bytes"),
         ({"pairs": 5}, r"00000\.shard: expected [0-9,]+ bytes"),
         ({"source_tokens": 10**9}, r"00000\.shard: expected [0-9,]+ bytes"),
+        ({"file": "../x"}, r"shards\[0\]: .*beside it. Received: file='../x'"),
+        ({"file": "/x"}, r"shards\[0\]: expected a file beside it.*'/x'"),
         ({"crc32": None}, r"shards\[0\]: .*crc32, a whole number.*crc32=None"),
     ],
 )

@@ -5,10 +5,13 @@ and Arrow, they may be inside others, as in the data sets of Hugging Face:
 `{"translation": {"en": ..., "de": ...}}`.
 """
 
+import contextlib
 import csv
 import functools
+import itertools
 import json
 import pathlib
+import reprlib
 import typing
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,10 +20,13 @@ from absl import logging
 from keras_transformer.commands.flags import how_to_install
 from keras_transformer.data.pairs import Pairs, whole_lines, with_single_spaces
 from keras_transformer.data.tmx import read_tmx
-from keras_transformer.files import read_json
+from keras_transformer.files import read_json, unique_names
 
 Records = Iterator[tuple[str, typing.Any]]
 MOST_CHARACTERS = 2**31 - 1  # of a field of CSV
+SAMPLE = 1000  # rows that show the delimiter
+_SHORT = reprlib.Repr()  # also of what is nested too deeply for `repr`
+_SHORT.maxdict = 30
 
 
 def read_table(
@@ -32,20 +38,33 @@ def read_table(
     """Yields the rows of a table; blank lines are none.
 
     The first row has the names of the columns, and tells which of the
-    delimiters applies; if the columns are numbers, there is none, and the first
-    delimiter applies.
+    delimiters applies. If the columns are numbers, there are no names: the
+    first rows tell it, which have as many columns as each other.
     """
     are_numbers = all(column.isdecimal() for column in columns)
-    for delimiter in delimiters:
-        first = _read_rows(path, delimiter, has_quotes, strict=False)
-        _, names = next(first, (0, []))
-        if are_numbers or set(columns) <= set(names):
-            break
-    rows = _read_rows(path, delimiter, has_quotes)
+    judge = _count_alike if are_numbers else _count_wanted
+    first: dict[str, list[list[str]]] = {d: [] for d in delimiters}
+    for delimiter, table in first.items():
+        with contextlib.suppress(ValueError):  # raised again below
+            for _, row in _read_rows(path, delimiter, has_quotes):
+                table.append(row)
+                if len(table) == SAMPLE:
+                    break
+    ranks = {d: judge(table, columns) for d, table in first.items()}
+    best, *others = sorted(ranks, key=ranks.__getitem__, reverse=True)
+    is_clear = not others or ranks[best] > max(ranks[others[0]], (0, 0))
+    if are_numbers and ranks[best][0] and not is_clear:
+        raise ValueError(
+            f"{path}: expected one delimiter, or a first row with names."
+            f" Received: a table that {best!r} and {others[0]!r} divide"
+        )
+    rows = _read_rows(path, best, has_quotes)
+    names = first[best][0] if first[best] else []
     if are_numbers:
         names = [str(number) for number in range(1, len(names) + 1)]
     else:
-        next(rows, None)
+        number, _ = next(rows, (1, None))
+        _check_names(names, columns, f"{path}, line {number}: ")
     for number, row in rows:
         place = f"{path}, line {number}"
         if len(row) != len(names):
@@ -55,7 +74,39 @@ def read_table(
         yield place, dict(zip(names, row, strict=True))
 
 
-def _read_rows(path, delimiter, has_quotes, strict=True):
+def _count_wanted(rows, columns):
+    """The rank of a delimiter: how many of the columns the first row names."""
+    names = rows[0] if rows else []
+    return len({*columns} & {*names}), len(names)
+
+
+def _count_alike(rows, columns):
+    """The rank of a delimiter: how many of the first rows are as wide.
+
+    Then the fewest fields that begin with a space, as parts of a sentence.
+    """
+    sizes = [len(row) for row in rows]
+    alike = list(itertools.takewhile(lambda size: size == sizes[0], sizes))
+    if not sizes or sizes[0] < max(map(int, columns)):
+        return 0, 0
+    spaces = sum(x[:1] == " " for row in rows[: len(alike)] for x in row[1:])
+    return len(alike), -spaces
+
+
+def _check_names(names, columns, place=""):
+    """Raises ValueError if a name is there twice, or a wanted one is not."""
+    text = ", ".join(map(with_single_spaces, names)) or "none"
+    received = f"Received: {text:.500}"
+    if len(given := [name for name in names if name]) > len({*given}):
+        raise ValueError(f"{place}expected each column once. {received}")
+    if not {*columns} <= {*names}:
+        raise ValueError(
+            f"{place}expected the columns {' and '.join(columns)}, or other"
+            f" --columns. {received}"
+        )
+
+
+def _read_rows(path, delimiter, has_quotes):
     """Yields the number of the first line and the fields of each row."""
     if not has_quotes:
         for number, line in enumerate(whole_lines(path), 1):
@@ -63,7 +114,7 @@ def _read_rows(path, delimiter, has_quotes, strict=True):
                 yield number, line.split(delimiter)
         return
     csv.field_size_limit(MOST_CHARACTERS)
-    rows = csv.reader(whole_lines(path), delimiter=delimiter, strict=strict)
+    rows = csv.reader(whole_lines(path), delimiter=delimiter, strict=True)
     number = 1
     try:
         for row in rows:
@@ -81,7 +132,9 @@ def read_json_lines(path: pathlib.Path, columns: Sequence[str]) -> Records:
     for number, line in enumerate(whole_lines(path), 1):
         place = f"{path}, line {number}"
         try:
-            record = json.loads(line) if line.strip() else None
+            record = line.strip() and json.loads(
+                line, object_pairs_hook=unique_names
+            )
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{place}: expected JSON ({error})") from error
         if line.strip():
@@ -97,7 +150,8 @@ def read_arrow(path: pathlib.Path, columns: Sequence[str]) -> Records:
         raise ValueError(
             f"reading {path} needs pyarrow: {how_to_install('parquet')}"
         ) from None
-    wanted = ["translation", *(c.partition(".")[0] for c in columns), *columns]
+    outer = [column.partition(".")[0] for column in columns]
+    wanted = ["translation", *outer, *columns]
     number = 0
     try:
         with pyarrow.memory_map(str(path)) as file:
@@ -108,16 +162,25 @@ def read_arrow(path: pathlib.Path, columns: Sequence[str]) -> Records:
             else:
                 batches = pyarrow.ipc.open_stream(file)
                 names = batches.schema.names
+            # A name with a dot may be of a column, or of a value in one.
+            tops = [
+                c if c in names else o
+                for c, o in zip(columns, outer, strict=True)
+            ]
+            _check_names(names, () if "translation" in names else tops)
             for batch in batches:
                 batch = batch.select(
                     [n for n in batch.schema.names if n in wanted]
                 )
                 for start in range(len(batch)):
-                    # One by one: text is found not to be UTF-8 only here.
-                    (row,) = batch.slice(start, 1).to_pylist()
+                    # One by one: text is found not to be UTF-8 only here,
+                    # and offsets that point outside of the file.
+                    one = batch.slice(start, 1)
+                    one.validate(full=True)
+                    (row,) = one.to_pylist()
                     number += 1
                     yield f"{path}, row {number}", dict.fromkeys(names) | row
-    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
+    except Exception as error:  # a broken file raises many kinds of them
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{path}, row {number + 1}: {reason}") from error
 
@@ -183,6 +246,13 @@ def find_record_files(name: str) -> list[pathlib.Path]:
         files = [file["filename"] for file in read_json(state)["_data_files"]]
     except (KeyError, TypeError) as error:
         raise ValueError(f"{state}: expected _data_files") from error
+    for file in files or [None]:
+        is_name = isinstance(file, str) and file == pathlib.Path(file).name
+        if not is_name or "\0" in file or find_form(file) != ".arrow":
+            raise ValueError(
+                f"{state}: expected _data_files, names of .arrow files beside"
+                f" it. Received: filename={reprlib.repr(file)}"
+            )
     return [path / file for file in files]
 
 
@@ -235,5 +305,5 @@ def _read_pairs(path, columns):
         except (AttributeError, UnicodeEncodeError) as error:
             raise ValueError(
                 f"{place}: expected text in {' and '.join(columns)}, or other"
-                f" --columns. Received: {str(record):.100}"
+                f" --columns. Received: {_SHORT.repr(record)}"
             ) from error

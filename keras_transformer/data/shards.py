@@ -171,6 +171,11 @@ def read_index(directory: str | os.PathLike) -> dict:
         )
     for number, shard in enumerate(index["shards"]):
         _check_keys(f"{path}: shards[{number}]", shard, SHARD_KEYS)
+        if pathlib.PurePath(shard["file"]).name != shard["file"]:
+            raise ValueError(
+                f"{path}: shards[{number}]: expected a file beside it."
+                f" Received: file={shard['file']!r:.60}"
+            )
     return index
 
 

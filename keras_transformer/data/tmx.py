@@ -12,6 +12,7 @@ from xml.parsers import expat
 from keras_transformer.data.pairs import open_bytes
 
 CHUNK = 2**16  # bytes read at once
+NESTING = ["tu", "tuv", "seg"]  # each is in the one before alone
 CODES = ("bpt", "ept", "it", "ph", "ut")  # elements that hold no text
 
 
@@ -66,6 +67,7 @@ class _Units:
         self._texts, self._line, self._language = {}, 0, ""
         self._text = None  # parts of the segment that is open
         self._codes = 0  # open elements that hold no text
+        self._open = []  # elements of `NESTING`
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
@@ -78,6 +80,10 @@ class _Units:
         raise ValueError(f"found the entity &{name};")
 
     def _start(self, name, attributes):
+        if name in NESTING:
+            if self._codes or self._open != NESTING[: NESTING.index(name)]:
+                raise ValueError(f"found <{name}> outside of its place")
+            self._open.append(name)
         if name == "tu":
             self._texts, self._line = {}, self.parser.CurrentLineNumber
         elif name == "tuv":
@@ -96,6 +102,8 @@ class _Units:
         elif name == "seg":
             self._texts.setdefault(self._language, "".join(self._text))
             self._text = None
+        if name in NESTING:
+            self._open.pop()
         self._codes -= name in CODES
 
     def _add(self, text):

@@ -177,7 +177,11 @@ class CorpusConfig(Languages):
         dataset = find_dataset(self.dataset)
         super().__post_init__()
         self._check_languages()
-        if self.columns and len(self.columns) != 2 or "0" in self.columns:
+        if self.columns and (
+            len({*self.columns}) < 2
+            or len(self.columns) > 2
+            or "0" in self.columns
+        ):
             raise ValueError(
                 "columns must be two names SOURCE,TARGET, or numbers from 1."
                 f" Received: columns={','.join(self.columns)!r}"

@@ -1,6 +1,7 @@
 """The commands, from files of sentence pairs to translations."""
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -243,6 +244,34 @@ def test_patience_ends_training(command, tmp_path, capsys, monkeypatch):
     assert (tmp_path / "best/ckpt-1.safetensors").exists()
 
 
+def test_a_signal_ends_a_validation(command, tmp_path, capsys, monkeypatch):
+    """The steps are saved at once; the next session validates first."""
+    steps, ends = [], iter([True, False, True, False])
+
+    def run(validator):
+        steps.append(len(list((tmp_path / "checkpoints").glob("*.safete*"))))
+        if next(ends):
+            signal.raise_signal(signal.SIGTERM)
+            pytest.fail("the validation goes on")
+        return validation.Validation(1.0, 1.0, Scores({"": 3.0}))
+
+    monkeypatch.setattr(validation.Validator, "run", run)
+    monkeypatch.setattr(session, "show_result", lambda *_: None)
+    argv = [*command, f"--workdir={tmp_path}", "--test_files="]
+    argv += ["--valid_steps=1", "--checkpoint_steps=9", "--train_steps=2"]
+    for step in (1, 2):
+        wmt.main(argv)
+        out = capsys.readouterr().out
+        assert f"validation of step {step}: made when training res" in out
+        assert f"stopped by SIGTERM | step {step}" in out
+        assert (tmp_path / f"checkpoints/ckpt-{step}.safetensors").exists()
+    wmt.main(argv)
+    out = capsys.readouterr().out
+    assert "validation at step 2" in out and "finished all steps" in out
+    wmt.main(argv)
+    assert steps == [0, 1, 1, 2]  # checkpoints when a validation began
+
+
 def test_mixed_float16_trains(command, tmp_path):
     argv = [*command, *UNMEASURED, f"--workdir={tmp_path}"]
     wmt.main([*argv, "--precision=mixed_float16", "--train_steps=2"])
@@ -402,6 +431,32 @@ def noted():
     yield noted
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def test_a_signal_ends_a_computation(noted):
+    """Also if other code makes another error of it; a second one is raised."""
+
+    def interrupted(error=None):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except BaseException as stopped:
+            raise (error or stopped) from stopped
+
+    for error in (None, ValueError()):
+        with loop.StopSignals() as signals:
+            assert signals.unless_stopped(lambda: 1, may_stop=True) == 1
+            end = functools.partial(interrupted, error)
+            assert signals.unless_stopped(end, may_stop=True) is None
+            assert signals.received == signal.SIGTERM
+            assert signals.unless_stopped(pytest.fail, may_stop=True) is None
+            assert signals.unless_stopped(lambda: 1, may_stop=False) == 1
+    with loop.StopSignals() as signals:
+        end = functools.partial(interrupted, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            signals.unless_stopped(end, may_stop=True)
+    with loop.StopSignals() as signals, pytest.raises(ZeroDivisionError):
+        signals.unless_stopped(lambda: 1 / 0, may_stop=True)
+    assert not noted
 
 
 @pytest.mark.parametrize("number", loop.StopSignals.SIGNALS)

@@ -10,7 +10,8 @@ import math
 import signal
 import time
 import types
-from collections.abc import Iterator
+import typing
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from absl import logging
@@ -30,6 +31,7 @@ from trainers.run.progress import (
 )
 from trainers.run.validation import Validation, Validator
 
+Result = typing.TypeVar("Result")
 MEETING_STEPS = 10  # updates after which workers ask each other whether to end
 
 
@@ -63,6 +65,10 @@ class TokenTotals:
         return None
 
 
+class _Stopped(BaseException):
+    """A signal has ended a computation."""
+
+
 class StopSignals:
     """Notices Ctrl-C, SIGTERM and SIGHUP, and lets the current step finish.
 
@@ -74,6 +80,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received: int | None = None
+        self._raises = False
 
     def __enter__(self) -> "StopSignals":
         self._before = {
@@ -90,6 +97,23 @@ class StopSignals:
     def _note(self, number: int, _: types.FrameType | None) -> None:
         self.received = number
         signal.signal(number, self._before[signal.Signals(number)])
+        if self._raises:
+            raise _Stopped
+
+    def unless_stopped(
+        self, compute: Callable[[], Result], may_stop: bool
+    ) -> Result | None:
+        """What a function returns; None if a signal came before, or ends it."""
+        self._raises = may_stop
+        try:
+            return None if may_stop and self.received else compute()
+        except BaseException as error:  # also what others made of `_Stopped`
+            is_stopped = may_stop and self.received is not None
+            if not is_stopped or isinstance(error, KeyboardInterrupt):
+                raise
+            return None
+        finally:
+            self._raises = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,23 +252,26 @@ class Trainer:
         self.logged_seconds = progress.train_seconds
         with (
             contextlib.closing(self.reporter),
-            StopSignals() as signals,
+            StopSignals() as self.signals,
             self.workers.watch(),
         ):
-            ending = self._make_steps(signals)
+            if progress.lacks_validation:
+                progress.lacks_validation, self.saved_step = False, -1
+                self._validate()
+            ending = self._make_steps()
             self._save()
             self.workers.part()
             self.reporter.log(f"{ending.reason} | step {progress.step}")
         return ending
 
-    def _make_steps(self, signals: StopSignals) -> Ending:
+    def _make_steps(self) -> Ending:
         """Makes steps until training ends."""
-        ending, batches = self._find_ending(signals), self._batches()
+        ending, batches = self._find_ending(), self._batches()
         while ending is None:
             before = self.progress.step
             self._step(next(batches))
             self._after_step(before)
-            ending = self._find_ending(signals, before)
+            ending = self._find_ending(before)
         return ending
 
     def _batches(self) -> Iterator[Batch]:
@@ -292,29 +319,28 @@ class Trainer:
 
     # The end
 
-    def _find_ending(
-        self, signals: StopSignals, before: int | None = None
-    ) -> Ending | None:
+    def _find_ending(self, before: int | None = None) -> Ending | None:
         """Why training ends after the steps since `before`; None to continue.
 
         Workers end at the same step: they ask each other now and then.
         """
         self.clock.tick()
-        step = self.progress.step
-        if step >= self.config.train_steps:
+        progress = self.progress
+        step = progress.step
+        if step >= self.config.train_steps and not progress.lacks_validation:
             return Ending("finished all steps")
         if self.workers.size > 1 and before is not None:
             if step // MEETING_STEPS == before // MEETING_STEPS:
                 return None
         self._tell_time()
-        endings = self._endings(signals)
+        endings = self._endings()
         are_due = self.workers.any_of(list(endings.values()))
         for ending, is_due in zip(endings, are_due, strict=True):
             if is_due:
                 return ending
         return None
 
-    def _endings(self, signals: StopSignals) -> dict[Ending, bool]:
+    def _endings(self) -> dict[Ending, bool]:
         """The endings before the last step, and whether this worker sees them.
 
         The chief's clock and score count.
@@ -323,7 +349,7 @@ class Trainer:
         is_chief, minutes = self.workers.is_chief, config.train_minutes
         endings = {
             Ending(f"stopped by {number.name}", number.name): (
-                signals.received == number
+                self.signals.received == number
             )
             for number in StopSignals.SIGNALS
         }
@@ -387,15 +413,30 @@ class Trainer:
         return left
 
     def _validate(self) -> None:
-        """Measures, reports, and keeps the best; the chief does."""
+        """Measures, reports, and keeps the best; the chief does.
+
+        A signal ends it, so that the steps are saved at once: the next session
+        validates first. At the last step of several workers, it waits.
+        """
         self._check_finite()
         self.engine.synchronize()
         if self.validator is None:
             return
         started = time.monotonic()
+        progress, validator = self.progress, self.validator
         with self.clock.pause():
-            result = self._measure(self.validator)
-        progress = self.progress
+            result = self.signals.unless_stopped(
+                lambda: self._measure(validator),
+                may_stop=self.workers.size == 1
+                or progress.step < self.config.train_steps,
+            )
+        progress.lacks_validation = result is None
+        if result is None:
+            self.reporter.log(
+                f"validation of step {progress.step}: made when training"
+                " resumes"
+            )
+            return
         metric, score = self.experiment.metric, result.scores.mean
         is_best = score > progress.best_score
         if is_best:

@@ -39,6 +39,7 @@ class Progress:
         stale_validations: Validations since.
         best_label: The metric of that score, as `Metric.label` names it; ""
             before the first session.
+        lacks_validation: Whether a signal ended the validation of this step.
     """
 
     step: int = 0
@@ -52,6 +53,7 @@ class Progress:
     best_score: float = -1.0
     stale_validations: int = 0
     best_label: str = ""
+    lacks_validation: bool = False
 
     @property
     def epoch_step(self) -> int:

@@ -47,21 +47,16 @@ class Base(Fields):
         Raises:
             ValueError: As `check`, or the adapters are of another model.
         """
-        factors = read_factors(adapters) if adapters else {}
         base = self.check()
+        factors = read_factors(adapters, base) if adapters else {}
         for path in base.shapes:
             group, _, name = path.partition("/")
             if group == "weights":
                 weight = base.read(path)
                 if name in factors:
-                    a, b = factors.pop(name)
+                    a, b = factors[name]
                     weight = weight + a @ b
                 yield name, weight
-        if factors:
-            raise ValueError(
-                f"{adapters}: expected adapters of the weights of"
-                f" {self.checkpoint}. Received: one of {min(factors)}"
-            )
 
     def restore(
         self, weights: dict[str, "keras.Variable"], adapters: str | None = None
@@ -87,17 +82,35 @@ class Base(Fields):
         )
 
 
-def read_factors(prefix: str) -> dict[str, Factors]:
-    """The adapter of each kernel in a checkpoint, by the kernel's name."""
+def read_factors(prefix: str, base: Checkpoint) -> dict[str, Factors]:
+    """The adapter of each kernel in a checkpoint, by the kernel's name.
+
+    Raises:
+        ValueError: A factor is missing or of another shape, or a kernel is not
+            in the base, or has no adapter though others of its name have one.
+    """
     checkpoint = Checkpoint(prefix)
-    factors = {
-        name.removeprefix("weights/").removesuffix(A) + KERNEL: (
-            checkpoint.read(name),
-            checkpoint.read(name.removesuffix(A) + B),
-        )
-        for name in checkpoint.shapes
-        if name.startswith("weights/") and name.endswith(A)
+    shapes = base.shapes | checkpoint.shapes
+    found = {
+        path.removesuffix(A).removesuffix(B)
+        for path in checkpoint.shapes
+        if path.startswith("weights/") and path.endswith((A, B))
     }
-    if not factors:
+    if not found:
         raise ValueError(f"{prefix}: expected adapters. Received: none")
+    names = tuple(f".{layer.rpartition('.')[2]}{KERNEL}" for layer in found)
+    found |= {p.removesuffix(KERNEL) for p in base.shapes if p.endswith(names)}
+    factors = {}
+    for layer in sorted(found):
+        a, b, kernel = (shapes.get(layer + end, ()) for end in (A, B, KERNEL))
+        if (*a[:1], *b[1:]) != kernel or len(kernel) != 2 or a[1:] != b[:1]:
+            raise ValueError(
+                f"{prefix}: expected adapters of the weights of {base.prefix}."
+                f" Received: {layer.removeprefix('weights/')} of {a} and {b},"
+                f" kernel of {kernel} (() is none)"
+            )
+        factors[layer.removeprefix("weights/") + KERNEL] = (
+            checkpoint.read(layer + A),
+            checkpoint.read(layer + B),
+        )
     return factors

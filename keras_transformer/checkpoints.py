@@ -136,6 +136,7 @@ class Checkpoint:
     """A checkpoint on disk.
 
     Attributes:
+        prefix: Its path, without its ending.
         shapes: The shape of each array, by GROUP/NAME.
         progress: Numbers and strings by name; empty if it has weights only.
 
@@ -145,6 +146,7 @@ class Checkpoint:
     """
 
     def __init__(self, prefix: str):
+        self.prefix = prefix
         try:
             self._file = safe_open(prefix + ENDING, framework="numpy")
             header = self._file.metadata() or {}

@@ -16,7 +16,7 @@ from commands import (
 
 import keras_transformer as kt
 from keras_transformer.adapters import read_factors
-from keras_transformer.checkpoints import named_weights
+from keras_transformer.checkpoints import Checkpoint, Checkpoints, named_weights
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import DecodingConfig
 from keras_transformer.figures.attention import attention_figure
@@ -342,8 +342,9 @@ def test_a_server_has_several_adapters_over_one_model(
 
 
 def test_an_adapter_that_cannot_be_used_leaves_no_half(base, run):
-    model = kt.Translator.load(base).model
-    good = read_factors(str(run / "averaged/ckpt-4"))
+    translator = kt.Translator.load(base)
+    model, weights = translator.model, Checkpoint(*translator.checkpoints)
+    good = read_factors(str(run / "averaged/ckpt-4"), weights)
     others = {name: (2 * a, 2 * b) for name, (a, b) in good.items()}
     wrong = np.zeros((8, RANK)), np.zeros((RANK, 9))
     bad = {name: {**others, name: wrong} for name in good}
@@ -356,6 +357,28 @@ def test_an_adapter_that_cannot_be_used_leaves_no_half(base, run):
         switched.use("good")
         for weight, array in zip(model.weights, wanted, strict=True):
             np.testing.assert_array_equal(weight, array)
+
+
+def test_adapters_are_whole_and_of_their_base(base, run, tmp_path):
+    """None is left out in silence, and none is broadcast."""
+    weights = Checkpoint(*kt.Translator.load(base).checkpoints)
+    arrays = tensors(run / "averaged/ckpt-4")
+    layer = min(arrays).removesuffix(f".{A}").removeprefix("weights/")
+    a, b = (f"weights/{layer}.{factor}" for factor in (A, B))
+    missing = {n: x for n, x in arrays.items() if n not in (a, b)}
+    for bad in (
+        {**missing, a: arrays[a]},
+        {**missing, b: arrays[b]},
+        missing,
+        {**arrays, a: arrays[a][:1]},
+        {**arrays, b: arrays[b][:, :1]},
+        {**missing, f"weights/x.{A}": arrays[a], f"weights/x.{B}": arrays[b]},
+    ):
+        groups = {"weights": {n[8:]: x for n, x in bad.items()}}
+        prefix = Checkpoints(tmp_path / "bad").save(groups, 1, 1)
+        name = layer if bad.keys() <= arrays.keys() else f"({layer}|x)"
+        with pytest.raises(ValueError, match=f"ckpt-1: .*Received: {name} of"):
+            read_factors(prefix, weights)
 
 
 def test_adapters_of_another_model_are_refused(base, run, tmp_path):

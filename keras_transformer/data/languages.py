@@ -180,7 +180,7 @@ class Languages(Fields):
             is not. Then, in a model with tags, the text begins with one.
 
         Raises:
-            ValueError: The model does not have a language.
+            ValueError: The model does not have a language, or both are one.
 
         >>> Languages("en,fr", "de", "m2m100").direction("en")
         Direction(before='__en__', after='', output='__de__')
@@ -191,6 +191,11 @@ class Languages(Fields):
         """
         source = _choose("source_language", "from", self.sources, source)
         target = _choose("target_language", "into", self.targets, target)
+        if source == target and source:
+            raise ValueError(
+                "source_language and target_language must differ. Received:"
+                f" source_language={source!r}, target_language={target!r}"
+            )
         if self.language_tokens:
             tokens = LANGUAGE_TOKENS[self.language_tokens]
             return tokens.direction(source=source, target=target)

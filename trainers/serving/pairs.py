@@ -101,6 +101,11 @@ class Pair:
     direction: Direction | None
 
     @property
+    def is_same(self) -> bool:
+        """Whether its texts are in the target language already."""
+        return self.source == self.target
+
+    @property
     def translator(self) -> "Translator":
         """The translator for its sentences."""
         languages = self.model.translator.languages
@@ -258,12 +263,12 @@ def _open_adapters(translator, adapters):
     for name, path in adapters:
         workdir = WorkDirectory(path)
         base = workdir.need_base("adapter")
-        if base.sha256 != Checkpoint(own).weights_sha256:
+        if base.sha256 != (weights := Checkpoint(own)).weights_sha256:
             raise ValueError(
                 f"expected adapters of {own}. Received: {name}={path}, of"
                 f" {base.checkpoint}"
             )
-        found[name] = read_factors(workdir.choose_checkpoint())
+        found[name] = read_factors(workdir.choose_checkpoint(), weights)
     adding = load("trainers.run.adapters")
     return adding.SwitchedAdapters(translator.model, found)
 

@@ -44,7 +44,7 @@ from trainers.run.progress import Progress
 from trainers.run.tensorflow_engine import make_loss_sums
 from trainers.scoring import comparison, evaluation
 from trainers.scoring.options import TestOptions
-from trainers.scoring.score_command import NUMBER
+from trainers.scoring.score_command import read_score
 from trainers.scoring.test_sets import read_test_pairs
 from trainers.translating.options import TranslatorChoice
 
@@ -643,7 +643,31 @@ def test_numbers_in_names_are_no_scores():
         "The score is -.5e-2.": "-.5e-2",
         "84% (wmt22, v2.1, x-3.bin, 7b)": "84",
     }.items():
-        assert NUMBER.findall(line)[-1] == number
+        assert read_score(line) == float(number)
+
+
+@pytest.mark.parametrize(
+    ("line", "score"),
+    [
+        ("BLEU = 31.42 60.1/40.2 (BP = 1.000 ref_len = 99)", 31.42),
+        ("12:30:05 INFO score 0.83", 0.83),
+        ("score: \N{MINUS SIGN}0.5; of 7", -0.5),
+        ("chrF2:\t57.1 +- 0.3", 57.1),
+        *(
+            (line, math.nan)
+            for line in (
+                "score: 0,8345 # /tmp/output.txt",
+                "score 0,83 of 2",
+                "1,234.5",
+                "x: nan (5 lines)",
+                "",
+                "no",
+            )
+        ),
+    ],
+)
+def test_a_score_is_after_its_name_and_has_no_comma(line, score):
+    np.testing.assert_equal(read_score(line), score)
 
 
 def test_no_shell_reads_the_command(work_directory, scorer, capsys):
@@ -669,6 +693,10 @@ def test_no_shell_reads_the_command(work_directory, scorer, capsys):
             "status 0, 'saved in x2.json'",
         ),
         ("print('score: nan')", "status 0, 'score: nan'"),
+        (
+            "print('x' * 99, 'score: 0,8', 2)",
+            f"status 0, '{'x' * 99} score: 0,8 2'",
+        ),
         ("", "status 0, ''"),
     ],
 )

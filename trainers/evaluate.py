@@ -42,7 +42,7 @@ class EvaluateOptions(Fields):
         None,
         "Program that also scores the translations, such as COMET, with"
         " arguments: {output}, {source} and {reference} are files with a"
-        " sentence in each line. Its score is the last number of its output.",
+        " sentence in each line. Its score is in the last line of its output.",
     )
 
 

@@ -1,8 +1,10 @@
 """The score of another program, such as COMET, with an environment of its own.
 
-It gets the texts as files; its score is the last number of its last line.
+It gets the texts as files. Its score is the first number after = or : in its
+last line, else the last number there.
 """
 
+import math
 import os
 import re
 import shlex
@@ -15,8 +17,16 @@ from keras_transformer.commands import flags
 from keras_transformer.files import write_atomically
 
 PLACEHOLDER = re.compile(r"\{(\w*)\}")
-# Of "sys.txt score (wmt22): -0.83." it is -0.83: no digits of names.
-NUMBER = re.compile(r"(?<![\w.])[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?(?!\.?\w)")
+# Of "sys.txt score (wmt22): -0.83." it is -0.83: no digits of names. 0,83 is
+# one, too, to be refused: other programs read it as two or as 83.
+NUMBER = re.compile(
+    r"(?<![\w.])([-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
+    r"(?:,[\d.]*\d)*)(?!\.?\w)",
+    re.IGNORECASE,
+)
+NAMED = re.compile(  # but not the 30 of 12:30
+    rf"(?:=|(?<!\d):|:(?=\s))\s*{NUMBER.pattern}", re.IGNORECASE
+)
 
 
 def parse_command(command: str) -> list[str]:
@@ -59,10 +69,21 @@ def run_command(words: Sequence[str], **texts: Sequence[str]) -> float:
             except BaseException:  # as an interrupt
                 process.kill()
                 raise
-    numbers = NUMBER.findall(last)
-    if process.returncode or not numbers:
+    score = read_score(last)
+    if process.returncode or not math.isfinite(score):
         raise flags.RunError(
             "score_command must end with status 0 and a number in its last"
-            f" line. Received: status {process.returncode}, {last[-99:]!r}"
+            f" line. Received: status {process.returncode}, {last!r}"
         )
-    return float(numbers[-1])
+    return score
+
+
+def read_score(line: str) -> float:
+    """The score in a line; NaN if there is none, or with a comma.
+
+    >>> read_score("BLEU = 31.4 60/40 (BP = 1.0)"), read_score("a 1 b 0,83")
+    (31.4, nan)
+    """
+    line = line.replace("\u2212", "-")  # a minus sign
+    found = NAMED.findall(line)[:1] or NUMBER.findall(line)
+    return math.nan if "," in " ".join(found) else float(["nan", *found][-1])

@@ -194,6 +194,15 @@ def test_the_language_of_a_file_may_be_detected(served):
     )
 
 
+def test_a_file_in_the_target_language_stays(served):
+    german = "<p>Das Kind  schläft.</p>\r\n".encode()
+    answer = send(served, "a.html", german, source="auto").json()
+    assert answer["notes"] == ["the file is in de already"]
+    address = answer["translatedFileUrl"]
+    assert address.endswith("a_de.html")
+    assert served.client.get(address).content == german
+
+
 def test_a_file_has_terms_and_notes(served):
     send(served, "a.txt", "A dog.", avoid="x")
     assert served.script.calls[-1][2] == [Request("A dog.", avoid=("x",))]

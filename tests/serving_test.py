@@ -694,6 +694,42 @@ def test_libretranslate_detects_the_languages_of_the_server(served):
     assert languages.Detector(["en"]).rank(french) == [("en", 100.0)]
 
 
+def test_a_text_in_the_target_language_stays(served):
+    """As LibreTranslate does; nothing is computed for it."""
+    german, english = "Das Kind  schläft.\n", "The child is asleep."
+    calls = len(served.script.calls)
+    fields = {"source": "auto", "target": "DE"}
+    found = post(served, "/translate", q=german, alternatives=2, **fields)
+    assert (found["translatedText"], found["alternatives"]) == (german, [])
+    detected = found["detectedLanguage"]
+    assert detected["language"] == "de" and detected["confidence"] > 99
+    [found] = post(served, "/v1/translate", text=german, **fields)[
+        "translations"
+    ]
+    assert found == {"source": "de", "text": german, "sentences": []}
+    assert len(served.script.calls) == calls
+    found = post(served, "/translate", q=[german, english], **fields)
+    assert found["translatedText"] == [german, english.upper()]
+    for bad in ({"beam_size": 999}, {"adapter": "x"}):
+        assert refused(
+            served, 400, "/v1/translate", text=german, **fields | bad
+        )
+    fields["source"] = "de"
+    message = refused(served, 400, "/translate", q=german, **fields)
+    assert "expected one of the language pairs" in message
+
+
+def test_detection_takes_no_text_for_a_target_without_reason():
+    """Neither one in any language, nor if it knows the target alone."""
+    assert languages.Detector(["en"], ["de"]).rank("1")[0][0] == "en"
+    for sources, targets in ((["source"], ["de"]), (["en"], ["target"])):
+        detector = languages.Detector(sources, targets)
+        assert detector.rank("Das Kind schläft.") == [(sources[0], 100.0)]
+    names = languages.Detector(["nob_Latn", "fuv_Latn", "eng_Latn"])
+    found = names.rank("Det er en fin dag i dag, og barnet sover.")
+    assert found[0][0] == "nob_Latn" and len(names._codes) == 3
+
+
 # ---- Terminology -------------------------------------------------------------
 
 BOTH = {"source": "en", "target": "de"}
@@ -827,6 +863,19 @@ def test_unknown_languages_are_not_detected(caplog):
         ("zh", "en", "zh_Hant-en", "zh_Hant-en"),
         ("sr", "en", "sr_Latn-en", "sr_Latn-en"),
         ("sr", "en", "sr_Latn-en sr_Cyrl-en", "sr_Cyrl-en"),
+        # Usual forms of a language, and dialects by their own codes.
+        ("no", "en", "nob_Latn-en nno_Latn-en", "nob_Latn-en"),
+        ("nb", "en", "no-en nn-en", "no-en"),
+        ("ps", "en", "pbt_Arab-en", "pbt_Arab-en"),
+        ("qu", "en", "quy_Latn-en", "quy_Latn-en"),
+        ("ff", "en", "fuv_Latn-en", "fuv_Latn-en"),
+        ("ak", "en", "aka_Latn-en twi_Latn-en", "aka_Latn-en"),
+        ("tw", "en", "aka_Latn-en twi_Latn-en", "twi_Latn-en"),
+        ("apc", "en", "apc_Arab-en ajp_Arab-en arb_Arab-en", "apc_Arab-en"),
+        ("ajp", "en", "apc_Arab-en ajp_Arab-en", "ajp_Arab-en"),
+        ("prs", "en", "pes_Arab-en prs_Arab-en", "prs_Arab-en"),
+        ("fa-AF", "en", "pes_Arab-en prs_Arab-en", "prs_Arab-en"),
+        ("fa", "en", "pes_Arab-en prs_Arab-en", "pes_Arab-en"),
         # The pair is chosen, not each of its languages.
         ("en", "fr", "en-de en_GB-fr", "en_GB-fr"),
         ("en-GB", "pt", "en-pt en_GB-pt_BR", "en_GB-pt_BR"),

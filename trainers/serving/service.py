@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -25,7 +26,7 @@ from keras_transformer.translation.requests import (
 )
 from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.downloads import Downloads
-from trainers.serving.languages import Detector, choose_pair
+from trainers.serving.languages import Detector, choose_pair, is_same
 from trainers.serving.metrics import Metrics
 from trainers.serving.options import Limits, ServeOptions
 from trainers.serving.pairs import (
@@ -80,8 +81,9 @@ class Service:
         self.options, self.limits = options, limits
         self.glossaries: dict[str, Glossary] = {}
         self.read_glossaries()
-        sources = list(dict.fromkeys(pair.source for pair in pairs))
-        self.detector = Detector(sources)
+        sources, targets = map(list, zip(*self.pairs, strict=True))
+        self.detector = Detector(sources, targets)
+        self._has_pair = functools.lru_cache(1000)(self._is_usable)
         self.metrics = Metrics()
         first = pairs[0].model.translator
         self.metrics.engine.info(
@@ -162,9 +164,18 @@ class Service:
         if not self.is_ready:
             raise _try_again(503, "the server is starting", RETRY_START)
 
-    def find_pair(self, source: str, target: str) -> Pair:
-        """The pair of two languages."""
+    def find_pair(
+        self, source: str, target: str, is_detected: bool = False
+    ) -> Pair:
+        """The pair of two languages.
+
+        If the source is detected, it may be the target: see `Pair.is_same`.
+        """
         codes = choose_pair(source, target, self.pairs)
+        if codes is None and is_detected and is_same(source, target):
+            for pair in self.pairs.values():
+                if is_same(target, pair.target):
+                    return dataclasses.replace(pair, source=pair.target)
         if codes is None:
             loaded = shortened(["-".join(codes) for codes in self.pairs])
             raise HTTPException(
@@ -173,6 +184,18 @@ class Service:
                 f" source={source!r}, target={target!r}",
             )
         return self.pairs[codes]
+
+    def _detect(self, text, target):
+        """The language of a text that there is a translation of, confidence."""
+        ranked = self.detector.rank(text)
+        usable = (found for found in ranked if self._has_pair(found[0], target))
+        return next(usable, ranked[0])
+
+    def _is_usable(self, source, target):
+        """Whether there is a pair of a detected language."""
+        with contextlib.suppress(HTTPException):
+            return bool(self.find_pair(source, target, is_detected=True))
+        return False
 
     @property
     def max_n_best(self) -> int:
@@ -207,14 +230,14 @@ class Service:
             for request in make_requests(texts)
         ]
         languages: list[tuple[str, float | None]] = [
-            self.detector.rank(request.text)[0]
+            self._detect(request.text, options.target)
             if options.source.lower() == AUTO
             else (options.source, None)
             for request in requests
         ]
         found = {
-            code: self.find_pair(code, options.target)
-            for code in dict.fromkeys(code for code, _ in languages)
+            code: self.find_pair(code, options.target, share is not None)
+            for code, share in dict(languages).items()
         }
         pairs = [found[code] for code, _ in languages]
         searches = {
@@ -261,15 +284,21 @@ class Service:
         """
         self._check_adapter(adapter)
         parse = functools.partial(_parse_file, name, file)
-        if source.lower() == AUTO:
+        is_detected = source.lower() == AUTO
+        if is_detected:
             document = await _in_thread(self._reader, parse)
-            text = "\n".join(document.sentences)
-            source, _ = self.detector.rank(text)[0]
-        pair = self.find_pair(source, target)
+            source, _ = self._detect("\n".join(document.sentences), target)
+        pair = self.find_pair(source, target, is_detected)
         decoding = pair.model.translator.decoding
         search = Search(pair.model, decoding, adapter=adapter)
         with bad_values():
             terminology.check(search.decoding)
+        path = pathlib.PurePath(name)
+        name = f"{path.stem}_{pair.target}{path.suffix}"
+        if pair.is_same:
+            file.seek(0)
+            key = await self.downloads.add(name, file.read())
+            return key, [f"the file is in {pair.target} already"]
         [translated], rows, left = await self._translate_document(
             parse,
             Request("", seed=secrets.randbits(32), direction=pair.direction),
@@ -278,10 +307,7 @@ class Service:
             terminology,
             executor=self._reader,
         )
-        path = pathlib.PurePath(name)
-        key = await self.downloads.add(
-            f"{path.stem}_{pair.target}{path.suffix}", translated.data
-        )
+        key = await self.downloads.add(name, translated.data)
         notes = Translated(pair.source, None, [], rows).notes
         return key, [*notes, *filter(None, [left])]
 
@@ -321,6 +347,8 @@ class Service:
         self, request, pair, search, terminology, options
     ):
         """The translations of a text, and its sentences with `Found`."""
+        if pair.is_same:
+            return [request.text], []
         if not options.split:
             [found] = await self._search(search, [request], terminology)
             return found.translation.texts, [(request.text, "", found)]

@@ -3,6 +3,10 @@
 Every mask broadcasts to the attention scores `[B, H, T, S]`.
 """
 
+import typing
+from collections.abc import Sequence
+
+import keras
 from keras import ops
 
 from keras_transformer.backend import Tensor
@@ -79,3 +83,53 @@ def band_mask(
     keys = ops.arange(num_keys, dtype="int32")
     distance = keys[None, :] - queries[:, None]
     return ((distance >= -before) & (distance <= after))[None, None]
+
+
+def checked_mask(mask: typing.Any, shape: Sequence[int | None]) -> Tensor:
+    """A mask as bool `[B, H, T, S]`, of which an axis may be 1.
+
+    Without the first axes it is `[S]`, `[T, S]` or `[H, T, S]`, as they are
+    broadcast, or `[B, S]` or `[B, T, S]`, as Keras has masks: its sizes must
+    say which.
+
+    Args:
+        mask: Of a caller.
+        shape: Of the scores, `[B, H, T, S]`; None where it is not known.
+
+    Raises:
+        ValueError: It is not bool (an additive mask would be read with the
+            opposite meaning), or its shape is none of these, or may be two.
+    """
+    mask = ops.convert_to_tensor(mask)
+    dtype = keras.backend.standardize_dtype(mask.dtype)
+    if dtype != "bool":
+        raise ValueError(
+            "An attention mask must be bool, True where a query may attend."
+            f" Received: a mask of dtype {dtype}"
+        )
+    sizes, missing = tuple(mask.shape), len(shape) - len(mask.shape)
+    axes, new = (slice(None),) * len(sizes), (None,) * missing
+    readings = {(1,) * missing + sizes: new + axes}
+    if len(sizes) in (2, 3):
+        other = (*sizes[:1], *(1,) * missing, *sizes[1:])
+        readings.setdefault(other, axes[:1] + new + axes[1:])
+    # What is not known fits, but less than what is.
+    for unknown in ((), (None,)):
+        if found := [r for r in readings if _fits(r, shape, unknown)]:
+            break
+    if len(found) != 1:
+        raise ValueError(
+            "expected a mask that can be broadcast to [B, H, T, S] ="
+            f" {list(shape)}, or [B, T, S] or [B, S] if its sizes say so."
+            f" Received: a mask of shape {list(sizes)}"
+            + (", which may be two of them: add the axes of 1" * bool(found))
+        )
+    return mask[readings[found[0]]] if missing else mask
+
+
+def _fits(sizes, shape, unknown):
+    """Whether a shape can be broadcast to another one."""
+    return len(sizes) == len(shape) and all(
+        size in (1, full) or size in unknown or full in unknown
+        for size, full in zip(sizes, shape, strict=True)
+    )

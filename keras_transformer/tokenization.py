@@ -519,6 +519,7 @@ class Tokenizer:
             ValueError: The corpus is empty, or gives fewer than `vocab_size`
                 pieces, or has more characters than that; or a symbol has a
                 capital letter, with case marks.
+            TypeError: `lines` is a string, such as a path, or has others.
         """
         return cls(
             train_model(

@@ -1,6 +1,7 @@
 """Training of a SentencePiece model from text."""
 
 import io
+import os
 import re
 import typing
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +29,10 @@ def train_model(
         raise ValueError(
             f"vocab_size must be above {len(SPECIAL_IDS)}, the number of"
             f" special tokens. Received: vocab_size={vocab_size}"
+        )
+    if isinstance(lines, str | os.PathLike):
+        raise TypeError(
+            f"lines must be a list or iterable of str. Received: {lines!r:.60}"
         )
     if case_marks:
         check_symbols_without_case(symbols)

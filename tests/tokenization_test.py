@@ -597,6 +597,9 @@ def test_errors_of_the_corpus_come_through():
         Tokenizer.train(lines(), vocab_size=100)
     with pytest.raises(TypeError, match="Received: .'a', 'b'."):
         Tokenizer.train([("a", "b")], vocab_size=100)
+    for path in ("train.en", pathlib.Path("train.en")):
+        with pytest.raises(TypeError, match="iterable of str. Received: .*en"):
+            Tokenizer.train(path, vocab_size=100)
 
 
 def test_load_says_what_is_wrong(tmp_path):

@@ -20,6 +20,7 @@ from keras_transformer.backend import (
 from keras_transformer.fields import check_positive
 from keras_transformer.kernels.layers import Dropout, Linear
 from keras_transformer.layers.cache import Position, Slots
+from keras_transformer.masking import checked_mask
 
 # A score that softmax turns into zero. It is finite, so that a row that may
 # attend to nothing gives no NaN.
@@ -53,23 +54,10 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     dtype = scores.dtype
     scores = ops.cast(scores, precise_dtype(dtype))
     if mask is not None:
-        scores = ops.where(checked_mask(mask), scores, HIDDEN_SCORE)
-    return ops.cast(ops.softmax(scores, axis=-1), dtype)
-
-
-def checked_mask(mask: typing.Any) -> Tensor:
-    """A mask as a tensor; an error if it is not bool.
-
-    An additive float mask would be read with the opposite meaning.
-    """
-    mask = ops.convert_to_tensor(mask)
-    dtype = keras.backend.standardize_dtype(mask.dtype)
-    if dtype != "bool":
-        raise ValueError(
-            "An attention mask must be bool, True where a query may attend."
-            f" Received: a mask of dtype {dtype}"
+        scores = ops.where(
+            checked_mask(mask, scores.shape), scores, HIDDEN_SCORE
         )
-    return mask
+    return ops.cast(ops.softmax(scores, axis=-1), dtype)
 
 
 def scaled_dot_product_attention(
@@ -87,7 +75,7 @@ def scaled_dot_product_attention(
         `[B, H, T, Vd]` in the dtype of `query`.
 
     Raises:
-        ValueError: `mask` is not bool.
+        ValueError: As `checked_mask`.
 
     >>> q, k = ops.ones((1, 1, 1, 2)), ops.ones((1, 1, 3, 2))
     >>> v = ops.reshape(ops.array([1.0, 2.0, 9.0]), (1, 1, 3, 1))
@@ -144,7 +132,7 @@ class MultiHeadAttention(TracedLayer):
         float `[B, T, D]` in the compute dtype.
 
     Raises:
-        ValueError: A size is below 1, or a mask is not bool.
+        ValueError: A size is below 1, or as `checked_mask`.
 
     >>> layer = MultiHeadAttention(num_heads=2, d_key=4, d_value=3)
     >>> layer(ops.ones((1, 5, 8)), ops.ones((1, 7, 6))).shape.as_list()

@@ -10,12 +10,11 @@ from keras_transformer.layers.attention import (
     MultiHeadAttention,
     attention_weights,
     check_self_attention,
-    checked_mask,
     record_weights,
 )
 from keras_transformer.layers.cache import Slots
 from keras_transformer.layers.chunks import Neighborhood, divide
-from keras_transformer.masking import band_mask
+from keras_transformer.masking import band_mask, checked_mask
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -72,7 +71,7 @@ class RestrictedAttention(MultiHeadAttention):
         mask = band_mask(
             chunks.size, chunks.width, *self.neighborhood, chunks.before
         )  # [1, 1, C, M]
-        mask = mask[:, :, None] & _chunk_mask(chunks, attention_mask)
+        mask = mask[:, :, None] & _chunk_mask(chunks, attention_mask, query)
         weights = attention_weights(chunks.split(query), keys, mask)
         # A row of padding may see no key, and weighs all alike: not recorded.
         record_weights(
@@ -101,16 +100,15 @@ def _checked_neighborhood(neighborhood: tuple[int, int]) -> Neighborhood:
     return Neighborhood(*pair)
 
 
-def _chunk_mask(chunks, mask):
-    """A mask, broadcastable to [B, H, n, n] or None, as bool [B, H, G, C, M].
+def _chunk_mask(chunks, mask, query):
+    """A mask of queries [B, H, n, K], or None, as bool [B, H, G, C, M].
 
     False where a margin, or the last chunk, has no position.
     """
     if mask is None:
         mask = ops.ones((1, 1, 1, 1), "bool")
-    mask = checked_mask(mask)
-    axes = [1] * (4 - len(mask.shape)) + list(ops.shape(mask))
-    mask = ops.reshape(mask, axes)
+    mask = checked_mask(mask, (*query.shape[:3], query.shape[2]))
+    axes = ops.shape(mask)
     length = chunks.length
     if mask.shape[2] == 1:  # the same for every query
         return chunks.split_key_mask(

@@ -1,5 +1,6 @@
 """Import of M2M-100, NLLB-200 and mBART-50: what transformers makes of them."""
 
+import collections
 import io
 import json
 import shutil
@@ -7,13 +8,14 @@ import sys
 
 import numpy as np
 import pytest
+import sentencepiece
 from commands import fails
 from original_models import FIXTURES
 
 import keras_transformer as kt
 from keras_transformer.data.languages import Direction
 from keras_transformer.figures.attention import attention_figure
-from keras_transformer.importers import m2m100, read_model
+from keras_transformer.importers import m2m100, read_model, tokenizer_json
 from keras_transformer.importers.options import Options
 from keras_transformer.translation.requests import Request, encode
 from keras_transformer.vocabulary import BOS, EOS
@@ -289,7 +291,7 @@ def test_a_first_token_that_is_no_id_is_refused(tmp_path):
 
 
 def test_the_class_of_a_tokenizer_may_be_in_the_configuration(tmp_path):
-    """As transformers' issue 12333 says of mBART-50."""
+    """As transformers' issue 12333 says of mBART-50; else languages tell it."""
     folder = tmp_path / "mbart"
     shutil.copytree(FIXTURES / "mbart50", folder)
     expected = read_model(folder)[1].languages
@@ -297,7 +299,112 @@ def test_the_class_of_a_tokenizer_may_be_in_the_configuration(tmp_path):
     change_json(folder, "config.json", tokenizer_class="MBart50Tokenizer")
     assert read_model(folder)[1].languages == expected
     change_json(folder, "config.json", tokenizer_class=None)
-    assert read_model(folder)[1].languages != expected
+    assert read_model(folder)[1].languages == expected
+    (folder / "tokenizer_config.json").unlink()
+    assert read_model(folder)[1].languages == expected
+    change_json(folder, "config.json", tokenizer_class="MBartTokenizer")
+    assert read_model(folder)[1].languages.language_tokens == "mbart"
+
+
+SCRIPTS = "aeiënrst ÄÖ жзи αβγ 中文 漢字 かな देव عرب 한국 12,.%"
+
+
+def as_new_transformers(name, folder):
+    """A model's folder with the files of a tokenizer by transformers 5."""
+    shutil.copytree(FIXTURES / name, folder)
+    for file in ("sentencepiece.bpe.model", "special_tokens_map.json"):
+        (folder / file).unlink()
+    return folder
+
+
+@pytest.mark.parametrize("name", ["nllb", "mbart50"])
+def test_a_tokenizer_of_new_transformers_has_the_same_ids(name, tmp_path):
+    """Of its sentences, and of 2,000 lines beside the SentencePiece model."""
+    folder = as_new_transformers(name, tmp_path / name)
+    expected = expected_of(name)
+    translator = open_model(name, folder)
+    _, imported = read_model(folder)
+    assert imported.languages == read_model(FIXTURES / name)[1].languages
+    path = FIXTURES / name / "sentencepiece.bpe.model"
+    wanted = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    model, _ = tokenizer_json.read_pieces(folder / "tokenizer.json")
+    found = sentencepiece.SentencePieceProcessor(model_proto=model)
+    random = np.random.default_rng(5)
+    pieces = [*SCRIPTS, *expected["sources"], *expected["odd"]]
+    lines = ["".join(random.choice(pieces, 9)) for _ in range(2000)]
+    ours, theirs = (p.encode(lines, out_type=str) for p in (found, wanted))
+    assert ours == theirs
+    assert translator.translate(expected["sources"]) == expected["texts"]
+
+
+def without_a_merge(values):
+    values["model"]["merges"].remove(["e", "r"])
+
+
+def with_late_merges(values):
+    """A piece of two pairs, one of which is last."""
+    merges = values["model"]["merges"]
+    twice = collections.Counter(map("".join, merges)).most_common(1)[0][0]
+    first = next(m for m in merges if "".join(m) == twice)
+    merges.remove(first)
+    merges.append(first)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without_a_merge, "other merges of 'er' than all"),
+        (with_late_merges, "the merges of '.*' not in a row"),
+        (lambda v: v["model"].update(byte_fallback=True), "byte_fallback=True"),
+        (lambda v: v["model"].update(type="WordPiece"), "type='WordPiece'"),
+        (lambda v: v["model"].pop("vocab"), "'vocab'"),
+        (lambda v: v["model"]["vocab"].update(x=7), "a piece or an id twice"),
+        (lambda v: v.update(normalizer={"type": "NFC"}), "'NFC'"),
+        (lambda v: v.update(pre_tokenizer=None), "pre_tokenizer: None"),
+        (lambda v: v["pre_tokenizer"].update(split=False), "split=False"),
+        (lambda v: v.update(added_tokens=[1]), "'int' object"),
+    ],
+)
+def test_a_tokenizer_that_is_no_sentencepiece_is_refused(
+    change, message, tmp_path
+):
+    values = json.loads((FIXTURES / "nllb/tokenizer.json").read_text("utf-8"))
+    change(values)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(values))
+    expected = f"^{path}: .*copy sentencepiece.bpe.model .*{message}"
+    with pytest.raises(ValueError, match=expected) as error:
+        tokenizer_json.read_pieces(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_new_tokenizer_of_m2m100_has_the_languages_of_its_class(tmp_path):
+    """Its folder lists none, and transformers gives German and Zulu these."""
+    folder = tmp_path / "m2m100"
+    shutil.copytree(FIXTURES / "m2m100", folder)
+    (folder / "special_tokens_map.json").unlink()
+    change_json(folder, "tokenizer_config.json", additional_special_tokens=None)
+    added = m2m100._added_tokens(folder, 146)
+    assert len(added) == 100 and [*added.values()] == sorted(added.values())
+    assert (added[162], added[245]) == ("__de__", "__zu__")
+    change_json(folder, "tokenizer_config.json", language_codes="wmt21")
+    assert m2m100._added_tokens(folder, 146)[153] == "__de__"
+    change_json(folder, "tokenizer_config.json", language_codes="x")
+    with pytest.raises(ValueError, match="language_codes='x' cannot be imp"):
+        read_model(folder)
+
+
+def test_an_output_without_a_limit_is_not_cut_at_20_tokens(tmp_path):
+    folder = tmp_path / "nllb"
+    shutil.copytree(FIXTURES / "nllb", folder)
+    change_json(folder, "generation_config.json", max_length=None)
+    _, imported = read_model(folder)
+    decoding = imported.decoding
+    assert (decoding.max_output_length, decoding.extra_length) == (None, 50)
+    assert any(
+        "source tokens + 50; that of transformers is 20" in note
+        for note in imported.notes
+    )
 
 
 def test_a_decoder_that_starts_with_a_language_has_no_other(tmp_path, capsys):
@@ -333,6 +440,8 @@ def test_a_direction_of_another_model_is_refused():
         translator.translate([request])
     with pytest.raises(ValueError, match="that the model translates into"):
         translator.with_languages("eng_Latn", "xyz_Latn")
+    with pytest.raises(ValueError, match="must differ. Received: source_lan"):
+        translator.with_languages("eng_Latn", "eng_Latn")
     many = kt.Translator.from_pretrained(FIXTURES / "nllb")
     with pytest.raises(ValueError, match="expected the languages of a sent"):
         many.translate(["a dog"])

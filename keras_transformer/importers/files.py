@@ -70,9 +70,11 @@ def read_text(path: pathlib.Path, limit: int = MAX_TEXT) -> str:
         return content.decode("utf-8")
 
 
-def read_json(path: pathlib.Path) -> dict[str, typing.Any]:
+def read_json(
+    path: pathlib.Path, limit: int = MAX_TEXT
+) -> dict[str, typing.Any]:
     """The object in a JSON file."""
-    check_file(path, MAX_TEXT)
+    check_file(path, limit)
     return files.read_json(path)
 
 

@@ -84,8 +84,8 @@ def _forced_end(search: Options, options: Options) -> typing.Any:
     return search.values.get("forced_eos_token_id", default)
 
 
-def _longest_output(search: Options, options: Options) -> int:
-    """The maximum number of tokens of an output, EOS included.
+def _longest_output(search: Options, options: Options) -> int | None:
+    """The maximum number of tokens of an output, EOS included; None: no limit.
 
     transformers' limit also counts the token that the decoder starts with and,
     if there is one, the EOS at the limit.
@@ -93,7 +93,9 @@ def _longest_output(search: Options, options: Options) -> int:
     at_limit = 0 if _forced_end(search, options) is None else 1
     if "max_new_tokens" in search:
         return search.need("max_new_tokens", int) - at_limit
-    return search.get("max_length", 20) - 1 - at_limit
+    if "max_length" not in search:
+        return None
+    return search.need("max_length", int) - 1 - at_limit
 
 
 def read_decoding(
@@ -102,9 +104,15 @@ def read_decoding(
     """The `DecodingConfig` of `generate`, and notes on the differences."""
     sampling = search.get("do_sample", False)
     limit = _longest_output(search, options)
-    extra = limit if limit <= SHORT_OUTPUT else DecodingConfig.extra_length
-    notes = []
-    if extra < limit:
+    extra, notes = DecodingConfig.extra_length, []
+    if limit is None:
+        notes.append(
+            f"without max_length, the maximum output length is source tokens +"
+            f" {extra}; that of transformers is 20"
+        )
+    elif limit <= SHORT_OUTPUT:
+        extra = limit
+    else:
         notes.append(
             f"the maximum output length is source tokens + {extra}; that of"
             f" transformers is {limit}: see --extra_length"

@@ -5,11 +5,12 @@ Files of a directory:
     config.json             the model
     generation_config.json  the search; older models have it in config.json
     model.safetensors, in one file or several, or pytorch_model.bin
-    sentencepiece.bpe.model how text is segmented
+    sentencepiece.bpe.model or tokenizer.json: how text is segmented
     vocab.json              ids of subwords (M2M-100, SMaLL-100); else they
                             stand in the order of the SentencePiece model
     special_tokens_map.json, tokenizer_config.json or tokenizer.json
-                            the tokens of the languages
+                            the tokens of the languages; without them, those of
+                            transformers' M2M100Tokenizer
 
 All are pre-norm Transformers with biases and epsilon 1e-5, and one matrix of
 embeddings. M2M-100 and its kin have sinusoids from position 2 on, all sines
@@ -28,6 +29,7 @@ import numpy as np
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data.languages import LANGUAGE_TOKENS
+from keras_transformer.importers import tokenizer_json
 from keras_transformer.importers.files import (
     named_errors,
     read_file,
@@ -73,6 +75,17 @@ START, PAD, EOS, UNK = range(4)
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 OFFSET = 1  # of an id to the place of a piece in the SentencePiece model
 FIRST_POSITION = 2
+# The languages of M2M100Tokenizer by its `language_codes`, in their order.
+CODES = {
+    "m2m100": """
+        af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff
+        fi fr fy ga gd gl gu ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km
+        kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps
+        pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo
+        xh yi yo zh zu
+    """.split(),
+    "wmt21": "en ha is ja cs ru zh de".split(),
+}
 MASK = "<mask>"
 KNOWN_VALUES = {
     "activation_function": ("relu", "gelu", "swish", "silu", "gelu_new"),
@@ -103,11 +116,11 @@ def read(directory: pathlib.Path) -> Imported:
     search = search_options(directory, options)
     path = directory / TOKENIZER_CONFIG
     names = read_json(path) if path.exists() else {}
-    family = _find_family(directory, options, names)
     start = start_id(search, options)
     tensors = read_tensors(directory)
     check_size(tensors, "vocab_size", options.need("vocab_size", int))
     side, languages = _read_side(directory, options, start)
+    family = _find_family(directory, options, names, languages)
     config = _make_config(options, side)
     first: typing.Any = start
     if "output" in LANGUAGE_TOKENS[family].places:
@@ -154,13 +167,16 @@ def _reordered(path: str, weight: np.ndarray, order: np.ndarray) -> np.ndarray:
     return reorder({path: weight}, order)[path]
 
 
-def _find_family(directory: pathlib.Path, options: Options, names: dict) -> str:
+def _find_family(
+    directory: pathlib.Path, options: Options, names: dict, languages: list[str]
+) -> str:
     """Which family of `LANGUAGE_TOKENS` a model is of."""
     kind = names.get("tokenizer_class") or options.values.get("tokenizer_class")
     kind = str(kind or "")
     if options.values["model_type"] == "mbart":
-        return "mbart50" if "50" in kind else "mbart"
-    if not (directory / VOCABULARY).exists():
+        is_later = len(languages) > 25 and "MBart" not in kind
+        return "mbart50" if "50" in kind or is_later else "mbart"
+    if not languages[0].startswith("__"):
         return "nllb_legacy" if names.get("legacy_behaviour") else "nllb"
     is_small = any(directory.glob("tokenization_small100.py"))
     return "small100" if is_small or "SMALL" in kind.upper() else "m2m100"
@@ -196,11 +212,16 @@ def _read_side(
     """The vocabulary, and the tokens of its languages."""
     size = options.need("vocab_size", int)
     path = directory / MODEL
-    model = read_file(path)
-    if (directory / VOCABULARY).exists():
+    other = directory / tokenizer_json.NAME
+    if not path.exists() and other.exists():
+        path = other
+        model, subwords = tokenizer_json.read_pieces(path)
+    elif (directory / VOCABULARY).exists():
+        model = read_file(path)
         ids = read_ids(directory / VOCABULARY, size)
         subwords = {id: subword for subword, id in ids.items()}
     else:
+        model = read_file(path)
         pieces = model_pieces(model, path)[len(SPECIAL) - OFFSET :]
         subwords = dict(enumerate([*SPECIAL, *pieces]))
     for id, name in enumerate(SPECIAL):
@@ -230,7 +251,10 @@ def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
         (TOKENIZER_CONFIG, "added_tokens_decoder"),
     ):
         path = directory / name
-        added = read_json(path).get(field, []) if path.exists() else []
+        values = (
+            read_json(path, tokenizer_json.MAX_BYTES) if path.exists() else {}
+        )
+        added = values.get(field, [])
         with named_errors(path, f"{field}: "):
             if isinstance(added, dict):
                 added = [{"id": id, **added[id]} for id in added]
@@ -244,6 +268,12 @@ def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
         names = list(map(str, given))
         if any(map(LANGUAGE.fullmatch, names)):
             return dict(enumerate([*names, MASK], first))
+    if (directory / VOCABULARY).exists():
+        path = directory / TOKENIZER_CONFIG
+        known = Options(read_json(path) if path.exists() else {}, path)
+        known.check({"language_codes": [*CODES]})
+        codes = CODES[known.get("language_codes", "m2m100")]
+        return dict(enumerate((f"__{code}__" for code in codes), first))
     raise ValueError(
         f"{directory}: expected the tokens of its languages in tokenizer.json,"
         f" special_tokens_map.json or {TOKENIZER_CONFIG}. Received: none"

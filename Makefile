@@ -1,6 +1,7 @@
 # Each target makes .venv and installs into it what it needs, if it is not there.
 PYTHON ?= python3
 WORKDIR ?= quickstart
+SEED ?= $(shell date +%s)
 VENV := .venv
 BIN := $(VENV)/bin
 VENV_JAX := .venv-jax
@@ -10,7 +11,7 @@ VENV_PEERS := .venv-peers
 PEERS := ctranslate2 joeynmt opennmt_tf pytorch transformers
 PEERS_PYTHON ?= python3.11
 
-.PHONY: help quickstart test test-slow test-jax test-beam test-argos lint format notebook docs peers clean
+.PHONY: help quickstart test test-slow test-cpus test-random test-jax test-beam test-argos lint format notebook docs peers clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this text.
@@ -27,6 +28,14 @@ test: $(VENV)/installed-test  ## Run the tests, in two processes.
 
 test-slow: $(VENV)/installed-test  ## Run the tests that take long.
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
+
+test-cpus: $(VENV)/installed-test  ## Run the tests of numbers with the kernels of other CPUs; ROWS=avx2: one row.
+	$(BIN)/python tests/cpus.py $(ROWS:%=--rows=%) \
+	    -n 2 --dist loadfile --no-loadscope-reorder
+
+test-random: $(VENV)/installed-test  ## Run the tests in another order; SEED=1: the first.
+	$(BIN)/python -m pytest --order-seed=$(SEED) \
+	    -n 2 --dist loadfile --no-loadscope-reorder
 
 test-jax: $(VENV_JAX)/installed  ## Run the tests of JAX, without TensorFlow.
 	$(VENV_JAX)/bin/python -m pytest -o addopts=-ra \

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -39,8 +40,15 @@ LONGEST = (
 )
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption("--order-seed", help="another order of files and tests")
+
+
+def pytest_collection_modifyitems(config, items):
     first = {f"{name}_test.py": i for i, name in enumerate(LONGEST)}
+    if seed := config.getoption("--order-seed"):
+        random.Random(seed).shuffle(items)
+        first = {item.path.name: i for i, item in enumerate(items)}
     items.sort(key=lambda item: first.get(item.path.name, len(first)))
 
 

@@ -732,7 +732,7 @@ def test_an_interrupt_ends_the_program(
 
     monkeypatch.setattr(subprocess, "Popen", Popen)
     monkeypatch.setattr(flags, "show", interrupt)
-    script = "import time\nprint('begun', flush=True)\ntime.sleep(5)"
+    script = "import time\nprint('begun', flush=True)\ntime.sleep(3600)"
     argv = [*work_directory, scorer(script)]
     message = fails(evaluate.main, argv, capsys, code=130)
     assert message == "trainers.evaluate: interrupted\n"

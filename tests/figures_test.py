@@ -10,6 +10,7 @@ import pages
 import pytest
 import tensorflow as tf
 from matplotlib.colors import to_hex
+from tolerance import assert_close
 
 import keras_transformer as kt
 from keras_transformer import writing
@@ -436,7 +437,7 @@ def test_attention_is_that_of_the_model(translator, text, reference, caplog):
         }
     )
     for kind, weights in expected._asdict().items():
-        np.testing.assert_array_equal(figure.maps[kind], weights[0])
+        assert_close(figure.maps[kind], weights[0])
     shown = [token.text for token in figure.tokens["source"]]
     unknown = "UNK ☃" if "☃" in text else "UNK"
     plain = [

@@ -231,7 +231,7 @@ def test_processes_keep_the_order_and_end(tokenizer):
     assert [tag for tag, _ in results] == list(range(1, 30))
     assert [len(r["hashes"]) for _, r in results] == list(range(1, 30))
     for process in processes:
-        process.join(timeout=60)
+        process.join(timeout=600)
         assert process.exitcode == 0
 
 
@@ -400,20 +400,25 @@ def test_killed_and_resumed(command, prepared, tmp_path, monkeypatch):
     """A process that is really killed; its cleaning processes end, too."""
     real = preparation.Preparation._write_part
 
-    def slow(*args):
-        seen = real(*args)
-        time.sleep(0.3)
-        return seen
+    written = []
+
+    def stop_after_three(*args):
+        written.append(real(*args))
+        if len(written) == 3:
+            time.sleep(3600)  # until it is killed
+        return written[-1]
 
     argv = [*command, f"--output={tmp_path}/out", "--workers=1"]
-    monkeypatch.setattr(preparation.Preparation, "_write_part", slow)
+    monkeypatch.setattr(
+        preparation.Preparation, "_write_part", stop_after_three
+    )
     # A fork has TensorFlow already, which the command does not use here.
     process = multiprocessing.get_context("fork").Process(
         target=prepare.main, args=(argv,)
     )
     process.start()
     second = tmp_path / "out/unfinished/00001.json"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not second.exists():
         assert process.is_alive() and time.monotonic() < deadline
         time.sleep(0.01)
@@ -426,7 +431,7 @@ def test_killed_and_resumed(command, prepared, tmp_path, monkeypatch):
     process.kill()
     process.join()
     done = len(list((tmp_path / "out/unfinished").glob("0*.json")))
-    assert 2 <= done < 7
+    assert 2 <= done <= 3
     assert not (tmp_path / "out/index.json").exists()
     monkeypatch.setattr(preparation.Preparation, "_write_part", real)
     prepare.main(argv)

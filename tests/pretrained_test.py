@@ -107,7 +107,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
             if "ETag" in dict(headers):
                 self.server.sent.append(pathlib.Path(self.path).name)
             if self.path.endswith(".safetensors"):
-                self.server.go.wait(timeout=30)
+                self.server.go.wait(timeout=600)
             self.wfile.write(content[len(content) // 2 :])
 
 

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from commands import ROOT
@@ -173,12 +172,10 @@ def test_lines_arrive_at_once_also_of_other_threads(start, tmp_path):
 
 def test_a_process_that_stays_does_not_hold_the_command_up(start):
     """It has inherited standard error while TensorFlow was loading."""
-    begin = time.monotonic()
-    last = "child = subprocess.Popen(['sleep', '60'])"
+    last = "child = subprocess.Popen(['sleep', '3600'])"
     kill = "import tensorflow; tensorflow.child.kill()"
-    done = start(last, [*PROGRAM[:2], f"{LOAD}{kill}"])
+    done = start(last, [*PROGRAM[:2], f"{LOAD}{kill}"], timeout=600)
     assert done.stderr == b"after"
-    assert time.monotonic() - begin < 50
 
 
 def test_ctrl_c_reaches_the_command(start):

@@ -14,6 +14,7 @@ import tokenization_test
 from random_pairs import make_pairs
 from signatures import assert_answers
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
+from tolerance import assert_close
 
 import keras_transformer as kt
 from keras_transformer.figures.attention import AttentionFigure
@@ -282,10 +283,8 @@ def test_what_follows_the_first_eos_is_padding(signatures, padding):
     row = exports.translator().tokenizer.encode(["one dog"]).numpy()[0]
     batch = np.stack([np.pad(row, (0, 3)), [*row, padding, 4, padding]])
     found = signatures["tokens"](source_ids=batch.astype(np.int32))
-    np.testing.assert_array_equal(found["ids"][0], found["ids"][1])
-    np.testing.assert_allclose(
-        found["scores"][0], found["scores"][1], rtol=1e-5
-    )
+    one, other = ([found[x][i] for x in ("ids", "scores")] for i in (0, 1))
+    assert_close(one, other)
 
 
 @pytest.fixture(scope="module")
@@ -539,8 +538,8 @@ def test_xla_inside_is_an_option(signatures):
     )
     text = tf.constant(["two red dogs", "", "tree"])
     found, expected = function(text), signatures["serving_default"](text=text)
-    np.testing.assert_array_equal(found["translation"], expected["translation"])
-    np.testing.assert_allclose(found["score"], expected["score"], atol=1e-4)
+    assert (found["translation"] == expected["translation"]).numpy().all()
+    assert_close(found["score"], expected["score"])
 
 
 def test_warm_up_requests_are_what_serving_reads(directory, signatures):

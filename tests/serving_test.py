@@ -192,9 +192,11 @@ def test_a_long_job_goes_on_whatever_comes(make_batcher):
 def test_other_work_is_done_when_no_job_has_come_for_a_while(
     make_batcher, monkeypatch
 ):
-    monkeypatch.setattr("trainers.serving.batcher.IDLE_SECONDS", 0.3)
+    idle_seconds = "trainers.serving.batcher.IDLE_SECONDS"
+    monkeypatch.setattr(idle_seconds, 0.0)
     batcher, work, order = make_batcher(), Work(), []
     batcher.when_idle(lambda: None).result(60)
+    monkeypatch.setattr(idle_seconds, 1000.0)
     with busy(batcher):
         idle = [batcher.when_idle(lambda i=i: order.append(i)) for i in "xy"]
         first = submit(batcher, work, "a")
@@ -203,6 +205,9 @@ def test_other_work_is_done_when_no_job_has_come_for_a_while(
     assert first.result(60) and not any(future.done() for future in idle)
     second = submit(batcher, work, "b")  # a client that has its answer
     second.add_done_callback(lambda _: order.append("b"))
+    assert second.result(60)
+    monkeypatch.setattr(idle_seconds, 0.3)
+    batcher.when_idle(lambda: None)  # it looks at the clock again
     assert idle[1].result(60) is None and order == ["a", "b", "x", "y"]
     assert time.monotonic() - begin > 0.3
 
@@ -1260,6 +1265,9 @@ def test_a_request_that_takes_too_long_is_dropped():
             assert message == "the request took longer than 0.2 seconds"
         assert served.service.batcher.waiting_tokens == 2  # the second's
         script.may_run.set()
+        served.service.options = dataclasses.replace(
+            served.service.options, request_seconds=600
+        )
         post(served, "/translate", q="third", source="en", target="de")
     expected = [[Request("first")], [Request("third")]]
     assert [call[2] for call in script.calls] == expected

@@ -204,7 +204,7 @@ def test_a_lost_worker_ends_the_other_and_both_resume(exact, start, tmp_path):
     other.process.kill()
     lost_at = time.monotonic()
     status = chief.process.wait(SECONDS)
-    assert time.monotonic() - lost_at < 20
+    assert time.monotonic() - lost_at < 80  # JAX itself waits for 100 s
     before = losses_in(chief.out.rpartition("\n")[0])
     # Seldom, a thread of JAX aborts the process before it can say so.
     assert status in (1, -signal.SIGABRT), chief.err
@@ -235,7 +235,7 @@ def test_a_lost_worker_ends_the_other_and_both_resume(exact, start, tmp_path):
     chief.process.kill()
     lost_at = time.monotonic()
     assert other.process.wait(SECONDS) != 0
-    assert time.monotonic() - lost_at < 20
+    assert time.monotonic() - lost_at < 80  # JAX itself waits for 100 s
 
 
 def test_workers_have_rows_of_their_own(exact, tmp_path, monkeypatch):

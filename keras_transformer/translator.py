@@ -126,8 +126,8 @@ class Translator:
     """Translates sentences: tokenizer, model and search (sec. 6.1).
 
     Without a shortlist, a sentence's translation does not depend on the other
-    sentences. They are sorted by length, put into batches of a few fixed
-    lengths, and returned in their original order.
+    sentences, up to rounding (docs/equality.md). They are sorted by length, put
+    into batches of a few fixed lengths, and returned in their original order.
 
     Args:
         tokenizer: The `Tokenizer`, or a `TokenizerPair`.
@@ -144,7 +144,7 @@ class Translator:
             only in `warm_up`, for sentences of up to 64 tokens that come alone,
             and where that is faster.
         seed: Seed for sampling, from 0 to 2^64 - 1. The samples of a sentence
-            depend on it, on the sentence and on nothing else.
+            depend on it and on the sentence, their scores also on rounding.
         num_threads: Maximum number of batches that are searched in parallel.
             More than one pays for many sentences on a CPU: one search cannot
             keep its cores busy.

@@ -211,6 +211,16 @@ def test_links_lead_to_files(page):
             assert (page.parent / link).exists(), link
 
 
+def test_promises_of_equality_have_tests():
+    text = (ROOT / "docs/equality.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)` \|$", text, re.M)
+    assert len(named) == len(rows) - 3 > 20  # without the heads of tables
+    for path, name in named:
+        code = (ROOT / path).read_text(encoding="utf-8")
+        assert re.search(rf"^def {name}\(", code, re.M), name
+
+
 def test_public_names_exist():
     for page, text in read_pages():
         for name in re.findall(r"\bkt\.(\w+)", text):

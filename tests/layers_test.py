@@ -8,6 +8,7 @@ import pytest
 import references
 import tensorflow as tf
 from keras import ops
+from tolerance import assert_close
 
 import keras_transformer as kt
 from keras_transformer.kernels.layers import LayerNorm
@@ -356,7 +357,7 @@ def test_masks_of_symbolic_ids():
     model = keras.Model([ids, x], layer(x, mask))
     values = np.array([[5, 2, 0], [7, 8, 2]]), random(2, 3, 8)
     mask = kt.padding_mask(values[0]) & kt.causal_mask(3)
-    np.testing.assert_allclose(model(values), layer(values[1], mask), atol=1e-6)
+    assert_close(model(values), layer(values[1], mask))
     assert kt.causal_mask(np.ones((0, 3), int)).shape == (1, 1, 3, 3)
     with pytest.raises(ValueError, match="ids.*Received: length=None"):
         kt.causal_mask(ops.shape(ids)[1])
@@ -372,7 +373,7 @@ def test_masks_of_keras_are_not_used_and_that_is_told_once(fields, recwarn):
     assert "attention_mask=padding_mask(ids)" in str(recwarn[0].message)
     assert getattr(y, "_keras_mask", None) is None
     expected = layer(ops.copy(embedding.embeddings.value.numpy()[ids]))
-    np.testing.assert_allclose(y, expected, atol=1e-6)
+    assert_close(y, expected)
 
 
 def test_layers_say_why_they_are_not_quantized():

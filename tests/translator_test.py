@@ -263,7 +263,7 @@ def test_unknown_length_and_known_length_agree(translator):
         autograph=False,
     )
     known, unknown = translator.inference.translate_ids(rows), graph(rows)
-    np.testing.assert_allclose(known.scores, unknown.scores, rtol=1e-5)
+    assert_close(known.scores, unknown.scores)
     length = known.ids.shape[-1]
     np.testing.assert_array_equal(known.ids, unknown.ids[..., :length])
 

@@ -40,6 +40,7 @@ def assert_close(found, expected, where="result"):
         assert found is None, where
     else:
         one, other = np.asarray(found), np.asarray(expected)
+        assert one.shape == other.shape, where
         if other.dtype.kind == "f":
             np.testing.assert_allclose(
                 one, other, rtol=TOLERANCE, atol=TOLERANCE, err_msg=where

@@ -4,38 +4,39 @@
 the CPU, the shape and the row. Here each number of a product gets an error of
 up to two units in its last place, which depends on the shape and the position
 alone: what is computed twice in one way stays equal bit by bit, and a test that
-wants more than the docs promise (docs/equality.md) fails on every machine.
+wants more than docs/equality.md promises fails on every machine.
 """
 
-import keras
+import collections
+
 import numpy as np
 
-_product = keras.ops.matmul
-calls = 0
+found = collections.Counter()
 
 
-def _size_of(x):
-    size = 1
-    for n in keras.ops.shape(x):
-        size = size * n
-    return size
+def pytest_sessionstart():
+    """After conftest.py, which sets what TensorFlow reads when it is loaded."""
+    import keras
+    from keras import ops
 
+    product = ops.matmul
 
-def matmul(x1, x2):
-    global calls
-    y = _product(x1, x2)
-    dtype = keras.backend.standardize_dtype(y.dtype)
-    if dtype not in ("float32", "float64") or isinstance(y, keras.KerasTensor):
-        return y
-    calls += 1
-    size = _size_of(y)
-    units = (keras.ops.arange(size, dtype="int32") + size) * 7 % 5 - 2
-    errors = keras.ops.cast(units, dtype) * float(np.finfo(dtype).eps)
-    return y * (1 + keras.ops.reshape(errors, keras.ops.shape(y)))
+    def matmul(x1, x2):
+        y = product(x1, x2)
+        dtype = keras.backend.standardize_dtype(y.dtype)
+        is_symbolic = keras.utils.is_keras_tensor(y)
+        if is_symbolic or dtype not in ("float32", "float64"):
+            return y
+        found["products"] += 1
+        shape, size = ops.shape(y), 1
+        for n in shape:
+            size = size * n
+        units = (ops.arange(size, dtype="int32") + size) * 37 % 101 % 5 - 2
+        errors = ops.cast(units, dtype) * float(np.finfo(dtype).eps)
+        return y * (1 + ops.reshape(errors, shape))
 
-
-keras.ops.matmul = matmul
+    ops.matmul = matmul
 
 
 def pytest_terminal_summary(terminalreporter):
-    terminalreporter.write_line(f"rounding: {calls} products traced or run")
+    terminalreporter.write_line(f"rounding: {dict(found)} traced or run")

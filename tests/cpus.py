@@ -43,7 +43,14 @@ class Row:
 
 ROWS = {
     "default": Row({}),
-    "avx2": Row({"ONEDNN_MAX_CPU_ISA": "AVX2"}, "oneDNN", "avx512f"),
+    # On a CPU with AVX512_BF16, TensorFlow 2.21 then crashes in each product of
+    # bfloat16, for which it wants a kernel that oneDNN may not use.
+    "avx2": Row(
+        {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+        "oneDNN",
+        "avx512f",
+        ("-k=not bfloat16 and not half_precision",),
+    ),
     "avx512_core": Row(
         {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, "oneDNN", "avx512_vnni"
     ),

@@ -466,8 +466,51 @@ def test_lost_placeholders_are_placed_by_alignment():
     ]
     assert found.repeated == 1
     # A placeholder that only the translation has is left out.
-    assert write("So.", "text", "Also %d.") == "Also ."
+    assert write("So.", "text", "Also {d}.") == "Also ."
     assert write("Nur 5 $.", "text", "It costs $5.") == "It costs $5."
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "translation", "written"),
+    [
+        ("text", "50% of the people came.", "İnsanların %50'si geldi.", None),
+        ("text", "İnsanların %50'si geldi.", "Half of them came.", None),
+        ("text", "Eine 10%ige Lösung, 9 %ig.", "A 10% solution, 9%.", None),
+        ("text", "20%-os, 50%den, %40a az", "a 20%, %d de 50, ٪40, ％5", None),
+        ("html", "It is $5.", "Es kostet 5 $, nicht $6.", None),
+        ("po", "It is %50 or $5", "50% or 5 dollars", None),
+        ("po", "It is 50% of %1.", "It is from %1 %50.", None),
+        ("po", "50%ige %s", "A 50% %s, %d", None),
+        ("po c-format", "%d%% of 50", "%d%% von %50s %d", "%d%% von %%50s "),
+        ("po c-format", "Open %1", "Auf", None),
+        ("po qt-format", "100%ige", "A 100% %50'si", None),
+        ("po qt-format", "Open %1", "Auf", "Auf %1 "),
+        ("po no-c-format", "100%ige", "100%", None),
+        ("po", "Open %s", "Auf", "Auf %s "),
+        ("text", "Open %s now", "Auf", "Auf %s"),
+    ],
+)
+def test_a_percent_sign_is_a_placeholder_only_if_declared_or_alone(
+    format, text, translation, written
+):
+    format, _, flag = format.partition(" ")
+    before = f'#, {flag}\nmsgid "{text}"\nmsgstr "' if format == "po" else ""
+    after = '"\n' if format == "po" else ""
+    asked: list = []
+
+    def answer(sentences):
+        asked.append(sentences)
+        return [translation] * len(sentences)
+
+    document = documents.parse(
+        before + after if before else text, format, "en", lambda s: True
+    )
+    found = documents.translate(document, answer, lambda p: [[] for _ in p])
+    wanted = translation if written is None else written
+    begin = found.text.rfind('msgstr "') + 8 if before else 0
+    assert found.text[begin:].removesuffix(after) == wanted
+    lost = written and written.startswith("Auf")
+    assert len(asked) == 1 + bool(lost)
 
 
 def test_placeholders():

@@ -1,6 +1,12 @@
-"""Parts of a text that no translation may change: `%s`, `{name}`, addresses."""
+"""Parts of a text that no translation may change: `%s`, `{name}`, addresses.
+
+In prose `%` is a sign of numbers, in Turkish before them: `%50'si`, `100%ige`.
+So how much counts as a placeholder depends on the file: `PROSE`, the `MESSAGES`
+of programs, or the format that a message declares, `C` or `QT`.
+"""
 
 import collections
+from collections.abc import Iterator
 
 import regex
 
@@ -9,8 +15,7 @@ import regex
 BRACES = r"\{[^{}]*+\}"
 for _ in range(4):
     BRACES = r"\{(?:[^{}]++|" + BRACES + r")*+\}"
-
-PLACEHOLDER = regex.compile(
+CERTAIN = (
     r"""
     # addresses and names; not in scripts that write no spaces
       (?:(?:https?|ftp)://|www\.)
@@ -19,27 +24,90 @@ PLACEHOLDER = regex.compile(
     | [\p{Latin}\p{Cyrillic}\p{Greek}0-9_.+-]{1,64}+
       @[\p{Latin}\p{Cyrillic}\p{Greek}0-9_-]++
       (?:\.[\p{Latin}\p{Cyrillic}\p{Greek}0-9_-]+)+
-    # %(name)s, $(NAME), $name$, $NAME, $1
-    | %\([^()%\n]{1,80}+\)[#0+-]{0,5}[\d.]{0,9}[diouxXeEfFgGcrsa]
-    | \$\(\w++\) | \$[A-Za-z0-9_]++\$ | \$[A-Za-z_][A-Za-z0-9_]*
-    | \$\d(?!\d|[.,]\d)
-    # %NAME%, %NAME, %1, %L1, %%
-    | %[A-Z][A-Z0-9_]+%? | %L?\d{1,2}(?!\d|\$|\.\d) | %%
-    # C: %s, %1$s, %-5.2f, %lld, but not 10%-ige; Qt: %n
-    | %(?:\d{1,2}\$)?(?:[#0+-]{0,5}(?=[\d*])|[#0+]{0,5})
-      (?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?
-      (?:hh|h|ll|l|q|L|j|z|t)?[diouxXeEfFgGaAcCrsSpn@]
+    # %(name)s, $(NAME), $name$, $NAME
+    | %\([^()%\n]{1,80}+\)[#0+-]{0,5}[0-9.]{0,9}[diouxXeEfFgGcrsa]
+    | \$\(\w++\) | \$[A-Za-z_][A-Za-z0-9_]*\$?
     # {name}, {0:.2f}, {{x}}, ${x}, %{x}, #{x}, nested as in ICU's plurals
     | [$%\#]?"""
-    + BRACES,
-    regex.VERBOSE,
+    + BRACES
 )
+# %1, %L1, $1
+NUMBERED = r"%L?[0-9]{1,2}(?![0-9]|\$|\.[0-9]) | \$[0-9](?![0-9]|[.,][0-9])"
+# %s, %1$s, %-5.2f, %lld, but not 10%-ige; Qt: %n; and %NAME%, %NAME
+CONVERSION = r"""%(?:[0-9]{1,2}\$)?(?:[#0+-]{0,5}(?=[0-9*])|[#0+]{0,5})
+      (?:[0-9]{1,5}|\*)?(?:\.(?:[0-9]{1,5}|\*))?
+      (?:hh|h|ll|l|q|L|j|z|t)?[diouxXeEfFgGaAcCrsSpn@]"""
+NAMED = r"%[A-Z][A-Z0-9_]+%?"
+NO_ENDING = r"(?!%[0-9]++[aeinoAEIO])"  # Turkish: %50i
 
 
-def count_placeholders(text: str) -> collections.Counter[str]:
+def _compile(*forms):
+    return regex.compile("|".join([CERTAIN, *forms]), regex.VERBOSE)
+
+
+PLACEHOLDER = _compile(NUMBERED, NAMED, "%%", CONVERSION)  # all that may be one
+C, QT = _compile("%%", CONVERSION), _compile(NUMBERED, "%n")
+# A `%` after a number is a percent sign; before one, it may be.
+MESSAGES = _compile(
+    NUMBERED,
+    rf"""(?<!\p{{N}})(?!(?<=\p{{N}}\s)%\p{{L}}[\p{{L}}'\u2019])
+        (?:{NAMED}|%%|{NO_ENDING}{CONVERSION})""",
+)
+PROSE = _compile(
+    rf"""(?<![\p{{N}})])(?!(?<=\p{{N}}\s)%[^sd])
+        (?:{NAMED}|{NO_ENDING}{CONVERSION})(?![\p{{L}}\p{{M}}\p{{N}}'\u2019])"""
+)
+NUMBER = regex.compile(r"\p{Nd}+")
+AMOUNT = regex.compile(r"[%$]L?[0-9]++(?!\$)")
+
+
+def count_placeholders(
+    text: str, kind: regex.Pattern = PLACEHOLDER
+) -> collections.Counter[str]:
     """How often each placeholder is in a text.
 
     >>> count_placeholders("%s of {n} files: %s")
     Counter({'%s': 2, '{n}': 1})
     """
-    return collections.Counter(m.group() for m in PLACEHOLDER.finditer(text))
+    return collections.Counter(m.group() for m in kind.finditer(text))
+
+
+def keeps_placeholders(
+    text: str, translation: str, kind: regex.Pattern
+) -> bool:
+    """Whether a translation has all placeholders of a text.
+
+    Of `%50` the number suffices, unless the format is declared.
+    """
+    found = count_placeholders(translation)
+    found |= count_placeholders(translation, kind)
+    lost = count_placeholders(text, kind) - found
+    numbers = {int(n) for n in NUMBER.findall(translation)}
+    return all(
+        kind is MESSAGES
+        and regex.fullmatch(NUMBERED, name, regex.VERBOSE)
+        and int(NUMBER.search(name).group()) in numbers
+        for name in lost
+    )
+
+
+def added_placeholders(
+    text: str, translation: str, kind: regex.Pattern
+) -> Iterator[tuple[int, int, str]]:
+    """Yields begin, length and new text of what a text does not have.
+
+    That is what is certain, what is declared and what the text has less often;
+    but numbers stay, in messages of C with `%%`.
+    """
+    allowed = count_placeholders(text)
+    known = frozenset(allowed)
+    for match in PLACEHOLDER.finditer(translation):
+        name = match.group()
+        allowed[name] -= 1
+        is_certain = name[0] != "%" or name[1] in "({" or kind in (C, QT)
+        if allowed[name] >= 0 or not (is_certain or name in known):
+            continue
+        if not AMOUNT.match(name):
+            yield match.start(), len(name), ""
+        elif kind is C and name[0] == "%":
+            yield match.start(), 0, "%"

@@ -6,6 +6,7 @@ babel knows the plural forms of languages.
 """
 
 import codecs
+import functools
 import gettext
 from collections.abc import Iterator
 
@@ -14,7 +15,12 @@ import regex
 from keras_transformer.documents.markup import plain_text
 from keras_transformer.documents.messages import find_messages
 from keras_transformer.documents.pieces import Block, Left
-from keras_transformer.documents.placeholders import count_placeholders
+from keras_transformer.documents.placeholders import (
+    MESSAGES,
+    QT,
+    C,
+    count_placeholders,
+)
 from keras_transformer.documents.sentences import Split
 from keras_transformer.documents.text import line_items
 from keras_transformer.documents.text import read as read_text
@@ -38,6 +44,7 @@ WRITTEN = {
     ord('"'): '\\"',
 }
 FLAGS = regex.compile(r"^[ \t]*#,[^\r\n]*", regex.M)
+DECLARED = regex.compile(r"(?<![\w-])(?!no-)(?:(?<qt>qt|kde)|[a-z-]+)-format\b")
 HEADER = regex.compile(r"^(Language|Plural-Forms):\s*+(.*+)$", regex.M)
 PLURAL = regex.compile(r"nplurals\s*=\s*\d+\s*;\s*plural\s*=([^;]+)")
 
@@ -64,6 +71,9 @@ def read(text: str, split: Split, replace: bool = False) -> Iterator:
             continue
         pieces: list = []
         read_to = fields[0].start()
+        split_as_declared = functools.partial(
+            split, placeholders=_declared(comments)
+        )
         for field, keyword, value in zip(fields, keywords, values, strict=True):
             if not keyword.startswith("msgstr"):
                 continue
@@ -71,7 +81,7 @@ def read(text: str, split: Split, replace: bool = False) -> Iterator:
             found: list | str = "already translated"
             if not value or replace:
                 message = _message(keyword, messages, singular or (0, True))
-                found = _translation(message, split)
+                found = _translation(message, split_as_declared)
             pieces.append(text[read_to : field.end() - len(strings)])
             if isinstance(found, str):
                 pieces.append(Left(strings, found))
@@ -152,6 +162,13 @@ def _translation(message, split):
         found = list(read_text(message, split, make_items, escape))
     is_left = all(isinstance(piece, str) for piece in found)
     return "without words" if is_left else found
+
+
+def _declared(comments):
+    """The kind of placeholders that an entry's flags declare."""
+    flags = FLAGS.search(comments, max(comments.rfind("#~"), 0))
+    found = DECLARED.search(flags.group()) if flags else None
+    return MESSAGES if not found else QT if found["qt"] else C
 
 
 def _mark_fuzzy(comments, ending):

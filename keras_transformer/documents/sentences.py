@@ -19,7 +19,9 @@ from keras_transformer.documents.pieces import (
 )
 from keras_transformer.documents.placeholders import (
     PLACEHOLDER,
-    count_placeholders,
+    PROSE,
+    added_placeholders,
+    keeps_placeholders,
 )
 from keras_transformer.documents.placement import (
     ACCELERATOR,
@@ -90,14 +92,20 @@ class Sentence:
     Args:
         items: Its `Item`s.
         escape: Writes plain text as the document's format does.
+        kind: Of its placeholders.
 
     Attributes:
         text: What the model translates.
         pieces: What the document has in its place.
     """
 
-    def __init__(self, items: Sequence[Item], escape: Callable[[str], str]):
-        self._escape = escape
+    def __init__(
+        self,
+        items: Sequence[Item],
+        escape: Callable[[str], str],
+        kind: regex.Pattern = PROSE,
+    ):
+        self._escape, self._kind = escape, kind
         self._set(items)
 
     def _set(self, items):
@@ -114,11 +122,11 @@ class Sentence:
 
     def keeps_placeholders(self, translation: str) -> bool:
         """Whether a translation has all placeholders of the text."""
-        return count_placeholders(self.text) <= count_placeholders(translation)
+        return keeps_placeholders(self.text, translation, self._kind)
 
     def hide_placeholders(self) -> None:
         """Makes markup of the placeholders, which the text has no more."""
-        self._set(_join_codes(_hide_placeholders(self._items)))
+        self._set(_join_codes(_hide_placeholders(self._items, self._kind)))
 
     def write(self, written: Written) -> str:
         """The translation as the document writes it, markup included.
@@ -139,7 +147,9 @@ class Sentence:
         edits = [
             *insert_marks(self.text, self._marks(raws), translation, links),
             *self._break_lines(translation),
-            *_remove_added(translation, self.text),
+            *itertools.starmap(
+                Edit, added_placeholders(self.text, translation, self._kind)
+            ),
         ]
         parts, read = [], 0
         for offset, removed, text in sorted(edits, key=lambda e: e.offset):
@@ -188,8 +198,8 @@ class Sentence:
                 yield Edit(spaces[place], 1, item.raw)
 
 
-def _placeholder_spans(text):
-    return [match.span() for match in PLACEHOLDER.finditer(text)]
+def _placeholder_spans(text, kind=PLACEHOLDER):
+    return [match.span() for match in kind.finditer(text)]
 
 
 def _span_around(spans, offset):
@@ -215,19 +225,6 @@ def _neighbours(items, raws, side):
         if item.kind not in (OPEN, CLOSE):
             last = (item.text or raw)[side:][:1]
     return found
-
-
-def _remove_added(translation, text):
-    """Yields an edit for each placeholder that the text does not have.
-
-    An amount such as `$5` stays.
-    """
-    allowed = count_placeholders(text)
-    for match in PLACEHOLDER.finditer(translation):
-        allowed[match.group()] -= 1
-        is_amount = match.group()[0] == "$" and match.group()[1:].isdecimal()
-        if allowed[match.group()] < 0 and not is_amount:
-            yield Edit(match.start(), len(match.group()), "")
 
 
 def _join(items):
@@ -280,13 +277,13 @@ def _divide(items, begins, offsets):
     return divided
 
 
-def _hide_placeholders(items):
+def _hide_placeholders(items, kind):
     """The items, with each placeholder as one code that stands alone.
 
     One with a tag inside it stays text.
     """
     begins, text = _join(items)
-    spans = _placeholder_spans(text)
+    spans = _placeholder_spans(text, kind)
     items = _divide(items, begins, [o for span in spans for o in span])
     begins, _ = _join(items)
     shown, read = [], 0
@@ -318,6 +315,7 @@ def split(
     language: str,
     fits: Callable[[str], bool],
     depth: int = 0,
+    placeholders: regex.Pattern = PROSE,
 ) -> list:
     """The sentences of a stretch of text, and what stands between them.
 
@@ -328,6 +326,7 @@ def split(
         fits: Whether the model can read a text; others are divided, at clause
             marks if there are any.
         depth: Of ICU's messages around it.
+        placeholders: Their kind.
 
     Returns:
         The pieces, which together have all items in order.
@@ -335,7 +334,12 @@ def split(
 
     def split_branch(items: Iterable[Item]) -> list:
         return split(
-            items, escape, language=language, fits=fits, depth=depth + 1
+            items,
+            escape,
+            language=language,
+            fits=fits,
+            depth=depth + 1,
+            placeholders=placeholders,
         )
 
     items = list(items)
@@ -348,7 +352,7 @@ def split(
         for begin, end in _sentence_spans(text, language)
         for offset in [begin, *_divisions(text, begin, end, fits)]
     ]
-    whole = _placeholder_spans(text)
+    whole = _placeholder_spans(text, placeholders)
     offsets = [o for o in offsets if (_span_around(whole, o) or (o, o))[0] == o]
     items = _divide(items, begins, offsets)
     begins, _ = _join(items)
@@ -359,11 +363,11 @@ def split(
     for item, begin in zip(items, begins, strict=True):
         # A tag that closes stays with the sentence before it.
         if end is not None and begin >= end and (item.kind != CLOSE):
-            pieces += _sentence(group, escape)
+            pieces += _sentence(group, escape, placeholders)
             group = []
             end = next(e for e in ends if e is None or e > begin)
         group.append(item)
-    return pieces + _sentence(group, escape)
+    return pieces + _sentence(group, escape, placeholders)
 
 
 def _join_messages(items, split_branch):
@@ -527,7 +531,7 @@ def _divisions(text, begin, end, fits):
     ]
 
 
-def _sentence(items, escape):
+def _sentence(items, escape, kind):
     """A sentence, and apart from it the white space and tags at its edges.
 
     Text without letters needs no translation.
@@ -553,8 +557,8 @@ def _sentence(items, escape):
         else:
             break
     raws = [item.raw for item in items]
-    sentence = Sentence(items[first:last], escape)
-    if any(map(str.isalpha, PLACEHOLDER.sub("", sentence.text))):
+    sentence = Sentence(items[first:last], escape, kind)
+    if any(map(str.isalpha, kind.sub("", sentence.text))):
         return [*raws[:first], sentence, *raws[last:]]
     inside = joined(raws[first:last])
     if isinstance(inside, str) and sentence.text:

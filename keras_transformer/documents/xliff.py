@@ -1,5 +1,6 @@
 """XLIFF 1.2 and 2: the exchange format of translation tools."""
 
+import functools
 import itertools
 import typing
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ import regex
 
 from keras_transformer.documents.markup import escape, plain_text
 from keras_transformer.documents.pieces import Block, Left
+from keras_transformer.documents.placeholders import MESSAGES
 from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
 from keras_transformer.documents.sentences import Item, Split
 from keras_transformer.documents.xml import parse_xml
@@ -50,7 +52,7 @@ class _Reader:
     def __init__(self, events, spans, split):
         self._events = events
         self._spans = spans
-        self._split = split
+        self._split = functools.partial(split, placeholders=MESSAGES)
 
     def raw(self, begin: int, end: int) -> str:
         return "".join(event.raw for event in self._events[begin:end])

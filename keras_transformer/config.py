@@ -421,10 +421,11 @@ class DecodingConfig(SearchConfig, changeable=True):
         choices=("linear", "log_linear"),
     )
     glossary_mode: str = hp(
-        "force",
-        "Terms of a glossary: force puts them into every translation; prefer"
-        " makes them more probable.",
-        choices=("force", "prefer"),
+        "prefer",
+        "Terms of a glossary: prefer makes them more probable, and a line says"
+        " which a translation lacks; force puts them into every translation,"
+        " also where they break the sentence.",
+        choices=("prefer", "force"),
     )
     glossary_bonus: float = hp(
         2.0,

@@ -67,6 +67,7 @@ from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import open_ensemble
 
 # Imported by name when it is needed: it needs Keras.
+FAR_BELOW = 2.0  # a score of forced terms, below the score without them
 PRETRAINED = "keras_transformer.importers.pretrained"
 
 
@@ -655,6 +656,7 @@ class Translator:
             lambda request: self._encoding.tokenizer_of(request).target,
         )
         to_strings = self.tokenizer.target.to_strings
+        on_force = self._notes_on_force(rows, found)
         results = []
         for request, row, (ids, scores) in zip(
             requests, rows, found, strict=True
@@ -668,6 +670,7 @@ class Translator:
             notes = [
                 *row.notes,
                 *self._notes_on_terms(request, row, ids[0]),
+                *next(on_force, ()),
                 *notes_on_words(request, texts),
             ]
             results.append(Translation(texts, ids, scores.tolist(), notes))
@@ -679,12 +682,36 @@ class Translator:
             return []
         reason = ""
         if self.decoding.glossary_mode == "force":
-            reason = ": it does not fit, or is forbidden, too"
+            reason = (
+                ": it does not fit beside the other terms, or is forbidden, too"
+            )
         return [
             f"lacks the term {' or '.join(request.terms[number])!r} in its"
             f" translation{reason}"
             for number in missing_terms(row.automaton, ids)
         ]
+
+    def _notes_on_force(self, rows, found):
+        """Yields notes on each row: a forced term may break the sentence."""
+        is_forced = self.decoding.glossary_mode == "force"
+        chosen = [
+            i
+            for i, row in enumerate(rows)
+            if is_forced and row.automaton is not None and row.automaton.sizes
+        ]
+        free = self._batched.search(
+            [rows[i]._replace(automaton=None) for i in chosen], 1
+        )
+        notes: list[list[str]] = [[] for _ in rows]
+        for i, (_, scores) in zip(chosen, free, strict=True):
+            (forced, *_), (by_choice, *_) = found[i][1], scores
+            if forced < by_choice - FAR_BELOW:
+                notes[i].append(
+                    "may be broken by its terms: it has the score"
+                    f" {forced:.2f}, without terms {by_choice:.2f}"
+                    " (glossary_mode=prefer lets the model choose)"
+                )
+        yield from notes
 
     def _search_and_warn(self, strings, prefixes, num_best):
         """As `search`, with a warning for each truncation."""

@@ -26,7 +26,25 @@ def glossary(*lines):
         ("C++\tC++", "in C++, too", True),
         ("C++\tC++", "C++11", True),
         ("R&D\tF&E", "our R&D", True),
-        ("Straße\tstreet", "die STRASSE", False),
+        ("Straße\tstreet", "die STRASSE", True),
+        ("Straße\tstreet\tcase", "die STRASSE", False),
+        ("driver's seat\tSitz", "the driver\u2019s seat", True),
+        ("driver\u2019s?\tSitz\tpattern", "the driver's", True),
+        ("cafe\u0301\tCafé", "the café", True),
+        ("café\tCafé", "the cafe\u0301.", True),
+        ("café\tCafé\tcase", "the Cafe\u0301.", False),
+        ("e-mail\tMail", "an e\u2011mail", True),
+        ("e\u2010mail\tMail\tpart", "emails: e-mails", True),
+        ("Ventil\tvalve", "das Ven\u00adtil", True),
+        ("ＶＡＬＶＥ\tVentil", "the valve", True),
+        ("valve\tVentil\tcase", "the ｖａｌｖｅ", True),
+        ("fin\tFlosse", "the ﬁn", True),
+        ("Istanbul\tX", "İSTANBUL", True),
+        ("ısı\theat", "ISI", True),
+        ("가\tX", "\u1100\u1161", True),
+        ("كتاب\tX", "كتـــاب", True),
+        ("п'ять\tX", "пʼять", True),
+        ("check valve\tX", "check\u00a0valve", True),
         ("阀门\tvalve", "打开阀门吧", True),
         ("valve\tVentil", "このvalveは", True),
         ("valve\tVentil", "阀bivalve", False),
@@ -92,3 +110,47 @@ def test_many_terms_are_found_quickly_enough_to_be_found_at_all():
     assert terms.terms_of(text) == tuple(
         (f"Wort{i}",) for i in range(0, 2000, 100)
     )
+
+
+def test_case_counts_before_order_and_length_before_case():
+    for lines in (["it\tes", "IT\tIT\tcase"], ["IT\tIT\tcase", "it\tes"]):
+        terms = glossary(*lines)
+        assert terms.terms_of("IT is it.") == (("IT",), ("es",))
+    terms = glossary("Valve\tA", "valve\tB", "VALVE pump\tC")
+    assert terms.terms_of("valve, Valve, VALVE, Valve pump") == (
+        ("B",),
+        ("A",),
+        ("C",),
+    )
+    [(place, _)] = glossary("straße\tX").find("Die STRA\u00adSSE.")
+    assert place.group() == "STRA\u00adSSE"
+
+
+def test_a_first_line_of_languages_is_no_term(caplog):
+    for first in ("en\tde", "EN-US\tpt_BR", "English\tGerman"):
+        terms = glossary("# terms", first, "valve\tVentil")
+        assert [term.source for term in terms.terms] == ["valve"]
+        told = "line 2: read as the languages of the glossary"
+        assert told in caplog.messages[-1]
+    assert len(glossary("no\tnein", "valve\tVentil").terms) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("a.csv", ['"CGU","AGB","FR","DE"', '"a ""b"", c","x|y","FR","DE"']),
+        ("a.csv", ["CGU;AGB", '"a ""b"", c";x|y']),
+        ("a.tsv", ["CGU\tAGB", '"a ""b"", c"\tx|y']),
+        ("a.csv", ["fr,de", "CGU,AGB", '"a ""b"", c",x|y']),
+    ],
+)
+def test_quoted_fields_and_tables(name, lines):
+    found = Glossary.parse(lines, name).terms
+    assert found == [Term("CGU", ("AGB",)), Term('a "b", c', ("x", "y"))]
+
+
+def test_other_quotes_are_signs_and_one_pair_of_languages_counts():
+    terms = glossary('5" pipe\tRohr', '"Hi\tHallo')
+    assert [term.source for term in terms.terms] == ['5" pipe', '"Hi']
+    with pytest.raises(ValueError, match="line 2: expected one source and one"):
+        Glossary.parse(["a,b,FR,DE", "c,d,FR,EN"], "a.csv")

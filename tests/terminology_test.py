@@ -9,6 +9,7 @@ import pytest
 from commands import fails
 
 import keras_transformer as kt
+from keras_transformer import translator as translators
 from keras_transformer.translation import glossary as glossaries
 from keras_transformer.translation.forbidden import without_words
 from keras_transformer.translation.requests import (
@@ -131,7 +132,9 @@ def test_terms_in_spaceless_text():
 
 
 def test_a_beam_that_is_raised_is_told_once(caplog):
-    greedy = Translator.load(RUN).with_decoding(beam_size=1)
+    greedy = Translator.load(RUN).with_decoding(
+        beam_size=1, glossary_mode="force"
+    )
     request = Request("a dog sleeps.", terms=(("Mann",),))
     for _ in range(2):
         assert "Mann" in greedy.translate([request])[0]
@@ -249,10 +252,34 @@ def test_a_term_that_is_missing_is_told(translator):
         "a dog.", terms=(("Mann Mann Mann Junge", "Mann Jun" * 9),)
     )
     told = "lacks the term .* in its translation"
+    forcing = translator.with_decoding(glossary_mode="force")
+    [found] = forcing.search([request])
+    assert re.fullmatch(
+        f"{told}: it does not fit beside the other terms, or is forbidden, too",
+        found.notes[0],
+    )
     [found] = translator.search([request])
     [note] = found.notes
-    assert re.fullmatch(f"{told}: it does not fit, or is forbidden, too", note)
-    preferring = translator.with_decoding(glossary_mode="prefer")
-    [found] = preferring.search([request])
-    [note] = found.notes
     assert re.fullmatch(told, note)
+
+
+def test_a_forced_term_that_costs_much_is_told(translator, monkeypatch):
+    """By the scores of both searches, in a model that writes noise."""
+    forcing = translator.with_decoding(glossary_mode="force")
+    request = Request("a dog sleeps.", terms=(("Mann",),))
+    [forced], [free] = forcing.search([request]), forcing.search([request.text])
+    below = free.scores[0] - forced.scores[0]
+    assert "Mann" in forced.texts[0] and forced.notes == []
+    monkeypatch.setattr(translators, "FAR_BELOW", below + 0.01)
+    assert forcing.search([request])[0].notes == []
+    monkeypatch.setattr(translators, "FAR_BELOW", below - 0.01)
+    other, found = forcing.search([request.text, request])
+    assert other.notes == []
+    assert found.notes == [
+        "may be broken by its terms: it has the score"
+        f" {forced.scores[0]:.2f}, without terms {free.scores[0]:.2f}"
+        " (glossary_mode=prefer lets the model choose)"
+    ]
+    [preferred] = translator.search([request])
+    lacking = ["lacks the term 'Mann' in its translation"]
+    assert preferred.notes == lacking * ("Mann" not in preferred.texts[0])

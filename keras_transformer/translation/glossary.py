@@ -9,20 +9,29 @@ separated by `|`, and, after another tab, flags separated by commas:
 
 A term is a whole word, or several, in any case, unless a flag says otherwise:
 `case` for exactly this case, `part` also inside words, `pattern` for a regular
-expression. Blank lines and lines that begin with `#` do not count.
+expression. Blank lines and lines that begin with `#` do not count, nor does a
+first line of two languages. Fields may be in quotes; a file .csv has commas or
+semicolons, and may have the columns of DeepL: both texts, both languages.
+
+A text is matched as the model reads it, see `read_as`.
 
 A file of forbidden words has a word or a phrase in each line.
 """
 
+import bisect
+import csv
 import dataclasses
 import functools
 import hashlib
+import itertools
 import os
 import pathlib
+import typing
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import regex
+from absl import logging
 
 FLAGS = ("case", "part", "pattern")
 # Han, kana, Thai, Lao, Khmer, Myanmar: no spaces between words.
@@ -31,7 +40,81 @@ SPACELESS = (
     "\u4e00-\u9fff\uf900-\ufaff"
 )
 IN_WORD = rf"[^\W{SPACELESS}]"  # with the marks that belong to a letter
-WORD = regex.compile(rf"{IN_WORD}+")
+WORD = regex.compile(rf"{IN_WORD}++")
+WHOLE = regex.compile(r".+", regex.DOTALL)
+TERMS = ""  # the key of terms that end with a word
+# What no reader sees (soft hyphens, joiners, directions, tatweel), and signs
+# that readers take for others.
+UNSEEN = "\u00ad\u034f\u061c\u0640\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff"
+SIGNS = str.maketrans(
+    dict.fromkeys("\u2018\u2019\u201b\u02bc\u2032`\u00b4", "'")
+    | dict.fromkeys("\u2010\u2011", "-")
+    | dict.fromkeys("\u201c\u201d\u201e\u201f", '"')
+)
+CLUSTER = regex.compile(rf"[{UNSEEN}]|\X")
+LANGUAGES = frozenset(
+    """
+    aa ab af ak am an ar as av ay az ba be bg bh bm bn bo br bs ca ce ch co cr
+    cs cv cy da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn
+    gu gv ha he hi ho hr ht hu hy hz ia id ig ii ik io is it iu ja jv ka kg ki
+    kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml
+    mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pl ps pt
+    qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta
+    te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo
+    za zh zu deu eng fra ger fre spa ita por rus zho jpn ukr pol nld
+    afrikaans albanian amharic arabic armenian azerbaijani basque belarusian
+    bengali bosnian bulgarian catalan chinese croatian czech danish dutch
+    english esperanto estonian finnish french galician georgian german greek
+    gujarati hebrew hindi hungarian icelandic indonesian irish italian japanese
+    kazakh khmer korean lao latin latvian lithuanian macedonian malay maltese
+    marathi mongolian nepali norwegian pashto persian polish portuguese punjabi
+    romanian russian serbian sinhala slovak slovenian somali spanish swahili
+    swedish tamil telugu thai tibetan turkish ukrainian urdu uzbek vietnamese
+    welsh deutsch englisch anglais italiano source target
+    """.split()
+)
+
+
+class View(typing.NamedTuple):
+    """A text as terms match it, and where its characters are in the text."""
+
+    text: str
+    begins: Sequence[int]
+    ends: Sequence[int]
+
+    def span(self, match: regex.Match) -> tuple[int, int]:
+        """Where a match is in the text."""
+        return self.begins[match.start()], self.ends[match.end() - 1]
+
+
+def read_as(text: str, fold: bool = False) -> View:
+    """A text in the form NFKC, with plain quotes and hyphens.
+
+    With `fold` in any case: also STRASSE and Straße are the same.
+
+    >>> read_as("Ven\u00adtil\u2019s", fold=True).text
+    "ventil's"
+    """
+    if text.isascii():
+        clean = (text.lower() if fold else text).translate(SIGNS)
+        return View(clean, range(len(text)), range(1, len(text) + 1))
+    parts, begins, ends = [], [], []
+    for match in CLUSTER.finditer(text):
+        part = _clean(match.group(), fold)
+        parts.append(part)
+        begins += [match.start()] * len(part)
+        ends += [match.end()] * len(part)
+    return View("".join(parts), begins, ends)
+
+
+@functools.lru_cache(4096)
+def _clean(cluster, fold):
+    plain = regex.sub(f"[{UNSEEN}]", "", cluster).translate(SIGNS)
+    plain = unicodedata.normalize("NFKC", plain).translate(SIGNS)
+    if fold:  # Turkish has two letters i
+        plain = unicodedata.normalize("NFKC", plain.casefold())
+        plain = plain.replace("i\u0307", "i").replace("\u0131", "i")
+    return plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,18 +160,28 @@ class Term:
 
     @functools.cached_property
     def pattern(self) -> regex.Pattern:
-        """The regular expression of the term."""
-        term = self.source
-        if "pattern" not in self.flags:
-            term = r"\s+".join(map(regex.escape, term.split()))
+        """The regular expression of the term in a `View`."""
+        if "pattern" in self.flags:
+            parts = (
+                (c, _clean(c, False)) for c in CLUSTER.findall(self.source)
+            )
+            term = "".join(c if c == p else regex.escape(p) for c, p in parts)
+        else:
+            words = read_as(self.source, fold=True).text.split()
+            term = r"\s++".join(map(regex.escape, words))
         if "part" not in self.flags:
             # Words of spaceless scripts touch.
             term = (
                 rf"(?<!{IN_WORD}(?={IN_WORD}))(?:{term})"
                 rf"(?!(?<={IN_WORD}){IN_WORD})"
             )
-        flags = 0 if "case" in self.flags else regex.IGNORECASE
-        return regex.compile(term, flags)
+        is_any = "pattern" in self.flags and "case" not in self.flags
+        return regex.compile(term, regex.IGNORECASE if is_any else 0)
+
+    def is_in_case(self, text: str) -> bool:
+        """Whether a text that has the term has it in the same case."""
+        texts = (read_as(t).text.split() for t in (text, self.source))
+        return len({" ".join(words) for words in texts}) == 1
 
 
 class Glossary:
@@ -101,17 +194,20 @@ class Glossary:
 
     def __init__(self, terms: Iterable[Term]):
         self.terms = list(terms)
-        # Terms of words by their first word: a text has few words, a glossary
-        # many terms.
-        self._by_word: dict[str, list[Term]] = {}
+        self._order = {id(term): i for i, term in enumerate(self.terms)}
+        # Terms of words by their words, one after the other: a text has few
+        # words, a glossary many terms.
+        self._by_words: dict = {}
         self._others: list[Term] = []
         for term in self.terms:
-            first = WORD.match(term.source.strip())
-            if term.flags & {"part", "pattern"} or first is None:
+            folded = read_as(term.source.strip(), fold=True).text
+            if term.flags & {"part", "pattern"} or not WORD.match(folded):
                 self._others.append(term)
-            else:
-                word = first.group().casefold()
-                self._by_word.setdefault(word, []).append(term)
+                continue
+            node = self._by_words
+            for word in WORD.findall(folded):
+                node = node.setdefault(word, {})
+            node.setdefault(TERMS, []).append(term)
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -122,7 +218,8 @@ class Glossary:
     def terms_of(self, text: str) -> tuple[tuple[str, ...], ...]:
         """The translations of the terms in a text, each once, in order.
 
-        Of terms that overlap, the longest counts.
+        Of terms that overlap, the longest counts; of two, the one in the same
+        case, or else the one that comes first in the glossary.
         """
         return tuple(dict.fromkeys(term.targets for _, term in self.find(text)))
 
@@ -130,25 +227,46 @@ class Glossary:
         """The terms in a text, where they are, in order."""
         if not self.terms:
             return []
-        found = [
-            (match, term)
-            for term in self._others
-            for match in term.pattern.finditer(text)
-            if match.group()
-        ]
-        for word in WORD.finditer(text):
-            for term in self._by_word.get(word.group().casefold(), ()):
-                if match := term.pattern.match(text, word.start()):
-                    found.append((match, term))
-        found.sort(key=lambda x: (x[0].start() - x[0].end(), x[0].start()))
+        found = []
+        for (begin, end), term in self._candidates(text):
+            is_exact = "case" in term.flags
+            is_same = (
+                is_exact
+                if "pattern" in term.flags
+                else term.is_in_case(text[begin:end])
+            )
+            if is_same or not is_exact:
+                rank = begin - end, not is_same, self._order[id(term)], begin
+                found.append((*rank, end, term))
+        # Spans that are chosen, in order, never overlap.
+        spans: list[tuple[int, int]] = []
         chosen: list[tuple[regex.Match, Term]] = []
-        for match, term in found:
-            if all(
-                match.end() <= other.start() or other.end() <= match.start()
-                for other, _ in chosen
+        for *_, begin, end, term in sorted(found, key=lambda f: f[:4]):
+            i = bisect.bisect(spans, (begin, end))
+            if (not i or spans[i - 1][1] <= begin) and (
+                i == len(spans) or end <= spans[i][0]
             ):
-                chosen.append((match, term))
-        return sorted(chosen, key=lambda x: x[0].start())
+                spans.insert(i, (begin, end))
+                chosen.insert(i, (WHOLE.fullmatch(text, begin, end), term))
+        return chosen
+
+    def _candidates(self, text):
+        """Yields where a term may be in a text, and the term."""
+        plain, folded = read_as(text), read_as(text, fold=True)
+        for term in self._others:
+            view = plain if "pattern" in term.flags else folded
+            for match in term.pattern.finditer(view.text):
+                if match.group():
+                    yield view.span(match), term
+        words = [*WORD.finditer(folded.text)]
+        for i, word in enumerate(words):
+            node = self._by_words
+            for after in itertools.islice(words, i, None):
+                if (node := node.get(after.group())) is None:
+                    break
+                for term in node.get(TERMS, ()):
+                    if match := term.pattern.match(folded.text, word.start()):
+                        yield folded.span(match), term
 
     @classmethod
     def of(cls, translations: Mapping[str, str]) -> "Glossary":
@@ -172,11 +290,32 @@ class Glossary:
                 the name and the line.
         """
         terms: dict[tuple[str, frozenset[str]], Term] = {}
-        for number, line in enumerate(lines, 1):
-            if not line.strip() or line.startswith("#"):
-                continue
+        rows = [
+            (number, line.rstrip("\r\n"))
+            for number, line in enumerate(lines, 1)
+            if line.strip() and not line.startswith("#")
+        ]
+        delimiter = _delimiter(name, rows[0][1] if rows else "")
+        table = [(number, _fields(row, delimiter)) for number, row in rows]
+        if table and _is_header([fields for _, fields in table]):
+            (number, languages), *table = table
+            logging.warning(
+                "%s: line %d: read as the languages of the glossary, not as a"
+                " term: %s. A term must not be on the first line",
+                *(name, number, " and ".join(languages[:2])),
+            )
+        pairs: set[tuple[str, ...]] = set()
+        for number, fields in table:
             try:
-                term = _parse(line.rstrip("\r\n").split("\t"))
+                if delimiter != "\t" and len(fields) == 4:  # DeepL's
+                    pairs.add(tuple(f.strip().lower() for f in fields[2:]))
+                    fields = fields[:2]
+                if len(pairs) > 1:
+                    raise ValueError(
+                        "expected one source and one target language."
+                        f" Received: {sorted(pairs)}"
+                    )
+                term = _parse(fields)
                 check(term.targets)
                 if (term.source, term.flags) in terms:
                     raise ValueError(
@@ -231,9 +370,8 @@ def casings(word: str) -> list[str]:
 
 @functools.lru_cache(8)
 def _glossary_of(words):
-    """The glossary that finds words. Outputs are in the form NFKC."""
-    forms = [unicodedata.normalize("NFKC", word) for word in words]
-    return Glossary(Term(form, (form,)) for form in forms)
+    """The glossary that finds words."""
+    return Glossary(Term(word, (word,)) for word in words)
 
 
 def _read_lines(path):
@@ -242,6 +380,31 @@ def _read_lines(path):
         return pathlib.Path(path).read_text("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 ({error.reason})") from error
+
+
+def _delimiter(name, line):
+    """What separates the fields of a glossary, by its name and first line."""
+    if "\t" in line or not (name.lower().endswith(".csv") or line[:1] == '"'):
+        return "\t"
+    return max(",;", key=lambda sign: len(_fields(line, sign)))
+
+
+def _fields(line, delimiter):
+    """The fields of a line; quotes that are not around one are signs."""
+    try:
+        [fields] = csv.reader([line], delimiter=delimiter, strict=True)
+    except (csv.Error, ValueError):
+        return line.split(delimiter)
+    return fields
+
+
+def _is_header(table):
+    """Whether the first row names languages, and no other has its term."""
+    first, *others = table
+    names = [regex.split("[-_ (]", f.strip().lower())[0] for f in first]
+    terms = {row[0].strip().lower() for row in others}
+    is_term = first[0].strip().lower() in terms
+    return len(names) in (2, 4) and LANGUAGES.issuperset(names) and not is_term
 
 
 def _parse(fields: Sequence[str]) -> Term:

@@ -114,7 +114,11 @@ class Service:
         if self.options.glossaries is None:
             return
         paths = sorted(pathlib.Path(self.options.glossaries).iterdir())
-        found = {p.stem: Glossary.read(p) for p in paths if p.suffix == ".tsv"}
+        found = {
+            p.stem: Glossary.read(p)
+            for p in paths
+            if p.suffix in (".tsv", ".csv")
+        }
         if not found:
             raise ValueError(
                 "expected files NAME.tsv. Received:"

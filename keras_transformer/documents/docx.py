@@ -1,5 +1,6 @@
 """DOCX, the format of Word: WordprocessingML in a zip archive."""
 
+import collections
 import dataclasses
 import functools
 
@@ -37,6 +38,12 @@ OUTER = "hyperlink ins moveTo smartTag customXml dir bdo sdt fldSimple".split()
 SKIPPED = ("proofErr", "lastRenderedPageBreak")
 BREAKS = ("tab", "ptab", "br", "cr")
 SIGNS = {"noBreakHyphen": "-", "softHyphen": ""}
+# Fields without a result, whose instruction readers see elsewhere.
+ENTRY = regex.compile(
+    r"\s*(?:(?<index>XE|TC|TA)|MACROBUTTON|GOTOBUTTON)\b", regex.I
+)
+# Parts of a document whose fields end in them.
+STORIES = ("{*}footnote", "{*}endnote", "{*}txbxContent")
 # Content controls whose text is a choice, or comes from elsewhere.
 CONTROLS = tuple("}dataBinding }dropDownList }comboBox }date }checkbox".split())
 TRANSLATED_FIELD = regex.compile(r"\s*(?:HYPERLINK|TOC)\b", regex.I)
@@ -79,6 +86,27 @@ class _Part(Part):
         root = self.events[self.spans[self.root][0]].name
         self._tag = regex.sub(r"[^:]*\Z", "", root) + "t"
         self._fields: list[_Field] = []  # that have no end yet
+        self._field_signs = self._whole_fields()
+
+    def _whole_fields(self):
+        """What begins, divides or ends a field that has an end."""
+        found: set = set()
+        opened: dict = collections.defaultdict(list)
+        for sign in self.root.iter(f"{self._namespace}fldChar"):
+            if any(map(self._is_deleted, sign.iterancestors())):
+                continue
+            fields = opened[next(sign.iterancestors(*STORIES), None)]
+            kind = sign.get(f"{self._namespace}fldCharType")
+            if kind == "begin":
+                fields.append([])
+            if fields:
+                fields[-1].append(sign)
+                if kind == "end":
+                    found.update(fields.pop())
+        return found
+
+    def _is_deleted(self, element):
+        return self.name(element) in ("del", "moveFrom")
 
     def name(self, element):
         namespace, _, name = element.tag.rpartition("}")
@@ -153,9 +181,14 @@ class _Part(Part):
             name = self.name(child)
             if name.endswith("Pr") or name in SKIPPED:
                 continue
-            code = self.code(child, format, "field" * (name == "t"))
             field = self._fields[-1] if self._fields else NO_FIELD
-            if name == "fldChar":
+            reason = "field" * (name == "t")
+            if entry := field.in_code and ENTRY.match(
+                field.code + (child.text or "")
+            ):
+                reason = "index entry" if entry["index"] else "field"
+            code = self.code(child, format, reason)
+            if name == "fldChar" and child in self._field_signs:
                 self._read_field(child, code, items)
             elif field.in_code:
                 field.code += child.text or ""

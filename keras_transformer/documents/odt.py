@@ -27,7 +27,7 @@ MIMETYPE = regex.compile(
 )
 SIDES = {"start": BEGIN, "end": STOP}
 BREAKS = ("tab", "line-break")
-OUTER = ("a", "meta")
+OUTER = ("a", "meta", "meta-field")
 PAGE_BREAK = "soft-page-break"
 # Attributes of a style that no reader sees.
 UNSEEN = regex.compile(r"rsid\Z|\}(?:\w+-)?(?:language|country|script)(?:-|\Z)")
@@ -109,7 +109,7 @@ class _Part(Part):
 
     def _code(self, element, name, format):
         """The item of an element that is not around text."""
-        is_field = name != "" and not len(element)
+        is_field = name != "" and (not len(element) or name == "drop-down")
         code = self.code(element, format, "field" * is_field)
         kind, _, side = name.rpartition("-")
         if name == "s":

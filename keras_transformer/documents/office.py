@@ -43,9 +43,23 @@ NO_XML = regex.compile(r"[\0-\x08\v\f\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 AROUND, BREAK, BEGIN, STOP = "around", "break", "begin", "stop"
 PARAGRAPH = "\n"  # each is a line of the document
 # The text of an image.
-DESCRIPTION = regex.compile(
-    r"\bdescr=[\"'][^\"'>]*\p{L}|<svg:(?:title|desc)>[^<]*\p{L}"
+SHOWN = regex.compile(
+    r"""\b(?<image>descr|alt|title|string)=["'][^"'<>]*\p{L}
+    |<(?<image>svg:(?:title|desc)|a:t)>[^<]*\p{L}
+    |<w:(?<form>listEntry|listItem|helpText|statusText|alias)\b[^>]*
+        \bw:(?:val|displayText)=["'][^"'<>]*\p{L}
+    |<form:[^>]*\bform:(?<form>label|title)=["'][^"'<>]*\p{L}
+    |<text:(?<form>label)\b[^>]*\btext:value=["'][^"'<>]*\p{L}
+    |<text:[\w-]*(?<index>index|toc)-mark(?:-start)?\b[^>]*
+        \btext:(?:string-value|key1|key2)=["'][^"'<>]*\p{L}
+    |\bw:instr=["']\s*(?<index>XE|TC|TA)\b""",
+    regex.VERBOSE,
 )
+SHOWN_REASONS = {
+    "image": "text of an image",
+    "form": "form field",
+    "index": "index entry",
+}
 
 
 def read_archive(data: bytes) -> dict[str, bytes]:
@@ -61,7 +75,7 @@ def read_archive(data: bytes) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             _check(archive, len(data))
-            return {name: archive.read(name) for name in archive.namelist()}
+            return {_name(i): archive.read(i) for i in archive.infolist()}
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -75,12 +89,17 @@ def read_archive(data: bytes) -> dict[str, bytes]:
         _refuse("an intact zip archive", error)
 
 
+def _name(info):
+    """The name of a file in an archive, as office programs read it."""
+    return info.filename.replace("\\", "/")
+
+
 def _check(archive, size):
     """Refuses an archive that no program writes."""
     names: set[str] = set()
     for info in archive.infolist():
-        name = info.filename
-        if name in names or regex.search(r"\A/|\\|(?:\A|/)\.\.(?:/|\Z)", name):
+        name = _name(info)
+        if name in names or regex.search(r"\A/|(?:\A|/)\.\.(?:/|\Z)", name):
             _refuse("relative names, each once, in the zip archive", repr(name))
         if info.flag_bits & 1:
             _refuse("a zip archive without a password", repr(name))
@@ -147,7 +166,7 @@ def read_parts(
             zipfile.ZipFile(file, "w") as archive,
         ):
             for info in before.infolist():
-                archive.writestr(info, changed[info.filename])
+                archive.writestr(info, changed[_name(info)])
         return file.getvalue(), ""
 
     return parts, finish
@@ -157,6 +176,12 @@ def left_part(text: str, reason: str) -> Iterator:
     """The piece of an XML file that is left, if it has words."""
     has_words = regex.search(r">[^<]*\p{L}", text)
     yield Block([Left(text, reason) if has_words else text], source=PARAGRAPH)
+
+
+def _shown(xml):
+    """XML that stays, with a reason if an attribute of it has words."""
+    found = SHOWN.search(xml)
+    return Left(xml, SHOWN_REASONS[found.lastgroup]) if found else xml
 
 
 class Part:
@@ -210,14 +235,14 @@ class Part:
             reason = self.reason(found)
             is_paragraph = self.name(found) in self.PARAGRAPHS
             if begin >= read_to and (reason or is_paragraph):
-                yield Block([self.raw(read_to, begin)], source="")
+                yield Block([_shown(self.raw(read_to, begin))], source="")
                 read_to = end + 1
                 if is_paragraph and begin < end:
                     yield self._read_paragraph(found)
                 else:
                     left = self._left(found, reason)
                     yield Block([left], source=PARAGRAPH * is_paragraph)
-        yield Block([self.raw(read_to, last)], source="")
+        yield Block([_shown(self.raw(read_to, last))], source="")
 
     def _left(self, element, reason):
         """The XML of an element, with the reason if it has words."""
@@ -236,8 +261,8 @@ class Part:
         inside = [self._left(element, reason)]
         if not reason and len(pieces := list(self.read(element))) > 1:
             inside = pieces  # it has paragraphs
-        elif not reason and DESCRIPTION.search(inside[0]):
-            inside = [Left(inside[0], "text of an image")]
+        elif not reason:
+            inside = [_shown(inside[0])]
         raw = joined([XML + before, *inside, after + END])
         return Item(raw, "", ALONE)
 

@@ -33,6 +33,7 @@ from keras_transformer.documents.placement import (
     insert_marks,
     proportional_links,
 )
+from keras_transformer.translation.alignment import SpanLink, word_spans
 
 TEXT, SPACE = "text", "space"
 CODES = (OPEN, CLOSE, ALONE, ACCELERATOR)
@@ -144,8 +145,10 @@ class Sentence:
         links = _whole_placeholders(
             links or proportional_links(self.text, translation), translation
         )
+        marks = self._marks(raws)
+        links = _links_of_characters(self.text, marks, translation, links)
         edits = [
-            *insert_marks(self.text, self._marks(raws), translation, links),
+            *insert_marks(self.text, marks, translation, links),
             *self._break_lines(translation),
             *itertools.starmap(
                 Edit, added_placeholders(self.text, translation, self._kind)
@@ -214,6 +217,38 @@ def _whole_placeholders(links, translation):
     return [
         link._replace(target=_span_around(spans, link.target[0]) or link.target)
         for link in links
+    ]
+
+
+def _links_of_characters(text, marks, translation, links):
+    """The links; a word with a mark inside is linked character by character.
+
+    That is if the translation has the same word, in any case.
+    """
+    inside = {mark.place for mark in marks}
+    if not inside:
+        return links
+    found = collections.defaultdict(list)
+    for begin, end in word_spans(translation):
+        found[translation[begin:end].casefold()].append((begin, end))
+    sources: set[int] = set()  # where characters of such words are
+    targets: set[int] = set()
+    new = []
+    for begin, end in word_spans(text):
+        others = found[text[begin:end].casefold()]
+        if not others or inside.isdisjoint(range(begin + 1, end)):
+            continue
+        first, last = others.pop(0)
+        if last - first != end - begin:
+            continue
+        for i, j in zip(range(begin, end), range(first, last), strict=True):
+            new.append(SpanLink((i, i + 1), (j, j + 1)))
+        sources.update(range(begin, end))
+        targets.update(range(first, last))
+    return new + [
+        link
+        for link in links
+        if link.source[0] not in sources and link.target[0] not in targets
     ]
 
 

@@ -619,10 +619,75 @@ def test_charsets_that_are_refused(data, charset, message):
         ("text", "", b"A text.\n1 --> 2"),
         ("markdown", "", b"# " * 2000),
         ("text", "", b"<!-- -->" * 500),
+        ("text", "", b"<3 you"),
+        ("text", "a.txt", b"{\\rtf1 a}"),
     ],
 )
 def test_the_format_by_name_and_content(format, name, data):
     assert documents.detect(name, data) == format
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'<?xml version="1.0"?><office:document xmlns:office="o"/>',
+        "<w:p/>".encode("utf-16"),
+        b"<!DOCTYPE math>",
+        b"{\\rtf1 a}",
+        b"%PDF-1.4",
+    ],
+)
+def test_what_no_reader_knows_is_refused(data):
+    with pytest.raises(ValueError, match="expected a document of a known form"):
+        documents.parse(data, "auto", name="a.fodt")
+
+
+@pytest.mark.parametrize("format", ["html", "markdown"])
+def test_tags_inside_a_word_stay_at_its_characters(format):
+    text = "Add H<sub>2</sub>O to the 1<sup>st</sup> tank"
+    found = documents.translate(
+        documents.parse(text, format),
+        lambda sentences: ["Tank 1st: h2o, no h2o!" for _ in sentences],
+        lambda pairs: [[] for _ in pairs],
+    )
+    written = "Tank 1<sup>st</sup>: h<sub>2</sub>o, no h2o!"
+    assert found.text.replace("\\", "") == written
+
+
+PARTLY = (
+    '<xliff version="1.2" xmlns:x="x"><file source-language="en">'
+    "<trans-unit{}><source>A. B. C.</source><seg-source>{}</seg-source>"
+    '<target>{}</target><x:seg id="3"{}/></trans-unit></file></xliff>'
+)
+
+
+def test_each_segment_of_a_unit_counts_for_itself():
+    def segments(*texts):
+        return " ".join(
+            f'<mrk mtype="seg" mid="{i}">{text}</mrk>'
+            for i, text in enumerate(texts, 1)
+        )
+
+    def translated(lock="", segment_lock=""):
+        source, target = segments("A b.", "B c.", "C d."), segments("X", "", "")
+        text = PARTLY.format(lock, source, target, segment_lock)
+        document = documents.parse(text, "xliff")
+        found = documents.translate(
+            document,
+            lambda sentences: [s.upper() for s in sentences],
+            lambda pairs: [[] for _ in pairs],
+        )
+        reasons = [unread.reason for unread in document.left]
+        return found.text == text, found.text, reasons
+
+    is_same, text, reasons = translated()
+    assert segments("X", "B C.", "C D.") in text and not is_same
+    assert reasons == ["already translated"]
+    _, text, reasons = translated(segment_lock=' locked="true"')
+    assert segments("X", "B C.", "") in text
+    assert reasons == ["already translated", "locked"]
+    assert translated(' x:locked="locked"')[::2] == (True, ["locked"])
+    assert not translated(' x:locked="no"')[0]
 
 
 def test_what_is_left_is_counted():

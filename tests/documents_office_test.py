@@ -273,6 +273,41 @@ WORDS = {
         ["A cat.", "b", "Dog"],
         ["field"],
     ),
+    "tags inside a word": (
+        run("Add m") + run("2", BOLD) + run(" to the 1") + run("st", ITALIC),
+        run("ADD M") + run("2", BOLD) + run(" TO THE 1") + run("ST", ITALIC),
+        ["Add m2 to the 1st"],
+        [],
+    ),
+    "a field that a deletion ends": (
+        FIELD[: -len(char("end"))] + f"<w:del>{char('end')}</w:del>",
+        FIELD.replace("No", "NO")[: -len(char("end"))]
+        + f"<w:del>{char('end')}</w:del>",
+        ["No 3"],
+        [],
+    ),
+    "entries and forms": (
+        run("a")
+        + char("begin")
+        + code(' XE "valve"')
+        + char("end")
+        + '<w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:ddList>'
+        + '<w:listEntry w:val="Red"/></w:ddList></w:ffData></w:fldChar></w:r>'
+        + code(" FORMDROPDOWN ")
+        + char("end")
+        + '<w:fldSimple w:instr=" TC &quot;b&quot; "/>',
+        run("A")
+        + char("begin")
+        + code(' XE "valve"')
+        + char("end")
+        + '<w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:ddList>'
+        + '<w:listEntry w:val="Red"/></w:ddList></w:ffData></w:fldChar></w:r>'
+        + code(" FORMDROPDOWN ")
+        + char("end")
+        + '<w:fldSimple w:instr=" TC &quot;b&quot; "/>',
+        ["a"],
+        ["index entry", "form field", "index entry"],
+    ),
 }
 
 
@@ -342,6 +377,12 @@ LEFT = '<text:date text:fixed="true">May</text:date>' + COMMENT
 LEFT += "<draw:frame><draw:image/></draw:frame><text:ruby>q</text:ruby>"
 MARK = '<text:bookmark-{} text:name="m"/>'
 PAGE_BREAK = "<text:soft-page-break/>"
+META = "<text:meta-field>{}</text:meta-field>"
+MARKS = (
+    '<text:alphabetical-index-mark text:string-value="cat, old"/>'
+    '<text:drop-down text:name="x"><text:label text:value="Red"/>Blue'
+    "</text:drop-down>"
+)
 TEXTS = {
     "spans that look the same": (
         f"The {span('T2', 'ch')}ild {span('T1', 're')}{span('T3', 'ads')}.",
@@ -381,7 +422,22 @@ TEXTS = {
         ["In we go"],
         ["field", "comment", "ruby"],
     ),
+    "fields and marks": (
+        f"The {META.format('old')} {MARKS}cat.",
+        f"THE {META.format('OLD')} {MARKS}CAT.",
+        ["The old cat."],
+        ["index entry", "field"],
+    ),
 }
+
+
+def test_names_with_backslashes_are_those_that_word_opens():
+    files = contents(docx(f"<w:p>{run('a b')}</w:p>"))
+    renamed = {name.replace("/", "\\"): data for name, data in files.items()}
+    renamed["[Content_Types].xml"] = renamed.pop("[Content_Types].xml")
+    _, found = translate(archive(renamed))
+    [text] = (v for k, v in contents(found.data).items() if "document" in k)
+    assert b"A B" in text
 
 
 @pytest.mark.parametrize("case", TEXTS.values(), ids=TEXTS)

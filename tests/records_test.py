@@ -430,3 +430,37 @@ def test_a_missing_file_and_a_missing_package_are_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(ValueError, match=r"needs pyarrow: .*\[parquet\]"):
         next(records.read_records(pathlib.Path(path), ("en", "de")))
+
+
+@pytest.mark.parametrize(
+    ("charset", "segment", "text"),
+    [
+        ("UTF8", "é", "é"),
+        ("shift_jis", "あ", "あ"),
+        ("utf-8", "a<ph>&lt;br/&gt;</ph>b", "a b"),
+        ("utf-8", "a<ph/>, <ph>{1}</ph>b", "a, b"),
+        ("utf-8", "H<bpt>x</bpt>2<ept>x</ept>O<ph>&lt;/b&gt;</ph>h", "H2Oh"),
+        ("utf-8", "中<ph/>文", "中文"),
+    ],
+)
+def test_charsets_and_codes_of_a_memory(charset, segment, text, tmp_path):
+    path = tmp_path / "A.TMX"
+    content = f"{HEAD}{unit(en=segment, de='x')}</body></tmx>"
+    content = content.replace('"UTF-8"', f'"{charset}"')
+    path.write_bytes(content.encode(charset))
+    assert list(records.read_records(path, ["en", "de"])) == [(text, "x")]
+
+
+def test_folders_and_patterns_are_files(tmp_path):
+    (tmp_path / "a.d").mkdir()
+    pairs = {"1.ndjson": lines(*NESTED), "2.TAB": TEXT, "README": "a"}
+    for name, text in pairs.items():
+        (tmp_path / "a.d" / name).write_text(text)
+    for name, number in (("a.d", 2), ("*.d/*", 2), ("a.d/[12].n*", 1)):
+        files = records.find_record_files(str(tmp_path / name))
+        assert [file.name for file in files] == ["1.ndjson", "2.TAB"][:number]
+        read = [list(records.read_records(f, ["en", "de"])) for f in files]
+        assert read == [PAIRS] * number
+    assert records.find_record_files(str(tmp_path / "a")) == []
+    with pytest.raises(FileNotFoundError, match="No such file"):
+        records.find_record_files(str(tmp_path / "*.x"))

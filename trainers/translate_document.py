@@ -13,7 +13,7 @@ import dataclasses
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
-from keras_transformer.documents import FORMATS, WITH_TRANSLATIONS
+from keras_transformer.documents import AUTO, FORMATS, WITH_TRANSLATIONS
 from keras_transformer.fields import Fields, hp
 from trainers.translating import documents
 from trainers.translating.options import (
@@ -28,7 +28,10 @@ class TranslateDocumentOptions(Fields):
     """The document."""
 
     format: str = hp(
-        "text", "Format of the document.", choices=FORMATS, common=True
+        AUTO,
+        "Format of the document. auto: what its content says.",
+        choices=FORMATS,
+        common=True,
     )
     document_map: str = hp(
         "",

@@ -8,6 +8,7 @@ and Arrow, they may be inside others, as in the data sets of Hugging Face:
 import contextlib
 import csv
 import functools
+import glob
 import itertools
 import json
 import pathlib
@@ -202,7 +203,9 @@ _read_tsv = functools.partial(read_table, delimiters="\t", has_quotes=False)
 FORMS: dict[str, Callable[[pathlib.Path, Sequence[str]], Records]] = {
     ".csv": _read_csv,
     ".tsv": _read_tsv,
+    ".tab": _read_tsv,
     ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
     ".json": read_json_lines,
     ".tmx": read_tmx,
     ".parquet": read_arrow,
@@ -216,12 +219,14 @@ def find_form(path: str | pathlib.Path) -> str:
     >>> find_form("a.tmx.gz"), find_form("corpus/train")
     ('.tmx', '')
     """
-    ending = pathlib.Path(str(path).removesuffix(".gz")).suffix
+    ending = pathlib.Path(str(path).lower().removesuffix(".gz")).suffix
     return ending if ending in FORMS else ""
 
 
 def find_record_files(name: str) -> list[pathlib.Path]:
     """The files of records of a name: itself, or those of a saved data set.
+
+    Of a pattern (`shards/*.jsonl`) or a folder, the files of these forms.
 
     Empty if it is the prefix of parallel text files.
 
@@ -230,7 +235,14 @@ def find_record_files(name: str) -> list[pathlib.Path]:
         ValueError: It is a data set of several splits, or a broken one.
     """
     path = pathlib.Path(name)
-    if find_form(path):
+    if glob.has_magic(name) and not path.exists():
+        files = [
+            pathlib.Path(p) for p in sorted(glob.glob(name, recursive=True))
+        ]
+        if not (found := [p for p in files if find_form(p) and p.is_file()]):
+            raise FileNotFoundError(f"No such file: {path}")
+        return found
+    if find_form(path) and not path.is_dir():
         if not path.is_file():
             raise FileNotFoundError(f"No such file: {path}")
         return [path]
@@ -241,7 +253,8 @@ def find_record_files(name: str) -> list[pathlib.Path]:
         )
     state = path / "state.json"  # of the library `datasets`
     if not state.is_file():
-        return []
+        inside = sorted(path.iterdir()) if path.is_dir() else []
+        return [p for p in inside if find_form(p) and p.is_file()]
     try:
         files = [file["filename"] for file in read_json(state)["_data_files"]]
     except (KeyError, TypeError) as error:

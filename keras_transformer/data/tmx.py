@@ -5,7 +5,9 @@ in it (`<bpt>`, `<ph>` and their like), which is no text. The file is read piece
 by piece. No DTD is loaded, and entities other than XML's own are refused.
 """
 
+import codecs
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from xml.parsers import expat
 
@@ -14,6 +16,13 @@ from keras_transformer.data.pairs import open_bytes
 CHUNK = 2**16  # bytes read at once
 NESTING = ["tu", "tuv", "seg"]  # each is in the one before alone
 CODES = ("bpt", "ept", "it", "ph", "ut")  # elements that hold no text
+APART = ("ph", "ut")  # keep two words apart, unless they are formatting
+FORMATTING = re.compile(
+    r"</?(?:[biusa]|em|strong|su[bp]|span|font|small|big|tt|code)\b|\\[a-z]",
+    re.I,
+)
+SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u9fff]")
+ENCODING = re.compile(rb"<\?xml[^>]*?\sencoding\s*=\s*[\"']([\w.:-]+)")
 
 
 def read_tmx(
@@ -30,11 +39,12 @@ def read_tmx(
     units = _Units()
     parser = units.parser
     with open_bytes(path) as file:
-        chunk = b" "
-        while chunk:
+        chunk, decode = b"", None
+        while chunk or decode is None:
             chunk = file.read(CHUNK)
             try:
-                parser.Parse(chunk, not chunk)
+                decode = decode or _decoder(chunk)
+                parser.Parse(decode(chunk, not chunk), not chunk)
             except (expat.ExpatError, ValueError, LookupError) as error:
                 reason = str(error).partition(": line ")[0]
                 raise ValueError(
@@ -45,6 +55,18 @@ def read_tmx(
                 found = {name: _find(texts, name) for name in languages}
                 yield f"{path}, line {line}", {**texts, **found}
             units.found = []
+
+
+def _decoder(start):
+    """What decodes an XML text: expat knows few charsets, by few names."""
+    declared = ENCODING.match(start.removeprefix(codecs.BOM_UTF8))
+    if not declared:
+        return lambda chunk, final: chunk
+    name = codecs.lookup(declared[1].decode()).name
+    is_utf = name in ("utf-8", "utf-8-sig")
+    return codecs.getincrementaldecoder(
+        "utf-8-sig" if is_utf else name
+    )().decode
 
 
 def _find(texts, language):
@@ -66,6 +88,7 @@ class _Units:
         self.found = []  # the line of a unit, and its texts by language
         self._texts, self._line, self._language = {}, 0, ""
         self._text = None  # parts of the segment that is open
+        self._code = ""  # the content of the last one
         self._codes = 0  # open elements that hold no text
         self._open = []  # elements of `NESTING`
         self.parser = expat.ParserCreate()
@@ -95,17 +118,34 @@ class _Units:
         elif name == "seg":
             self._text = []
         self._codes += name in CODES
+        if name in CODES and self._text is not None:
+            self._code = ""
 
     def _end(self, name):
         if name == "tu":
             self.found.append((self._line, self._texts))
         elif name == "seg":
-            self._texts.setdefault(self._language, "".join(self._text))
+            self._texts.setdefault(self._language, _joined(self._text))
             self._text = None
+        elif name in APART and self._text is not None:
+            if not FORMATTING.search(self._code):
+                self._text.append(None)
         if name in NESTING:
             self._open.pop()
         self._codes -= name in CODES
 
     def _add(self, text):
-        if self._text is not None and not self._codes:
+        if self._codes:
+            self._code += text
+        elif self._text is not None:
             self._text.append(text)
+
+
+def _joined(parts):
+    """The text of parts; a code, None, between letters is a space."""
+    text, is_apart = "", False
+    for part in parts:
+        if part and is_apart and text[-1:].isalnum() and part[0].isalnum():
+            text += " " * (not SPACELESS.search(text[-1] + part[0]))
+        text, is_apart = text + (part or ""), not part
+    return text

@@ -63,6 +63,11 @@ class Format(typing.NamedTuple):
 
 
 XML_START = r"(?:<\?xml[^>]*+>\s*+|<!--(?:(?!-->).)*+-->\s*+)*+"
+# What begins so is no text: XML, RTF, other archives, PDF.
+OTHERS = (
+    rf"{XML_START}<(?:[!?][A-Z]|[a-z_][\w.-]*(?::[\w.-]+)?(?=[\s/>]))"
+    r"|\{\\rtf|PK[\x05\x07]|\x1f\x8b|%PDF-"
+)
 READERS: dict[str, Format] = {
     "text": Format(text.read, (".txt", ".text")),
     "html": Format(
@@ -201,6 +206,9 @@ def parse(
 def detect(name: str, data: bytes) -> str:
     """The format of a document: by the suffix of its name, else its content.
 
+    Raises:
+        ValueError: It begins as XML, RTF or another form without a reader.
+
     >>> detect("readme.md", b""), detect("", b"<!DOCTYPE html>")
     ('markdown', 'html')
     """
@@ -214,7 +222,13 @@ def detect(name: str, data: bytes) -> str:
         for n, f in READERS.items()
         if regex.match(f.sign, start, regex.I | regex.S)
     )
-    return next(itertools.chain(named, signed, ["text"]))
+    found = next(itertools.chain(named, signed), None)
+    if not found and (other := regex.match(OTHERS, start, regex.I | regex.S)):
+        raise ValueError(
+            f"expected a document of a known format: {', '.join(READERS)}."
+            f" Received: one that begins with {other.group()[-60:]!r}"
+        )
+    return found or "text"
 
 
 class Translated(typing.NamedTuple):

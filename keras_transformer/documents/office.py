@@ -261,7 +261,7 @@ class Part:
         inside = [self._left(element, reason)]
         if not reason and len(pieces := list(self.read(element))) > 1:
             inside = pieces  # it has paragraphs
-        elif not reason:
+        elif type(inside[0]) is str:
             inside = [_shown(inside[0])]
         raw = joined([XML + before, *inside, after + END])
         return Item(raw, "", ALONE)

@@ -52,6 +52,7 @@ class _Reader:
     def __init__(self, events, spans, split):
         self._events = events
         self._spans = spans
+        self._kept: dict = {}  # segments that stay, by their number
         self._split = functools.partial(split, placeholders=MESSAGES)
 
     def raw(self, begin: int, end: int) -> str:
@@ -72,9 +73,24 @@ class _Reader:
         is_version_2 = _name(unit) == "segment"
         holder = unit if is_version_2 else target
         is_open = holder is None or holder.get("state") in UNTRANSLATED
-        if target is not None and _text(target) and not (replace or is_open):
-            return [Left(unchanged, "already translated")]
         read = source if segmented is None else segmented
+        locked = {e.get("id") for e in unit.iter("{*}seg") if _has_lock(e)}
+        written = {} if target is None else _segments(target)
+        wanted = _segments(read).keys() - locked
+        if not (replace or is_open):
+            wanted -= written.keys()
+            if target is not None and _text(target):
+                if not (wanted and written):
+                    return [Left(unchanged, "already translated")]
+        self._kept = {
+            mid: (
+                written.get(mid),
+                "locked" if mid in locked else "already translated",
+            )
+            for mid in _segments(read).keys() - wanted
+        }
+        if locked and not wanted:
+            return [Left(unchanged, "locked")]
         pieces = self._translation(read)
         if all(isinstance(piece, str) for piece in pieces):
             is_text = bool(_text(source))
@@ -124,6 +140,15 @@ class _Reader:
                 items.append(part)
         return pieces
 
+    def _keep(self, segment):
+        """The translation that a segment has, as an item."""
+        kept, reason = self._kept[segment.get("mid")]
+        begin, end = self._spans[segment if kept is None else kept]
+        raw = self.raw(begin, end + 1)
+        if kept is None:
+            raw = self._events[begin].raw + self._events[end].raw
+        return Item(Left(raw, reason), "", SEGMENT)
+
     def _content(self, element):
         """Yields texts and codes, as items, inside an element."""
         yield element.text or ""
@@ -133,6 +158,10 @@ class _Reader:
                 yield Item(_comment(child), "", ALONE)
             elif _name(child) in RANGES and begin < end and not _is_code(child):
                 is_segment = child.get("mtype") == "seg"
+                if is_segment and child.get("mid") in self._kept:
+                    yield self._keep(child)
+                    yield child.tail or ""
+                    continue
                 opens, closes = (SEGMENT,) * 2 if is_segment else (OPEN, CLOSE)
                 yield Item(self._events[begin].raw, "", opens, f"{begin}")
                 yield from self._content(child)
@@ -160,7 +189,28 @@ def _comment(element):
     return etree.tostring(element, with_tail=False, encoding="unicode")
 
 
+def _segments(element):
+    """The segments with text in an element, by their number."""
+    segments = element.iter("{*}mrk")
+    return {
+        segment.get("mid"): segment
+        for segment in segments
+        if segment.get("mtype") == "seg" and _text(segment)
+    }
+
+
+def _has_lock(element):
+    """Whether a translation tool has locked a unit or segment."""
+    return any(
+        name.rpartition("}")[2] == "locked"
+        and value.lower() not in ("no", "false", "0", "")
+        for name, value in element.items()
+    )
+
+
 def _is_locked(unit):
+    if _has_lock(unit):
+        return True
     wishes = (e.get("translate") for e in (unit, *unit.iterancestors()))
     return next(filter(None, wishes), "") == "no"
 

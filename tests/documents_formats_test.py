@@ -181,7 +181,7 @@ MARKDOWN = {
     "labels of links": (
         "See [the Spec]s, [b *c*][] or [d][e] in `x`.\n\nOnly **`.md` files in"
         " `src/`**.\n\n[the spec]: u\n[b *c*]: v\n[e]: w\n",
-        "SEE [THE SPECS][the Spec], [B *C*][b *c*] OR [D][e] IN `x`.\n\nONLY"
+        "SEE [THE SPEC][the Spec]S, [B *C*][b *c*] OR [D][e] IN `x`.\n\nONLY"
         " **`.md` FILES IN `src/`**.\n\n[the spec]: u\n[b *c*]: v\n[e]: w\n",
         [(1, "code"), (3, "code"), (3, "code")],
     ),

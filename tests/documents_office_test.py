@@ -223,11 +223,11 @@ WORDS = {
         + '<w:bookmarkEnd w:id="1"/>'
         + run("."),
         '<w:bookmarkStart w:id="1"/>'
-        + run("A ")
+        + run("A WO")
         + '<w:bookmarkStart w:id="2"/>'
-        + run("WORDE")
+        + run("RD")
         + '<w:bookmarkEnd w:id="2"/>'
-        + run("-MAIL")
+        + run("E-MAIL")
         + NOTE
         + run(" IS")
         + '<w:bookmarkEnd w:id="1"/>'

@@ -60,13 +60,11 @@ def read_tmx(
 def _decoder(start):
     """What decodes an XML text: expat knows few charsets, by few names."""
     declared = ENCODING.match(start.removeprefix(codecs.BOM_UTF8))
-    if not declared:
+    if not declared or declared[1].lower() in (b"utf-8", b"utf-16"):
         return lambda chunk, final: chunk
     name = codecs.lookup(declared[1].decode()).name
-    is_utf = name in ("utf-8", "utf-8-sig")
-    return codecs.getincrementaldecoder(
-        "utf-8-sig" if is_utf else name
-    )().decode
+    name = {"utf-8": "utf-8-sig"}.get(name, name)
+    return codecs.getincrementaldecoder(name)().decode
 
 
 def _find(texts, language):

@@ -225,7 +225,7 @@ def _links_of_characters(text, marks, translation, links):
 
     That is if the translation has the same word, in any case.
     """
-    inside = {mark.place for mark in marks}
+    inside = {mark.place for mark in marks if mark.kind != ACCELERATOR}
     if not inside:
         return links
     found = collections.defaultdict(list)

@@ -692,7 +692,9 @@ def test_the_command(monkeypatch, tmp_path, capfdbinary, caplog):
         (b"a\n\xff", [], "line 2 is not UTF-8"),
         (b"<a", ["--format=xliff"], "standard input: line 1: "),
         (b"", ["--n_best=2"], "Unknown command line flag 'n_best'"),
-        (b"", ["--retranslate"], "retranslate=True needs format="),
+        (b"", ["--retranslate", "--format=text"], "retranslate=True needs"),
+        (b"a", ["--retranslate"], "expected a format with translations"),
+        (b"{\\rtf1 a}", [], "expected a document of a known format"),
     ],
 )
 def test_the_command_refuses(data, flags, message, monkeypatch, capsys):

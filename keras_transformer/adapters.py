@@ -7,7 +7,6 @@ A `[D, R]` and B `[R, U]` alone are trained. Checkpoints have nothing else, and
     weights/encoder.layer_0.self_attention.query.lora_kernel_b
 """
 
-import dataclasses
 import os
 import typing
 from collections.abc import Iterator
@@ -24,7 +23,6 @@ KERNEL, A, B = ".kernel", ".lora_kernel_a", ".lora_kernel_b"  # ends of names
 Factors = tuple[np.ndarray, np.ndarray]  # A and B of a kernel
 
 
-@dataclasses.dataclass(frozen=True)
 class Base(Fields):
     """The weights that adapters belong to: "base" in `config.json`."""
 

@@ -55,7 +55,6 @@ def check_even(d_model: int) -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True)
 class TransformerConfig(Fields):
     """The shape of a Transformer; the defaults are the paper's base model.
 
@@ -335,7 +334,6 @@ def check_position_limit(config: TransformerConfig, **lengths: int) -> None:
             )
 
 
-@dataclasses.dataclass(frozen=True)
 class SearchConfig(Fields, changeable=True):
     """How a translation is searched for; the defaults are the paper's.
 
@@ -407,7 +405,6 @@ class SearchConfig(Fields, changeable=True):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class DecodingConfig(SearchConfig, changeable=True):
     """How a model translates: a search as in the paper, or sampling."""
 
@@ -480,7 +477,6 @@ class DecodingConfig(SearchConfig, changeable=True):
         return self.num_samples if self.sampling else self.beam_size
 
 
-@dataclasses.dataclass(frozen=True)
 class LengthConfig(Fields):
     """The maximum length in training, and so of translation."""
 

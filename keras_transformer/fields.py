@@ -319,12 +319,14 @@ def read_amounts(name: str, text: str) -> dict[str, fractions.Fraction]:
     return amounts
 
 
+@typing.dataclass_transform(frozen_default=True)
 class Fields:
     """Base class of every configuration: a dataclass made of `hp` fields.
 
-    It checks its values when it is made, and its docstring, which `help`
-    shows, lists the fields. A subclass that checks more than its single fields
-    extends `__post_init__` and calls this one first.
+    Subclasses become frozen dataclasses without a decorator. One checks its
+    values when it is made, and its docstring, which `help` shows, lists the
+    fields. A subclass that checks more than its single fields extends
+    `__post_init__` and calls this one first.
 
     A field may change between the sessions of a training if `hp` says so or,
     where `hp` does not say, if the class does:
@@ -333,17 +335,13 @@ class Fields:
 
     def __init_subclass__(cls, changeable: bool = False) -> None:
         super().__init_subclass__()
-        fields: dict[str, dataclasses.Field] = {}
-        for base in reversed(cls.__mro__[1:]):
-            fields |= getattr(base, "__dataclass_fields__", {})
-        own = {n: vars(cls)[n] for n in inspect.get_annotations(cls)}
-        for field in own.values():
+        doc = inspect.cleandoc(cls.__doc__ or cls.__name__)
+        dataclasses.dataclass(frozen=True)(cls)
+        lines = ["", "", "Attributes:"]
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
             if field.metadata["changeable"] is None:
                 field.metadata = {**field.metadata, "changeable": changeable}
-        fields |= own
-        lines = ["", "", "Attributes:"]
-        for name, field in fields.items():
-            text = f"{name}: {field.metadata['help']}"
+            text = f"{field.name}: {field.metadata['help']}"
             text += f" Default: {field.default!r}."
             if choices := field.metadata["choices"]:
                 text += f" One of {', '.join(map(repr, choices))}."
@@ -355,7 +353,6 @@ class Fields:
                 initial_indent=" " * 4,
                 subsequent_indent=" " * 8,
             )
-        doc = inspect.cleandoc(cls.__doc__ or cls.__name__)
         cls.__doc__ = doc + "\n".join(lines)
 
     def __post_init__(self) -> None:

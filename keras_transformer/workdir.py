@@ -52,6 +52,7 @@ from keras_transformer.fields import REMOVED_FIELDS, from_values, kinds_of
 from keras_transformer.files import read_json, write_atomically
 from keras_transformer.hub import suggest
 from keras_transformer.locking import lock_file, without_empty_directories
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import (
     PAIR_FILES,
     SHARED_FILE,
@@ -442,15 +443,13 @@ def open_ensemble(
             languages differ, or with the path of a checkpoint.
     """
     directories = [WorkDirectory(path) for path in paths]
-    if not directories:
-        raise ValueError("expected a work directory. Received: none")
+    expect(directories, "a work directory", "none")
     first, *others = directories
-    if others and checkpoint not in (None, *CHECKPOINT_KINDS):
-        raise ValueError(
-            "with several work directories, checkpoint must be one of"
-            f" {', '.join(CHECKPOINT_KINDS)}. Received:"
-            f" checkpoint={checkpoint!r}"
-        )
+    expect(
+        not others or checkpoint in (None, *CHECKPOINT_KINDS),
+        f"{' or '.join(CHECKPOINT_KINDS)} of several work directories",
+        f"{checkpoint=}",
+    )
     for what, read in (
         ("languages", WorkDirectory.read_languages),
         ("vocabulary", WorkDirectory.read_vocabulary),

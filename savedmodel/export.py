@@ -21,7 +21,6 @@ verified on the CPU, and leaves a GPU to others.
 """
 
 import contextlib
-import dataclasses
 import errno
 import importlib.metadata
 import itertools
@@ -71,7 +70,6 @@ DISK_ERRORS = (*flags.DISK_ERRORS, errno.EEXIST, errno.ENOTEMPTY)
 NO_ARGUMENTS = flags.Arguments({})
 
 
-@dataclasses.dataclass(frozen=True)
 class SearchOptions(SearchConfig):
     """The search. Defaults: the options of the work directory."""
 
@@ -333,31 +331,30 @@ def list_files(directory: pathlib.Path) -> list[str]:
     ]
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command("savedmodel.export", __doc__, ExportOptions, SearchOptions)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("savedmodel.export"):
-        arguments = flags.parse(argv, __doc__, ExportOptions, SearchOptions)
-        options = arguments.build(ExportOptions)
-        verify.hide_gpus()
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(disk_errors(options.target))
-            with flags.user_errors():
-                check_requirements(options.format)
-                if options.verify_text:
-                    verify.read_sentences(options.verify_text)
-                directory = stack.enter_context(
-                    publishing.published(options.target, options.overwrite)
-                )
-                source = load_source(options, arguments)
-            comparison = export(source, options, directory)
-        flags.show(
-            f"{options.target}: {options.format}, {options.precision},"
-            f" from {source.translator.checkpoint}",
-            *list_files(options.target),
-        )
-        if comparison is not None:
-            verdict = str(comparison).removeprefix("passed")
-            flags.show(f"verified{verdict} (--verify={options.verify})")
+    options = arguments.build(ExportOptions)
+    verify.hide_gpus()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(disk_errors(options.target))
+        with flags.user_errors():
+            check_requirements(options.format)
+            if options.verify_text:
+                verify.read_sentences(options.verify_text)
+            directory = stack.enter_context(
+                publishing.published(options.target, options.overwrite)
+            )
+            source = load_source(options, arguments)
+        comparison = export(source, options, directory)
+    flags.show(
+        f"{options.target}: {options.format}, {options.precision},"
+        f" from {source.translator.checkpoint}",
+        *list_files(options.target),
+    )
+    if comparison is not None:
+        verdict = str(comparison).removeprefix("passed")
+        flags.show(f"verified{verdict} (--verify={options.verify})")
 
 
 if __name__ == "__main__":

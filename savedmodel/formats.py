@@ -123,7 +123,6 @@ FORMATS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
 class ExportOptions(Fields):
     """The export."""
 

@@ -48,7 +48,6 @@ class ExportError(flags.RunError):
     """An export that does not run, or translates differently."""
 
 
-@dataclasses.dataclass(frozen=True)
 class VerifyOptions(Fields):
     """The comparison."""
 

@@ -819,6 +819,10 @@ def test_tables_become_rows(results_folder):
         parse("| n | n |\n|---|---|\n| 1 | 2 |")
 
 
+# Scripts of results that are not measured again; docs/benchmarks.md names them.
+REMOVED = {"growth", "products", "restricted_attention"}
+
+
 def test_the_page_of_results_is_that_of_the_files():
     results = load("results")
     page = (results.FOLDER / results.PAGE).read_text(encoding="utf-8")
@@ -827,7 +831,8 @@ def test_the_page_of_results_is_that_of_the_files():
         script = re.match(
             r"python (\S+\.py) ", results.read(path.stem)["command"]
         )
-        assert not script or (results.ROOT / script[1]).exists(), path
+        if script and pathlib.Path(script[1]).stem not in REMOVED:
+            assert (results.ROOT / script[1]).exists(), path
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_phrasebook():
         phrasebook_pairs=5, source_language="de", target_language="en"
     )
     assert list(read_split(swapped, "train")) == [p[::-1] for p in pairs]
-    with pytest.raises(ValueError, match="is English and German"):
+    with pytest.raises(ValueError, match="English and German"):
         read_split(DataConfig(target_language="fr"), "train")
     assert find_dataset("phrasebook").limits()[0].startswith("The phrasebook")
 

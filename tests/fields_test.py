@@ -1,7 +1,5 @@
 """What fields of a configuration say of themselves beside their values."""
 
-import dataclasses
-
 import pytest
 
 from keras_transformer.config import (
@@ -57,7 +55,6 @@ def test_what_may_change_between_the_sessions_of_a_run(
 
 
 def test_a_new_field_may_not_change_unless_it_says_so():
-    @dataclasses.dataclass(frozen=True)
     class Config(Fields):
         """Some fields."""
 
@@ -104,7 +101,6 @@ def test_what_exports_of_a_search_do_not_have():
     assert others == sampling | terms | {"ensemble"}
 
 
-@dataclasses.dataclass(frozen=True)
 class Bread(Fields):
     """What is baked."""
 
@@ -116,7 +112,6 @@ class Bread(Fields):
     glaze: str = hp("", "What it shines with.", excludes={"seeds": GIVEN})
 
 
-@dataclasses.dataclass(frozen=True)
 class Oven(Fields):
     """Where it is baked."""
 

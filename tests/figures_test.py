@@ -290,7 +290,7 @@ def test_japanese_stands_upright():
         ({"heads": [1, 0]}, "heads must be from 1 to 2. Received: heads=0"),
         ({"heads": []}, "expected at least one head."),
         ({"token": 5}, "token must be from 1 to 4. Received: token=5"),
-        ({"token": 1, "view": "heat_map"}, "token is an option of view=lines"),
+        ({"token": 1, "view": "heat_map"}, "view=lines for token"),
     ],
 )
 def test_what_is_not_there_is_refused(figure, choice, message):
@@ -453,7 +453,7 @@ def test_attention_is_that_of_the_model(translator, text, reference, caplog):
     "arguments, name", [((" ",), "text"), (("a", "\t"), "reference")]
 )
 def test_blank_sentences_are_refused(translator, arguments, name):
-    with pytest.raises(ValueError, match=f"{name} must have a word"):
+    with pytest.raises(ValueError, match=f"expected a word. Received: {name}="):
         kt.attention_figure(translator, *arguments)
 
 

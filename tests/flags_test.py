@@ -30,7 +30,6 @@ from trainers.run.training_config import TrainingConfig
 SECTIONS = (TransformerConfig, DecodingConfig, DataConfig, TrainingConfig)
 
 
-@dataclasses.dataclass(frozen=True)
 class Meal(Fields):
     """What is eaten."""
 

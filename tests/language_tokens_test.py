@@ -307,11 +307,11 @@ def test_an_imported_model_is_trained_further(files, tmp_path, capsys):
         ({"subword_sampling": 0.1}, "subword_sampling excludes language_tok"),
         ({"modifiers": "Typos 0.1"}, "modifiers excludes language_tokens"),
         ({"mixture": "x 1"}, "mixture excludes language_tokens"),
-        ({"source_language": "en, cs"}, "target_language must be language co"),
+        ({"source_language": "en, cs"}, "expected language codes, separated"),
         ({"dataset": "tfds:x", "train_files": ()}, "and language_tokens, need"),
         (
             {"target_language": "de", "language_temperature": 2.0},
-            "needs several languages",
+            "several languages with language_temp",
         ),
     ],
 )

@@ -553,7 +553,7 @@ def test_the_vocabulary_of_an_imported_model_is_refused(
         ("--min_length=300", "at most max_length"),
         ("--workers=0", "at least 1"),
         ("--output=", "--output=DIR"),
-        ("--source_language=de", "must differ"),
+        ("--source_language=de", "languages that differ"),
         ("--min_letter_share=1", "below 1"),
     ],
 )
@@ -576,8 +576,8 @@ def test_nothing_left_is_an_error(command, tmp_path, capsys):
     [
         (b"ein Hund\n", "--vocab_size=9999", "vocab_size must be at most"),
         (b"ein Hund\xff\n", "--vocab_size=99", r"train.de, line 1: not UTF-8"),
-        (b"ein Hund\n\n", "--vocab_size=99", "same number of lines"),
-        (b"", "--vocab_size=99", "same number of lines"),
+        (b"ein Hund\n\n", "--vocab_size=99", "as many lines in both files"),
+        (b"", "--vocab_size=99", "as many lines in both files"),
     ],
 )
 def test_bad_input_leaves_no_directory(tmp_path, capsys, german, flag, message):

@@ -221,7 +221,10 @@ def test_a_corpus_with_all_tokens_changes_no_translation(tmp_path, capsys):
     )
     assert translator.translate(expected["sources"]) == expected["texts"]
     for wrong, message in (
-        ("--vocabulary_from=none.*", "must name files. Received: 'none.*'"),
+        (
+            "--vocabulary_from=none.*",
+            "files in vocabulary_from. Received: 'none.*'",
+        ),
         ("--source_language=eng_Latn", "keep_languages excludes source_lang"),
         ("--keep_languages=eng_Latn,xyz", "must be a language of the model"),
     ):

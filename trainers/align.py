@@ -16,8 +16,6 @@ and --alignment_head, it tries every decoder layer and takes the best:
 The chosen layer is the value for --alignment_layer of other commands.
 """
 
-import dataclasses
-
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp, same_field
@@ -30,7 +28,6 @@ from trainers.translating.options import (
 )
 
 
-@dataclasses.dataclass(frozen=True)
 class AlignOptions(Fields):
     """The alignment."""
 
@@ -44,23 +41,22 @@ class AlignOptions(Fields):
     )
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command(
+    "trainers.align",
+    __doc__,
+    TranslatorOptions,
+    LanguageOptions,
+    TestOptions,
+    AlignOptions,
+)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.align"):
-        arguments = flags.parse(
-            argv,
-            __doc__,
-            TranslatorOptions,
-            LanguageOptions,
-            TestOptions,
-            AlignOptions,
-        )
-        translator = TranslatorChoice.of(arguments)
-        options = arguments.build(AlignOptions)
-        test = arguments.build(TestOptions)
-        flags.check_streams("stdout")
-        translator.options.choose_backend()
-        alignment.run(translator, test, options.alignment_layer, options.gold)
+    translator = TranslatorChoice.of(arguments)
+    options = arguments.build(AlignOptions)
+    test = arguments.build(TestOptions)
+    flags.check_streams("stdout")
+    translator.options.choose_backend()
+    alignment.run(translator, test, options.alignment_layer, options.gold)
 
 
 if __name__ == "__main__":

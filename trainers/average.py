@@ -7,8 +7,6 @@ It may run during training. --merged=DIR also adds low-rank adapters to the
 weights that they belong to: a work directory that needs no other.
 """
 
-import dataclasses
-
 from keras_transformer.commands import flags
 from keras_transformer.fields import hp
 from keras_transformer.workdir import WorkDirectory
@@ -18,7 +16,6 @@ from trainers.run.training_config import TrainingConfig
 from trainers.translating.options import WorkdirOptions
 
 
-@dataclasses.dataclass(frozen=True)
 class AverageOptions(WorkdirOptions):
     """The average."""
 
@@ -35,29 +32,27 @@ class AverageOptions(WorkdirOptions):
     )
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command("trainers.average", __doc__, AverageOptions)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.average"):
-        options = flags.parse(argv, __doc__, AverageOptions).build(
-            AverageOptions
-        )
-        with flags.user_errors():
-            workdir = WorkDirectory(options.workdir)
-            last = options.last
-            if last is None:
-                training = workdir.read_section("training", TrainingConfig)
-                last = training.average_last
-            if options.merged is not None:
-                check_new(options.merged, "merged")
-                workdir.need_base("merged")
-            averaged, result = checkpoints.average(workdir, last)
-        if len(averaged) < last:
-            flags.show(f"there are only {len(averaged)} checkpoints")
-        flags.show(f"{result} is the mean of {', '.join(averaged)}")
+    options = arguments.build(AverageOptions)
+    with flags.user_errors():
+        workdir = WorkDirectory(options.workdir)
+        last = options.last
+        if last is None:
+            training = workdir.read_section("training", TrainingConfig)
+            last = training.average_last
         if options.merged is not None:
-            with flags.user_errors(), new_directory(options.merged) as path:
-                checkpoints.merge(workdir, path)
-            flags.show(f"{options.merged} has the merged weights")
+            check_new(options.merged, "merged")
+            workdir.need_base("merged")
+        averaged, result = checkpoints.average(workdir, last)
+    if len(averaged) < last:
+        flags.show(f"there are only {len(averaged)} checkpoints")
+    flags.show(f"{result} is the mean of {', '.join(averaged)}")
+    if options.merged is not None:
+        with flags.user_errors(), new_directory(options.merged) as path:
+            checkpoints.merge(workdir, path)
+        flags.show(f"{options.merged} has the merged weights")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ before it shows the differences between systems and their significance.
 --score_command='comet-score -s {source} -t {output} -r {reference}' runs COMET.
 """
 
-import dataclasses
-
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
@@ -24,7 +22,6 @@ from trainers.translating.options import (
 )
 
 
-@dataclasses.dataclass(frozen=True)
 class EvaluateOptions(Fields):
     """The measurement."""
 
@@ -46,32 +43,31 @@ class EvaluateOptions(Fields):
     )
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command(
+    "trainers.evaluate",
+    __doc__,
+    *TRANSLATOR,
+    TestOptions,
+    EvaluateOptions,
+    MetricOptions,
+    DecodingConfig,
+)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.evaluate"):
-        arguments = flags.parse(
-            argv,
-            __doc__,
-            *TRANSLATOR,
-            TestOptions,
-            EvaluateOptions,
-            MetricOptions,
-            DecodingConfig,
-        )
-        translator = TranslatorChoice.of(arguments, EnsembleOptions)
-        options = arguments.build(EvaluateOptions)
-        test = arguments.build(TestOptions)
-        metric = arguments.build(MetricOptions)
-        flags.check_streams("stdout")
-        translator.options.prepare_process()
-        evaluation.run(
-            translator,
-            test,
-            metric,
-            options.output,
-            options.compare,
-            options.score_command,
-        )
+    translator = TranslatorChoice.of(arguments, EnsembleOptions)
+    options = arguments.build(EvaluateOptions)
+    test = arguments.build(TestOptions)
+    metric = arguments.build(MetricOptions)
+    flags.check_streams("stdout")
+    translator.options.prepare_process()
+    evaluation.run(
+        translator,
+        test,
+        metric,
+        options.output,
+        options.compare,
+        options.score_command,
+    )
 
 
 if __name__ == "__main__":

@@ -24,15 +24,12 @@ with --workdir as with a model that was trained here. Nothing in the files is
 run. docs/pretrained.md lists the files and possible differences.
 """
 
-import dataclasses
-
 from keras_transformer.commands import flags
 from keras_transformer.fields import GIVEN, Fields, hp, required
 from keras_transformer.importers import IMPORTERS
 from trainers.importing import workdir as importing
 
 
-@dataclasses.dataclass(frozen=True)
 class ImportModelOptions(Fields):
     """The import."""
 
@@ -66,13 +63,11 @@ class ImportModelOptions(Fields):
     )
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command("trainers.import_model", __doc__, ImportModelOptions)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.import_model"):
-        options = flags.parse(argv, __doc__, ImportModelOptions).build(
-            ImportModelOptions
-        )
-        importing.run(**vars(options))
+    options = arguments.build(ImportModelOptions)
+    importing.run(**vars(options))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ checkpoint is chosen by labeled bracketing F1, and F1 on the test trees is shown
 when training ends. If it is killed, rerun the same command to resume.
 """
 
-import dataclasses
-
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import TransformerConfig
@@ -20,7 +18,6 @@ from trainers.parsing.parser_config import ParserDecoding, TreesConfig
 from trainers.run.training_config import Configuration, TrainingConfig
 
 
-@dataclasses.dataclass(frozen=True)
 class ParseOptions(wmt.WmtOptions):
     """The run."""
 

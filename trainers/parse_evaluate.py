@@ -6,8 +6,6 @@ Without --trees, the test trees of the data that the parser was trained on are
 used, if it has any. The last line is a JSON object.
 """
 
-import dataclasses
-
 from keras_transformer.commands import flags
 from keras_transformer.fields import Fields, hp
 from trainers.parse_text import ParserOptions
@@ -15,7 +13,6 @@ from trainers.parsing import evaluation
 from trainers.parsing.parser_config import ParserDecoding
 
 
-@dataclasses.dataclass(frozen=True)
 class ParseEvaluateOptions(Fields):
     """The trees."""
 
@@ -33,22 +30,25 @@ class ParseEvaluateOptions(Fields):
     )
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command(
+    "trainers.parse_evaluate",
+    __doc__,
+    ParserOptions,
+    ParseEvaluateOptions,
+    ParserDecoding,
+)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.parse_evaluate"):
-        arguments = flags.parse(
-            argv, __doc__, ParserOptions, ParseEvaluateOptions, ParserDecoding
-        )
-        parser = arguments.build(ParserOptions)
-        options = arguments.build(ParseEvaluateOptions)
-        flags.check_streams("stdout")
-        parser.prepare_process()
-        evaluation.run(
-            parser,
-            arguments.given_of(ParserDecoding),
-            options.trees,
-            options.output,
-        )
+    parser = arguments.build(ParserOptions)
+    options = arguments.build(ParseEvaluateOptions)
+    flags.check_streams("stdout")
+    parser.prepare_process()
+    evaluation.run(
+        parser,
+        arguments.given_of(ParserDecoding),
+        options.trees,
+        options.output,
+    )
 
 
 if __name__ == "__main__":

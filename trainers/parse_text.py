@@ -7,8 +7,6 @@ Treebank; blank lines stay blank. Words are tagged XX, except punctuation. On a
 terminal each line is answered at once.
 """
 
-import dataclasses
-
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.fields import Fields, hp, required
@@ -17,14 +15,12 @@ from trainers.parsing.parser_config import ParserDecoding
 from trainers.translating.options import TranslatorOptions
 
 
-@dataclasses.dataclass(frozen=True)
 class ParserOptions(TranslatorOptions):
     """The parser."""
 
     workdir: str = required("DIR", "Directory that trainers.parse made.")
 
 
-@dataclasses.dataclass(frozen=True)
 class ParseTextOptions(Fields):
     """The input."""
 
@@ -35,17 +31,20 @@ class ParseTextOptions(Fields):
     )
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command(
+    "trainers.parse_text",
+    __doc__,
+    ParserOptions,
+    ParseTextOptions,
+    ParserDecoding,
+)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.parse_text"):
-        arguments = flags.parse(
-            argv, __doc__, ParserOptions, ParseTextOptions, ParserDecoding
-        )
-        options = arguments.build(ParserOptions)
-        tokenized = arguments.build(ParseTextOptions).tokenized
-        flags.check_streams("stdin", "stdout")
-        options.prepare_process()
-        text.run(options, arguments.given_of(ParserDecoding), tokenized)
+    options = arguments.build(ParserOptions)
+    tokenized = arguments.build(ParseTextOptions).tokenized
+    flags.check_streams("stdin", "stdout")
+    options.prepare_process()
+    text.run(options, arguments.given_of(ParserDecoding), tokenized)
 
 
 def script() -> None:

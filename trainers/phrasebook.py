@@ -9,12 +9,11 @@ from keras_transformer.commands import flags
 from trainers.datasets.phrasebook import overview
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command("trainers.phrasebook", __doc__)
+def main(_: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.phrasebook"):
-        flags.parse(argv, __doc__)
-        flags.check_streams("stdout")
-        flags.show(*overview())
+    flags.check_streams("stdout")
+    flags.show(*overview())
 
 
 if __name__ == "__main__":

@@ -14,18 +14,17 @@ from trainers.preparing.options import CorpusOptions, OutputOptions
 from trainers.preparing.rules import CleaningOptions
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command(
+    "trainers.prepare", __doc__, OutputOptions, CorpusOptions, CleaningOptions
+)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.prepare"):
-        arguments = flags.parse(
-            argv, __doc__, OutputOptions, CorpusOptions, CleaningOptions
-        )
-        output = arguments.build(OutputOptions)
-        cleaning_options = arguments.build(CleaningOptions)
-        corpus = arguments.build(CorpusOptions)
-        preparation.run(
-            output, corpus, cleaning_options, arguments.given.get("vocab_size")
-        )
+    output = arguments.build(OutputOptions)
+    cleaning_options = arguments.build(CleaningOptions)
+    corpus = arguments.build(CorpusOptions)
+    preparation.run(
+        output, corpus, cleaning_options, arguments.given.get("vocab_size")
+    )
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ more columns: the tokens, and the log-probability of each, both separated by
 spaces. The last line is a JSON object with the perplexity per token.
 """
 
-import dataclasses
-
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp, same_field
@@ -23,7 +21,6 @@ from trainers.translating.options import (
 )
 
 
-@dataclasses.dataclass(frozen=True)
 class ScoreOptions(Fields):
     """The output."""
 
@@ -35,23 +32,22 @@ class ScoreOptions(Fields):
     ensemble: str = same_field(DecodingConfig, "ensemble")
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command(
+    "trainers.score",
+    __doc__,
+    EnsembleOptions,
+    LanguageOptions,
+    TestOptions,
+    ScoreOptions,
+)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.score"):
-        arguments = flags.parse(
-            argv,
-            __doc__,
-            EnsembleOptions,
-            LanguageOptions,
-            TestOptions,
-            ScoreOptions,
-        )
-        translator = TranslatorChoice.of(arguments, EnsembleOptions)
-        options = arguments.build(ScoreOptions)
-        test = arguments.build(TestOptions)
-        flags.check_streams("stdout")
-        translator.options.choose_backend()
-        log_probs.run(translator, test, options.tokens)
+    translator = TranslatorChoice.of(arguments, EnsembleOptions)
+    options = arguments.build(ScoreOptions)
+    test = arguments.build(TestOptions)
+    flags.check_streams("stdout")
+    translator.options.choose_backend()
+    log_probs.run(translator, test, options.tokens)
 
 
 if __name__ == "__main__":

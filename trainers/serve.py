@@ -22,25 +22,29 @@ from trainers.serving.options import Limits, ServeOptions
 from trainers.translating.options import EnsembleOptions, check_ensemble
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command(
+    "trainers.serve",
+    __doc__,
+    EnsembleOptions,
+    ServeOptions,
+    Limits,
+    DecodingConfig,
+)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.serve"):
-        arguments = flags.parse(
-            argv, __doc__, EnsembleOptions, ServeOptions, Limits, DecodingConfig
-        )
-        translator = arguments.build(EnsembleOptions)
-        options, limits = arguments.build(ServeOptions), arguments.build(Limits)
-        search = arguments.given_of(DecodingConfig)
-        check_ensemble(translator, search)
-        translator.prepare_process()
-        try:
-            from trainers.serving import server
-        except ModuleNotFoundError as error:
-            raise flags.CommandError(
-                f"needs the extra 'serve': {flags.how_to_install('serve')}"
-                f" ({error})"
-            ) from error
-        server.run(translator, search, options, limits)
+    translator = arguments.build(EnsembleOptions)
+    options, limits = arguments.build(ServeOptions), arguments.build(Limits)
+    search = arguments.given_of(DecodingConfig)
+    check_ensemble(translator, search)
+    translator.prepare_process()
+    try:
+        from trainers.serving import server
+    except ModuleNotFoundError as error:
+        raise flags.CommandError(
+            f"needs the extra 'serve': {flags.how_to_install('serve')}"
+            f" ({error})"
+        ) from error
+    server.run(translator, search, options, limits)
 
 
 def script(argv: list[str] | None = None) -> None:

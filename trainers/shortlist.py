@@ -17,7 +17,6 @@ from trainers.scoring import shortlist
 from trainers.translating.options import WorkdirOptions
 
 
-@dataclasses.dataclass(frozen=True)
 class MakeShortlistOptions(WorkdirOptions):
     """The shortlist."""
 
@@ -41,13 +40,11 @@ class MakeShortlistOptions(WorkdirOptions):
     )
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command("trainers.shortlist", __doc__, MakeShortlistOptions)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.shortlist"):
-        options = flags.parse(argv, __doc__, MakeShortlistOptions).build(
-            MakeShortlistOptions
-        )
-        shortlist.run(**dataclasses.asdict(options))
+    options = arguments.build(MakeShortlistOptions)
+    shortlist.run(**dataclasses.asdict(options))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ rerun it to resume. At the end it shows the counts of each step, and the
 command that trains on its pairs. It needs the extra `import`.
 """
 
-import dataclasses
-
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.fields import required
@@ -19,23 +17,20 @@ from trainers.synthesis.plan import read_plan
 from trainers.translating.options import SearchDeviceOptions
 
 
-@dataclasses.dataclass(frozen=True)
 class SynthesizeOptions(SearchDeviceOptions):
     """The plan, and how its models compute."""
 
     config: str = required("FILE", "YAML file with the plan.")
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command("trainers.synthesize", __doc__, SynthesizeOptions)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.synthesize"):
-        options = flags.parse(argv, __doc__, SynthesizeOptions).build(
-            SynthesizeOptions
-        )
-        with flags.user_errors():
-            plan = read_plan(options.config)
-        options.prepare_process()
-        steps.run(plan, options)
+    options = arguments.build(SynthesizeOptions)
+    with flags.user_errors():
+        plan = read_plan(options.config)
+    options.prepare_process()
+    steps.run(plan, options)
 
 
 def script() -> None:

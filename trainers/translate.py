@@ -13,8 +13,6 @@ trainers.translate_document translates documents, trainers.translate_corpus
 large files, in shards.
 """
 
-import dataclasses
-
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
@@ -28,7 +26,6 @@ from trainers.translating.options import (
 )
 
 
-@dataclasses.dataclass(frozen=True)
 class TranslateOptions(OutputOptions):
     """The output."""
 
@@ -39,21 +36,16 @@ class TranslateOptions(OutputOptions):
     )
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command(
+    "trainers.translate", __doc__, *TRANSLATOR, TranslateOptions, DecodingConfig
+)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.translate"):
-        arguments = flags.parse(
-            argv,
-            __doc__,
-            *TRANSLATOR,
-            TranslateOptions,
-            DecodingConfig,
-        )
-        translator = TranslatorChoice.of(arguments, EnsembleOptions)
-        options = arguments.build(TranslateOptions)
-        flags.check_streams("stdin", "stdout")
-        translator.options.prepare_process()
-        lines.run(translator, options, options.prefix_file)
+    translator = TranslatorChoice.of(arguments, EnsembleOptions)
+    options = arguments.build(TranslateOptions)
+    flags.check_streams("stdin", "stdout")
+    translator.options.prepare_process()
+    lines.run(translator, options, options.prefix_file)
 
 
 def script() -> None:

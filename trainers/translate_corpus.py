@@ -9,7 +9,6 @@ times, also on other machines that share --output, to go faster. --collect
 checks the shards and joins them.
 """
 
-import dataclasses
 import importlib.util
 import typing
 from collections.abc import Mapping
@@ -27,7 +26,6 @@ from trainers.translating.options import (
 )
 
 
-@dataclasses.dataclass(frozen=True)
 class TranslateCorpusOptions(Fields):
     """The file and its shards."""
 
@@ -86,43 +84,42 @@ def check_beam() -> None:
         )
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command(
+    "trainers.translate_corpus",
+    __doc__,
+    TranslateCorpusOptions,
+    OutputOptions,
+    *TRANSLATOR,
+    DecodingConfig,
+)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.translate_corpus"):
-        arguments = flags.parse(
-            argv,
-            __doc__,
-            TranslateCorpusOptions,
-            OutputOptions,
-            *TRANSLATOR,
-            DecodingConfig,
-        )
-        options = arguments.build(TranslateCorpusOptions)
-        if options.collect:
-            collect(options, arguments.given)
-            return
-        translator = TranslatorChoice.of(arguments, EnsembleOptions)
-        lines = arguments.build(OutputOptions)
-        translator.options.prepare_process()
-        settings = {
-            "shard_lines": options.shard_lines,
-            "n_best": lines.n_best,
-            "alignments": lines.alignments,
-            "seed": lines.seed,
-        }
-        if options.runner:
-            check_beam()
-            from trainers.translating import pipeline  # needs apache_beam
+    options = arguments.build(TranslateCorpusOptions)
+    if options.collect:
+        collect(options, arguments.given)
+        return
+    translator = TranslatorChoice.of(arguments, EnsembleOptions)
+    lines = arguments.build(OutputOptions)
+    translator.options.prepare_process()
+    settings = {
+        "shard_lines": options.shard_lines,
+        "n_best": lines.n_best,
+        "alignments": lines.alignments,
+        "seed": lines.seed,
+    }
+    if options.runner:
+        check_beam()
+        from trainers.translating import pipeline  # needs apache_beam
 
-            pipeline.run(
-                translator,
-                options.input,
-                options.output,
-                options.runner,
-                **settings,
-            )
-        else:
-            shards.run(translator, options.input, options.output, **settings)
+        pipeline.run(
+            translator,
+            options.input,
+            options.output,
+            options.runner,
+            **settings,
+        )
+    else:
+        shards.run(translator, options.input, options.output, **settings)
 
 
 def script() -> None:

@@ -8,8 +8,6 @@ translated sentences: white space, line ends, markup, placeholders such as %s or
 {name}, and addresses stay. It needs the extra `documents`.
 """
 
-import dataclasses
-
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
@@ -23,7 +21,6 @@ from trainers.translating.options import (
 )
 
 
-@dataclasses.dataclass(frozen=True)
 class TranslateDocumentOptions(Fields):
     """The document."""
 
@@ -51,27 +48,26 @@ class TranslateDocumentOptions(Fields):
     )
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command(
+    "trainers.translate_document",
+    __doc__,
+    *TRANSLATOR,
+    TranslateDocumentOptions,
+    DecodingConfig,
+)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.translate_document"):
-        arguments = flags.parse(
-            argv,
-            __doc__,
-            *TRANSLATOR,
-            TranslateDocumentOptions,
-            DecodingConfig,
-        )
-        translator = TranslatorChoice.of(arguments, EnsembleOptions)
-        options = arguments.build(TranslateDocumentOptions)
-        flags.check_streams("stdin", "stdout")
-        translator.options.prepare_process()
-        documents.run(
-            translator,
-            options.format,
-            options.document_map,
-            options.retranslate,
-            options.charset,
-        )
+    translator = TranslatorChoice.of(arguments, EnsembleOptions)
+    options = arguments.build(TranslateDocumentOptions)
+    flags.check_streams("stdin", "stdout")
+    translator.options.prepare_process()
+    documents.run(
+        translator,
+        options.format,
+        options.document_map,
+        options.retranslate,
+        options.charset,
+    )
 
 
 def script() -> None:

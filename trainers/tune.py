@@ -9,7 +9,6 @@ has the score of every combination; the last line is a JSON object with the best
 one. With --save, the work directory keeps it.
 """
 
-import dataclasses
 from collections.abc import Sequence
 
 from keras_transformer.commands import flags
@@ -26,7 +25,6 @@ from trainers.translating.options import (
 LENGTH_PENALTIES = tuple(tenths / 10 for tenths in range(0, 21, 2))
 
 
-@dataclasses.dataclass(frozen=True)
 class TuneOptions(Fields):
     """The trials."""
 
@@ -76,27 +74,24 @@ def read_numbers(name: str, texts: Sequence[str], kind: type) -> list:
         ) from None
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command(
+    "trainers.tune",
+    __doc__,
+    TranslatorOptions,
+    LanguageOptions,
+    TuneOptions,
+    MetricOptions,
+    DecodingConfig,
+)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.tune"):
-        arguments = flags.parse(
-            argv,
-            __doc__,
-            TranslatorOptions,
-            LanguageOptions,
-            TuneOptions,
-            MetricOptions,
-            DecodingConfig,
-        )
-        translator = TranslatorChoice.of(arguments)
-        options = arguments.build(TuneOptions)
-        metric = arguments.build(MetricOptions)
-        flags.check_streams("stdout")
-        translator.options.prepare_process()
-        valid_files, (beams, penalties) = options.valid_files, options.grid()
-        tuning.run(
-            translator, metric, valid_files, beams, penalties, options.save
-        )
+    translator = TranslatorChoice.of(arguments)
+    options = arguments.build(TuneOptions)
+    metric = arguments.build(MetricOptions)
+    flags.check_streams("stdout")
+    translator.options.prepare_process()
+    valid_files, (beams, penalties) = options.valid_files, options.grid()
+    tuning.run(translator, metric, valid_files, beams, penalties, options.save)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ The figure has the losses, the validation score and the learning rate by step,
 from the records of the run in DIR/logs.
 """
 
-import dataclasses
 import typing
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import hp, required, unhandled
 from keras_transformer.figures import saving
+from keras_transformer.refusals import expect
 from trainers.figures import attention
 from trainers.translating.options import (
     LanguageOptions,
@@ -36,7 +36,6 @@ UNUSED = ("ensemble", "glossary_mode", "glossary_bonus")
 ATTENTION = {"plot": "attention"}  # that many options belong to
 
 
-@dataclasses.dataclass(frozen=True)
 class VisualizeOptions(WorkdirOptions):
     """The figure."""
 
@@ -105,12 +104,11 @@ class VisualizeOptions(WorkdirOptions):
         if self.plot != "attention":
             saving.suffix_of(self.output, saving.SUFFIXES)
             return
-        if not self.text.strip() or self.reference.isspace():
-            raise ValueError(
-                "expected --text=SENTENCE, with a word in it, and a word in"
-                f" reference, too. Received: text={self.text!r},"
-                f" reference={self.reference!r}"
-            )
+        expect(
+            self.text.strip() and not self.reference.isspace(),
+            "--text=SENTENCE, with a word in it, and a word in reference, too",
+            f"{self.text=}, {self.reference=}",
+        )
         suffix = saving.suffix_of(self.output, (".html", *saving.SUFFIXES))
         choice = self.choice()
         if suffix == ".html" and choice:
@@ -188,19 +186,22 @@ def draw(
         raise unhandled(plot=options.plot)
 
 
-def main(argv: list[str] | None = None) -> None:
+@flags.command(
+    "trainers.visualize",
+    __doc__,
+    VisualizeOptions,
+    LanguageOptions,
+    DecodingConfig,
+)
+def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.visualize"):
-        arguments = flags.parse(
-            argv, __doc__, VisualizeOptions, LanguageOptions, DecodingConfig
-        )
-        options = arguments.build(VisualizeOptions)
-        search = arguments.given_of(DecodingConfig)
-        check_search(options, search)
-        with flags.user_errors():
-            flags.check_output(options.output)
-        draw(options, search, arguments.build(LanguageOptions))
-        flags.show(options.output)
+    options = arguments.build(VisualizeOptions)
+    search = arguments.given_of(DecodingConfig)
+    check_search(options, search)
+    with flags.user_errors():
+        flags.check_output(options.output)
+    draw(options, search, arguments.build(LanguageOptions))
+    flags.show(options.output)
 
 
 if __name__ == "__main__":

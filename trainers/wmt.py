@@ -61,7 +61,6 @@ def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class WmtOptions(DeviceOptions):
     """The run."""
 

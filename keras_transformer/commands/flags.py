@@ -9,6 +9,7 @@ command with status 2 and one line.
 import contextlib
 import dataclasses
 import errno
+import functools
 import os
 import re
 import signal
@@ -123,6 +124,25 @@ def parse(
         raise CommandError(f"expected flags, --name=value. Received: {rest[0]}")
     names = [field.name for s in sections for field in dataclasses.fields(s)]
     return Arguments({n: values[n].value for n in names if values[n].present})
+
+
+def command(
+    name: str, description: str, *sections: type
+) -> Callable[[Callable[[Arguments], None]], Callable[..., None]]:
+    """Decorates a function of flags: it becomes `main(argv=None)` of a command.
+
+    The flags are those that `parse` reads; an error ends as in `exit_status`.
+    """
+
+    def decorate(run: Callable[[Arguments], None]) -> Callable[..., None]:
+        @functools.wraps(run)
+        def main(argv: Sequence[str] | None = None) -> None:
+            with exit_status(name):
+                run(parse(argv, description, *sections))
+
+        return main
+
+    return decorate
 
 
 def to_flags(config: Fields) -> list[str]:

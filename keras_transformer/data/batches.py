@@ -23,6 +23,7 @@ from keras_transformer.data.mixture import Mixture
 from keras_transformer.data.shards import PreparedCorpus
 from keras_transformer.data.word_links import TokenLinks
 from keras_transformer.fields import check_positive
+from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import PAD
 
 if typing.TYPE_CHECKING:
@@ -460,15 +461,12 @@ class Batches:
 
     def _check_replicas(self, replicas, num_replicas):
         """The rows of every batch must divide among the replicas."""
-        if not all(0 <= number < num_replicas for number in replicas) or any(
-            rows % num_replicas for rows, _ in self.shapes
-        ):
-            raise ValueError(
-                "The rows of a batch must divide by num_replicas, and replicas"
-                " be in [0, num_replicas). Received:"
-                f" replicas={tuple(replicas)}, num_replicas={num_replicas},"
-                f" rows {[rows for rows, _ in self.shapes]}"
-            )
+        expect(
+            all(0 <= number < num_replicas for number in replicas)
+            and not any(rows % num_replicas for rows, _ in self.shapes),
+            "num_replicas to divide the rows, and replicas below it",
+            f"{replicas=}, {num_replicas=}, {self.shapes=}",
+        )
 
 
 def pad_rows(

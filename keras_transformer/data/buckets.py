@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_transformer.fields import check_positive
+from keras_transformer.refusals import expect
 
 NUM_BUCKETS = 8  # the default
 
@@ -33,13 +34,12 @@ def choose_shapes(
     """
     check_positive(num_buckets=num_buckets, rows_multiple=rows_multiple)
     longest = int(np.max(lengths))
-    if batch_tokens < longest * rows_multiple:
-        raise ValueError(
-            f"batch_tokens must be at least {longest * rows_multiple}: room"
-            f" for a sentence of {longest} tokens in each of {rows_multiple}"
-            " slices (replicas x micro-batches). Received:"
-            f" batch_tokens={batch_tokens}"
-        )
+    expect(
+        batch_tokens >= longest * rows_multiple,
+        f"at least {longest * rows_multiple}: {longest} tokens in each of"
+        f" {rows_multiple} slices (replicas x micro-batches)",
+        f"{batch_tokens=}",
+    )
 
     def rows_of(length: int) -> int:
         return batch_tokens // length // rows_multiple * rows_multiple

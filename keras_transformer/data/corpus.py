@@ -15,6 +15,7 @@ import numpy as np
 import tqdm
 
 from keras_transformer.machine import count_cores
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
 
@@ -194,11 +195,7 @@ def encode_corpus(
     Raises:
         ValueError: No pair is left.
     """
-    if max_length < 2:
-        raise ValueError(
-            "max_length must be at least 2: a token and EOS."
-            f" Received: max_length={max_length}"
-        )
+    expect(max_length >= 2, "at least 2: a token and EOS", f"{max_length=}")
     dtype = np.result_type(tokenizer.source.id_dtype, tokenizer.target.id_dtype)
     kept_rows, selected = [], []
     empty = too_long = 0

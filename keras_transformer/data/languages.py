@@ -11,7 +11,6 @@ translate into (Johnson et al. 2017):
     <2fr> A man sleeps.    Un homme dort.
 """
 
-import dataclasses
 import itertools
 import typing
 from collections.abc import Iterable, Iterator, Sequence
@@ -115,7 +114,6 @@ LANGUAGE_TOKENS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
 class Languages(Fields):
     """The languages of a model.
 

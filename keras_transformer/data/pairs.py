@@ -10,6 +10,8 @@ import pathlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from keras_transformer.refusals import expect
+
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 FIRST_BYTES = 4096  # of a file, in which NUL shows that it is no text
 
@@ -106,11 +108,9 @@ def read_parallel_files(
         for prefix in prefixes
     ]
     sizes = [_count_pairs(*paths) for paths in corpora]
-    if not sum(sizes):
-        raise ValueError(
-            "The corpus has no lines."
-            f" Received: prefixes={[str(prefix) for prefix in prefixes]}"
-        )
+    expect(
+        sum(sizes), "lines in the corpus", f"prefixes={[*map(str, prefixes)]}"
+    )
 
     def read() -> Iterator[tuple[str, str]]:
         for paths in corpora:
@@ -154,12 +154,11 @@ def _count_pairs(source_path, target_path):
     """Reads two files to their ends and returns their number of lines."""
     source_lines = sum(1 for _ in read_lines(source_path))
     target_lines = sum(1 for _ in read_lines(target_path))
-    if source_lines != target_lines:
-        raise ValueError(
-            "Parallel files must have the same number of lines. Received:"
-            f" {source_path} with {source_lines:,} lines,"
-            f" {target_path} with {target_lines:,} lines"
-        )
+    expect(
+        source_lines == target_lines,
+        "as many lines in both files",
+        f"{source_lines:,} in {source_path}, {target_lines:,} in {target_path}",
+    )
     return source_lines
 
 

@@ -17,6 +17,7 @@ import re
 import numpy as np
 
 from keras_transformer.case_marks import MARKS
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import UNK
 
@@ -33,12 +34,11 @@ def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
     or the exponent of the probability of a segmentation of a unigram model. An
     error if these algorithms do not support a piece.
     """
-    if tokenizer.model_type not in SAMPLERS:
-        raise ValueError(
-            f"Segmentations are sampled from a model of type"
-            f" {' or '.join(SAMPLERS)}."
-            f" Received: model_type={tokenizer.model_type!r}"
-        )
+    expect(
+        tokenizer.model_type in SAMPLERS,
+        f"a model of type {' or '.join(SAMPLERS)}, to sample from",
+        f"model_type={tokenizer.model_type!r}",
+    )
     pieces: Pieces = {}
     for number, (piece, score, kind) in enumerate(tokenizer.entries):
         if kind in ("CONTROL", "UNKNOWN"):

@@ -22,6 +22,7 @@ from keras_transformer.data.corpus import (
     replace_rows,
 )
 from keras_transformer.data.segmentation import Sampler, make_sampler
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.vocabulary import EOS, UNK
 
@@ -55,10 +56,7 @@ class SampledCorpus(ChangingCorpus):
         alpha: float,
         seed: int,
     ):
-        if not 0 < alpha < 1:
-            raise ValueError(
-                f"alpha must be above 0 and below 1. Received: alpha={alpha}"
-            )
+        expect(0 < alpha < 1, "a number above 0 and below 1", f"{alpha=}")
         samplers = {
             of_side: make_sampler(of_side, alpha)
             for of_side in {tokenizer.source, tokenizer.target}

@@ -22,6 +22,7 @@ from keras_transformer.decoding.selection import (
     log_normalizer,
     row_numbers,
 )
+from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
 Cache: typing.TypeAlias = typing.Any  # a nest of tensors
@@ -128,12 +129,11 @@ class Constraints(typing.NamedTuple):
         if isinstance(self.prefix, tuple) and not self.prefix:
             return self
         prefix = ops.convert_to_tensor(self.prefix)
-        if len(prefix.shape) != 2 or (prefix.shape[1] or 0) > max_length:
-            raise ValueError(
-                "prefix must be [B, P] with P at most max_length."
-                f" Received: prefix.shape={tuple(prefix.shape)},"
-                f" max_length={max_length}"
-            )
+        expect(
+            len(prefix.shape) == 2 and (prefix.shape[1] or 0) <= max_length,
+            "a prefix [B, P] with P at most max_length",
+            f"prefix.shape={tuple(prefix.shape)}, {max_length=}",
+        )
         prefix = int32_prefix(prefix)
         free = ops.zeros_like(prefix[:, :1])  # [B, 1]
         free = free + ops.zeros((max_length,), "int32")  # [B, 1] -> [B, T]

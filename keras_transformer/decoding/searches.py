@@ -26,6 +26,7 @@ from keras_transformer.decoding.rules import (
     Step,
 )
 from keras_transformer.fields import check_positive
+from keras_transformer.refusals import expect
 
 
 def search(
@@ -309,9 +310,8 @@ def _check_cache(cache: Cache, max_lengths: Tensor, beam_size: int) -> None:
         return
     num_rows = max_lengths.shape[0] * beam_size
     for tensor in keras.tree.flatten(cache):
-        if tensor.shape[0] not in (None, num_rows):
-            raise ValueError(
-                f"Tensors of the cache must have {num_rows} rows, batch times"
-                " beam_size. Received: a tensor of shape"
-                f" {tuple(tensor.shape)}"
-            )
+        expect(
+            tensor.shape[0] in (None, num_rows),
+            f"{num_rows} rows, batch times beam_size, in the cache",
+            f"a tensor of shape {tuple(tensor.shape)}",
+        )

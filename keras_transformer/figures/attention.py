@@ -25,6 +25,7 @@ from keras_transformer.figures import saving
 from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.pages import render_page
 from keras_transformer.files import write_atomically
+from keras_transformer.refusals import expect
 from keras_transformer.translation.requests import (
     direction_ids,
     text_tokenizer,
@@ -227,8 +228,7 @@ class AttentionFigure:
         num_layers, num_heads, num_queries, _ = weights.shape
         layer = num_layers if layer is None else layer
         heads = range(1, num_heads + 1) if heads is None else heads
-        if not heads:
-            raise ValueError("expected at least one head. Received: heads=[]")
+        expect(heads, "at least one head", "heads=[]")
         for name, limit, numbers in (
             ("layer", num_layers, [layer]),
             ("heads", num_heads, heads),
@@ -240,10 +240,9 @@ class AttentionFigure:
                         f"{name} must be from 1 to {limit}."
                         f" Received: {name}={number}"
                     )
-        if token is not None and view != "lines":
-            raise ValueError(
-                f"token is an option of view=lines. Received: view={view!r}"
-            )
+        expect(
+            token is None or view == "lines", "view=lines for token", f"{view=}"
+        )
         indices = [head - 1 for head in heads]
         title, queries, keys = KINDS[kind]
         drawing = attention_plots.Drawing(
@@ -298,10 +297,7 @@ def attention_figure(
         FloatingPointError: The model's logits are not finite.
     """
     for name, value in (("text", text), ("reference", reference)):
-        if value is not None and not value.strip():
-            raise ValueError(
-                f"{name} must have a word. Received: {name}={value!r}"
-            )
+        expect(value is None or value.strip(), "a word", f"{name}={value!r}")
     if translator.engine != "native":
         raise ValueError(
             "attention_figure needs engine='native'. Received: engine="
@@ -334,11 +330,7 @@ def attention_figure(
         )
         notes += cut
         ids = [*given, *ids]
-    if not ids:
-        raise ValueError(
-            "the translation is empty: there is no attention to show. Received:"
-            f" text={text!r}"
-        )
+    expect(ids, "a translation that is not empty", f"{text=}")
     source_ids, unknown_source, cut = _read_tokens(
         "source",
         source_tokenizer,

@@ -12,6 +12,7 @@ from absl import logging
 
 from keras_transformer.commands import flags
 from keras_transformer.figures.colors import INK
+from keras_transformer.refusals import expect
 
 if typing.TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,12 +65,11 @@ def suffix_of(path: str | os.PathLike, suffixes: typing.Sequence[str]) -> str:
 
 def check_matplotlib(what: str) -> None:
     """Raises ValueError if matplotlib, which `what` needs, is missing."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(
-            f"{what} needs the extra 'figures':"
-            f" {flags.how_to_install('figures')}. Received: no module"
-            " 'matplotlib'"
-        )
+    expect(
+        importlib.util.find_spec("matplotlib"),
+        f"the extra 'figures' for {what}: {flags.how_to_install('figures')}",
+        "no module 'matplotlib'",
+    )
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike) -> None:

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_transformer.config import PAPER_BETA_2, PAPER_SCALE
 from keras_transformer.kernels.adam import FusedAdam
+from keras_transformer.refusals import expect
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -196,19 +197,12 @@ def _warmup(step, warmup_steps):
 def _check_positive(**values):
     """Raises ValueError unless all values are positive."""
     for name, value in values.items():
-        if value <= 0:
-            raise ValueError(
-                f"{name} must be positive. Received: {name}={value}"
-            )
+        expect(value > 0, "a positive number", f"{name}={value}")
 
 
 def _check_warmup(warmup_steps):
     """Raises ValueError if a warm-up has a negative length."""
-    if warmup_steps < 0:
-        raise ValueError(
-            "warmup_steps must be 0 or positive. Received:"
-            f" warmup_steps={warmup_steps}"
-        )
+    expect(warmup_steps >= 0, "a number of at least 0", f"{warmup_steps=}")
 
 
 def paper_adam(

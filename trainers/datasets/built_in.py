@@ -8,6 +8,8 @@ import itertools
 import lzma
 import pathlib
 
+from keras_transformer.refusals import expect
+
 FOLDER = pathlib.Path(__file__).parents[1] / "data"
 HELD_OUT = 1000  # examples of the validation split, and of the test split
 
@@ -39,10 +41,7 @@ class BuiltIn:
             ValueError: The split is unknown, or does not have so many.
         """
         starts = {"test": 0, "valid": HELD_OUT, "train": 2 * HELD_OUT}
-        if split not in starts:
-            raise ValueError(
-                f"split must be train, valid or test. Received: split={split!r}"
-            )
+        expect(split in starts, "train, valid or test", f"{split=}")
         name, limit = "size", HELD_OUT
         if split == "train":
             name, limit = self.option, self.train_size

@@ -1,6 +1,5 @@
 """What every kind of data set can do, and the options of sentence pairs."""
 
-import dataclasses
 import importlib
 import pathlib
 import typing
@@ -9,6 +8,7 @@ from collections.abc import Iterable
 from keras_transformer.data.languages import Languages, with_tag
 from keras_transformer.data.pairs import Pairs, read_lines
 from keras_transformer.fields import check_values, hp, same_field
+from keras_transformer.refusals import expect
 from keras_transformer.translation.requests import Request
 from trainers.datasets import DATASETS, OF_FILES, OPTIONS, find_kind
 from trainers.datasets.built_in import PHRASEBOOK, BuiltIn
@@ -127,7 +127,6 @@ def sources_of(pairs: PairsToTranslate) -> list[str | Request]:
     return [source for rows in pairs.values() for source, _ in rows]
 
 
-@dataclasses.dataclass(frozen=True)
 class CorpusConfig(Languages):
     """The sentence pairs of a training."""
 
@@ -196,21 +195,18 @@ class CorpusConfig(Languages):
             are_distinct = bool(self.pairs)
         else:
             are_distinct = len(names) > len(languages)
-        if not are_distinct:
-            raise ValueError(
-                "source_language and target_language must differ. Received:"
-                f" source_language={self.source_language!r},"
-                f" target_language={self.target_language!r}"
-            )
+        expect(
+            are_distinct,
+            "languages that differ",
+            f"{self.source_language=}, {self.target_language=}",
+        )
         if not self.tags and not self.language_tokens:
             return
-        if any(code.split() != [code] for code in self.sources + languages):
-            raise ValueError(
-                "source_language and target_language must be language codes,"
-                " separated by commas alone. Received:"
-                f" source_language={self.source_language!r},"
-                f" target_language={self.target_language!r}"
-            )
+        expect(
+            all(code.split() == [code] for code in self.sources + languages),
+            "language codes, separated by commas alone",
+            f"{self.source_language=}, {self.target_language=}",
+        )
         if len(self.sources) > 1 and not self.language_tokens:
             raise ValueError(
                 "several source languages need language_tokens. Received:"

@@ -5,6 +5,7 @@ constructions, which `overview` lists.
 """
 
 from keras_transformer.data.pairs import Pairs
+from keras_transformer.refusals import expect
 from trainers.datasets.built_in import FOLDER, HELD_OUT, PHRASEBOOK, BuiltIn
 from trainers.datasets.dataset import CorpusConfig, Dataset
 
@@ -14,12 +15,11 @@ class Phrasebook(Dataset[CorpusConfig]):
 
     def read(self, data: CorpusConfig, split: str) -> Pairs:
         languages = data.source_language, data.target_language
-        if set(languages) != {"en", "de"}:
-            raise ValueError(
-                "dataset=phrasebook is English and German. Received:"
-                f" source_language={languages[0]!r},"
-                f" target_language={languages[1]!r}"
-            )
+        expect(
+            set(languages) == {"en", "de"},
+            "English and German (en, de) with dataset=phrasebook",
+            " and ".join(languages),
+        )
         num_pairs = data.phrasebook_pairs if split == "train" else HELD_OUT
         pairs = read_split(split, num_pairs)
         if data.source_language == "de":

@@ -3,7 +3,6 @@
 A pair is a sentence, its words separated by spaces, and its linear tree.
 """
 
-import dataclasses
 import pathlib
 from collections.abc import Iterable, Iterator
 
@@ -23,7 +22,6 @@ from trainers.datasets.dataset import Dataset
 from trainers.datasets.linearization import linearize
 
 
-@dataclasses.dataclass(frozen=True)
 class TreeFiles(Fields, changeable=True):
     """The trees."""
 

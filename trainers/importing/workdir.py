@@ -20,6 +20,7 @@ from keras_transformer.importers.imported import (
     with_languages,
 )
 from keras_transformer.importers.pruning import prune
+from keras_transformer.refusals import expect
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.imported import IMPORTED
 from trainers.run.checkpoints import write
@@ -75,10 +76,7 @@ def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
     """The files of patterns; ValueError if one has none."""
     found = {pattern: sorted(glob.glob(pattern)) for pattern in patterns}
     for pattern, files in found.items():
-        if not files:
-            raise ValueError(
-                f"vocabulary_from must name files. Received: {pattern!r}"
-            )
+        expect(files, "files in vocabulary_from", repr(pattern))
     return list(map(pathlib.Path, itertools.chain(*found.values())))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from keras_transformer.commands import flags
 from keras_transformer.files import write_atomically
+from keras_transformer.refusals import expect
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.constituency import Node, leaves, retag, write_tree
 from trainers.datasets.linearization import repair
@@ -26,11 +27,7 @@ def read_references(data: TreeFiles, files: tuple[str, ...]) -> list[Node]:
     if files:
         data = TreeFiles(train_trees=files, test_trees=files)
     trees = list(read_split_trees(data, "test"))
-    if not trees:
-        raise ValueError(
-            "expected --trees=FILE with trees. Received:"
-            f" trees={','.join(files)!r}"
-        )
+    expect(trees, "--trees=FILE with trees", f"trees={','.join(files)!r}")
     return trees
 
 

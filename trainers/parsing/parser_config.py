@@ -1,14 +1,11 @@
 """Configuration of `trainers.parse`, in place of the one of translation."""
 
-import dataclasses
-
 from keras_transformer.config import DecodingConfig, LengthConfig
 from keras_transformer.fields import hp, same_field
 from trainers.datasets.trees import TreeFiles
 from trainers.run.data_config import DataConfig
 
 
-@dataclasses.dataclass(frozen=True)
 class TreesConfig(TreeFiles, LengthConfig, changeable=True):
     """The trees, and how they become batches."""
 
@@ -37,7 +34,6 @@ class TreesConfig(TreeFiles, LengthConfig, changeable=True):
         return {"vocab_size": self.tokenizer}
 
 
-@dataclasses.dataclass(frozen=True)
 class ParserDecoding(DecodingConfig, changeable=True):
     """How a tree is searched for; the defaults are the paper's of sec. 6.3.
 

@@ -1,15 +1,13 @@
 """The options of `trainers.prepare`; `rules` has those of cleaning."""
 
-import dataclasses
-
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import Fields, hp, required, same_field
+from keras_transformer.refusals import expect
 from trainers.datasets import OF_IDS
 from trainers.datasets.dataset import CorpusConfig
 from trainers.run.data_config import DataConfig
 
 
-@dataclasses.dataclass(frozen=True)
 class CorpusOptions(CorpusConfig):
     """The sentence pairs and their vocabulary, as in trainers.wmt."""
 
@@ -31,16 +29,13 @@ class CorpusOptions(CorpusConfig):
                 f" dataset={self.dataset!r}"
             )
         super().__post_init__()
-        if self.tags or self.language_tokens:
-            raise ValueError(
-                "target_language must be one language: a prepared corpus has"
-                " neither tags nor language_tokens. Received:"
-                f" target_language={self.target_language!r},"
-                f" language_tokens={self.language_tokens!r}"
-            )
+        expect(
+            not (self.tags or self.language_tokens),
+            "one target language, and no language_tokens",
+            f"{self.target_language=}, {self.language_tokens=}",
+        )
 
 
-@dataclasses.dataclass(frozen=True)
 class OutputOptions(Fields):
     """The output."""
 

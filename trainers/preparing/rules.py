@@ -1,13 +1,10 @@
 """The options of the rules that drop sentence pairs."""
 
-import dataclasses
-
 from keras_transformer.data import cleaning, shards
 from keras_transformer.fields import Fields, hp, same_field
 from trainers.run.data_config import DataConfig
 
 
-@dataclasses.dataclass(frozen=True)
 class CleaningOptions(Fields):
     """Which pairs are dropped; token counts include EOS."""
 

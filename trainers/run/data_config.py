@@ -8,11 +8,11 @@ from keras_transformer.data.languages import prefixes_with
 from keras_transformer.data.mixture import parse_mixture
 from keras_transformer.data.modifiers import MODIFIERS, parse_modifiers
 from keras_transformer.fields import GIVEN, hp
+from keras_transformer.refusals import expect
 from trainers.datasets import OF_FILES, OF_IDS, OF_TEXT_FILES
 from trainers.datasets.dataset import CorpusConfig, find_dataset
 
 
-@dataclasses.dataclass(frozen=True)
 class DataConfig(CorpusConfig, LengthConfig):
     """The sentence pairs, and how they become batches (sec. 5.1)."""
 
@@ -141,20 +141,17 @@ class DataConfig(CorpusConfig, LengthConfig):
             parse_modifiers(self.modifiers)
         if self.mixture:
             parse_mixture(self.mixture, self.train_files)
-        if self.tags and (self.mixture or self.modifiers):
-            raise ValueError(
-                "several target languages exclude mixture, which"
-                " language_temperature replaces, and modifiers, which would"
-                " change the tags. Received:"
-                f" target_language={self.target_language!r},"
-                f" mixture={self.mixture!r}, modifiers={self.modifiers!r}"
-            )
-        if len(self.pairs) == 1 and self.language_temperature != 1:
-            raise ValueError(
-                "language_temperature needs several languages. Received:"
-                f" target_language={self.target_language!r},"
-                f" language_temperature={self.language_temperature:g}"
-            )
+        expect(
+            not self.tags or not (self.mixture or self.modifiers),
+            "neither modifiers nor mixture (but language_temperature) with"
+            " several target languages",
+            f"{self.target_language=}, {self.mixture=}, {self.modifiers=}",
+        )
+        expect(
+            len(self.pairs) != 1 or self.language_temperature == 1,
+            "several languages with language_temperature",
+            f"{self.target_language=}, {self.language_temperature=}",
+        )
 
     def of_direction(
         self,

@@ -1,12 +1,9 @@
 """The options of the device, of all commands that compute."""
 
-import dataclasses
-
 from keras_transformer.commands.startup import BACKENDS, DEVICES
 from keras_transformer.fields import Fields, hp
 
 
-@dataclasses.dataclass(frozen=True)
 class DeviceOptions(Fields):
     """The device."""
 

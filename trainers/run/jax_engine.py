@@ -19,6 +19,7 @@ from keras_transformer.data.batches import Shape
 from keras_transformer.devices import check_device, count_searches, describe
 from keras_transformer.machine import count_cores
 from keras_transformer.model import Transformer
+from keras_transformer.refusals import expect
 from keras_transformer.training.jax_step import AXIS, JaxStep, State, place
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.token_losses import TokenLosses
@@ -54,11 +55,10 @@ def _check_options(training: TrainingConfig) -> None:
             "precision=mixed_float16 needs --backend=tensorflow, which scales"
             " the loss; with JAX, use mixed_bfloat16"
         )
-    if training.jit_compile is False:
-        raise ValueError(
-            "jit_compile=false needs --backend=tensorflow: JAX compiles every"
-            " step"
-        )
+    expect(
+        training.jit_compile is not False,
+        "--backend=tensorflow with jit_compile=false: JAX compiles every step",
+    )
     if training.cpu_threads is not None:
         raise ValueError(
             "cpu_threads needs --backend=tensorflow. Received:"

@@ -14,6 +14,7 @@ from keras_transformer.config import (
 )
 from keras_transformer.data.pairs import read_lines
 from keras_transformer.fields import GIVEN, Fields, check_options, hp
+from keras_transformer.refusals import expect
 from trainers.datasets import OF_TEXT_FILES
 from trainers.datasets.dataset import SPLITS, find_dataset
 from trainers.run.data_config import DataConfig
@@ -40,7 +41,6 @@ PAPER_WARMUP_STEPS = 4000
 GUIDED_ALIGNMENT_WEIGHT = 0.05  # Garg et al. 2019
 
 
-@dataclasses.dataclass(frozen=True)
 class TrainingConfig(Fields, changeable=True):
     """The training recipe (sec. 5.2 to 5.4, 6.1); defaults as for base."""
 
@@ -294,12 +294,11 @@ class TrainingConfig(Fields, changeable=True):
                 f"lora_targets must be of {', '.join(LORA_TARGETS)}. Received:"
                 f" lora_targets={','.join(self.lora_targets)!r}"
             )
-        if self.average_last > self.keep_checkpoints:
-            raise ValueError(
-                "average_last must be at most keep_checkpoints. Received:"
-                f" average_last={self.average_last},"
-                f" keep_checkpoints={self.keep_checkpoints}"
-            )
+        expect(
+            self.average_last <= self.keep_checkpoints,
+            "average_last of at most keep_checkpoints",
+            f"{self.average_last=}, {self.keep_checkpoints=}",
+        )
 
     def _check_schedule(self):
         """The options of the learning rate fit the schedule."""

@@ -1,12 +1,9 @@
 """Options of the commands that score."""
 
-import dataclasses
-
 from keras_transformer.fields import GIVEN, Fields, hp
 from trainers.run.training_config import BLEU_TOKENIZERS
 
 
-@dataclasses.dataclass(frozen=True)
 class TestOptions(Fields):
     """The sentence pairs."""
 
@@ -25,7 +22,6 @@ class TestOptions(Fields):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class MetricOptions(Fields):
     """The score."""
 

@@ -8,6 +8,7 @@ from sacrebleu.dataset import DATASETS
 
 from keras_transformer.data.languages import base_language
 from keras_transformer.data.pairs import Pairs, read_lines
+from keras_transformer.refusals import expect
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import read_split
 from trainers.run.data_config import DataConfig
@@ -38,8 +39,7 @@ def read_pairs(data: DataConfig, split: str, files: tuple[str, ...]) -> Pairs:
         OSError: Likewise.
     """
     pairs = read_split(data.with_files(files) if files else data, split)
-    if not pairs:
-        raise ValueError(f"expected --{split}_files=PREFIX. Received: none")
+    expect(pairs, f"--{split}_files=PREFIX", "none")
     return pairs
 
 

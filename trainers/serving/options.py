@@ -1,11 +1,8 @@
 """The options of the server."""
 
-import dataclasses
-
 from keras_transformer.fields import Fields, hp
 
 
-@dataclasses.dataclass(frozen=True)
 class ServeOptions(Fields):
     """The server."""
 
@@ -94,7 +91,6 @@ class ServeOptions(Fields):
         return [(name, path) for name, _, path in parts]
 
 
-@dataclasses.dataclass(frozen=True)
 class Limits(Fields):
     """Limits of a request and of a client."""
 

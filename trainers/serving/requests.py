@@ -5,7 +5,6 @@ What is wrong is an `HTTPException` with status 400, 413 or 415.
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import pathlib
 import typing
@@ -48,7 +47,6 @@ SEARCH_FIELDS = (
 Values = Mapping[str, typing.Any]  # the fields of a request, by name
 
 
-@dataclasses.dataclass(frozen=True)
 class TranslationRequest(Fields):
     """A request to translate, without its texts and its search options."""
 

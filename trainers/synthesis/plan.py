@@ -1,7 +1,6 @@
 """The plan of `trainers.synthesize`: a YAML file, checked field by field."""
 
 import contextlib
-import dataclasses
 import pathlib
 import re
 import typing
@@ -32,7 +31,6 @@ KINDS = {
 SEARCHES = ("beam", "sampling", "noised_beam")
 
 
-@dataclasses.dataclass(frozen=True)
 class CorpusOptions(Fields):
     """The original corpus, and where the synthetic ones are written."""
 
@@ -75,7 +73,6 @@ class CorpusOptions(Fields):
         }
 
 
-@dataclasses.dataclass(frozen=True)
 class Filters(CleaningOptions):
     """Which synthetic pairs are dropped; as in trainers.prepare, and more."""
 
@@ -96,7 +93,6 @@ def _kinds_without(direction: str) -> tuple[str, ...]:
     return tuple(kind for kind, used in KINDS.items() if direction not in used)
 
 
-@dataclasses.dataclass(frozen=True)
 class StepOptions(Fields):
     """One step: models, and what they translate."""
 

@@ -34,6 +34,7 @@ from keras_transformer.data.pairs import (
     with_single_spaces,
 )
 from keras_transformer.files import read_checked_json, with_checksum
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.inheritance import UNKNOWN_LANGUAGES
@@ -219,8 +220,7 @@ def write_distinct_lines(
         for line in filter(None, itertools.compress(read(), is_new)):
             file.write(f"{line}\n".encode())
             number += 1
-        if not number:
-            raise ValueError(f"expected lines. Received: none in {paths[0]}")
+        expect(number, "lines", f"none in {paths[0]}")
     flags.show(f"{target}: {number:,} distinct lines of {len(hashes):,}")
 
 

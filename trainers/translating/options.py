@@ -20,14 +20,12 @@ from keras_transformer.workdir import WorkDirectory, open_ensemble
 from trainers.run.device_options import DeviceOptions
 
 
-@dataclasses.dataclass(frozen=True)
 class WorkdirOptions(Fields):
     """The work directory."""
 
     workdir: str = required("DIR", "Directory that trainers.wmt made.")
 
 
-@dataclasses.dataclass(frozen=True)
 class SearchDeviceOptions(DeviceOptions):
     """How a translator computes."""
 
@@ -98,7 +96,6 @@ class SearchDeviceOptions(DeviceOptions):
         )
 
 
-@dataclasses.dataclass(frozen=True)
 class TranslatorOptions(SearchDeviceOptions, WorkdirOptions):
     """The translator."""
 
@@ -137,7 +134,6 @@ class TranslatorOptions(SearchDeviceOptions, WorkdirOptions):
         )
 
 
-@dataclasses.dataclass(frozen=True)
 class EnsembleOptions(TranslatorOptions):
     """The translator."""
 
@@ -169,7 +165,6 @@ def check_ensemble(
         )
 
 
-@dataclasses.dataclass(frozen=True)
 class ShortlistOptions(Fields):
     """The tokens of the output."""
 
@@ -181,7 +176,6 @@ class ShortlistOptions(Fields):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class LanguageOptions(Fields):
     """The direction."""
 
@@ -200,7 +194,6 @@ class LanguageOptions(Fields):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class TerminologyOptions(Fields):
     """The terminology."""
 
@@ -225,7 +218,6 @@ TRANSLATOR = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
 class OutputOptions(Fields):
     """The output."""
 

@@ -53,6 +53,7 @@ from keras_transformer.files import (
     with_checksum,
 )
 from keras_transformer.locking import lock_file, without_empty_directories
+from keras_transformer.refusals import expect
 from trainers.run.resuming import describe_differences, write_json
 
 FORMAT_VERSION = 2  # of plan and records
@@ -305,8 +306,7 @@ def check_paths(path: pathlib.Path, input: pathlib.Path) -> None:
     The input must be a regular file; a directory without a plan has no files of
     others.
     """
-    if not input.is_file():
-        raise ValueError(f"expected a regular file. Received: input={input}")
+    expect(input.is_file(), "a regular file", f"input={input}")
     known = re.compile(rf"({PLAN}|{INPUT})(\.\w+)?|{LOCK}")
     names = sorted(os.listdir(path)) if path.exists() else []
     if PLAN in names:

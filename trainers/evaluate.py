@@ -60,14 +60,7 @@ def main(arguments: flags.Arguments) -> None:
     metric = arguments.build(MetricOptions)
     flags.check_streams("stdout")
     translator.options.prepare_process()
-    evaluation.run(
-        translator,
-        test,
-        metric,
-        options.output,
-        options.compare,
-        options.score_command,
-    )
+    evaluation.run(translator, test, metric, **vars(options))
 
 
 if __name__ == "__main__":

@@ -43,12 +43,8 @@ def main(arguments: flags.Arguments) -> None:
     options = arguments.build(ParseEvaluateOptions)
     flags.check_streams("stdout")
     parser.prepare_process()
-    evaluation.run(
-        parser,
-        arguments.given_of(ParserDecoding),
-        options.trees,
-        options.output,
-    )
+    search = arguments.given_of(ParserDecoding)
+    evaluation.run(parser, search, **vars(options))
 
 
 if __name__ == "__main__":

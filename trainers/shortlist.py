@@ -9,8 +9,6 @@ pays on a CPU, for a vocabulary above 16,000 tokens. See docs/training.md. The
 last line is a JSON object.
 """
 
-import dataclasses
-
 from keras_transformer.commands import flags
 from keras_transformer.fields import hp
 from trainers.scoring import shortlist
@@ -44,7 +42,7 @@ class MakeShortlistOptions(WorkdirOptions):
 def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
     options = arguments.build(MakeShortlistOptions)
-    shortlist.run(**dataclasses.asdict(options))
+    shortlist.run(**vars(options))
 
 
 if __name__ == "__main__":

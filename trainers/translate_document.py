@@ -61,13 +61,7 @@ def main(arguments: flags.Arguments) -> None:
     options = arguments.build(TranslateDocumentOptions)
     flags.check_streams("stdin", "stdout")
     translator.options.prepare_process()
-    documents.run(
-        translator,
-        options.format,
-        options.document_map,
-        options.retranslate,
-        options.charset,
-    )
+    documents.run(translator, **vars(options))
 
 
 def script() -> None:

@@ -1374,7 +1374,7 @@ def test_other_backends_find_the_same():
         (prefixed(np.ones(2)), r"Received: prefix.shape=\(2,\)"),
         (prefixed(np.ones((2, 3))), "Received: prefix of dtype float"),
         (prefixed(np.ones((2, 5))), r"Received: prefix.shape=\(2, 5\)"),
-        ({"cache": np.ones((2, 3))}, r"must have 6 rows.*shape \(2, 3\)"),
+        ({"cache": np.ones((2, 3))}, r"6 rows, batch times.*shape \(2, 3\)"),
         ({"logits": np.ones(6)}, r"Received: logits.shape=\(6,\)"),
         ({"max_steps": 0}, "Received: max_steps=0"),
         ({"num_best": 0}, "Received: num_best=0"),

@@ -250,7 +250,9 @@ def test_models_that_are_no_ensemble_are_refused(members, tmp_path):
             Translator.load([members[0], path])
         assert f"{members[0]} and {path}, which differ" in str(e.value)
     checkpoint = f"{members[0]}/averaged/ckpt-6"
-    with pytest.raises(ValueError, match="must be one of averaged.*ckpt-6"):
+    with pytest.raises(
+        ValueError, match="averaged or best or latest of several.*ckpt-6"
+    ):
         Translator.load(members, checkpoint=checkpoint)
     with pytest.raises(ValueError, match="expected a work directory"):
         Translator.load([])

@@ -181,7 +181,7 @@ def test_a_file_of_each_prefix_and_of_each_language_must_be_there(tmp_path):
         ({"dataset": "tfds:x", "train_files": ()}, "need dataset=files"),
         (
             {"target_language": "de", "language_temperature": 2.0},
-            "needs several languages",
+            "several languages with language_temperature",
         ),
         ({"language_temperature": 0.9}, "at least 1"),
     ],

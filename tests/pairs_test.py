@@ -84,7 +84,7 @@ def test_what_is_text_in_utf_8_is_read_as_it_is():
 
 def test_a_corpus_must_have_lines(tmp_path):
     prefix = write_pair(tmp_path, b"", b"")
-    with pytest.raises(ValueError, match="no lines. Received:.*train"):
+    with pytest.raises(ValueError, match="lines in the corpus. Rec.*train"):
         pairs_module.read_parallel_files([prefix], "en", "de")
     with pytest.raises(ValueError, match="must be a list"):
         pairs_module.read_parallel_files(str(prefix), "en", "de")

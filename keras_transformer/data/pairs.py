@@ -157,7 +157,8 @@ def _count_pairs(source_path, target_path):
     expect(
         source_lines == target_lines,
         "as many lines in both files",
-        f"{source_lines:,} in {source_path}, {target_lines:,} in {target_path}",
+        f"{source_path} with {source_lines:,} lines,"
+        f" {target_path} with {target_lines:,} lines",
     )
     return source_lines
 

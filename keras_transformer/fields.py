@@ -340,7 +340,8 @@ class Fields:
         lines = ["", "", "Attributes:"]
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
             if field.metadata["changeable"] is None:
-                field.metadata = {**field.metadata, "changeable": changeable}
+                changed = {**field.metadata, "changeable": changeable}
+                field.metadata = types.MappingProxyType(changed)
             text = f"{field.name}: {field.metadata['help']}"
             text += f" Default: {field.default!r}."
             if choices := field.metadata["choices"]:

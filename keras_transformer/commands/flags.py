@@ -198,7 +198,7 @@ def _beginning(text: str) -> str:
     >>> _beginning("Pairs. Text files, one sentence a line, or tables. Or ids.")
     'Pairs. Text files, one sentence a line, or tables.'
     """
-    return re.match(r".{30,}?[.](?<!e\.g\.)(?=\s|$)|.*", text)[0]
+    return re.findall(r".{30,}?[.](?<!e\.g\.)(?=\s|$)|.*", text)[0]
 
 
 @contextlib.contextmanager

@@ -654,6 +654,16 @@ def test_tags_inside_a_word_stay_at_its_characters(format):
     assert found.text.replace("\\", "") == written
 
 
+def test_a_page_says_the_language_of_its_translation():
+    text = '<html a="lang" xml:lang="en" lang=en-US><p lang="fr">a <b lang=en>b'
+    document = documents.parse(text, "html", "en", target="pt_BR")
+    assert document.write(document.sentences) == text
+    found = documents.translate(document, capitals, align).text
+    assert found == (
+        '<html a="lang" xml:lang="pt-BR" lang=pt-BR><p lang="fr">A <b lang=en>B'
+    )
+
+
 PARTLY = (
     '<xliff version="1.2" xmlns:x="x"><file source-language="en">'
     "<trans-unit{}><source>A. B. C.</source><seg-source>{}</seg-source>"

@@ -440,6 +440,34 @@ def test_names_with_backslashes_are_those_that_word_opens():
     assert b"A B" in text
 
 
+def test_the_languages_of_a_document_are_those_of_its_translation():
+    source = '<w:lang w:val="en-US" w:eastAsia="x"/>'
+    french = '<w:b/><w:lang w:val="fr-FR"/>'
+    data = docx(f"<w:p>{run('a b', source)}{run('c', french)}</w:p>")
+    for target, changed in (
+        ("pt_BR", source.replace("en-US", "pt-BR")),
+        ("deu_Latn", source.replace("en-US", "de")),
+        ("ja", source.replace('"x"', '"ja"')),
+        ("de,fr", source),
+        ("", source),
+    ):
+        document = documents.parse(data, "docx", "en", target=target)
+        assert document.write_bytes(document.sentences)[0] == data
+        written = body(documents.translate(document, capitals, align).data)
+        assert written == (
+            f"<w:p>{run('A B', changed)}{run('C', french)}</w:p>"
+        )
+    style = (
+        '<style:text-properties xmlns:fo="f" fo:language="{}" fo:country="{}"/>'
+    )
+    styles = f"<style:style>{style.format('en', 'US')}</style:style>"
+    document = documents.parse(
+        odt("<text:p>a</text:p>", styles), "odt", "en", target="de"
+    )
+    found = documents.translate(document, capitals, align).data
+    assert style.format("de", "none") in contents(found)["content.xml"].decode()
+
+
 @pytest.mark.parametrize("case", TEXTS.values(), ids=TEXTS)
 def test_a_text_document_becomes(case):
     source, expected, sentences, reasons = case

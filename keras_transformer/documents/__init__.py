@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 import regex
 
 from keras_transformer.commands.flags import how_to_install
+from keras_transformer.data.languages import base_language
 from keras_transformer.documents import (
     docx,
     html,
@@ -67,6 +68,9 @@ XML_START = r"(?:<\?xml[^>]*+>\s*+|<!--(?:(?!-->).)*+-->\s*+)*+"
 OTHERS = (
     rf"{XML_START}<(?:[!?][A-Z]|[a-z_][\w.-]*(?::[\w.-]+)?(?=[\s/>]))"
     r"|\{\\rtf|PK[\x05\x07]|\x1f\x8b|%PDF-"
+)
+HTML_LANGUAGE = regex.compile(
+    r"(?:<html\b|\G(?!\A))[^<>]*?\s(?:xml:)?lang\s*=\s*[\"']?\K[\w-]+", regex.I
 )
 READERS: dict[str, Format] = {
     "text": Format(text.read, (".txt", ".text")),
@@ -140,6 +144,7 @@ def parse(
     replace: bool = False,
     charset: str = "",
     name: str = "",
+    target: str = "",
 ) -> Document:
     """The document that bytes are, or a text.
 
@@ -154,6 +159,8 @@ def parse(
         charset: Of bytes without a byte order mark. By default what they
             declare, else UTF-8.
         name: Of its file, if it has one.
+        target: Code of the language of the translation, which the document
+            says then, where it said its language.
 
     Raises:
         ValueError: There is no such format or charset, or the document is not
@@ -169,6 +176,10 @@ def parse(
             f" Received: format={format!r}"
         )
     check_installed()
+    if not regex.fullmatch(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]+)*", target):
+        target = ""  # no code of a language
+    elif base_language(target) != regex.match(r"[a-z]+", target).group():
+        target = base_language(target)  # of NLLB: deu_Latn
     is_text = isinstance(data, str)
     if isinstance(data, str):
         data, charset = data.encode(), "utf-8"
@@ -190,13 +201,16 @@ def parse(
         )
     divide = functools.partial(split, language=language, fits=fits)
     if reader.is_container:
-        return Document(*reader.read(data, divide, **options))
+        languages = (language, target)
+        return Document(*reader.read(data, divide, languages, **options))
     content, found = decode(data, reader.declaration, charset)
     mark = BYTE_ORDER_MARK * content.startswith(BYTE_ORDER_MARK)
     pieces = reader.read(content.removeprefix(mark), divide, **options)
 
     def finish(texts: Iterable[str]) -> tuple[bytes, str]:
         text = "".join(texts)
+        if format == "html" and target and text != content:
+            text = HTML_LANGUAGE.sub(target.replace("_", "-"), text)
         # Some charsets have two codes for a character.
         return (data, found.name) if text == content else found.encode(text)
 

@@ -52,7 +52,9 @@ KEPT_SPACE = "{http://www.w3.org/XML/1998/namespace}space", "preserve"
 UNSEEN = regex.compile(r"</?(?:\w+:)?(?:lang|noProof|rPr)\b[^>]*+>|\s++")
 
 
-def read(data: bytes, split: Split) -> tuple:
+def read(
+    data: bytes, split: Split, languages: tuple[str, str] = ("", "")
+) -> tuple:
     """The pieces of a Word document, and what writes it."""
     files = read_archive(data)
     types = content_types(files)
@@ -67,7 +69,7 @@ def read(data: bytes, split: Split) -> tuple:
             readers[name] = lambda text: _Part(text, split).read()
         elif reason := LEFT_PARTS.get(kind.rpartition(".")[2]):
             readers[name] = functools.partial(left_part, reason=reason)
-    return read_parts(data, files, readers)
+    return read_parts(data, files, readers, languages)
 
 
 class _Part(Part):

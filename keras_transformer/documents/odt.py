@@ -36,7 +36,9 @@ TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 
 
-def read(data: bytes, split: Split) -> tuple:
+def read(
+    data: bytes, split: Split, languages: tuple[str, str] = ("", "")
+) -> tuple:
     """The pieces of a text document, and what writes it."""
     files = read_archive(data)
     mimetype = files.get("mimetype", b"")
@@ -53,7 +55,7 @@ def read(data: bytes, split: Split) -> tuple:
             readers[name] = lambda text: _Part(text, split).read()
         elif name.endswith("/content.xml"):
             readers[name] = functools.partial(left_part, reason="object")
-    return read_parts(data, files, readers)
+    return read_parts(data, files, readers, languages)
 
 
 class _Part(Part):

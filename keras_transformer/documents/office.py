@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 
 import regex
 
+from keras_transformer.data.languages import base_language
 from keras_transformer.documents.charsets import XML_DECLARATION, decode
 from keras_transformer.documents.markup import escape
 from keras_transformer.documents.messages import DEEPEST
@@ -60,6 +61,39 @@ SHOWN_REASONS = {
     "form": "form field",
     "index": "index entry",
 }
+
+
+# Where an office document says the language of its text.
+LANGUAGE = regex.compile(
+    r"<w:lang\b[^>]*>|<style:text-properties\b[^>]*\bfo:language=[^>]*>"
+)
+
+
+def with_language(text: str, source: str, target: str) -> str:
+    """An XML text whose languages are the target instead of the source."""
+    code, _, region = target.replace("_", "-").partition("-")
+    word = {"zh": "eastAsia", "ja": "eastAsia", "ko": "eastAsia"}.get(
+        code, "val"
+    )
+    old = r".*?" if word != "val" else rf"{base_language(source)}(?:[-_]\w+)*"
+
+    def change(match: regex.Match) -> str:
+        tag, number = regex.subn(
+            rf"\bw:{word}=[\"']{old}[\"']",
+            f'w:{word}="{code}{"-" * bool(region)}{region}"',
+            match.group(),
+        )
+        tag, found = regex.subn(
+            rf"\bfo:language=[\"']{base_language(source)}[\"']",
+            f'fo:language="{code}"',
+            tag,
+        )
+        country = f'fo:country="{region or "none"}"'
+        if not found:
+            return tag
+        return regex.sub(r"\bfo:country=[\"'].*?[\"']", country, tag)
+
+    return LANGUAGE.sub(change, text) if source and target else text
 
 
 def read_archive(data: bytes) -> dict[str, bytes]:
@@ -137,6 +171,7 @@ def read_parts(
     data: bytes,
     files: dict[str, bytes],
     readers: dict[str, Callable[[str], Iterator]],
+    languages: tuple[str, str] = ("", ""),
 ) -> tuple[list, Callable]:
     """The pieces of XML files of an archive, and what writes it with them.
 
@@ -144,6 +179,7 @@ def read_parts(
         data: The archive.
         files: From `read_archive`.
         readers: From the name of a file to what makes pieces of its text.
+        languages: Codes of source and target, which the files say.
     """
     charsets, texts, parts = {}, [], []
     for name in filter(readers.__contains__, files):
@@ -158,9 +194,13 @@ def read_parts(
         if written == texts:
             return data, ""
         file, changed = io.BytesIO(), dict(files)
-        for name, old, new in zip(charsets, texts, written, strict=True):
-            if new != old:
-                changed[name], _ = charsets[name].encode(new)
+        new = dict(zip(charsets, written, strict=True))
+        for name in files:
+            if name in new or name.endswith("styles.xml"):
+                old, charset = decode(files[name], XML_DECLARATION)
+                text = with_language(new.get(name, old), *languages)
+                if text != old:
+                    changed[name], _ = charset.encode(text)
         with (
             zipfile.ZipFile(io.BytesIO(data)) as before,
             zipfile.ZipFile(file, "w") as archive,

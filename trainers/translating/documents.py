@@ -53,7 +53,13 @@ def run(
     language = choice.read_direction()[0] or "en"
     try:
         document = documents.parse(
-            data, format, language, translator.fits, retranslate, charset
+            data,
+            format,
+            language,
+            translator.fits,
+            retranslate,
+            charset,
+            target=choice.read_direction()[1],
         )
     except ValueError as error:
         raise flags.CommandError(f"standard input: {error}") from error

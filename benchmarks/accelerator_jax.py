@@ -23,6 +23,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.data.labels import shift_right
 from keras_transformer.devices import describe
 from keras_transformer.training.jax_step import AXIS, JaxStep
+from keras_transformer.training.update import StepOptions
 from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.inference import Inference
 from keras_transformer.vocabulary import EOS, PAD
@@ -130,7 +131,7 @@ def make_step(config, dtype, device, warmup_steps=4000):
         model = kt.Transformer(config, dtype=dtype)
         optimizer = kt.paper_adam(config.d_model, warmup_steps=warmup_steps)
         mesh = jax.sharding.Mesh(np.array([device]), (AXIS,))
-        step = JaxStep(model, optimizer, mesh, LABEL_SMOOTHING)
+        step = JaxStep(model, optimizer, mesh, StepOptions(LABEL_SMOOTHING))
     values = jax.tree.map(lambda v: np.asarray(v.value), step.variables)
     return step, step.place(values)
 

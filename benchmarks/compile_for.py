@@ -437,6 +437,7 @@ def make_step(configuration, case, devices):
     from keras_transformer.model import Transformer
     from keras_transformer.training.jax_step import AXIS, REPLICATED, JaxStep
     from keras_transformer.training.rematerialization import REMATERIALIZE
+    from keras_transformer.training.update import StepOptions
     from trainers.run.optimization import make_optimizer, make_schedule
 
     training, length = configuration.training, case["length"]
@@ -447,7 +448,9 @@ def make_step(configuration, case, devices):
         REMATERIALIZE[case["remat"]](model)
         schedule = make_schedule(configuration.model, training)
         optimizer = make_optimizer(schedule, training, model)
-        return JaxStep(model, optimizer, mesh, training.label_smoothing)
+        return JaxStep(
+            model, optimizer, mesh, StepOptions(training.label_smoothing)
+        )
 
     step = without_values(make)
     state = jax.tree.map(shape_of, step.variables, step.shardings)

@@ -16,9 +16,9 @@ from keras_transformer.commands.flags import CommandError
 from keras_transformer.data import word_links
 from keras_transformer.figures.attention import attention_figure
 from keras_transformer.training import token_losses
-from keras_transformer.training.loss import alignment_loss
 from keras_transformer.training.step import TrainStep
-from keras_transformer.training.token_losses import GuidedHead, TokenLosses
+from keras_transformer.training.token_losses import TokenLosses, alignment_loss
+from keras_transformer.training.update import GuidedHead, StepOptions
 from savedmodel import ctranslate2, export
 from savedmodel.formats import check_model
 from trainers import align, wmt
@@ -81,9 +81,13 @@ def model():
 @pytest.mark.parametrize("r_drop", [0.0, 2.0])
 def test_losses_include_that_of_the_guided_head(model, r_drop):
     inputs, labels = pairs_of_ids()
-    losses, nll = TokenLosses(model, 0.1, r_drop)(inputs, labels)
+    losses, nll = TokenLosses(model, StepOptions(0.1, r_drop=r_drop))(
+        inputs, labels
+    )
     head = guided_head(model)
-    guided = TokenLosses(model, 0.1, r_drop, head)(inputs, labels)
+    guided = TokenLosses(
+        model, StepOptions(0.1, r_drop=r_drop, guided_head=head)
+    )(inputs, labels)
     attention = model.attention_maps(inputs).cross[:, 0, 1].numpy()
     expected = losses + 0.7 * numpy_loss(attention, inputs["links"])
     np.testing.assert_allclose(guided[0], expected, rtol=1e-3)
@@ -95,8 +99,10 @@ def test_its_gradient_passes_through_attention_alone(model):
     inputs, labels = pairs_of_ids()
     variables = {v.path: v.value for v in model.trainable_variables}
     with tf.GradientTape() as tape:
-        plain = TokenLosses(model, 0.1)(inputs, labels)[0]
-        both = TokenLosses(model, 0.1, 0.0, guided_head(model))
+        plain = TokenLosses(model, StepOptions(0.1))(inputs, labels)[0]
+        both = TokenLosses(
+            model, StepOptions(0.1, guided_head=guided_head(model))
+        )
         term = tf.reduce_sum(both(inputs, labels)[0] - plain)
     gradients = tape.gradient(term, variables)
 
@@ -126,12 +132,8 @@ def test_slices_and_micro_batches_add_up_to_the_whole(model):
         step = TrainStep(
             model,
             keras.optimizers.SGD(0.1),
-            0.1,
-            False,
-            micro_batches,
-            0.0,
+            StepOptions(0.1, micro_batches, guided_head=guided_head(model)),
             num_slices=num_slices,
-            guided_head=guided_head(model),
         )
         found.append(step.gradients(inputs, labels))
     tf.nest.map_structure(
@@ -143,9 +145,11 @@ def test_slices_and_micro_batches_add_up_to_the_whole(model):
 def test_without_guidance_no_attention_is_recorded(model, monkeypatch):
     monkeypatch.setattr(token_losses, "recorded_weights", None)
     inputs, labels = pairs_of_ids()
-    TokenLosses(model, 0.1)(inputs, labels)
+    TokenLosses(model, StepOptions(0.1))(inputs, labels)
     with pytest.raises(TypeError):
-        TokenLosses(model, 0.1, 0.0, guided_head(model))(inputs, labels)
+        TokenLosses(model, StepOptions(0.1, guided_head=guided_head(model)))(
+            inputs, labels
+        )
 
 
 # ----------------------------------------------- links of words, and of tokens

@@ -19,6 +19,7 @@ from keras_transformer.data.pairs import Pairs
 from keras_transformer.importers import m2m100
 from keras_transformer.importers.options import Options
 from keras_transformer.training.token_losses import TokenLosses
+from keras_transformer.training.update import StepOptions
 from keras_transformer.translation.requests import (
     Request,
     encode,
@@ -147,7 +148,7 @@ def test_ids_and_loss_are_those_of_transformers(name):
     ):
         wanted = [row for batch in expected["training"] for row in batch[which]]
         assert [ids[row].tolist() for row in rows(side)] == wanted
-    losses = TokenLosses(translator.model, label_smoothing=0.0)
+    losses = TokenLosses(translator.model, StepOptions(0.0))
     start = 0
     for size, batch in zip(sizes, expected["training"], strict=True):
         source, target = (

@@ -19,6 +19,7 @@ from keras_transformer.layers import (
     sublayers,
 )
 from keras_transformer.training.token_losses import TokenLosses
+from keras_transformer.training.update import StepOptions
 
 SOURCE = np.array([[5, 9, 4, 17, 2], [7, 3, 2, 0, 0]], "int32")
 TARGET = np.array([[1, 12, 6, 5], [1, 8, 0, 0]], "int32")
@@ -170,7 +171,7 @@ def test_token_losses_are_the_losses_of_the_logits(small_config, fields):
         variable.assign_add(random.normal(size=variable.shape, scale=0.2))
     inputs = {"source_ids": SOURCE, "target_ids": TARGET}
     labels = np.array([[12, 6, 5, 2], [8, 2, 0, 0]])
-    loss, nll = TokenLosses(model, label_smoothing=0.1)(inputs, labels)
+    loss, nll = TokenLosses(model, StepOptions(0.1))(inputs, labels)
     for result, label_smoothing in ((loss, 0.1), (nll, 0.0)):
         expected = references.smoothed_cross_entropy(
             labels, logits_of(model), label_smoothing

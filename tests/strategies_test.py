@@ -21,6 +21,7 @@ from keras_transformer.data import corpus as corpus_module
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.step import TrainStep, spread_seeds
+from keras_transformer.training.update import StepOptions
 from keras_transformer.workdir import WorkDirectory
 from trainers import parse, wmt
 from trainers.datasets import phrasebook
@@ -73,10 +74,8 @@ def train(strategy, jit_compile, accumulate_steps=1, clip_norm=0.0):
         step = TrainStep(
             model,
             keras.optimizers.SGD(LEARNING_RATE),
-            label_smoothing=0.1,
-            jit_compile=jit_compile,
-            accumulate_steps=accumulate_steps,
-            clip_norm=clip_norm,
+            StepOptions(0.1, accumulate_steps, clip_norm),
+            jit_compile,
         )
 
     def make_dataset(replicas, num_replicas):
@@ -290,7 +289,7 @@ def test_replicas_agree_to_skip_an_overflow():
         optimizer = keras.optimizers.LossScaleOptimizer(
             keras.optimizers.SGD(0.5)
         )
-        step = TrainStep(model, optimizer, 0.1, False, 1, 1.0)
+        step = TrainStep(model, optimizer, StepOptions(0.1, clip_norm=1.0))
     inputs, labels = make_batches().assemble(np.arange(2), (2, 9))
 
     def weights_of_tokens(context):

@@ -8,8 +8,8 @@ import pytest
 import references
 import tensorflow as tf
 
-from keras_transformer.training.moving_average import MovingAverage
 from keras_transformer.training.step import TrainStep
+from keras_transformer.training.update import StepOptions
 
 ALPHA = 3.0
 DECAY = 0.4
@@ -118,16 +118,13 @@ def test_r_drop_and_moving_average(
         )
     with strategy.scope():
         model = TwoFaces()
-        average = MovingAverage(model, DECAY)
         step = TrainStep(
             model,
             keras.optimizers.SGD(RATE),
-            SMOOTHING,
+            StepOptions(
+                SMOOTHING, micro_batches, r_drop=ALPHA, ema_decay=DECAY
+            ),
             jit_compile,
-            micro_batches,
-            0.0,
-            r_drop=ALPHA,
-            moving_average=average,
         )
 
     @tf.function(autograph=False)
@@ -162,7 +159,9 @@ def test_r_drop_and_moving_average(
         assert sums.num_tokens == np.sum(labels != 0)
     for variable, value in zip(model.weights, weights, strict=True):
         np.testing.assert_allclose(variable.numpy(), value, atol=2e-5)
-    for variable, value in zip(average.averages, averages, strict=True):
+    for variable, value in zip(
+        step.moving_average.averages, averages, strict=True
+    ):
         for copy in strategy.experimental_local_results(variable):
             np.testing.assert_allclose(copy.numpy(), value, atol=2e-5)
     assert np.abs(weights[0] - averages[0]).max() > 0.01

@@ -22,6 +22,7 @@ from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.step import TrainStep, spread_seeds
 from keras_transformer.training.token_losses import TokenLosses
+from keras_transformer.training.update import StepOptions
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAMS = pathlib.Path(__file__).with_name("programs")
@@ -163,7 +164,7 @@ def test_a_step_without_logits_makes_no_gradient_of_them(num_slices):
     """As wide as the vocabulary: logits and softmax, of each slice."""
     model = kt.Transformer(**{**SIZES, "vocab_size": 23})
     step = TrainStep(
-        model, keras.optimizers.SGD(), 0.1, False, 1, 0.0, num_slices=num_slices
+        model, keras.optimizers.SGD(), StepOptions(0.1), num_slices=num_slices
     )
     inputs, labels = batch()
     run = tf.function(lambda: step.gradients(inputs, labels), autograph=False)
@@ -213,7 +214,7 @@ def test_gradient_is_the_slope_of_the_loss():
     """
     model = make_model(dtype="float64")
     inputs, labels = batch()
-    step = TrainStep(model, model.optimizer, 0.1, False, 1, 0.0)
+    step = TrainStep(model, model.optimizer, StepOptions(0.1))
     sums, gradients = step.gradients(inputs, labels, TOKEN_WEIGHTS)
     assert {x.dtype for x in (*sums, *gradients)} == {tf.float64}
     loss = kt.SmoothedCrossEntropy(0.1)
@@ -272,7 +273,9 @@ def test_accumulation_and_clipping_work_on_the_scaled_loss():
         (keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5)), 3),
     ):
         model = make_model()
-        step = TrainStep(model, optimizer, 0.1, False, accumulate_steps, 0.1)
+        step = TrainStep(
+            model, optimizer, StepOptions(0.1, accumulate_steps, 0.1)
+        )
         sums = step(inputs, labels)
         weights.append(model.get_weights())
     assert isinstance(sums, StepSums)
@@ -286,7 +289,7 @@ def test_accumulation_and_clipping_work_on_the_scaled_loss():
 def test_gradients_below_the_limit_are_not_clipped():
     inputs, labels = batch()
     model = make_model()
-    step = TrainStep(model, model.optimizer, 0.1, False, 1, clip_norm=1e3)
+    step = TrainStep(model, model.optimizer, StepOptions(0.1, clip_norm=1e3))
     step(inputs, labels)
     assert_same((reference_step()[0], {}), (model.get_weights(), {}))
 
@@ -329,10 +332,38 @@ def test_evaluate_is_a_token_mean_over_batches_without_dropout():
     np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
+def add_loss(model, monkeypatch):
+    """A layer of a model then adds a loss whenever it is called."""
+    encoder = model.encoder
+    call = encoder.call
+
+    def adding(*args, **kwargs):
+        encoder.add_loss(keras.ops.convert_to_tensor(1.0))
+        return call(*args, **kwargs)
+
+    monkeypatch.setattr(encoder, "call", adding)
+
+
+@pytest.mark.parametrize("num_slices", [1, 2])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_loss_that_a_layer_adds_is_refused(
+    num_slices, jit_compile, monkeypatch
+):
+    model = make_model()
+    step = TrainStep(
+        model, model.optimizer, StepOptions(0.1), jit_compile, num_slices
+    )
+    add_loss(model, monkeypatch)
+    with pytest.raises(ValueError, match="add_loss.*Received: 1 added loss"):
+        step(*batch())
+    with pytest.raises(ValueError, match="add_loss.*Received: 1 added loss"):
+        step.with_logits(*batch())
+
+
 def test_steps_drop_other_units_each_time():
     inputs, labels = batch()
     model = make_model(sizes={**SIZES, "dropout": 0.5})
-    step = TrainStep(model, model.optimizer, 0.1, False, 1, 0.0)
+    step = TrainStep(model, model.optimizer, StepOptions(0.1))
     one, other = (step.gradients(inputs, labels)[0] for _ in range(2))
     assert abs(one.loss_sum - other.loss_sum) > 0.1
 
@@ -341,10 +372,7 @@ def make_step(model, num_slices, accumulate_steps=1):
     return TrainStep(
         model,
         model.optimizer,
-        0.1,
-        False,
-        accumulate_steps,
-        0.0,
+        StepOptions(0.1, accumulate_steps),
         num_slices=num_slices,
     )
 
@@ -422,7 +450,7 @@ def test_no_slice_waits_for_another():
 def test_sums_of_a_step():
     inputs, labels = batch()
     model = make_model()
-    step = TrainStep(model, model.optimizer, 0.1, False, 1, 0.0)
+    step = TrainStep(model, model.optimizer, StepOptions(0.1))
     sums, _ = step.gradients(inputs, labels)
     logits = model(inputs)
     num_tokens = (labels != 0).sum()
@@ -520,16 +548,24 @@ WITH_DROPOUT = {
 
 
 def two_steps(
-    remat, dtype=None, jit_compile=False, replicas=1, micro_batches=1, **options
+    remat,
+    dtype=None,
+    jit_compile=False,
+    replicas=1,
+    micro_batches=1,
+    num_slices=1,
+    **options,
 ):
     """Sums, gradients and seeds of two steps of each replica."""
     strategy = two_replicas() if replicas == 2 else None
     model = make_model(strategy, WITH_DROPOUT, dtype)
     REMATERIALIZE[remat](model)
     strategy = strategy or tf.distribute.get_strategy()
-    arguments = (0.1, jit_compile, micro_batches, 0.0)
+    options = StepOptions(0.1, micro_batches, **options)
     with strategy.scope():
-        step = TrainStep(model, model.optimizer, *arguments, **options)
+        step = TrainStep(
+            model, model.optimizer, options, jit_compile, num_slices
+        )
         spread_seeds(model)
     inputs, labels = tf.nest.map_structure(tf.constant, batch(8))
 
@@ -607,7 +643,7 @@ def gradient_graph(remat, num_layers, jit_compile):
     """Gradients as a function of weights, seeds and ids, and such values."""
     model = make_model(sizes={**WITH_DROPOUT, "num_layers": num_layers})
     REMATERIALIZE[remat](model)
-    losses = TokenLosses(model, 0.1)
+    losses = TokenLosses(model, StepOptions(0.1))
 
     @tf.function(autograph=False, jit_compile=jit_compile or None)
     def gradients(values, ids):
@@ -784,17 +820,18 @@ def test_compiled_again_the_model_has_what_keras_keeps():
     assert found.keys() == {"loss"}
 
 
-@pytest.mark.parametrize("options", [{}, {"num_slices": 2, "clip_norm": 1.0}])
-def test_a_model_without_trainable_weights(options, caplog):
+@pytest.mark.parametrize("clip_norm", [0.0, 1.0])
+def test_a_model_without_trainable_weights(clip_norm, caplog):
     """It changes nothing, says so, and its loss is that of others."""
     inputs, labels = batch()
     model = make_model()
     model.trainable = False
     model.compile("sgd", kt.SmoothedCrossEntropy(0.1))
     before = model.get_weights()
-    if options:
+    if clip_norm:
+        options = StepOptions(0.1, accumulate_steps=3, clip_norm=clip_norm)
         model._token_exact_step = TrainStep(
-            model, model.optimizer, 0.1, False, accumulate_steps=3, **options
+            model, model.optimizer, options, num_slices=2
         )
     history = model.fit(inputs, labels, verbose=0).history
     assert history["loss"] == pytest.approx(reference_step()[1]["loss"])

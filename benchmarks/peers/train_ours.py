@@ -28,6 +28,7 @@ from keras_transformer.data.batches import make_batches
 from keras_transformer.data.corpus import encode_corpus
 from keras_transformer.data.pairs import read_parallel_files
 from keras_transformer.training.step import TrainStep
+from keras_transformer.training.update import StepOptions
 
 
 def main():
@@ -59,10 +60,7 @@ def make_step(arguments):
     train_step = TrainStep(
         kt.Transformer(config, dtype=dtype),
         kt.paper_adam(config.d_model, warmup_steps=2000),
-        label_smoothing=measurement.LABEL_SMOOTHING,
-        jit_compile=False,
-        accumulate_steps=1,
-        clip_norm=0.0,
+        StepOptions(measurement.LABEL_SMOOTHING),
         num_slices=SLICES,
     )
 

@@ -1,8 +1,8 @@
 """`compile`, `fit`, `evaluate`, `save` and `export` of a `Transformer`.
 
 On the TensorFlow backend a model that is compiled with a `SmoothedCrossEntropy`
-takes its steps from `training/step.py`. On another backend, or with another
-loss, it trains as Keras does.
+takes the steps that this loss makes of it, those of `training/step.py`. On
+another backend, or with another loss, it trains as Keras does.
 """
 
 import typing
@@ -13,23 +13,8 @@ from absl import logging
 
 from keras_transformer.backend import ON_TENSORFLOW, Tensor
 from keras_transformer.commands.startup import prepared_slices
-from keras_transformer.kernels.cross_entropy import (
-    smoothed_cross_entropy,
-)
 from keras_transformer.kernels.layers import NOT_QUANTIZED
-from keras_transformer.training.loss import (
-    SmoothedCrossEntropy,
-    token_weights,
-)
 from keras_transformer.training.seeds import seed_variables
-
-if ON_TENSORFLOW:
-    from keras_transformer.training.gradients import add_losses
-    from keras_transformer.training.step import (
-        TrainStep,
-        resolve_jit_compile,
-        spread_seeds,
-    )
 
 SEEDS = "seeds"  # the name of the dropout seeds in a file
 
@@ -116,9 +101,7 @@ class TokenExactTraining(keras.Model):
         """
         # Keras keeps the loss of an earlier call, and its metrics.
         own_loss = self.loss if loss is None else loss
-        token_exact = ON_TENSORFLOW and isinstance(
-            own_loss, SmoothedCrossEntropy
-        )
+        token_exact = ON_TENSORFLOW and hasattr(own_loss, "make_step")
         if token_exact and loss_weights is not None:
             raise ValueError(
                 "loss_weights must be None with SmoothedCrossEntropy, the only"
@@ -146,26 +129,19 @@ class TokenExactTraining(keras.Model):
         if metrics is not None or weighted_metrics is not None:
             self._has_metrics = bool(metrics or weighted_metrics)
         self._needs_logits = self._has_metrics or has_own_metrics
-        jit_compile = inside_replica and resolve_jit_compile(jit_compile)
-        num_slices = prepared_slices()
-        whole = not token_exact or self._needs_logits or jit_compile
-        if whole and num_slices > 1:
+        num_slices, step = prepared_slices(), None
+        if token_exact:
+            step = self._token_exact_step = own_loss.make_step(
+                self,
+                inside_replica and jit_compile,
+                1 if self._needs_logits else num_slices,
+            )
+        if num_slices > (step.num_slices if step else 1):
             logging.warning(
                 "batches stay whole, without the %d slices of prepare_cpu:"
                 " slices need SmoothedCrossEntropy on TensorFlow, no metrics"
                 " and no XLA",
                 num_slices,
-            )
-            num_slices = 1
-        if token_exact:
-            self._token_exact_step = TrainStep(
-                self,
-                self.optimizer,
-                own_loss.label_smoothing,
-                jit_compile,
-                accumulate_steps=1,
-                clip_norm=0.0,
-                num_slices=num_slices,
             )
 
     def get_compile_config(self):
@@ -183,7 +159,7 @@ class TokenExactTraining(keras.Model):
     def make_train_function(self, force: bool = False) -> Callable:
         if self._token_exact_step is not None and not self._seeds_are_spread:
             with self.distribute_strategy.scope():
-                spread_seeds(self)
+                self._token_exact_step.spread_seeds()
             self._seeds_are_spread = True
         return super().make_train_function(force)
 
@@ -231,12 +207,7 @@ class TokenExactTraining(keras.Model):
         if self._token_exact_step is None:
             return super().test_step(*args)
         inputs, labels, weights = _checked_batch(*args)
-        logits = self(inputs, training=False)
-        losses = smoothed_cross_entropy(
-            labels, logits, self.loss.label_smoothing
-        )
-        weights_of_tokens = token_weights(labels, weights, logits.dtype)
-        sums = add_losses(*losses, weights_of_tokens)
+        sums, logits = self._token_exact_step.measure(inputs, labels, weights)
         return self._update_metrics(inputs, labels, weights, sums, logits)
 
     def _update_metrics(self, inputs, labels, sample_weight, sums, logits):

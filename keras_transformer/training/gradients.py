@@ -17,9 +17,12 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
-from keras_transformer.training.loss import weighted_sum
 from keras_transformer.training.seeds import seed_variables
-from keras_transformer.training.token_losses import TokenLosses
+from keras_transformer.training.token_losses import (
+    TokenLosses,
+    refuse_added_losses,
+)
+from keras_transformer.training.token_weights import weighted_sum
 from keras_transformer.training.update import (
     SLICE_STRIDE,
     micro_batches,
@@ -98,9 +101,11 @@ class WholeGradients:
 
     def _gradients_and_logits(self, rows, global_tokens):
         with tf.GradientTape() as tape:
-            logits = self._losses.model(rows.inputs, training=True)
+            model, options = self._losses.model, self._losses.options
+            logits = model(rows.inputs, training=True)
+            refuse_added_losses(model)
             losses = smoothed_cross_entropy(
-                rows.labels, logits, self._losses.label_smoothing
+                rows.labels, logits, options.label_smoothing
             )
             sums = add_losses(*losses, rows.weights)
             loss = self._mean(sums, global_tokens)
@@ -192,7 +197,8 @@ class SliceGradients:
     def _with_seeds(self, rows, global_tokens, seeds):
         """Gradients as a function of the seeds; also returns the next ones."""
         variables = seed_variables(self._model)
-        with keras.StatelessScope(zip(variables, seeds, strict=True)) as scope:
+        pairs = zip(variables, seeds, strict=True)
+        with keras.StatelessScope(pairs, collect_losses=True) as scope:
             terms = self._inner(rows, global_tokens)
         return terms, [scope.get_current_value(v) for v in variables]
 

@@ -17,9 +17,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from keras_transformer import vocabulary
 from keras_transformer.training.seeds import seed_variables
-from keras_transformer.training.token_losses import GuidedHead, TokenLosses
+from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import (
     SEED_STRIDE,
+    StepOptions,
     average_changes,
     clipped,
     micro_batches,
@@ -51,11 +52,6 @@ class JaxStep:
 
     Args:
         mesh: A `jax.sharding.Mesh` with the one axis `AXIS`.
-        accumulate_steps: Micro-batches of a device's rows, computed one after
-            the other.
-        clip_norm: Maximum norm of the gradient; 0 means no limit.
-        r_drop: Alpha of R-Drop; see `TokenLosses`.
-        ema_decay: As in `average_changes`; 0 keeps no average.
         shard_parameters: Whether every device stores a part of the weights and
             of the optimizer's variables instead of all. Weights are collected
             for a step, and gradients are added up part by part.
@@ -67,30 +63,23 @@ class JaxStep:
         model: typing.Any,
         optimizer: typing.Any,
         mesh: Mesh,
-        label_smoothing: float,
-        accumulate_steps: int = 1,
-        clip_norm: float = 0.0,
-        r_drop: float = 0.0,
-        ema_decay: float = 0.0,
+        options: StepOptions,
         shard_parameters: bool = False,
         clock: keras.Variable | None = None,
-        guided_head: GuidedHead | None = None,
     ):
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
         self._optimizer = optimizer
-        self._losses = TokenLosses(model, label_smoothing, r_drop, guided_head)
+        self._losses = TokenLosses(model, options)
         self._mesh = mesh
-        self._accumulate_steps = accumulate_steps
-        self._clip_norm = clip_norm
-        self._ema_decay = ema_decay
+        self._options = options
         self._clock = clock
         self.variables = State(
             list(model.trainable_variables),
             [v for v in model.weights if not v.trainable],
             seed_variables(model),
             list(optimizer.variables),
-            list(model.trainable_variables) if ema_decay else [],
+            list(model.trainable_variables) if options.ema_decay else [],
         )
         self._specs = jax.tree.map(
             lambda variable: self._spec(variable, shard_parameters),
@@ -205,8 +194,8 @@ class JaxStep:
             out_specs=(self._specs.trained, REPLICATED, REPLICATED),
             check_vma=False,
         )(state.trained, state.frozen, state.seeds, inputs, labels)
-        if self._clip_norm:
-            gradients = clipped(gradients, self._clip_norm)
+        if self._options.clip_norm:
+            gradients = clipped(gradients, self._options.clip_norm)
         state = self._updated(state, gradients, elapsed)
         return state._replace(seeds=seeds), totals
 
@@ -245,7 +234,7 @@ class JaxStep:
             )
             return gradients, seeds, sums
 
-        if self._accumulate_steps == 1:
+        if self._options.accumulate_steps == 1:
             return of_rows(seeds, inputs, labels)
 
         def add_micro_batch(so_far: tuple, rows: tuple) -> tuple:
@@ -254,7 +243,7 @@ class JaxStep:
             added = jax.tree.map(jnp.add, (gradients, sums), (more, more_sums))
             return (added[0], seeds, added[1]), None
 
-        parts = micro_batches((inputs, labels), self._accumulate_steps)
+        parts = micro_batches((inputs, labels), self._options.accumulate_steps)
         zeros = jax.tree.map(jnp.zeros_like, trained)
         nothing = jnp.zeros(2, jnp.float32)
         totals, _ = jax.lax.scan(
@@ -272,7 +261,7 @@ class JaxStep:
             trained + frozen + seeds,
             strict=True,
         )
-        with keras.StatelessScope(pairs) as scope:
+        with keras.StatelessScope(pairs, collect_losses=True) as scope:
             losses, nll = self._losses(inputs, labels, training=True)
             seeds = [scope.get_current_value(v) for v in variables.seeds]
         real = labels != vocabulary.PAD
@@ -301,10 +290,10 @@ class JaxStep:
             )
             updates = scope.get_current_value(optimizer.iterations)
         state = state._replace(trained=trained, optimizer=of_optimizer)
-        if not self._ema_decay:
+        if not self._options.ema_decay:
             return state
         changes = average_changes(
-            state.averages, trained, updates, self._ema_decay
+            state.averages, trained, updates, self._options.ema_decay
         )
         averages = jax.tree.map(jnp.add, state.averages, changes)
         return state._replace(averages=averages)

@@ -9,9 +9,9 @@ from keras import ops
 from keras_transformer.backend import Tensor
 from keras_transformer.kernels.cross_entropy import (
     is_in_vocabulary,
+    smoothed_cross_entropy,
 )
-from keras_transformer.training.loss import (
-    negative_log_likelihood,
+from keras_transformer.training.token_weights import (
     token_weights,
     weighted_sum,
 )
@@ -88,7 +88,7 @@ class Perplexity(_TokenMean):
         super().__init__(name=name, **kwargs)
 
     def token_values(self, labels: Tensor, logits: Tensor) -> Tensor:
-        return negative_log_likelihood(labels, logits)
+        return smoothed_cross_entropy(labels, logits, label_smoothing=0.0)[1]
 
     def result(self) -> typing.Any:
         return ops.exp(super().result())

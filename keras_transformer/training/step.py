@@ -5,8 +5,8 @@ of the whole global batch, whatever replica they are on: a replica with short
 sentences weighs less than one with long sentences. XLA compiles the computation
 inside a replica; the collectives stay outside, since XLA cannot cross devices.
 
-This is TensorFlow's side of training; `fit.py` loads it under the TensorFlow
-backend only.
+This is TensorFlow's side of training; `SmoothedCrossEntropy` loads it for
+`model.fit` under the TensorFlow backend.
 """
 
 import typing
@@ -16,6 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from keras_transformer.backend import precise_dtype
+from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.training.gradients import (
     Gradients,
     MicroBatchGradients,
@@ -23,13 +24,15 @@ from keras_transformer.training.gradients import (
     SliceGradients,
     StepSums,
     WholeGradients,
+    add_losses,
 )
-from keras_transformer.training.loss import token_weights
 from keras_transformer.training.moving_average import MovingAverage
 from keras_transformer.training.seeds import seed_variables
-from keras_transformer.training.token_losses import GuidedHead, TokenLosses
+from keras_transformer.training.token_losses import TokenLosses
+from keras_transformer.training.token_weights import token_weights
 from keras_transformer.training.update import (
     SEED_STRIDE,
+    StepOptions,
     clipped,
     shifted_seed,
 )
@@ -41,17 +44,14 @@ class TrainStep:
     The update is that of `update.py`, whether the rows of a batch are spread
     over replicas, over workers, over slices, or over micro-batches.
 
-    Call it in a replica context. Its result are the replica's `StepSums`. The
-    optimizer is built here. A `LossScaleOptimizer` sees the same gradients on
-    every replica, so that all of them skip an update, or none.
+    Call it in a replica context. Its result are the replica's `StepSums`. A
+    `LossScaleOptimizer` sees the same gradients on every replica, so that all
+    of them skip an update, or none.
+
+    The optimizer and the moving average are built here.
 
     Args:
         jit_compile: Whether XLA compiles forward and backward in the replica.
-        accumulate_steps: Micro-batches of a replica's rows, whose number must
-            divide by it.
-        clip_norm: Maximum norm of the gradient of all weights together; 0 means
-            no limit.
-        r_drop: Alpha of R-Drop; see `TokenLosses`.
         num_slices: Parts of a micro-batch that are computed at the same time.
 
     Call arguments:
@@ -63,29 +63,27 @@ class TrainStep:
         self,
         model: typing.Any,
         optimizer: typing.Any,
-        label_smoothing: float,
-        jit_compile: bool,
-        accumulate_steps: int,
-        clip_norm: float,
-        r_drop: float = 0.0,
-        moving_average: MovingAverage | None = None,
+        options: StepOptions,
+        jit_compile: bool = False,
         num_slices: int = 1,
-        guided_head: GuidedHead | None = None,
     ):
         self.model = model
         self.optimizer = optimizer
-        self.clip_norm = clip_norm
-        self.moving_average = moving_average
+        self.options = options
+        self.num_slices = num_slices
+        self.moving_average = None
+        if options.ema_decay:
+            self.moving_average = MovingAverage(model, options.ema_decay)
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
-        losses = TokenLosses(model, label_smoothing, r_drop, guided_head)
+        losses = TokenLosses(model, options)
         self._whole = WholeGradients(losses, optimizer, jit_compile)
         self._gradients: Gradients = self._whole
         if num_slices > 1:
             self._gradients = SliceGradients(self._gradients, model, num_slices)
-        if accumulate_steps > 1:
+        if options.accumulate_steps > 1:
             self._gradients = MicroBatchGradients(
-                self._gradients, model, accumulate_steps
+                self._gradients, model, options.accumulate_steps
             )
 
     def __call__(
@@ -123,6 +121,24 @@ class TrainStep:
         self._update(gradients)
         return sums, logits
 
+    def measure(
+        self,
+        inputs: dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
+    ) -> tuple[StepSums, tf.Tensor]:
+        """The sums without dropout, and the logits; no update."""
+        logits = self.model(inputs, training=False)
+        losses = smoothed_cross_entropy(
+            labels, logits, self.options.label_smoothing
+        )
+        weights = token_weights(labels, sample_weight, logits.dtype)
+        return add_losses(*losses, weights), logits
+
+    def spread_seeds(self) -> None:
+        """`spread_seeds` of the model."""
+        spread_seeds(self.model)
+
     def _weighted(self, inputs, labels, sample_weight):
         """`Rows` with the weights of positions; their sum over replicas."""
         weights = token_weights(
@@ -157,12 +173,12 @@ class TrainStep:
         scales_loss = isinstance(
             self.optimizer, keras.optimizers.LossScaleOptimizer
         )
-        if not self.clip_norm and not scales_loss:
+        if not self.options.clip_norm and not scales_loss:
             return gradients
         replica = tf.distribute.get_replica_context()
         gradients = replica.all_reduce("SUM", gradients)
-        if self.clip_norm:
-            clip_norm = self.optimizer.scale_loss(self.clip_norm)
+        if self.options.clip_norm:
+            clip_norm = self.optimizer.scale_loss(self.options.clip_norm)
             gradients = clipped(gradients, clip_norm)
         share = 1.0 / replica.num_replicas_in_sync
         return [share * gradient for gradient in gradients]

@@ -6,24 +6,34 @@ import typing
 import keras
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.backend import Tensor, precise_dtype
 from keras_transformer.kernels.projected_loss import (
     projected_cross_entropy,
     projected_r_drop,
 )
-from keras_transformer.layers.attention import (
-    MultiHeadAttention,
-    recorded_weights,
-)
-from keras_transformer.training.loss import alignment_loss
+from keras_transformer.layers.attention import recorded_weights
+from keras_transformer.training.update import StepOptions
+
+SMALLEST_ATTENTION = 1e-6  # keeps its logarithm finite in half precision
 
 
-class GuidedHead(typing.NamedTuple):
-    """The head that learns to align, and the weight of its loss."""
+def alignment_loss(attention: Tensor, links: Tensor) -> Tensor:
+    """Cross-entropy of attention to the tokens that each token is linked to.
 
-    attention: MultiHeadAttention  # to the source, of a decoder layer
-    number: int  # the head of it, counted from 1
-    weight: float  # factor of the loss
+    -sum_s G[t, s] log A[t, s], where G spreads each token's links evenly (Garg
+    et al. 2019, sec. 3.2), in nats, 0 for a token without links: `[B, T]`,
+    float64 for float64, else float32. A and the links are `[B, T, S]`.
+
+    >>> attention = ops.array([[[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]]])
+    >>> links = ops.array([[[False, True, True], [False, False, False]]])
+    >>> alignment_loss(attention, links).numpy().round(3)
+    array([[1.386, 0.   ]], dtype=float32)
+    """
+    dtype = precise_dtype(attention.dtype)
+    links = ops.cast(links, dtype)
+    log_attention = ops.log(ops.cast(attention, dtype) + SMALLEST_ATTENTION)
+    total = -ops.sum(links * log_attention, axis=-1)
+    return ops.divide_no_nan(total, ops.sum(links, axis=-1))
 
 
 class TokenLosses(keras.layers.Layer):
@@ -39,57 +49,66 @@ class TokenLosses(keras.layers.Layer):
 
     With a guided head the loss of a position includes its `alignment_loss`
     (Chen et al. 2016), for the `links` among the inputs, bool `[B, T, S]`.
-    Links are those of the token that the decoder reads there: one position
-    after it is predicted, where an alignment is read, too.
+    They link the token that the decoder reads there: one position after it is
+    predicted, where an alignment is read, too.
+
+    Its values are the only loss of a step: a layer that adds another one, by
+    `add_loss` or a regularizer, is refused, since nothing says how much of the
+    rows' tokens it stands for.
     """
 
-    def __init__(
-        self,
-        model: typing.Any,
-        label_smoothing: float,
-        r_drop: float = 0.0,
-        guided_head: GuidedHead | None = None,
-    ):
+    def __init__(self, model: typing.Any, options: StepOptions):
         super().__init__(dtype=model.dtype_policy)
         self.model = model
-        self.label_smoothing = label_smoothing
-        self.r_drop = r_drop
-        self.guided_head = guided_head
+        self.options = options
         self.built = True
 
     def call(
         self, inputs: dict[str, Tensor], labels: Tensor
     ) -> tuple[Tensor, Tensor]:
+        options = self.options
         source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
-        if self.r_drop:
+        if options.r_drop:
             source_ids = ops.concatenate([source_ids, source_ids])
             target_ids = ops.concatenate([target_ids, target_ids])
         model = self.model
         with (
-            recorded_weights() if self.guided_head else contextlib.nullcontext()
+            recorded_weights()
+            if options.guided_head
+            else contextlib.nullcontext()
         ) as attention:
             states = model.decoder_states(target_ids, model.encode(source_ids))
+        refuse_added_losses(self)
         projection = (
             ops.cast(states, self.compute_dtype),
             model.softmax.softmax_matrix,
             model.softmax.logits_bias,
         )
-        if self.r_drop:
+        if options.r_drop:
             losses, nll = projected_r_drop(
-                labels, *projection, self.label_smoothing, self.r_drop
+                labels, *projection, options.label_smoothing, options.r_drop
             )
         else:
             losses, nll = projected_cross_entropy(
-                labels, *projection, self.label_smoothing
+                labels, *projection, options.label_smoothing
             )
-        if self.guided_head:
+        if options.guided_head:
             losses += self._alignment_losses(attention, inputs["links"])
         return losses, nll
 
     def _alignment_losses(self, attention, links):
         """Weighted `alignment_loss`; with R-Drop, the mean of both passes."""
-        layer, number, weight = self.guided_head
+        layer, number, weight = self.options.guided_head
         of_head = attention[layer][:, number - 1]  # [N, T, S]
-        passes = ops.split(of_head, 2 if self.r_drop else 1)
+        passes = ops.split(of_head, 2 if self.options.r_drop else 1)
         terms = [alignment_loss(one, links) for one in passes]
         return weight / len(terms) * sum(terms)
+
+
+def refuse_added_losses(layer: keras.Layer) -> None:
+    """Raises ValueError if a call added losses that no training step has."""
+    if added := len(layer.losses):
+        raise ValueError(
+            "expected no add_loss or regularizer in a layer: the loss of a step"
+            f" is a mean over tokens. Received: {added} added loss(es)"
+        )

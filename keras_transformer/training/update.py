@@ -22,6 +22,34 @@ SEED_STRIDE = 1_000_003  # between the seeds of devices
 SLICE_STRIDE = 7_368_787  # between the seeds of slices of a device's rows
 
 
+class GuidedHead(typing.NamedTuple):
+    """The head that learns to align, and the weight of its loss."""
+
+    attention: keras.Layer  # to the source, of a decoder layer
+    number: int  # the head of it, counted from 1
+    weight: float  # factor of the loss
+
+
+class StepOptions(typing.NamedTuple):
+    """The options of an update that every engine has.
+
+    Attributes:
+        accumulate_steps: Micro-batches of a device's rows, computed one after
+            the other; the number of rows must divide by theirs.
+        clip_norm: Maximum norm of the gradient of all weights together; 0 means
+            no limit.
+        r_drop: Alpha of R-Drop; see `TokenLosses`.
+        ema_decay: As in `average_changes`; 0 keeps no average.
+    """
+
+    label_smoothing: float
+    accumulate_steps: int = 1
+    clip_norm: float = 0.0
+    r_drop: float = 0.0
+    ema_decay: float = 0.0
+    guided_head: GuidedHead | None = None
+
+
 def shifted_seed(seed: Tensor, offset: int | Tensor) -> Tensor:
     """The state of a random generator, `[2]`, that has another seed.
 

@@ -9,6 +9,7 @@ import keras_transformer as kt
 from keras_transformer.training.jax_step import AXIS, JaxStep
 from keras_transformer.training.schedule import LinearSchedule, scheduled_adam
 from keras_transformer.training.token_losses import TokenLosses
+from keras_transformer.training.update import StepOptions
 
 SIZES = dict(vocab_size=16, d_model=8, d_ff=16, num_heads=2, num_layers=1)
 SMOOTHING = 0.1
@@ -25,12 +26,26 @@ def make_batch(seed):
     return {"source_ids": sources, "target_ids": targets}, labels
 
 
-def make_step(optimizer, num_devices=2, dropout=0.0, **options):
+def make_step(
+    optimizer,
+    num_devices=2,
+    dropout=0.0,
+    shard_parameters=False,
+    clock=None,
+    **options,
+):
     """A model, its step and the state."""
     keras.utils.set_random_seed(5)
     model = kt.Transformer(**SIZES, dropout=dropout)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), (AXIS,))
-    step = JaxStep(model, optimizer, mesh, SMOOTHING, **options)
+    step = JaxStep(
+        model,
+        optimizer,
+        mesh,
+        StepOptions(SMOOTHING, **options),
+        shard_parameters,
+        clock,
+    )
     values = jax.tree.map(lambda v: np.asarray(v.value), step.variables)
     return model, step, step.place(values)
 
@@ -127,6 +142,20 @@ def test_programs_that_are_compiled_in_advance():
     jax.tree.map(np.testing.assert_array_equal, *found)
 
 
+def test_a_loss_that_a_layer_adds_is_refused(monkeypatch):
+    model, step, state = make_step(keras.optimizers.SGD(RATE))
+    encoder = model.encoder
+    call = encoder.call
+
+    def adding(*args, **kwargs):
+        encoder.add_loss(keras.ops.convert_to_tensor(1.0))
+        return call(*args, **kwargs)
+
+    monkeypatch.setattr(encoder, "call", adding)
+    with pytest.raises(ValueError, match="add_loss.*Received: 1 added loss"):
+        step(state, *step.place_rows(*make_batch(1)))
+
+
 def test_what_the_compiler_raises_is_raised_by_the_call(monkeypatch):
     _, step, state = make_step(keras.optimizers.SGD(RATE))
     batch = step.place_rows(*make_batch(1))
@@ -178,9 +207,9 @@ def test_r_drop_and_dropout_are_those_of_the_layers():
         for alpha in (2.0, 1e-9):
             pairs = zip(step.variables.seeds, seeds, strict=True)
             with keras.StatelessScope(list(pairs)):
-                losses, _ = TokenLosses(model, SMOOTHING, alpha)(
-                    inputs, labels, training=True
-                )
+                losses, _ = TokenLosses(
+                    model, StepOptions(SMOOTHING, r_drop=alpha)
+                )(inputs, labels, training=True)
             found.append(losses)
         return found
 

@@ -23,7 +23,7 @@ from keras_transformer.checkpoints import Groups
 from keras_transformer.commands.flags import RunError
 from keras_transformer.data.batches import Batches, Shape
 from keras_transformer.model import Transformer
-from keras_transformer.training.token_losses import GuidedHead
+from keras_transformer.training.update import StepOptions
 from trainers.run.data_config import DataConfig
 from trainers.run.training_config import TrainingConfig
 
@@ -173,8 +173,8 @@ class Task(typing.Protocol):
         self, model: Transformer
     ) -> keras.optimizers.Optimizer: ...
 
-    def guided_head(self, model: Transformer) -> GuidedHead | None:
-        """The head of a model that learns to align, or None."""
+    def step_options(self, model: Transformer) -> StepOptions:
+        """The options of the updates of a model."""
 
 
 class Engine(typing.Protocol):

@@ -19,7 +19,7 @@ from keras_transformer.machine import count_cores
 from keras_transformer.metrics import DirectionalMetric
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from keras_transformer.training.token_losses import GuidedHead
+from keras_transformer.training.update import GuidedHead, StepOptions
 from keras_transformer.translation.limits import shortened_outputs
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
@@ -122,7 +122,19 @@ class Experiment:
         """A new optimizer of a built model."""
         return make_optimizer(self.schedule, self.training, model)
 
-    def guided_head(self, model: Transformer) -> GuidedHead | None:
+    def step_options(self, model: Transformer) -> StepOptions:
+        """The options of the updates of a model."""
+        training = self.training
+        return StepOptions(
+            training.label_smoothing,
+            training.accumulate_steps,
+            training.clip_norm,
+            training.r_drop,
+            training.ema_decay,
+            self._guided_head(model),
+        )
+
+    def _guided_head(self, model: Transformer) -> GuidedHead | None:
         """The head of a model that learns to align, or None."""
         if not self.training.guided_alignment:
             return None

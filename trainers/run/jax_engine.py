@@ -23,6 +23,7 @@ from keras_transformer.refusals import expect
 from keras_transformer.training.jax_step import AXIS, JaxStep, State, place
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.token_losses import TokenLosses
+from keras_transformer.training.update import StepOptions
 from keras_transformer.vocabulary import PAD
 from trainers.run.engine import (
     Batch,
@@ -119,14 +120,9 @@ class JaxEngine:
                 self.model,
                 self.optimizer,
                 mesh,
-                config.label_smoothing,
-                config.accumulate_steps,
-                config.clip_norm,
-                config.r_drop,
-                config.ema_decay,
+                task.step_options(self.model),
                 config.shard_parameters,
                 self._clock,
-                task.guided_head(self.model),
             )
         self._state = self._step.place(
             jax.tree.map(lambda v: np.asarray(v.value), self._step.variables)
@@ -273,7 +269,8 @@ class JaxEngine:
         self._gathered = None
 
     def make_loss_sums(self, model: Transformer) -> LossSums:
-        token_losses = TokenLosses(model, self._config.label_smoothing)
+        options = StepOptions(self._config.label_smoothing)
+        token_losses = TokenLosses(model, options)
         variables = model.variables
 
         @jax.jit

@@ -13,8 +13,6 @@ from keras_transformer.data.batches import Shape
 from keras_transformer.devices import check_device, describe, hide_gpus
 from keras_transformer.model import Transformer
 from keras_transformer.training.gradients import add_losses, slice_sizes
-from keras_transformer.training.loss import token_weights
-from keras_transformer.training.moving_average import MovingAverage
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.step import (
@@ -23,6 +21,8 @@ from keras_transformer.training.step import (
     spread_seeds,
 )
 from keras_transformer.training.token_losses import TokenLosses
+from keras_transformer.training.token_weights import token_weights
+from keras_transformer.training.update import StepOptions
 from trainers.run.engine import (
     TOTALS,
     Batch,
@@ -107,23 +107,14 @@ class TensorFlowEngine:
             self.model = task.make_model()
             REMATERIALIZE[config.remat](self.model)
             self.optimizer = task.make_optimizer(self.model)
-            self._moving_average = None
-            if config.ema_decay:
-                self._moving_average = MovingAverage(
-                    self.model, config.ema_decay
-                )
             self._train_step = TrainStep(
                 self.model,
                 self.optimizer,
-                config.label_smoothing,
+                task.step_options(self.model),
                 jit_compile,
-                config.accumulate_steps,
-                config.clip_norm,
-                r_drop=config.r_drop,
-                moving_average=self._moving_average,
-                num_slices=self.num_slices,
-                guided_head=task.guided_head(self.model),
+                self.num_slices,
             )
+        self._moving_average = self._train_step.moving_average
         self.num_programs = self._count_programs(jit_compile)
         batches = task.train_batches
         self._compiled_step = self._compiled(
@@ -312,7 +303,7 @@ class TensorFlowEngine:
 
 def make_loss_sums(model: Transformer, label_smoothing: float) -> LossSums:
     """`Engine.make_loss_sums`, for a model outside the engine, too."""
-    token_losses = TokenLosses(model, label_smoothing)
+    token_losses = TokenLosses(model, StepOptions(label_smoothing))
 
     @tf.function(reduce_retracing=True, autograph=False)
     def loss_sums(inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:

@@ -21,34 +21,29 @@ from keras_transformer.data.languages import name_of
 from keras_transformer.tokenization import SHARED_FILE
 from keras_transformer.translator import Translator
 from savedmodel import ctranslate2
-from savedmodel.formats import ExportOptions
+from savedmodel.formats import Export, ExportOptions
 
 ARGOS_VERSION = "1.11"  # the one that these packages were tried with
 
 
-def write(
-    translator: Translator,
-    directory: pathlib.Path,
-    options: ExportOptions,
-    description: dict[str, typing.Any],
-    examples: list[str],
-) -> None:
+def write(export: Export) -> None:
     """Writes the package; see `formats`."""
-    check(translator, description)
-    metadata = make_metadata(options, description)
+    description = export.description
+    check(export.translator, description)
+    metadata = make_metadata(export.options, description)
     name = "translate-{from_code}_{to_code}".format_map(metadata)
-    package = directory / name
+    package = export.directory / name
     model = package / "model"
     model.mkdir(parents=True)
-    ctranslate2.write(translator, model, options, description, examples)
+    ctranslate2.write(export._replace(directory=model))
     (model / SHARED_FILE).rename(package / "sentencepiece.model")
     (package / "metadata.json").write_text(json.dumps(metadata, indent=2))
     title = "# {from_name} - {to_name}".format_map(metadata)
     maker = description["versions"]["keras_transformer"]
     text = f"{title}\n\nMade with keras_transformer {maker}.\n"
     (package / "README.md").write_text(text)
-    archive = shutil.make_archive(str(package), "zip", directory, name)
-    pathlib.Path(archive).rename(directory / f"{name}.argosmodel")
+    archive = shutil.make_archive(str(package), "zip", export.directory, name)
+    pathlib.Path(archive).rename(export.directory / f"{name}.argosmodel")
     shutil.rmtree(package)
 
 

@@ -30,7 +30,6 @@ Its decoder differs from ours in a few ways:
   `translate_batch(..., use_vmap=True)` uses it.
 """
 
-import pathlib
 import typing
 
 import keras
@@ -50,9 +49,8 @@ from keras_transformer.layers import (
     positional_encoding,
 )
 from keras_transformer.model import Transformer
-from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, UNK
-from savedmodel.formats import ExportOptions, save_vocabulary
+from savedmodel.formats import Export, save_vocabulary
 from savedmodel.search import Directions
 
 Spec: typing.TypeAlias = typing.Any  # a `LayerSpec` of CTranslate2
@@ -66,14 +64,9 @@ ACTIVATIONS = {
 }
 
 
-def write(
-    translator: Translator,
-    directory: pathlib.Path,
-    options: ExportOptions,
-    description: dict[str, typing.Any],
-    examples: list[str],
-) -> None:
+def write(export: Export) -> None:
     """Writes the model, its vocabulary and the tokenizer; see `formats`."""
+    translator, directory = export.translator, export.directory
     model = translator.model
     longest = translator.max_source_length + translator.decoding.extra_length
     spec = make_spec(model, max(MAX_INPUT_LENGTH, longest) + 1)
@@ -91,8 +84,8 @@ def write(
     )
     spec.config.layer_norm_epsilon = model.config.layer_norm_epsilon
     spec.validate()
-    exact = options.precision == "float32"
-    spec.optimize(quantization=None if exact else options.precision)
+    precision = export.options.precision
+    spec.optimize(quantization=None if precision == "float32" else precision)
     spec.save(str(directory))
     save_vocabulary(translator.tokenizer, directory)
     if translator.shortlist is not None:

@@ -49,6 +49,7 @@ from keras_transformer.workdir import WorkDirectory
 from savedmodel import publishing, verify
 from savedmodel.formats import (
     FORMATS,
+    Export,
     ExportOptions,
     check_model,
     check_requirements,
@@ -148,12 +149,9 @@ def write(
         translator.languages.language_tokens,
     )
     description = make_description(source, options)
+    examples = make_examples(translator, *WARM_UP)
     load_exporter(options.format).write(
-        translator,
-        directory,
-        options,
-        description,
-        make_examples(translator, *WARM_UP),
+        Export(translator, directory, options, description, examples)
     )
     description["sha256"] = verify.checksums(directory)
     write_description(directory, description)

@@ -4,14 +4,11 @@ A new format is one file in this directory with a function `write`, one entry
 of `FORMATS`, and one loader in `reload.py`. Nothing here imports TensorFlow:
 bad flags are refused before that.
 
-    write(translator, directory, options, description, examples)
+    write(export)
 
-writes a `Translator` into an empty directory. A vocabulary that the model does
-not contain goes beside it, by `save_vocabulary`. The precision of `options`,
-the `ExportOptions`, is one of the format's. `description` is the content of
-`export.json`, for formats with metadata of their own, and `examples` are
-sentences for warm-up requests, none of them blank. It may raise CommandError,
-if the format cannot hold the model, and the errors of a full disk.
+writes an `Export`. A vocabulary that the model does not contain goes beside it,
+by `save_vocabulary`. It may raise CommandError, if the format cannot hold the
+model, and the errors of a full disk.
 """
 
 import dataclasses
@@ -27,6 +24,7 @@ from keras_transformer.fields import Fields, hp, required
 
 if typing.TYPE_CHECKING:
     from keras_transformer.tokenization import Tokenizer, TokenizerPair
+    from keras_transformer.translator import Translator
 
 EXPORT_PRECISIONS = ("float32", "float16", "int16", "int8")
 SEGMENTS = ".segments.model"  # see `reload.Vocabulary`
@@ -190,6 +188,24 @@ class ExportOptions(Fields):
         if FORMATS[self.format].has_versions:
             return output / str(self.version)
         return output
+
+
+class Export(typing.NamedTuple):
+    """What the module of a format writes.
+
+    Attributes:
+        directory: Where; it is empty.
+        options: Their precision is one of the format's.
+        description: The content of `export.json`, for formats with metadata of
+            their own.
+        examples: Sentences for warm-up requests, none of them blank.
+    """
+
+    translator: "Translator"
+    directory: pathlib.Path
+    options: ExportOptions
+    description: dict[str, typing.Any]
+    examples: list[str]
 
 
 def save_vocabulary(

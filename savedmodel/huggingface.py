@@ -49,7 +49,7 @@ from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translation.requests import direction_ids
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
-from savedmodel.formats import ExportOptions
+from savedmodel.formats import Export
 
 ROLES = ("bos_token", "pad_token", "eos_token", "unk_token")  # of SPECIAL
 START = len(SPECIAL_IDS)  # our id of <s> in a multilingual model
@@ -72,14 +72,9 @@ TOKENIZERS = {
 }
 
 
-def write(
-    translator: Translator,
-    directory: pathlib.Path,
-    options: ExportOptions,
-    description: dict[str, typing.Any],
-    examples: list[str],
-) -> None:
+def write(export: Export) -> None:
     """Writes the folder; see `formats`."""
+    translator = export.translator
     model, tokenizer = translator.model, translator.tokenizer
     if tokenizer.source.has_case_marks or tokenizer.target.has_case_marks:
         raise CommandError(
@@ -100,26 +95,21 @@ def write(
     if model.config.positions == "sinusoidal":
         weights = reorder(weights, to_blocks(model.config.d_model))
     if translator.languages.language_tokens:
-        _write_multilingual(translator, directory, options, weights)
+        _write_multilingual(export, weights)
     else:
-        _write_marian(translator, directory, options, description, weights)
+        _write_marian(export, weights)
 
 
-def _write_marian(
-    translator: Translator,
-    directory: pathlib.Path,
-    options: ExportOptions,
-    description: dict[str, typing.Any],
-    weights: dict[str, np.ndarray],
-) -> None:
+def _write_marian(export: Export, weights: dict[str, np.ndarray]) -> None:
     """Writes the folder of a `MarianMTModel`."""
+    translator, directory = export.translator, export.directory
     model, tokenizer = translator.model, translator.tokenizer
     shared = not model.config.has_source_embedding
     order = _order(weights, tokenizer.target, shared)
     source_order = order if shared else _order(None, tokenizer.source, shared)
     tensors = _tensors(model.config, weights, source_order, order)
     write_safetensors(
-        directory / "model.safetensors", tensors, options.precision
+        directory / "model.safetensors", tensors, export.options.precision
     )
     for side, name in (("source", "source.spm"), ("target", "target.spm")):
         content = getattr(tokenizer, side).segmenting_bytes
@@ -155,8 +145,8 @@ def _write_marian(
         directory / TOKENIZER_CONFIG,
         {
             "tokenizer_class": "MarianTokenizer",
-            "source_lang": description["source_language"],
-            "target_lang": description["target_language"],
+            "source_lang": export.description["source_language"],
+            "target_lang": export.description["target_language"],
             "model_max_length": translator.max_source_length,
             "separate_vocabs": not shared,
             "eos_token": pieces[EOS],
@@ -166,13 +156,9 @@ def _write_marian(
     )
 
 
-def _write_multilingual(
-    translator: Translator,
-    directory: pathlib.Path,
-    options: ExportOptions,
-    weights: dict[str, np.ndarray],
-) -> None:
+def _write_multilingual(export: Export, weights: dict[str, np.ndarray]) -> None:
     """Writes the folder of a model with `language_tokens`."""
+    translator, directory = export.translator, export.directory
     config, tokenizer = translator.model.config, translator.tokenizer.target
     languages, size = translator.languages, tokenizer.vocab_size
     if tokenizer.find(SPECIAL[0]) != START:
@@ -203,7 +189,7 @@ def _write_multilingual(
             " M2M100ForConditionalGeneration has none. Received: others"
         )
     write_safetensors(
-        directory / "model.safetensors", tensors, options.precision
+        directory / "model.safetensors", tensors, export.options.precision
     )
     ids["decoder_start_token_id"] = order.index(start)
     ids["forced_eos_token_id"] = ids["eos_token_id"]

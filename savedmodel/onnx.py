@@ -20,7 +20,6 @@ import logging
 import os
 import pathlib
 import tempfile
-import typing
 
 import numpy as np
 import onnx
@@ -30,22 +29,17 @@ from onnxruntime import quantization
 from keras_transformer.fields import unhandled
 from keras_transformer.translator import Translator
 from savedmodel import onnx_rewrites
-from savedmodel.formats import ExportOptions, save_vocabulary
+from savedmodel.formats import Export, save_vocabulary
 from savedmodel.search import Directions, make_search
 
 OPSET = 18
 
 
-def write(
-    translator: Translator,
-    directory: pathlib.Path,
-    options: ExportOptions,
-    description: dict[str, typing.Any],
-    examples: list[str],
-) -> None:
+def write(export: Export) -> None:
     """Writes `model.onnx` and the tokenizer; see `formats`."""
+    translator, directory = export.translator, export.directory
     model = make_model(translator)
-    match options.precision:
+    match export.options.precision:
         case "float32":
             pass
         case "float16":
@@ -60,7 +54,7 @@ def write(
         __doc__,
         {
             name: value if isinstance(value, str) else json.dumps(value)
-            for name, value in description.items()
+            for name, value in export.description.items()
         },
     )
     onnx.save(model, str(directory / "model.onnx"))

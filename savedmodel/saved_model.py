@@ -44,7 +44,6 @@ characters. Such a text is truncated, even if its tokens are few.
 """
 
 import functools
-import pathlib
 import typing
 from collections.abc import Callable
 
@@ -59,7 +58,7 @@ from keras_transformer.graph_tokenization import truncate
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, PAD
-from savedmodel.formats import ExportOptions
+from savedmodel.formats import Export
 from savedmodel.search import (
     LANGUAGES,
     Directions,
@@ -78,23 +77,18 @@ Graph: typing.TypeAlias = typing.Any  # a `tf.function`
 IDS = tf.TensorSpec([None, None], tf.int32)
 
 
-def write(
-    translator: Translator,
-    directory: pathlib.Path,
-    options: ExportOptions,
-    description: dict[str, typing.Any],
-    examples: list[str],
-) -> None:
+def write(export: Export) -> None:
     """Writes a SavedModel with warm-up requests; see `formats`."""
-    signatures = Signatures(translator, options.jit_compile).make()
+    translator = export.translator
+    signatures = Signatures(translator, export.options.jit_compile).make()
     module = hold_variables(translator.model)
-    tf.saved_model.save(module, str(directory), signatures=signatures)
-    extra = directory / "assets.extra"
+    tf.saved_model.save(module, str(export.directory), signatures=signatures)
+    extra = export.directory / "assets.extra"
     extra.mkdir()
     with tf.io.TFRecordWriter(
         str(extra / "tf_serving_warmup_requests")
     ) as file:
-        for name, inputs in make_warmup_inputs(translator, examples):
+        for name, inputs in make_warmup_inputs(translator, export.examples):
             file.write(make_prediction_log(name, inputs))
 
 

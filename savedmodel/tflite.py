@@ -12,14 +12,12 @@ TFLite has no assertions. A row that is not a source (an id outside the
 vocabulary, no EOS), or the id of no language, has the score NaN and no tokens.
 """
 
-import pathlib
 import tempfile
-import typing
 
 import tensorflow as tf
 
 from keras_transformer.translator import Translator
-from savedmodel.formats import ExportOptions, save_vocabulary
+from savedmodel.formats import Export, save_vocabulary
 from savedmodel.search import hold_variables, make_search
 
 # The optimizations and the types of weights for each precision.
@@ -30,18 +28,13 @@ OPTIMIZATIONS = {
 }
 
 
-def write(
-    translator: Translator,
-    directory: pathlib.Path,
-    options: ExportOptions,
-    description: dict[str, typing.Any],
-    examples: list[str],
-) -> None:
+def write(export: Export) -> None:
     """Writes `model.tflite` and the tokenizer; see `formats`."""
+    translator, directory = export.translator, export.directory
     # Inside the directory: a killed export leaves nothing elsewhere.
     with tempfile.TemporaryDirectory(dir=directory) as saved_model:
         save_searches(translator, saved_model)
-        content = convert(saved_model, options.precision)
+        content = convert(saved_model, export.options.precision)
     (directory / "model.tflite").write_bytes(content)
     save_vocabulary(translator.tokenizer, directory)
 

@@ -470,7 +470,7 @@ def test_the_script_that_runs_exports_puts_the_same_marks(
 
 def test_marian_tokenizer_is_refused(translator, tmp_path):
     with pytest.raises(Exception, match="huggingface needs case_marks=False"):
-        huggingface.write(translator, tmp_path, None, {}, [])
+        huggingface.write(formats.Export(translator, tmp_path, None, {}, []))
     assert not list(tmp_path.iterdir())
 
 

@@ -108,7 +108,9 @@ def store_onnx(value):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(onnx, "make_model", Mock())
         translator = Mock(languages=Languages())
-        onnx.write(translator, Mock(), Mock(precision=value), {}, [])
+        onnx.write(
+            formats.Export(translator, Mock(), Mock(precision=value), {}, [])
+        )
 
 
 def search_by_mean(value):

@@ -20,7 +20,7 @@ from keras_transformer.training.step import TrainStep
 from keras_transformer.training.token_losses import TokenLosses, alignment_loss
 from keras_transformer.training.update import GuidedHead, StepOptions
 from savedmodel import ctranslate2, export
-from savedmodel.formats import check_model
+from savedmodel.formats import Export, check_model
 from trainers import align, wmt
 
 # ------------------------------------------------------------------- the loss
@@ -323,7 +323,7 @@ def test_ctranslate2_returns_the_attention_of_the_head(trained, tmp_path):
     options = export.ExportOptions(
         workdir=str(trained[0]), format="ctranslate2", output=str(tmp_path)
     )
-    ctranslate2.write(translator, tmp_path, options, {}, [])
+    ctranslate2.write(Export(translator, tmp_path, options, {}, []))
     pieces = translator.tokenizer.pieces
     sources = [source for source, _ in trained[1][:5]]
     rows = translator.tokenizer.to_ids(sources)

@@ -38,7 +38,7 @@ from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD
 from savedmodel import export, reload
-from savedmodel.formats import check_model
+from savedmodel.formats import Export, check_model
 from savedmodel.huggingface import write as write_huggingface
 from savedmodel.huggingface import write_safetensors
 from trainers import import_model
@@ -988,7 +988,7 @@ def test_embeddings_shared_in_every_way_come_back(tmp_path, sharing):
     translator = Translator(imported.tokenizer, model, imported.decoding, 64)
     names = {"source_language": "en", "target_language": "de"}
     options = argparse.Namespace(precision="float32")
-    write_huggingface(translator, tmp_path, options, names, [])
+    write_huggingface(Export(translator, tmp_path, options, names, []))
     found = marian_huggingface.read(tmp_path)
     assert found.config.sharing == sharing
     weights = {p.replace("/", "."): a for p, a in found.weights.items()}

@@ -16,6 +16,7 @@ from keras_transformer.importers import read_model
 from keras_transformer.translation.requests import Request
 from keras_transformer.vocabulary import BOS, PAD
 from savedmodel import export, huggingface, search
+from savedmodel.formats import Export
 from savedmodel.saved_model import Signatures
 from trainers import import_model
 
@@ -313,7 +314,7 @@ def test_the_start_of_outputs_may_have_learned(tmp_path):
     options = export.ExportOptions(
         workdir=".", output=str(tmp_path), format="huggingface"
     )
-    huggingface.write(live, tmp_path, options, {}, [])
+    huggingface.write(Export(live, tmp_path, options, {}, []))
     size = live.tokenizer.vocab_size
     shared = tensors_of(tmp_path)["model.shared.weight"]
     assert len(shared) == size
@@ -335,7 +336,7 @@ def test_m2m100_has_no_bias_of_the_logits(tmp_path, capsys):
         workdir=".", output=str(tmp_path), format="huggingface"
     )
     with pytest.raises(CommandError, match="needs logits_bias of 0"):
-        huggingface.write(live, tmp_path, options, {}, [])
+        huggingface.write(Export(live, tmp_path, options, {}, []))
 
 
 def test_a_search_that_transformers_lacks_is_refused(

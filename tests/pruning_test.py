@@ -18,6 +18,7 @@ from keras_transformer.translation.requests import Request, encode
 from keras_transformer.vocabulary import BOS, UNK
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, huggingface
+from savedmodel.formats import Export
 from trainers import import_model
 from trainers.datasets import phrasebook
 
@@ -183,7 +184,7 @@ def test_tokens_that_stay_have_the_same_logits(name, tmp_path):
     options = export.ExportOptions(
         workdir=".", output=str(tmp_path), format="huggingface"
     )
-    huggingface.write(after, tmp_path, options, {}, [])
+    huggingface.write(Export(after, tmp_path, options, {}, []))
     _, again = read_model(tmp_path)
     assert again.tokenizer.to_ids(lines) == pruned.tokenizer.to_ids(lines)
     for path in pruning.ROWS:

@@ -421,8 +421,8 @@ def failing(monkeypatch):
     def fail_with(error):
         class Exporter:
             @staticmethod
-            def write(translator, directory, options, description, examples):
-                (directory / "half").touch()
+            def write(export):
+                (export.directory / "half").touch()
                 raise error
 
         monkeypatch.setattr(export, "load_exporter", lambda name: Exporter)
@@ -469,7 +469,7 @@ def test_a_bug_keeps_its_traceback(failing, error, tmp_path):
 def test_what_appears_meanwhile_is_not_lost(failing, tmp_path, capsys):
     class Exporter:
         @staticmethod
-        def write(translator, directory, options, description, examples):
+        def write(export):
             (tmp_path / "1").mkdir()
             (tmp_path / "1" / "thesis.tex").touch()
 
@@ -489,8 +489,8 @@ def test_it_verifies_with_the_sentences_of_the_flags(
 ):
     class Exporter:
         @staticmethod
-        def write(translator, directory, options, description, examples):
-            (directory / "model").touch()
+        def write(export):
+            (export.directory / "model").touch()
 
     def compare(translator, directory, sentences, both_searches):
         compared_with.append((sentences, both_searches))

@@ -662,5 +662,5 @@ def test_ctranslate2_knows_its_precisions_and_no_others(tmp_path):
     options = types.SimpleNamespace(precision="int4")
     with pytest.raises(ValueError, match="int4"):
         formats.load_exporter("ctranslate2").write(
-            exports.translator(), tmp_path, options, {}, []
+            formats.Export(exports.translator(), tmp_path, options, {}, [])
         )

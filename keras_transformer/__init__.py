@@ -29,4 +29,4 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 if "keras" in sys.modules:
     # Keras loads a file with classes of other packages only if they are
     # registered; importing them registers them.
-    importlib.import_module(f"{__name__}.model")
+    importlib.import_module("keras_transformer.model")

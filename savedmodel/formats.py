@@ -35,6 +35,7 @@ class Format:
     """Properties of a format, known without importing it.
 
     Attributes:
+        module: It writes the format.
         precisions: Precisions of the stored weights.
         requirements: Modules that it needs; the extra of the same name as the
             format installs them.
@@ -53,6 +54,7 @@ class Format:
             where they are missing, an export is not verified, and says so.
     """
 
+    module: str
     precisions: tuple[str, ...]
     requirements: tuple[str, ...] = ()
     has_versions: bool = False
@@ -76,23 +78,29 @@ _CTRANSLATE2 = {
     "alignment_head": (0, 1),  # it returns the first head or all
 }
 FORMATS = {
-    "saved_model": Format(precisions=("float32",), has_versions=True),
+    "saved_model": Format(
+        "savedmodel.saved_model", precisions=("float32",), has_versions=True
+    ),
     "tflite": Format(
+        "savedmodel.tflite",
         precisions=("float32", "float16", "int8"),
         requirements=("ai_edge_litert",),
         greedy_search=True,
     ),
     "onnx": Format(
+        "savedmodel.onnx",
         precisions=("float32", "float16", "int8"),
         requirements=("onnx", "onnxruntime", "tf2onnx"),
     ),
     "ctranslate2": Format(
+        "savedmodel.ctranslate2",
         precisions=EXPORT_PRECISIONS,
         requirements=("ctranslate2",),
         fixed=_CTRANSLATE2,
         holds_shortlist=True,
     ),
     "argos": Format(
+        "savedmodel.argos",
         precisions=EXPORT_PRECISIONS,
         requirements=("babel", "ctranslate2"),
         fixed={
@@ -103,6 +111,7 @@ FORMATS = {
         },
     ),
     "huggingface": Format(
+        "savedmodel.huggingface",
         precisions=("float32", "float16"),
         fixed={
             "pre_norm": False,
@@ -221,7 +230,7 @@ def save_vocabulary(
 
 def load_exporter(name: str) -> types.ModuleType:
     """The module of a format."""
-    return importlib.import_module(f"savedmodel.{name}")
+    return importlib.import_module(FORMATS[name].module)
 
 
 def check_precision(name: str, precision: str) -> None:

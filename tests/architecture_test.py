@@ -30,8 +30,7 @@ def tables():
 ON_EVERY_BACKEND = (
     "layers.stacks layers.attention layers.sublayers layers.embeddings "
     "kernels.layers layers model training.loss training.metrics "
-    "training.schedule training.token_losses training.token_weights "
-    "masking row_loop "
+    "training.schedule training.token_losses masking row_loop "
     "training.seeds training.update training.fit decoding decoding.searches "
     "decoding.selection decoding.rules decoding.greedy "
     "decoding.beam decoding.stopping kernels.cross_entropy "
@@ -42,6 +41,9 @@ ON_EVERY_BACKEND = (
 WITHOUT_TENSORFLOW = (
     "vocabulary fields config machine commands.flags commands.startup"
 )
+
+# How many modules a command may need, whatever names them.
+REACHED = {"trainers.translate": 105, "trainers.wmt": 160}
 
 
 def modules():
@@ -57,10 +59,15 @@ def modules():
 MODULES = modules()
 
 
-def imports(module):
-    """Full names of a module's imports, also inside functions and by `load`."""
-    found = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text("utf-8"))):
+def imports(module, of_types=True):
+    """Full names of a module's imports, also inside functions and by `load`.
+
+    Those that only types need can be left out.
+    """
+    found, tree = set(), ast.parse(MODULES[module].read_text("utf-8"))
+    if not of_types:
+        tree.body = [n for n in tree.body if not is_for_types(n)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -72,6 +79,44 @@ def imports(module):
             [name] = map(ast.literal_eval, node.args)
             assert name in MODULES or name == "tensorflow", name
             found.add(name)
+    return found
+
+
+def is_for_types(node):
+    """Whether a statement is `if typing.TYPE_CHECKING`."""
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(
+        node.test
+    )
+
+
+def named(module):
+    """Modules that strings name, which are loaded, or run, at their first use.
+
+    A class is named by its module, too. Names of packages mark what Keras
+    saves; those of a command's own module are for its messages.
+    """
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text("utf-8"))):
+        if isinstance(node, ast.Call) and node.args:
+            loads = ast.unparse(node.func).endswith("import_module")
+            assert not (loads and isinstance(node.args[0], ast.JoinedStr)), (
+                f"{module}: a name that no reader of the code finds"
+            )
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            name, _, last = node.value.rpartition(".")
+            name = name if last[:1].isupper() else node.value
+            if name in MODULES and MODULES[name].name != "__init__.py":
+                found.add(name)
+    return found - {module}
+
+
+def reach(module):
+    """All modules that a module needs, those named by strings included."""
+    found, new = set(), {module}
+    while new:
+        found |= new
+        names = {n for m in new for n in imports(m, False) | named(m)}
+        new = names & set(MODULES) - found
     return found
 
 
@@ -127,6 +172,28 @@ def test_imports_come_from_the_rows_above(module):
             other, other_row = place(name)
         if other == package and None not in (row, other_row):
             assert other_row < row, f"{module} must not import {name}"
+
+
+def test_modules_that_strings_name_are_listed():
+    """`load`, which names a module itself, counts as an import."""
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    [block] = re.findall(r"named by strings.*?```\n(.*?)```", text, re.S)
+    listed = {
+        (module, name)
+        for line in block.splitlines()
+        for module, _, names in [line.partition(": ")]
+        for name in names.split()
+    }
+    assert listed == {
+        (module, name)
+        for module in MODULES
+        for name in named(module) - imports(module, False)
+    }
+
+
+@pytest.mark.parametrize(("module", "most"), REACHED.items())
+def test_a_command_reaches_few_modules(module, most):
+    assert len(reach(module)) <= most
 
 
 def folder_of(module):

@@ -51,7 +51,7 @@ def test_each_row_is_a_data_set():
         for path in folder.glob("*.py")
         if "(Dataset[" in path.read_text() or "(Files)" in path.read_text()
     }
-    rows = {kind.path.partition(".")[0] for kind in DATASETS.values()}
+    rows = {kind.path.split(".")[2] for kind in DATASETS.values()}
     assert found == rows
     for name in DATASETS:
         assert isinstance(find_dataset(name), dataset.Dataset)

@@ -14,7 +14,7 @@ from keras_transformer.kernels.projected_loss import (
     projected_cross_entropy,
     projected_r_drop,
 )
-from keras_transformer.training.token_weights import token_weights
+from keras_transformer.training.update import token_weights
 
 LABELS = np.array([[3, 6, 2, 0], [5, 2, 0, 0]], "int32")
 LOGITS = np.random.default_rng(0).normal(size=(2, 4, 7), scale=3)

@@ -22,11 +22,11 @@ from keras_transformer.training.token_losses import (
     TokenLosses,
     refuse_added_losses,
 )
-from keras_transformer.training.token_weights import weighted_sum
 from keras_transformer.training.update import (
     SLICE_STRIDE,
     micro_batches,
     shifted_seed,
+    weighted_sum,
 )
 
 

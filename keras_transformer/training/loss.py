@@ -6,11 +6,11 @@ import keras
 from keras import ops
 
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
-from keras_transformer.training.token_weights import (
+from keras_transformer.training.update import (
+    StepOptions,
     token_weights,
     weighted_sum,
 )
-from keras_transformer.training.update import StepOptions
 
 if typing.TYPE_CHECKING:
     from keras_transformer.training.step import TrainStep

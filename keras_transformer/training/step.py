@@ -29,12 +29,12 @@ from keras_transformer.training.gradients import (
 from keras_transformer.training.moving_average import MovingAverage
 from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.token_losses import TokenLosses
-from keras_transformer.training.token_weights import token_weights
 from keras_transformer.training.update import (
     SEED_STRIDE,
     StepOptions,
     clipped,
     shifted_seed,
+    token_weights,
 )
 
 

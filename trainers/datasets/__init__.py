@@ -22,7 +22,7 @@ class Kind(typing.NamedTuple):
     """What options need to know of a kind before its class is loaded.
 
     Attributes:
-        path: The class below this package.
+        path: The class.
         help: A few words for `--dataset`; empty if it is no value of the
             option.
         train_files: What `--train_files` are; empty if it reads no such files.
@@ -41,9 +41,11 @@ class Kind(typing.NamedTuple):
 
 
 DATASETS = {
-    "phrasebook": Kind("phrasebook.Phrasebook", help="built in"),
+    "phrasebook": Kind(
+        "trainers.datasets.phrasebook.Phrasebook", help="built in"
+    ),
     "files": Kind(
-        "files.Files",
+        "trainers.datasets.files.Files",
         help="parallel text files; CSV, TSV, JSONL, Parquet, TMX",
         train_files="PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], a file such"
         " as x.csv[.gz] or x.tmx, a data set saved by `datasets`; or several,"
@@ -51,17 +53,17 @@ DATASETS = {
         has_directions=True,
     ),
     "prepared": Kind(
-        "prepared.Prepared",
+        "trainers.datasets.prepared.Prepared",
         help="the output of trainers.prepare",
         train_files="the directory",
         holds_ids=True,
     ),
     "tfds:NAME": Kind(
-        "tfds.Tfds",
+        "trainers.datasets.tfds.Tfds",
         help="TensorFlow Datasets, such as tfds:wmt14_translate/de-en",
     ),
-    "imported": Kind("imported.ImportedData"),
-    "trees": Kind("trees.Trees"),
+    "imported": Kind("trainers.datasets.imported.ImportedData"),
+    "trees": Kind("trainers.datasets.trees.Trees"),
 }
 OPTIONS = {name: kind for name, kind in DATASETS.items() if kind.help}
 OF_FILES = tuple(name for name, kind in DATASETS.items() if kind.train_files)
@@ -76,7 +78,7 @@ def find_kind(dataset: str) -> Kind:
         ValueError: There is none.
 
     >>> find_kind("tfds:wmt14_translate/de-en").path
-    'tfds.Tfds'
+    'trainers.datasets.tfds.Tfds'
     """
     kind, _, name = dataset.partition(":")
     found = DATASETS.get(f"{kind}:NAME" if name else dataset)

@@ -93,9 +93,8 @@ def find_dataset(dataset: str) -> Dataset:
     Raises:
         ValueError: There is none.
     """
-    module, _, name = find_kind(dataset).path.partition(".")
-    found = importlib.import_module(f"trainers.datasets.{module}")
-    return getattr(found, name)()
+    module, _, name = find_kind(dataset).path.rpartition(".")
+    return getattr(importlib.import_module(module), name)()
 
 
 def read_split(data: typing.Any, split: str) -> Pairs:

@@ -21,8 +21,7 @@ from keras_transformer.training.step import (
     spread_seeds,
 )
 from keras_transformer.training.token_losses import TokenLosses
-from keras_transformer.training.token_weights import token_weights
-from keras_transformer.training.update import StepOptions
+from keras_transformer.training.update import StepOptions, token_weights
 from trainers.run.engine import (
     TOTALS,
     Batch,

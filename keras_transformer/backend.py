@@ -99,7 +99,7 @@ class TracedLayer(keras.layers.Layer):
     Keras would skip it wherever `compute_output_shape` suffices, and inputs of
     a wrong dtype would be refused only when the functional model is run.
 
-    Its masks are arguments: it neither reads nor passes on those of Keras.
+    Its masks are arguments: it neither reads nor passes on Keras' masks.
     """
 
     def compute_mask(
@@ -108,7 +108,7 @@ class TracedLayer(keras.layers.Layer):
         if any(mask is not None for mask in keras.tree.flatten(previous_mask)):
             # Python shows a warning once if it has no more than this text.
             warnings.warn(
-                "masks of Keras, such as those of Embedding(mask_zero=True),"
+                "masks of Keras, such as Embedding(mask_zero=True) makes,"
                 " are not used: pass masks as arguments, such as"
                 " attention_mask=padding_mask(ids)",
                 stacklevel=1,

@@ -13,9 +13,9 @@ in every casing. With ^ for TITLE, U for UPPER, < for BEGIN and > for END:
 
     The NASA's iPhone: READ THIS!     ^▁theU▁nasa's▁i^phone:<▁read▁this>!
 
-Marks are put into the normalized text of SentencePiece. What they cannot give
-back stays: a letter is only written small if it is the single small letter of a
-single capital one. A "İ" or "ẞ" stays a letter like any other.
+Marks are put into the normalized text of SentencePiece. Only letters that
+upper-casing restores are written small: single small letters of single capital
+ones. A "İ" or "ẞ" stays a letter like any other.
 """
 
 import functools

@@ -330,7 +330,7 @@ def check_weights(
     prefix: str,
     config_path: str | os.PathLike,
 ) -> Checkpoint:
-    """The checkpoint, if names and shapes of its weights are those of a model.
+    """The checkpoint, if names and shapes of its weights fit a model.
 
     Raises:
         ValueError: They are not, or it cannot be read.

@@ -68,7 +68,7 @@ def sha256_of(path: str | os.PathLike) -> str:
 
 
 def checksum_of(values: dict[str, typing.Any]) -> str:
-    """The SHA-256 of JSON values by name, without that of their checksum."""
+    """The SHA-256 of JSON values by name, without their checksum."""
     others = {n: value for n, value in values.items() if n != CHECKSUM}
     text = json.dumps(others, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -91,7 +91,7 @@ def restore(texts: tf.Tensor) -> tf.Tensor:
 
 
 def _among(points: tf.Tensor, characters: str) -> tf.Tensor:
-    """Which code points are those of some characters: bool [N]."""
+    """Which code points belong to some characters: bool [N]."""
     codes = tf.constant(list(map(ord, characters)))
     return tf.reduce_any(points[:, None] == codes, axis=1)  # [N, C] -> [N]
 

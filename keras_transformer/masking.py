@@ -71,7 +71,7 @@ def band_mask(
     """Restricts each query to its neighborhood (sec. 4, Table 1).
 
     A query sees as many keys `before` and `after` its own position; `first` is
-    that of the first query. bool `[1, 1, num_queries, num_keys]`.
+    the first query's. bool `[1, 1, num_queries, num_keys]`.
 
     >>> band_mask(4, 4, before=1, after=0)[0, 0].numpy()
     array([[ True, False, False, False],

@@ -1,6 +1,6 @@
 """The metrics of validation, of `trainers.evaluate` and at the end of a run.
 
-A `Metric` scores the outputs of a task, a `DirectionalMetric` those of every
+A `Metric` scores the outputs of a task, a `DirectionalMetric` of every
 direction. `session.run` takes the function that makes the latter, so tasks
 other than translation pass their own. To report one more score of translations,
 extend `TranslationMetric.measure`.
@@ -193,7 +193,7 @@ class DirectionalMetric:
         """The scores of the outputs for pairs of source and reference.
 
         Args:
-            outputs: Those of all pairs, direction after direction.
+            outputs: Of all pairs, direction after direction.
             pairs: By the name of their direction.
         """
         left, scores = iter(outputs), {}
@@ -222,7 +222,7 @@ def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
     13a treats a sentence without spaces as one word, so that BLEU is near 0 for
     any translation; sacreBLEU has tokenizers for three such languages. "auto"
     is sacreBLEU's choice, or `FALLBACK`, with a warning, if its package is not
-    installed. It is an error if that of a tokenizer chosen by name is not.
+    installed. It is an error if a tokenizer chosen by name lacks its own.
 
     >>> choose_tokenizer("de"), choose_tokenizer("zho_Hans")
     ('13a', 'zh')

@@ -83,7 +83,7 @@ class Transformer(TokenExactTraining):
             config, "source", self.dtype_policy, shared
         )
         self.source_input, self.target_input = source, target
-        # Keras finds layers in attributes. Their order is that of the
+        # Keras finds layers in attributes. Their order is the
         # optimizer's variables in checkpoints, and of layers in .keras files.
         self.embedding = target.embedding
         self.source_embedding = source.embedding

@@ -23,7 +23,7 @@ Its decoder differs from ours in a few ways:
   the CPU: `ctranslate2.get_supported_compute_types("cpu")` lists the types that
   it supports, and `Translator.compute_type` names the one that is used.
 - The tokens of languages are written by the caller: `export.json` says in
-  `language_places` where, and in `language_ids` which. That of the output is
+  `language_places` where, and in `language_ids` which. The output's is
   the `target_prefix`, whose probability does not count, either. If one stands
   behind the source, the caller writes EOS, too.
 - The shortlist of the translator, if it has one, is `vmap.txt`:

@@ -41,9 +41,9 @@ class Format:
             format installs them.
         has_versions: Whether the export is a directory for a version, below
             the output.
-        fixed: If another program's model and search run it: the value, or
-            tuple of values, that fields of model and search can have there.
-            Only greedy search can then be compared token by token.
+        fixed: Run by another program: the only value, or tuple of values, that
+            fields of model and search may have. Only greedy search can then be
+            compared token by token.
         limits: Upper bounds of fields of the model.
         greedy_search: Whether the export has a greedy search beside the one of
             the translator; it is verified, too.
@@ -291,5 +291,5 @@ def check_model(
 
 
 def missing(modules: tuple[str, ...]) -> list[str]:
-    """Those of some modules that are not installed."""
+    """Which of some modules are not installed."""
     return [m for m in modules if importlib.util.find_spec(m) is None]

@@ -429,7 +429,7 @@ def restore(text: str) -> str:
 
 
 def load_vocabularies(directory: pathlib.Path) -> list[Vocabulary]:
-    """Those of source and target beside a model: one, or a pair."""
+    """Of source and target, beside a model: one, or a pair."""
     path = directory / "tokenizer.model"
     if path.exists():
         return [Vocabulary(path)] * 2

@@ -33,7 +33,7 @@ translation that the search finds.
 
 `score` and `forced` read text in its canonical segmentation: of all sequences
 of tokens that spell a text they take the one that `Tokenizer.encode` finds. The
-log-probability of a text is that of this sequence alone. A prefix is forced
+log-probability of a text belongs to this sequence alone. A prefix is forced
 token by token: after "hou", the model cannot go on to "house" if that is one
 token. A character that the vocabulary lacks becomes the unknown token, in a
 prefix, too; the translation then has " \u2047 " in its place.

@@ -4,7 +4,7 @@
 
 It writes one line for each pair: the links of its words, source-target, counted
 from 0, as in 0-0 1-2 (the Pharaoh format, which fast_align writes, too). The
-last line is a JSON object. The layer and the head are those of the model, if it
+last line is a JSON object. The layer and the head are the model's, if it
 was trained with --guided_alignment. For other models, without --alignment_layer
 and --alignment_head, it tries every decoder layer and takes the best:
 

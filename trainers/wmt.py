@@ -49,7 +49,7 @@ PARSERS = "parse"  # prefix of the recipes of trainers.parse
 
 
 def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
-    """The installed recipes of trainers.wmt, or those of trainers.parse."""
+    """The installed recipes of trainers.wmt, or of trainers.parse."""
     names = [path.name for path in RECIPES.iterdir()]
     return tuple(
         sorted(

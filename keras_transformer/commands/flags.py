@@ -77,7 +77,7 @@ class Arguments:
         self.given = given
 
     def build(self, section: type, **base: typing.Any) -> typing.Any:
-        """A dataclass of given values, else those of `base`, else defaults."""
+        """A dataclass of given values, else from `base`, else defaults."""
         with user_errors():
             return section(**{**base, **self.given_of(section)})
 

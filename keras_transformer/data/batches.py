@@ -498,7 +498,7 @@ def _batch_spans(
     """Divides pairs, sorted by bucket, into batches: `(start, stop, bucket)`.
 
     The remainder of a bucket belongs to the next; only the last span may be
-    short. `counts` has the pairs of each bucket, `rows` those of its batches.
+    short. `counts` has the pairs of each bucket, `rows` its batches' rows.
 
     >>> _batch_spans([5, 3], [4, 2])
     [(0, 4, 0), (4, 6, 1), (6, 8, 1)]

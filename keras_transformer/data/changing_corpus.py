@@ -23,7 +23,7 @@ class ChangingCorpus(abc.ABC):
     sequences have other lengths in every epoch, so the batches of an epoch are
     made when it begins.
 
-    Which pairs are dropped is decided by the canonical ids, those of
+    Which pairs are dropped is decided by the canonical ids, as of
     `Tokenizer.encode`, once. The lengths of the first epoch decide the shapes
     of batches. Rows that are too long for `max_length` or, after the first
     epoch, for these shapes have their canonical ids in that epoch.

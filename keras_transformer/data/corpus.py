@@ -185,7 +185,7 @@ def encode_corpus(
     Args:
         pairs: Iterable of `(source, target)` strings, read once.
         tokenizer: The `Tokenizer`, or a `TokenizerPair`.
-        max_length: Longest side that is kept, in tokens, `EOS` and those of
+        max_length: Longest side that is kept, in tokens, `EOS` and tokens of
             the direction included.
         direction: Tokens that the two sides get.
 

@@ -228,12 +228,12 @@ class Languages(Fields):
 
     @property
     def directions(self) -> dict[str, str]:
-        """The target language of each tag; of a single language, of ""."""
+        """Tag -> target language; {"": language} without tags."""
         languages = {tag: language for language, tag in self.tags.items()}
         return languages or {"": self.target_language}
 
     def directions_in(self, *prefixes: str) -> dict[str, str]:
-        """The same; with `language_tokens`, of each of `pairs_in`: "en-de"."""
+        """With `language_tokens`: {"en-de": "de"}, of `pairs_in`."""
         found = self.pairs_in(*prefixes) if self.language_tokens else []
         return {"-".join(codes): codes[1] for codes in found} or self.directions
 
@@ -282,7 +282,7 @@ def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
             or with `language_tokens`.
 
     Returns:
-        `Pairs`; their `sizes` are those of the directions.
+        `Pairs`; their `sizes` count the directions' pairs.
 
     Raises:
         FileNotFoundError: A language of tags is in no prefix, or a prefix has

@@ -1,6 +1,6 @@
 """Changes of the text of training pairs, drawn anew in every epoch.
 
-The names and the idea are those of OpusTrainer (Bogoychev et al. 2023): a model
+Names and idea come from OpusTrainer (Bogoychev et al. 2023): a model
 that has seen capitals, typos and the like translates such text better.
 """
 
@@ -207,7 +207,7 @@ class ModifiedCorpus(ChangingCorpus):
 
     @property
     def checksum(self) -> int:
-        """As that of `ChangingCorpus`; rare changes show in later epochs."""
+        """As in `ChangingCorpus`; rare changes show in later epochs."""
         content = repr((super().checksum, self._chances, self._seed))
         return zlib.crc32(content.encode())
 

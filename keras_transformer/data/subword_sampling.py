@@ -32,7 +32,7 @@ CHECKED_PAIRS = 1000  # whose text must equal the text of the canonical ids
 class SampledCorpus(ChangingCorpus):
     """Sentence pairs whose segmentations are sampled anew for every epoch.
 
-    A row that becomes too long keeps its canonical segmentation, that of
+    A row that becomes too long keeps its canonical segmentation, as of
     `Tokenizer.encode`, in that epoch.
 
     Args:

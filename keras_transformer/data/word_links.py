@@ -106,7 +106,7 @@ class TokenLinks:
     All tokens of linked words are linked. The words of tokens follow from the
     ids, since SentencePiece marks the beginning of a word: ids may be sampled
     anew in every epoch. In a few pairs the words of the vocabulary are not
-    those of the text, because its normalization changes white space; they have
+    the text's, because its normalization changes white space; they have
     no links.
 
     The corpus is `encode_corpus` of all pairs of `words`; of a sampled corpus,

@@ -258,7 +258,7 @@ def _candidates_by_terms(
 
 
 def _of_parents(reading: Reading, parents: Tensor) -> Reading:
-    """The `Reading` of hypotheses [B, M], each that of a live one [B, W]."""
+    """The `Reading` of hypotheses [B, M], each by a live one [B, W]."""
     met = reading.met
     if not isinstance(met, tuple):
         met = ops.take_along_axis(met, parents[:, :, None], axis=1)
@@ -278,7 +278,7 @@ def _largest_bonus(
 def _with_bonus(
     state: BeamState, bonus: Tensor | None, limit_penalties: Tensor
 ) -> BeamState:
-    """The state with the most that hypotheses may still reach by a bonus."""
+    """The state with each live score plus the largest bonus it can get."""
     if bonus is None:
         return state
     # A rule divides by the penalty of the limit, which makes a positive number

@@ -148,7 +148,7 @@ class Rules(typing.NamedTuple):
     """The rules of a search at one position.
 
     `forced` is the token that must come, `PAD` for any; None if all outputs are
-    free. `is_given` is whether its log-probability is 0; None if that of none
+    free. `is_given` is whether its log-probability is 0; None if none's
     is. `forbidden` are tokens that would complete a forbidden phrase, `PAD`
     for none; `must_go_on` is whether a term is missing, so that EOS may not
     come; both are None without such phrases. `draw` chooses in sampling.

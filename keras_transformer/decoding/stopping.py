@@ -67,7 +67,7 @@ class Exact:
     ) -> Survivors:
         """The `Survivors` after a position.
 
-        `scores` and `ends`, whether they are EOS, are those of the candidates,
+        `scores` and `ends`, whether they are EOS, belong to the candidates,
         `[B, 2W]`, whose best log-probability comes first.
         """
         return Survivors()
@@ -75,7 +75,7 @@ class Exact:
     def is_over(self, state: BeamState, limit_penalties: Tensor) -> Tensor:
         """Whether no later hypothesis counts: bool `[B]`.
 
-        `limit_penalties` are those of the length limits, float32 `[B]`.
+        `limit_penalties` belong to the length limits, float32 `[B]`.
         """
         # A log-probability only falls; its divisor is largest at the limit.
         best_possible = state.live_log_probs[:, 0] / limit_penalties

@@ -44,9 +44,9 @@ class Format(typing.NamedTuple):
     """A format of documents.
 
     Attributes:
-        read: From the text of a document and `sentences.split` for its language
-            to its pieces. With `is_container` from bytes and that to pieces,
-            and a function from the texts of all pieces to bytes and "".
+        read: `read(text, split)` -> pieces, with `sentences.split` for the
+            language; of a container `read(data, split)` -> pieces, and a
+            function from the texts of all pieces to bytes and "".
         suffixes: Of the names of its files.
         sign: What its files begin with, and no others.
         declaration: Finds the charset that a file declares.

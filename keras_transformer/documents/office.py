@@ -29,7 +29,7 @@ from keras_transformer.documents.xml import parse_xml
 # An archive may be unpacked to this many bytes, and to so many for each of its
 # own, after the first ones.
 LARGEST, RATIO, SMALL = 1 << 29, 100, 1 << 24
-OLE = b"\xd0\xcf\x11\xe0"  # what encrypted files and those of old Word are
+OLE = b"\xd0\xcf\x11\xe0"  # what encrypted files and old Word's are
 # Until it is written, a paragraph is text with codes, of signs that XML does
 # not have: XML that stays; a format, which is the XML before and after a text;
 # where that ends.
@@ -253,7 +253,7 @@ class Part:
     def items(self, paragraph: typing.Any) -> tuple[int, list[Item]]:
         """The event at which a paragraph's content begins, and its items.
 
-        Those of text have their format as name.
+        `name` of a text: its format.
         """
         raise NotImplementedError
 

@@ -43,7 +43,7 @@ class Block:
     Args:
         pieces: The pieces.
         finish: From the written pieces, joined, to the text of the block.
-        source: What the document has in place of the block, if not its pieces.
+        source: The original text, to count lines, if not the pieces.
     """
 
     def __init__(

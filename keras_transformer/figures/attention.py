@@ -348,7 +348,7 @@ def attention_figure(
             " attends to the source of the token before."
         )
     if len(translator.models) > 1:
-        notes.append("The attention is that of the first model of an ensemble.")
+        notes.append("The first model of the ensemble has this attention.")
     maps = translator.model.attention_maps(
         {
             "source_ids": tf.constant([source_ids]),
@@ -371,7 +371,7 @@ def attention_figure(
 def _read_tokens(name, tokenizer, text, max_length, first=()):
     """The ids of a text as the model reads them, at most `max_length`.
 
-    The ids `first` are put before those of the text. Also the texts that
+    The ids `first` are put before the text's. Also the texts that
     become `UNK`; and a list of notes, with one that says that the text, called
     `name`, is truncated if it is.
     """

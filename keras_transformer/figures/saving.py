@@ -50,7 +50,7 @@ MISSING = re.compile(r"Glyph (\d+) .* missing from font")
 def suffix_of(path: str | os.PathLike, suffixes: typing.Sequence[str]) -> str:
     """The suffix of a path, if it is one of `suffixes`, or raises ValueError.
 
-    Those of matplotlib are refused where it is not installed.
+    Matplotlib's formats are refused where it is not installed.
     """
     suffix = pathlib.Path(path).suffix.lower()
     if suffix not in suffixes:
@@ -87,7 +87,7 @@ def save_figure(figure: "Figure", path: str | os.PathLike) -> None:
 def render(
     figure: "Figure", suffix: str = ".svg", **options: typing.Any
 ) -> bytes:
-    """The content of a figure's file; options are those of `savefig`.
+    """The content of a figure's file; options as in `savefig`.
 
     Logs a warning that lists all characters that no font has; in SVG the
     viewer chooses the fonts.

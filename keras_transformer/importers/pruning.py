@@ -1,10 +1,9 @@
 """A multilingual model with the part of its vocabulary that a corpus needs.
 
-Rows of embeddings stay of the tokens that occur in the corpus; in a BPE
-vocabulary of the pieces that these are merged from; of bytes and single
-characters, but for letters of other scripts, so that other text can be written,
-in shorter tokens; of special tokens and of all languages, from whose complete
-list the tokenizers of transformers count their ids.
+Kept rows of embeddings: tokens of the corpus; in a BPE vocabulary the pieces
+that they are merged from; bytes, and single characters but for letters of other
+scripts, so that other text can be written; special tokens; all languages, from
+whose complete list the tokenizers of transformers count their ids.
 
 A text has the same segments as before if all of them stay: a merge of BPE that
 took place still does, and a segmentation that had the best score still has it.

@@ -89,7 +89,7 @@ def projected_r_drop(
 
         dl: p (1 + l - k - m) - q        dk: q (1 - l + k + n) - p
 
-    Arguments and results are those of `projected_cross_entropy`; the second
+    Arguments and results as in `projected_cross_entropy`; the second
     result is the mean of -log p(label) and -log q(label).
     """
     vocab_size = matrix.shape[0]

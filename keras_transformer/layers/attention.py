@@ -35,7 +35,7 @@ def attention_weights(
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d_k)): the weights of eq. 1, `[B, H, T, S]`.
 
-    Arguments are those of `scaled_dot_product_attention`. A query that may
+    Arguments as in `scaled_dot_product_attention`. A query that may
     attend to nothing weighs all keys alike.
     """
     return masked_softmax(

@@ -379,7 +379,7 @@ class InputEmbedding:
     `PositionalEmbedding` remains.
 
     Not a layer: its name would become part of the paths of the weights, and
-    their order, which is that of the optimizer's variables in a checkpoint,
+    their order, which the optimizer's variables have in a checkpoint,
     would be another. The Transformer holds its parts as attributes.
 
     Args:

@@ -313,7 +313,7 @@ class _Stack(_Block):
 class Encoder(_Stack):
     """A stack of N encoder layers (sec. 3.1).
 
-    Args, call arguments, results and errors are those of `EncoderLayer`; the
+    Args, call arguments, results and errors as in `EncoderLayer`; the
     input is the embedded source.
     """
 
@@ -334,7 +334,7 @@ class Encoder(_Stack):
 class Decoder(_Stack):
     """A stack of N decoder layers (sec. 3.1).
 
-    Args, call arguments, results and errors are those of `DecoderLayer`, except
+    Args, call arguments, results and errors as in `DecoderLayer`, except
     that `memory` is the encoder's output, float `[B, S, D']`, or the result of
     `project`; the input is the embedded target.
     """

@@ -1,7 +1,7 @@
 """`compile`, `fit`, `evaluate`, `save` and `export` of a `Transformer`.
 
 On the TensorFlow backend a model that is compiled with a `SmoothedCrossEntropy`
-takes the steps that this loss makes of it, those of `training/step.py`. On
+takes the steps that this loss makes of it, by `training/step.py`. On
 another backend, or with another loss, it trains as Keras does.
 """
 
@@ -152,7 +152,7 @@ class TokenExactTraining(keras.Model):
 
     def compile_from_config(self, config: dict) -> None:
         config = keras.saving.deserialize_keras_object(config)
-        config.pop("num_slices", None)  # files of 0.2.0 have those of a machine
+        config.pop("num_slices", None)  # files of 0.2.0 have a machine's
         self.compile(**config)
         self.optimizer.build(self.trainable_variables)
 

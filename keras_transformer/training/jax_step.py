@@ -1,6 +1,6 @@
 """One training step under JAX, exact in tokens, on a mesh of devices.
 
-The update is that of `update.py`. Each device computes the gradients of its
+`update.py` defines the update. Each device computes the gradients of its
 rows; they are added up once, in float32. The state goes in and comes out, so
 that its memory is used again.
 """

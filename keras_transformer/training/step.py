@@ -41,7 +41,7 @@ from keras_transformer.training.update import (
 class TrainStep:
     """Weights of positions -> gradients -> clip -> update, in a replica.
 
-    The update is that of `update.py`, whether the rows of a batch are spread
+    `update.py` defines the update, whether the rows of a batch are spread
     over replicas, over workers, over slices, or over micro-batches.
 
     Call it in a replica context. Its result are the replica's `StepSums`. A

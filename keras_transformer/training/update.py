@@ -5,7 +5,7 @@
     weights -= the optimizer's step
     averages += average_changes(averages, weights)
 
-The update equals that of one big batch, on however many devices and hosts, and
+The update equals one big batch's, on however many devices and hosts, and
 in however many micro-batches, its rows are. `step.py` and `jax_step.py` add up
 the gradients over the devices and call these functions: what is done to a
 gradient before the optimizer, such as a limit of it, belongs here.

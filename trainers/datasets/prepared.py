@@ -58,7 +58,7 @@ class Prepared(Files):
                 )
         if max_length < index["max_length"]:
             raise ValueError(
-                f"max_length must be at least {index['max_length']}, that of"
+                f"max_length must be at least {index['max_length']}, as in"
                 f" {directory}. Received: max_length={max_length}"
             )
         received = hashlib.sha256(tokenizer.source.model_bytes).hexdigest()

@@ -83,7 +83,7 @@ def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
 def choose_languages(
     model: Imported, source_language: str | None, target_language: str | None
 ) -> Imported:
-    """A model with the given languages, else those of its files."""
+    """A model with the given languages, else its files'."""
     model = with_languages(model, source_language, target_language)
     given = source_language is not None or target_language is not None
     language = model.source_language

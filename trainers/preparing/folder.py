@@ -38,7 +38,7 @@ class Folder:
     def lock(self) -> Iterator[None]:
         """Keeps other processes from preparing here; makes the directory.
 
-        If the directory is empty in the end, it is removed, and so are those of
+        If the directory is empty in the end, it is removed, and so are
         its parents that were made for it.
         """
         with without_empty_directories(self.path):

@@ -1,4 +1,4 @@
-"""The options of `trainers.prepare`; `rules` has those of cleaning."""
+"""The options of `trainers.prepare`; `rules` has the cleaning's."""
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import Fields, hp, required, same_field

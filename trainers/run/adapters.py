@@ -86,7 +86,7 @@ class SwitchedAdapters:
             layer.enable_lora(max(ranks))
 
     def use(self, name: str) -> None:
-        """Makes the model that of an adapter; with "" that without one."""
+        """Gives the model an adapter's weights; with "" its own."""
         if name == self._used:
             return
         own, self._used = self._adapters.get(name, {}), None  # if this fails

@@ -35,7 +35,7 @@ def open_train_corpus(
 ) -> AnyCorpus:
     """The training pairs as ids: encoded now or before, or in every epoch.
 
-    The seed is that of `subword_sampling` and `modifiers`.
+    The seed is for `subword_sampling` and `modifiers`.
 
     Raises:
         ValueError: No pair is left, or ids do not fit: see `Dataset.read_ids`.

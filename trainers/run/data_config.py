@@ -187,7 +187,7 @@ class DataConfig(CorpusConfig, LengthConfig):
     def with_files(self, files: tuple[str, ...]) -> "DataConfig":
         """The data of other files of pairs, the same for each split.
 
-        Their kind is that of the training pairs if these are files of text.
+        They have the training pairs' kind if these are files of text.
         """
         return dataclasses.replace(
             self,

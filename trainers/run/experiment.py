@@ -50,7 +50,7 @@ class Experiment:
         tokenizer: A pair of them without `share_vocabulary`.
         valid_batches: None without validation pairs.
         valid_pairs, test_pairs: In memory; may be empty.
-        metric: That of validation and test.
+        metric: Of validation and test.
         base: The weights that adapters are added to; None without adapters.
     """
 

@@ -56,7 +56,7 @@ def run(
     """Trains to the end, or until a signal, in the work directory of a path.
 
     A dry run writes nothing, and ends before its steps. `device` is the kind
-    that must compute, or None; the metric is that of validation and test.
+    that must compute, or None; the metric serves validation and test.
 
     Bad flags, data or work directories raise `CommandError`; a training that
     has diverged, or lost a worker, or cannot save raises `RunError`.

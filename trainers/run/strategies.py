@@ -115,7 +115,7 @@ def distribute(
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """A data set that gives every replica its rows of each batch.
 
-    It is that of this worker, for `strategy.run`. `make_dataset` has the rows
+    It serves this worker, for `strategy.run`. `make_dataset` has the rows
     of the replicas in the first batch, then in the second, and so on.
     """
     num_replicas = strategy.num_replicas_in_sync

@@ -90,7 +90,7 @@ class TrainingConfig(Fields, changeable=True):
     )
     learning_rate: float | None = hp(
         None,
-        "Peak learning rate; that of noam follows from d_model, warmup_steps"
+        "Peak learning rate; noam's follows from d_model, warmup_steps"
         " and learning_rate_scale.",
         low=1e-12,
         needs={"schedule": SCHEDULES[1:]},

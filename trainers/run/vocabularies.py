@@ -24,7 +24,7 @@ class Vocabulary(typing.NamedTuple):
         field: The field of its size.
         size: Its tokens.
         given: Path of the model to use; empty to train one.
-        sides: The sides of a pair that it is of.
+        sides: The sides of a pair that it segments.
         symbols: Words that must be one token each.
         case_marks: Whether it must have case marks.
         controls: Tokens of languages, which a new one has.
@@ -109,7 +109,7 @@ def describe_vocabularies(
     source_symbols: tuple[str, ...],
     target_symbols: tuple[str, ...],
 ) -> list[Vocabulary]:
-    """The vocabulary of both languages, or those of source and target."""
+    """The vocabulary of both languages, or one for each."""
     data, model = configuration.data, configuration.model
     given = data.given_tokenizers
     if data.share_vocabulary:
@@ -161,7 +161,7 @@ def open_tokenizer(
 ) -> Tokenizer | TokenizerPair:
     """The work directory's vocabulary; else the one given; else a new one.
 
-    With `init_from` it is that of the weights.
+    With `init_from` the weights decide it.
 
     Raises:
         ValueError: Its size is not the model's, or the one given is not the

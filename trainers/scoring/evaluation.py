@@ -31,7 +31,7 @@ from trainers.translating.options import LanguageOptions, TranslatorChoice
 
 
 def bleu_tokenizer_of(workdir: str, options: MetricOptions) -> str:
-    """The tokenizer of the options, else that of the training."""
+    """The tokenizer of the options, else of the training."""
     training = WorkDirectory(workdir).read_section("training", TrainingConfig)
     return options.bleu_tokenizer or training.bleu_tokenizer
 
@@ -45,8 +45,8 @@ def read_systems(
     """The translations of the systems to compare, by path.
 
     A work directory, which has not translated yet, has None. The first path is
-    that of the system, or those of its models. Lines and languages must be
-    those of the sources, names distinct.
+    the system's, or its models'. Lines and languages must be the
+    sources', names distinct.
     """
     if len(set(paths)) < len(paths):
         raise ValueError(

@@ -75,7 +75,7 @@ class _Job:
 class _Entry:
     """An item that waits.
 
-    Its turn is before that of jobs which arrive when more tokens are done.
+    Its turn comes before jobs which arrive when more tokens are done.
     """
 
     job: _Job

@@ -365,9 +365,9 @@ class Service:
     async def _translate_document(
         self, parse, request, pair, search, terminology, n_best=1, executor=None
     ):
-        """The `documents.Translated`s, best first, and how they were made.
+        """The `documents.Translated`s, best first, and each sentence's `Found`.
 
-        That is the sentences with `Found`, and the summary of what is left.
+        Also the summary of what is left.
         What takes long without the model is done in a thread of `executor`.
         """
 

@@ -84,7 +84,7 @@ class SearchDeviceOptions(DeviceOptions):
             )
 
     def of_workdir(self, path: str) -> "EnsembleOptions":
-        """The options of a translator that computes so."""
+        """Translator options with these device settings."""
         return EnsembleOptions(
             workdir=path,
             backend=self.backend,
@@ -235,7 +235,7 @@ class OutputOptions(Fields):
     )
     seed: int = hp(
         0,
-        "With sampling: another seed, other samples. Those of a line depend on"
+        "With sampling: another seed, other samples. A line's depend on"
         " it and on the text of the line.",
         low=0,
         high=2**32 - 1,
@@ -250,7 +250,7 @@ class TranslatorChoice(typing.NamedTuple):
     Attributes:
         options: The options.
         search: Fields of `DecodingConfig` on the command line, which override
-            those of the work directory.
+            the work directory's.
         languages: The direction; None: sentences have their own.
         shortlist: As in `ShortlistOptions`.
         terminology: The files of the terminology.

@@ -15,8 +15,8 @@ Processes, also on different machines, need nothing but this directory:
 - Processes that begin at the same time each make the plan: it is the same, and
   appears by a rename.
 
-- The locks are those of `fcntl`, which NFS passes to its server. The kernel
-  releases them however a process ends; an NFS server releases those of a
+- The locks come from `fcntl`; NFS passes them to its server. The kernel
+  releases them however a process ends; an NFS server releases the locks of a
   machine that no longer renews its lease. So a dead process blocks no shard.
   The file is never removed: a machine that still has its name in a cache would
   lock the removed one.
@@ -301,7 +301,7 @@ def read_plan(directory: str | os.PathLike) -> Plan:
 
 
 def check_paths(path: pathlib.Path, input: pathlib.Path) -> None:
-    """Raises ValueError if they cannot be those of a plan, new or not.
+    """Raises ValueError if no plan, new or not, can have them.
 
     The input must be a regular file; a directory without a plan has no files of
     others.

@@ -11,7 +11,7 @@ Its decoder differs from ours in a few ways:
   from the first softmax, which changes the score. `max_decoding_length` is
   one number for all sentences of a call, where ours is source tokens +
   `extra_length` for each of them.
-- The caller truncates sources; see `reload.py`. With learned positions a longer
+- The caller truncates sources; see `reload`. With learned positions a longer
   source, or an output beyond the last position, is an error of CTranslate2.
 - It has no restricted attention: its `sliding_window` is the decoder's alone.
 - `return_attention` gives the attention of our alignment layer, of its first

@@ -183,7 +183,7 @@ def make_description(source: Source, options: ExportOptions) -> dict:
         "max_positions": translator.model.config.position_limit,
         "vocab_size": translator.tokenizer.target.vocab_size,
         "source_vocab_size": translator.tokenizer.source.vocab_size,
-        # Text is marked as in `reload.py` before it is segmented.
+        # Text is marked as in `reload` before it is segmented.
         "case_marks": translator.tokenizer.source.has_case_marks,
         "special_ids": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
         "decoding": search_of(translator.decoding),

@@ -1,7 +1,7 @@
 """The formats: their abilities, and the contract of their modules.
 
 A new format is one file in this directory with a function `write`, one entry
-of `FORMATS`, and one loader in `reload.py`. Nothing here imports TensorFlow:
+of `FORMATS`, and one loader in `reload`. Nothing here imports TensorFlow:
 bad flags are refused before that.
 
     write(export)
@@ -27,7 +27,7 @@ if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator
 
 EXPORT_PRECISIONS = ("float32", "float16", "int16", "int8")
-SEGMENTS = ".segments.model"  # see `reload.Vocabulary`
+SEGMENTS = ".segments.model"  # see `reload.tokenizer`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +220,7 @@ class Export(typing.NamedTuple):
 def save_vocabulary(
     tokenizer: "Tokenizer | TokenizerPair", directory: pathlib.Path
 ) -> None:
-    """Writes the files of a vocabulary that `reload.Vocabulary` reads."""
+    """Writes the files of a vocabulary that `reload.tokenizer` reads."""
     for name, of_side in tokenizer.files.items():
         path = directory / name
         of_side.save(path)

@@ -199,7 +199,7 @@ def _compare_search(
 
 
 def _with_languages(translator, sentences):
-    """The sentences for a translator, and for `reload.py`."""
+    """The sentences for a translator, and for `reload`."""
     languages = translator.languages
     if languages.direction() is not None:
         return sentences, sentences
@@ -228,7 +228,7 @@ def run(
     sentences: Sequence[str | dict[str, str]],
     beam_size: int | None = None,
 ) -> dict:
-    """Runs an export in a process of its own; see `reload.py`.
+    """Runs an export in a process of its own; see `reload`.
 
     The beam size is for formats that leave the choice.
 
@@ -236,7 +236,7 @@ def run(
         ExportError: It cannot be loaded or run.
     """
     # Isolated: neither PYTHONPATH nor the script's directory count.
-    command = [sys.executable, "-I", reload.__file__]
+    command = [sys.executable, "-I", str(pathlib.Path(reload.__file__).parent)]
     command += [str(pathlib.Path(directory).resolve())]
     command += [] if beam_size is None else [str(beam_size)]
     with tempfile.TemporaryDirectory() as elsewhere:

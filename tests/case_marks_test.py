@@ -461,7 +461,9 @@ def test_the_script_that_runs_exports_puts_the_same_marks(
 ):
     """ONNX, TFLite and CTranslate2 read and write text by it."""
     formats.save_vocabulary(TokenizerPair(tokenizer, small), tmp_path)
-    encode, decode = reload.load_tokenizer(tmp_path, {"max_source_length": 99})
+    encode, decode = reload.tokenizer.load_tokenizer(
+        tmp_path, {"max_source_length": 99}
+    )
     for text in [*SAMPLES, *random_strings(1000)]:
         assert encode(text)[0] == tokenizer.to_ids([text])[0]
     for ids in np.random.default_rng(1).integers(4, 50, [300, 9]).tolist():

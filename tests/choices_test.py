@@ -149,7 +149,7 @@ PLACES = {
         lambda value: length_penalty(
             replaced(DecodingConfig(), "length_normalization", value), [3]
         ),
-        lambda value: reload.penalty(
+        lambda value: reload.sentences.penalty(
             {"length_normalization": value, "length_penalty": 0.6}, 3
         ),
     ],

@@ -246,7 +246,7 @@ def test_the_work_directory_has_what_commands_read(imports):
 
 def test_exports_tokenize_alike(imports):
     model = imports[SHARED]
-    vocabularies = reload.load_vocabularies(model.workdir)
+    vocabularies = reload.tokenizer.load_vocabularies(model.workdir)
     for vocabulary, tokenizer in zip(
         vocabularies, model.translator.tokenizer, strict=True
     ):

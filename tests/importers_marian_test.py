@@ -69,7 +69,7 @@ def test_language_codes_are_those_of_the_table(tmp_path):
     assert row == [tokenizer.pieces.index(">>fra<<"), *rest]
     assert tokenizer.encode([unknown]).to_list() == [row]
     save_tokenizer(imported.tokenizer, tmp_path)
-    vocabulary = reload.load_vocabularies(tmp_path)[0]
+    vocabulary = reload.tokenizer.load_vocabularies(tmp_path)[0]
     for text in (unknown, ">>deu<< They buy it.", "They buy it."):
         assert [[*vocabulary.encode(text), EOS]] == tokenizer.to_ids([text])
     original_models.check_text(tokenizer, model, ">>deu<< They buy it.")
@@ -91,7 +91,7 @@ def test_a_code_that_the_model_knows_is_its_own(tmp_path):
     original_models.check_text(tokenizer, path, text)
     assert SPACE in [tokenizer.pieces[id] for id in tokenizer.to_ids([text])[0]]
     save_tokenizer(tokenizer, tmp_path)
-    (vocabulary, _) = reload.load_vocabularies(tmp_path)
+    (vocabulary, _) = reload.tokenizer.load_vocabularies(tmp_path)
     assert [[*vocabulary.encode(text), EOS]] == tokenizer.to_ids([text])
 
 

@@ -670,7 +670,7 @@ def test_the_reloading_process_does_not_know_this_package():
     directory, _ = exports.exported("ctranslate2")
     program = PROGRAMS / "reload_beside_package.py"
     process = subprocess.run(
-        [sys.executable, "-I", program, reload.__file__, directory],
+        [sys.executable, "-I", program, *reload.__path__, directory],
         input=json.dumps(["one dog"]),
         capture_output=True,
         text=True,

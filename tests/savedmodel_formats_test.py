@@ -92,7 +92,7 @@ def test_a_saved_model_has_one_thread_within_an_operation(own, tmp_path):
     environment.pop("TF_NUM_INTRAOP_THREADS", None)
     if own:
         environment["TF_NUM_INTRAOP_THREADS"] = own
-    folder = str(pathlib.Path(reload.__file__).parent)
+    folder = str(pathlib.Path(reload.__file__).parents[1])
     code = f"import sys; sys.path.append({folder!r}); import reload"
     found = subprocess.check_output(
         [sys.executable, "-c", f"{code}; reload.load_saved_model('', None)"],

@@ -192,14 +192,14 @@ def test_ctranslate2_translates_as_the_translator(translator, tmp_path):
 def test_both_files_lie_beside_a_model_of_ids(
     translator, format_name, function, tmp_path, monkeypatch
 ):
-    """`reload.py` reads them; the model itself needs no test of its own."""
+    """`reload` reads them; the model itself needs no test of its own."""
     module = formats.load_exporter(format_name)
     monkeypatch.setattr(module, function, lambda *arguments: onnx.ModelProto())
     for name in ("convert", "_quantize"):
         monkeypatch.setattr(module, name, lambda *a: b"", raising=False)
     description = export_to(tmp_path, format_name, translator)
     assert set(FILES) <= set(description["sha256"])
-    encode, decode = reload.load_tokenizer(tmp_path, description)
+    encode, decode = reload.tokenizer.load_tokenizer(tmp_path, description)
     pair = translator.tokenizer
     assert encode("a dog")[0] == pair.source.encode(["a dog"]).to_list()[0]
     assert decode(pair.target.encode(["der Hund"]).to_list()[0]) == "der Hund"
@@ -269,7 +269,7 @@ def test_the_files_beside_a_model_segment_alike(kind, tmp_path):
         directory = tmp_path / str(number)
         directory.mkdir()
         formats.save_vocabulary(pair, directory)
-        found = reload.load_vocabularies(directory)
+        found = reload.tokenizer.load_vocabularies(directory)
         for vocabulary, of_side in zip(
             found, (pair.source, pair.target), strict=True
         ):

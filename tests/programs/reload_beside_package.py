@@ -1,4 +1,4 @@
-"""Runs `reload.py`, given by its path, where the package has been imported."""
+"""Runs `reload`, given by its path, where the package has been imported."""
 
 import runpy
 import sys

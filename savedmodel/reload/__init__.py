@@ -1,0 +1,78 @@
+"""Runs an export without this package: a script for a separate process.
+
+    python -I savedmodel/reload DIR [BEAM] < sentences.json > found.json
+
+DIR is the --output of `savedmodel.export`. The folder can be copied, and has
+any name: it imports the packages that the format needs and nothing else of this
+repository. A format needs its own file, `sentences` and, if it is no
+SavedModel, `tokenizer` with `case_marks`.
+
+Input is a JSON list of sentences: strings, or objects with `text` and, for a
+model of several languages, `source_language` and `target_language`. Output is a
+JSON object: a list of `translations` (ids, text, score, and whether the source
+was truncated), and `computed_in`, the type that CTranslate2 computes in (null
+for other formats). BEAM is the beam size, for formats where the caller chooses
+it: any size with ctranslate2; 1 or the export's with tflite.
+"""
+
+import os
+import pathlib
+
+from .ctranslate2 import load_argos, load_ctranslate2
+from .huggingface import load_huggingface
+from .onnx import load_onnx
+from .saved_model import load_saved_model
+from .sentences import Sentence, Translate, text_of
+from .tflite import load_tflite
+
+DESCRIPTION = "export.json"  # beside each model: its format and its limits
+BATCH_SIZE = 32  # sentences of about the same length translated together
+
+LOADERS = {
+    "huggingface": load_huggingface,
+    "saved_model": load_saved_model,
+    "tflite": load_tflite,
+    "onnx": load_onnx,
+    "ctranslate2": load_ctranslate2,
+    "argos": load_argos,
+}
+
+
+def translate_all(
+    translate: Translate, sentences: list[Sentence]
+) -> list[dict]:
+    """Translates sentences in batches of about the same length.
+
+    `translate` is the result of a loader of `LOADERS`.
+    """
+    by_length = sorted(
+        range(len(sentences)), key=lambda i: len(text_of(sentences[i]))
+    )
+    results: dict[int, dict] = {}
+    for start in range(0, len(sentences), BATCH_SIZE):
+        batch = by_length[start : start + BATCH_SIZE]
+        translations = translate([sentences[i] for i in batch])
+        results.update(zip(batch, translations, strict=True))
+    return [results[i] for i in range(len(sentences))]
+
+
+def find_export(output: str | os.PathLike) -> pathlib.Path:
+    """The directory of an export, of which `output` may be the parent.
+
+    Below the output of a SavedModel are versions; the latest counts, as in
+    TensorFlow Serving.
+    """
+    output = pathlib.Path(output)
+    if (output / DESCRIPTION).is_file():
+        return output
+    versions = [
+        path.parent
+        for path in output.glob(f"*/{DESCRIPTION}")
+        if path.parent.name.isdecimal()
+    ]
+    if not versions:
+        raise ValueError(
+            f"expected an export: a directory with {DESCRIPTION}, or with"
+            f" versions that have it. Received: {output}"
+        )
+    return max(versions, key=lambda path: int(path.name))

@@ -1,0 +1,41 @@
+"""Runs an export, as `python -I savedmodel/reload DIR`; see `__init__.py`."""
+
+import importlib
+import json
+import pathlib
+import sys
+import types
+
+
+def load_package() -> types.ModuleType:
+    """The package of this folder, whatever its name.
+
+    Files here have names of packages that they import, which come first.
+    """
+    folder = pathlib.Path(__file__).resolve().parent
+    sys.path = [p for p in sys.path if pathlib.Path(p).resolve() != folder]
+    sys.path.append(str(folder.parent))
+    return importlib.import_module(folder.name)
+
+
+def main() -> None:
+    reload = load_package()
+    directory = reload.find_export(sys.argv[1])
+    sentences = json.load(sys.stdin)
+    description = json.loads((directory / reload.DESCRIPTION).read_text())
+    if sys.argv[2:]:
+        description["decoding"]["beam_size"] = int(sys.argv[2])
+    translate = reload.LOADERS[description["format"]](directory, description)
+    translations = reload.translate_all(translate, sentences)
+    ours = {name.split(".")[0] for name in sys.modules}
+    if ours & {"keras_transformer", "savedmodel"}:
+        raise SystemExit("an export must run without this package")
+    found = {
+        "translations": translations,
+        "computed_in": getattr(translate, "computed_in", None),
+    }
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

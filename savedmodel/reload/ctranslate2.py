@@ -1,0 +1,83 @@
+"""Runs a model of CTranslate2, or a package of Argos Translate."""
+
+import math
+import pathlib
+import shutil
+import tempfile
+
+from .sentences import Languages, Sentence, Translate, answer, penalty
+from .tokenizer import load_tokenizer, load_vocabularies
+
+
+def load_ctranslate2(directory: pathlib.Path, description: dict) -> Translate:
+    """CTranslate2's translator, sentences of the same limit together.
+
+    `max_decoding_length` is one number for a call, so it must be right for all.
+    The length penalty is the paper's only where the search is greedy.
+    """
+    import ctranslate2
+
+    decoding = description["decoding"]
+    max_positions = description.get("max_positions") or math.inf
+    encode, decode = load_tokenizer(directory, description)
+    # Threads wait for each other at every layer: for small models one is best,
+    # and the default, four, on fewer cores by far the worst.
+    translator = ctranslate2.Translator(str(directory), intra_threads=1)
+    sources, targets = load_vocabularies(directory)
+    languages = Languages(description)
+    # EOS, which CTranslate2 adds, is not the last token of a source.
+    end = None if "after" in languages.places else -1
+
+    def limit(row: list[int]) -> float:
+        return min(
+            len(row) - 1 + decoding["extra_length"],
+            decoding["max_output_length"] or math.inf,
+            max_positions,
+        )
+
+    is_greedy = decoding["beam_size"] == 1
+
+    def translate(sentences: list[Sentence]) -> list[dict]:
+        rows = [encode(sentence) for sentence in sentences]
+        first = [languages.tokens(sentence, "output") for sentence in sentences]
+        results = [answer([], "", 0.0, False)] * len(rows)
+        by_limit: dict[float, list[int]] = {}
+        for i, (row, _) in enumerate(rows):
+            if len(row) > 1:
+                by_limit.setdefault(limit(row), []).append(i)
+        for longest, alike in by_limit.items():
+            found = translator.translate_batch(
+                [
+                    sources.processor.id_to_piece(rows[i][0][:end])
+                    for i in alike
+                ],
+                [targets.processor.id_to_piece(first[i]) for i in alike],
+                beam_size=decoding["beam_size"],
+                length_penalty=0 if is_greedy else decoding["length_penalty"],
+                max_decoding_length=longest,
+                min_decoding_length=max(0, decoding["min_length"] - 1),
+                return_scores=True,
+                return_end_token=True,
+            )
+            for i, result in zip(alike, found, strict=True):
+                ids = targets.processor.piece_to_id(result.hypotheses[0])
+                score = result.scores[0]
+                if is_greedy:
+                    score /= penalty(decoding, len(ids))
+                results[i] = answer(ids, decode(ids), score, rows[i][1])
+        return results
+
+    # Not every CPU computes in the type that the weights are stored in.
+    vars(translate)["computed_in"] = translator.compute_type
+    return translate
+
+
+def load_argos(directory: pathlib.Path, description: dict) -> Translate:
+    """CTranslate2's translator of the package, as the program unpacks it."""
+    [package] = directory.glob("*.argosmodel")
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.unpack_archive(package, folder, "zip")
+        [root] = pathlib.Path(folder).iterdir()
+        model = root / "model"
+        (root / "sentencepiece.model").rename(model / "tokenizer.model")
+        return load_ctranslate2(model, description)

@@ -1,0 +1,101 @@
+"""Runs a model of transformers."""
+
+import json
+import pathlib
+
+from .sentences import (
+    ASCII_SPACES,
+    EOS,
+    PAD,
+    UNK,
+    Languages,
+    Sentence,
+    Translate,
+    answer,
+    penalty,
+    text_of,
+)
+
+
+def load_huggingface(directory: pathlib.Path, description: dict) -> Translate:
+    """A model of transformers, one sentence at a time.
+
+    The limit is one number for a call, so it must be right for each. The length
+    penalty is the paper's only where the search is greedy.
+    """
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)  # they wait for each other at every layer
+    decoding = description["decoding"]
+    languages = Languages(description)
+    config = json.loads((directory / "tokenizer_config.json").read_text())
+    # SMaLL-100's is not in transformers; this one differs in the languages.
+    tokenizer = getattr(
+        transformers, config["tokenizer_class"], transformers.M2M100Tokenizer
+    ).from_pretrained(directory)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+        directory, dtype=torch.float32
+    )
+    longest = description["max_source_length"]
+    pad, eos = model.config.pad_token_id, model.config.eos_token_id
+    special = {pad: PAD, eos: EOS, tokenizer.unk_token_id: UNK}
+    # Ours of the first id that is no special one there, less that id.
+    offset = UNK + 1 - (3 if getattr(tokenizer, "separate_vocabs", 0) else 2)
+    if languages.places:
+        offset = 1
+        special[model.config.bos_token_id] = UNK + 1
+
+    def name_of(sentence: Sentence, place: str) -> str:
+        """The token of the language in a place."""
+        [id] = languages.tokens(sentence, place)
+        return tokenizer.convert_ids_to_tokens(id - offset)
+
+    def encode(sentence: Sentence) -> tuple[list[int], bool]:
+        """Ids there, which tokens of languages surround, and truncation."""
+        text, end = text_of(sentence).strip(ASCII_SPACES), 1
+        if languages.places:
+            place = "before" if "before" in languages.places else "after"
+            tokenizer.src_lang = name_of(sentence, place).strip("_")
+            end = 1 if place == "before" else 2
+        ids = tokenizer(text)["input_ids"]
+        if ids == tokenizer("")["input_ids"]:
+            return [], False
+        if len(ids) <= longest:
+            return ids, False
+        return [*ids[: longest - end], *ids[-end:]], True
+
+    def translate_one(sentence: Sentence) -> dict:
+        ids, truncated = encode(sentence)
+        if not ids:
+            return answer([], "", 0.0, False)
+        limit = len(ids) - 1 + decoding["extra_length"]
+        limit = min(limit, decoding["max_output_length"] or limit)
+        given = languages.tokens(sentence, "output")
+        with torch.no_grad():
+            found = model.generate(
+                input_ids=torch.tensor([ids]),
+                num_beams=decoding["beam_size"],
+                max_length=limit + 1,
+                min_length=decoding["min_length"],
+                forced_bos_token_id=given[0] - offset if given else None,
+                forced_eos_token_id=None,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
+        gains = model.compute_transition_scores(
+            found.sequences,
+            found.logits,
+            getattr(found, "beam_indices", None),
+            normalize_logits=True,
+        )
+        row = [id for id in found.sequences[0, 1:].tolist() if id != pad]
+        ours = [special.get(id, id + offset) for id in row]
+        text = tokenizer.decode(
+            row, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        score = gains[0, len(given) : len(row)].sum().item()
+        score /= penalty(decoding, len(row))
+        return answer(ours, text, score, truncated)
+
+    return lambda sentences: [translate_one(line) for line in sentences]

@@ -1,0 +1,116 @@
+"""The vocabulary beside a model: from sentences to ids, and back."""
+
+import pathlib
+import re
+from collections.abc import Callable, Iterable
+
+from .case_marks import TITLE, mark, restore
+from .sentences import ASCII_SPACES, EOS, PAD, UNK, Languages, Sentence, text_of
+
+END_OF_TABLE = "<end of table>"  # see `Vocabulary`
+END_OF_TABLE_WITH_CODES = "<end of table with codes>"
+SEGMENTS = ".segments.model"  # the ending of its other file
+
+
+class Vocabulary:
+    """A SentencePiece model; with a table of ids, if it is an imported one.
+
+    Pieces before `END_OF_TABLE` or `END_OF_TABLE_WITH_CODES` are the table.
+    There a segment has the id of its text, whatever piece it is; and a language
+    code, `>>fra<<`, is a segment of its own at the beginning: with the first
+    end any code, with the second one that only the table has. The file beside
+    it, `*.segments.model`, has the segments: pieces that only the table has are
+    not in it. With case marks this file is for text that `mark` returns.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        import sentencepiece
+
+        self.processor = sentencepiece.SentencePieceProcessor(
+            model_file=str(path)
+        )
+        # Then the text that it segments is normalized and marked.
+        self.has_case_marks = self.processor.piece_to_id(TITLE) != UNK
+        self.segmenter = self.processor
+        if path.with_suffix(SEGMENTS).exists():
+            self.segmenter = sentencepiece.SentencePieceProcessor(
+                model_file=str(path.with_suffix(SEGMENTS))
+            )
+        self.table = self.codes = None
+        for last in (END_OF_TABLE, END_OF_TABLE_WITH_CODES):
+            end = self.processor.piece_to_id(last)
+            if end == UNK:
+                continue
+            ids = range(UNK + 1, end)
+            pieces = self.processor.id_to_piece(list(ids))
+            self.table = dict(zip(pieces, ids, strict=True))
+            if last == END_OF_TABLE_WITH_CODES:
+                self.codes = {
+                    piece
+                    for piece, id in self.table.items()
+                    if self.processor.is_unused(id)
+                    or self.processor.is_control(id)
+                }
+
+    def encode(self, sentence: str) -> list[int]:
+        """Ids without EOS."""
+        if self.table is None:
+            if self.has_case_marks:
+                sentence = mark(self.processor.normalize(sentence))
+            return self.segmenter.encode(sentence)
+        [(code, rest)] = re.findall(r"(?s)\A(>>.*?<<)?(.*)\Z", sentence)
+        if self.codes is not None and code not in self.codes:
+            code, rest = "", sentence
+        segments = self.segmenter.encode(rest, out_type=str)
+        if code:
+            segments.insert(0, code)
+        return [self.table.get(segment, UNK) for segment in segments]
+
+    def decode(self, ids: list[int]) -> str:
+        """A string of ids without PAD and EOS."""
+        text = self.processor.decode(ids)
+        if self.has_case_marks:
+            text = restore(text)
+        return text.strip(ASCII_SPACES)
+
+
+def load_vocabularies(directory: pathlib.Path) -> list[Vocabulary]:
+    """Of source and target, beside a model: one, or a pair."""
+    path = directory / "tokenizer.model"
+    if path.exists():
+        return [Vocabulary(path)] * 2
+    return [
+        Vocabulary(directory / f"{side}_tokenizer.model")
+        for side in ("source", "target")
+    ]
+
+
+def load_tokenizer(
+    directory: pathlib.Path, description: dict
+) -> tuple[
+    Callable[[Sentence], tuple[list[int], bool]], Callable[[Iterable[int]], str]
+]:
+    """A function from a sentence to its ids, and one from ids to a string.
+
+    The first returns ids that end with EOS, and whether they were truncated. It
+    adds the tokens of languages, if the description has their places.
+    """
+    sources, targets = load_vocabularies(directory)
+    languages = Languages(description)
+
+    def encode(sentence: Sentence) -> tuple[list[int], bool]:
+        ids = sources.encode(text_of(sentence))
+        if not ids:
+            return [EOS], False
+        before, after = (
+            languages.tokens(sentence, place) for place in ("before", "after")
+        )
+        ids = before + ids
+        longest = description["max_source_length"] - 1 - len(after)
+        truncated = len(ids) > longest
+        return (ids[:longest] if truncated else ids) + [EOS] + after, truncated
+
+    def decode(ids: Iterable[int]) -> str:
+        return targets.decode([int(i) for i in ids if i not in (PAD, EOS)])
+
+    return encode, decode

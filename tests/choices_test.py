@@ -15,6 +15,7 @@ import savedmodel
 import trainers
 from keras_transformer import importers
 from keras_transformer.commands.flags import CommandError
+from keras_transformer.commands.startup import DeviceOptions
 from keras_transformer.config import (
     PRESETS,
     DecodingConfig,
@@ -48,7 +49,6 @@ from trainers.datasets import dataset
 from trainers.parse import ParseOptions
 from trainers.run import session, strategies
 from trainers.run.data_config import DataConfig
-from trainers.run.device_options import DeviceOptions
 from trainers.run.optimization import make_optimizer, make_schedule
 from trainers.run.session import make_translation_metric
 from trainers.run.training_config import Configuration, TrainingConfig

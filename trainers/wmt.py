@@ -24,6 +24,7 @@ from importlib.resources.abc import Traversable
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import (
+    DeviceOptions,
     backend_name,
     choose_backend,
     count_slices,
@@ -40,7 +41,6 @@ from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.cluster import find_cluster
 from trainers.run.data_config import DataConfig
-from trainers.run.device_options import DeviceOptions
 from trainers.run.inheritance import check_same, read_parent
 from trainers.run.training_config import Configuration, TrainingConfig
 

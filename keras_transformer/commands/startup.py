@@ -14,6 +14,7 @@ import typing
 
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.commands.quiet import first_lines_dropped
+from keras_transformer.fields import Fields, hp
 from keras_transformer.machine import count_cores, find_gpus, memory_limit
 
 BACKENDS = ("tensorflow", "jax")
@@ -23,6 +24,24 @@ SLICE_TOKENS = 256  # minimum on each side in a slice of a training batch
 # than they save.
 MAX_SLICES = 8
 _prepared = {"num_slices": 1}  # for `fit`, as `prepare_cpu` has decided
+
+
+class DeviceOptions(Fields):
+    """The device."""
+
+    backend: str | None = hp(
+        None,
+        "Framework that computes. Default: the environment variable"
+        " KERAS_BACKEND, else tensorflow.",
+        choices=BACKENDS,
+    )
+    device: str | None = hp(
+        None,
+        "Kind of device that must compute: the command ends with an error if"
+        " there is none. Default: the fastest kind that there is.",
+        choices=DEVICES,
+        common=True,
+    )
 
 
 def count_slices(

@@ -55,8 +55,8 @@ class TrainStep:
         num_slices: Parts of a micro-batch that are computed at the same time.
 
     Call arguments:
-        sample_weight: Optional float weights of rows, `[B]`, or of tokens,
-            `[B, T]`.
+        batch: Inputs, labels, and optionally float weights of rows, `[B]`, or
+            of tokens, `[B, T]`.
     """
 
     def __init__(
@@ -86,37 +86,22 @@ class TrainStep:
                 self._gradients, model, options.accumulate_steps
             )
 
-    def __call__(
-        self,
-        inputs: dict[str, tf.Tensor],
-        labels: tf.Tensor,
-        sample_weight: tf.Tensor | None = None,
-    ) -> StepSums:
-        sums, gradients = self.gradients(inputs, labels, sample_weight)
+    def __call__(self, *batch: typing.Any) -> StepSums:
+        sums, gradients = self.gradients(*batch)
         self._update(gradients)
         return sums
 
-    def gradients(
-        self,
-        inputs: dict[str, tf.Tensor],
-        labels: tf.Tensor,
-        sample_weight: tf.Tensor | None = None,
-    ) -> tuple[StepSums, list[tf.Tensor]]:
+    def gradients(self, *batch: typing.Any) -> tuple[StepSums, list[tf.Tensor]]:
         """The step without its update: sums, and its share of the gradient."""
-        return self._gradients(*self._weighted(inputs, labels, sample_weight))
+        return self._gradients(*self._weighted(*batch))
 
-    def with_logits(
-        self,
-        inputs: dict[str, tf.Tensor],
-        labels: tf.Tensor,
-        sample_weight: tf.Tensor | None = None,
-    ) -> tuple[StepSums, tf.Tensor]:
+    def with_logits(self, *batch: typing.Any) -> tuple[StepSums, tf.Tensor]:
         """The same step, with the whole batch at once, for metrics of it.
 
         Also returns the logits `[B, T, V]` from before the update.
         """
         sums, gradients, logits = self._whole.with_logits(
-            *self._weighted(inputs, labels, sample_weight)
+            *self._weighted(*batch)
         )
         self._update(gradients)
         return sums, logits
@@ -139,7 +124,7 @@ class TrainStep:
         """`spread_seeds` of the model."""
         spread_seeds(self.model)
 
-    def _weighted(self, inputs, labels, sample_weight):
+    def _weighted(self, inputs, labels, sample_weight=None):
         """`Rows` with the weights of positions; their sum over replicas."""
         weights = token_weights(
             labels, sample_weight, precise_dtype(self.model.compute_dtype)

@@ -5,7 +5,11 @@ import typing
 from collections.abc import Mapping, Sequence
 
 from keras_transformer.commands.flags import Arguments, CommandError
-from keras_transformer.commands.startup import choose_backend, prepare_search
+from keras_transformer.commands.startup import (
+    DeviceOptions,
+    choose_backend,
+    prepare_search,
+)
 from keras_transformer.config import (
     CHECKPOINT_KINDS,
     COMPUTE_TYPES,
@@ -17,7 +21,6 @@ from keras_transformer.data.languages import LANGUAGE_TOKENS, shortened
 from keras_transformer.fields import GIVEN, Fields, hp, required
 from keras_transformer.translation import ctranslate2
 from keras_transformer.workdir import WorkDirectory, open_ensemble
-from trainers.run.device_options import DeviceOptions
 
 
 class WorkdirOptions(Fields):

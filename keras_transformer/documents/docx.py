@@ -8,11 +8,11 @@ import regex
 
 from keras_transformer.documents.markup import escape
 from keras_transformer.documents.office import (
-    AFTER,
     AROUND,
     BEGIN,
     BREAK,
     STOP,
+    Format,
     Part,
     content_types,
     left_part,
@@ -177,8 +177,9 @@ class _Part(Part):
         first, last = self.spans[run]
         properties = self.raw(first + 1, self._after_properties(run))
         tags = self.events[first].raw, self.events[last].raw
-        format = f"{tags[0]}{properties}{AFTER}{tags[1]}"
-        shared = self.formats.setdefault(UNSEEN.sub("", properties), format)
+        format = Format(tags[0] + properties, tags[1])
+        look = UNSEEN.sub("", properties)
+        shared = self.formats.setdefault(look, self.keep(format))
         for child in run.iterchildren("{*}*"):
             name = self.name(child)
             if name.endswith("Pr") or name in SKIPPED:

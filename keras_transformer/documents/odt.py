@@ -5,11 +5,12 @@ import functools
 import regex
 
 from keras_transformer.documents.office import (
-    AFTER,
     AROUND,
     BEGIN,
     BREAK,
+    PLAIN,
     STOP,
+    Format,
     Part,
     left_part,
     read_archive,
@@ -84,11 +85,14 @@ class _Part(Part):
     def _read(self, element, items, spans):
         """Adds the items of what is in a paragraph, in the tags of spans."""
         tags = [[self.events[i].raw for i in self.spans[s]] for s in spans]
-        format = "".join([*(t[0] for t in tags), AFTER, *(t[1] for t in tags)])
+        format = (
+            Format(*map("".join, zip(*tags, strict=True))) if tags else PLAIN
+        )
         names = (span.get(f"{TEXT}style-name") for span in spans)
         styles = (self._styles.get(name, name) for name in names)
         look = tuple(style for style in styles if style)
-        shared = self.formats.setdefault(look, format if look else AFTER)
+        code = self.keep(format if look else PLAIN)
+        shared = self.formats.setdefault(look, code)
 
         def add_text(text: str | None) -> None:
             words = plain_items(text or "")

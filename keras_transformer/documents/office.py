@@ -21,7 +21,7 @@ from keras_transformer.data.languages import base_language
 from keras_transformer.documents.charsets import XML_DECLARATION, decode
 from keras_transformer.documents.markup import escape
 from keras_transformer.documents.messages import DEEPEST
-from keras_transformer.documents.pieces import Block, Left, joined, write
+from keras_transformer.documents.pieces import Block, Left, write
 from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
 from keras_transformer.documents.sentences import SPACE, TEXT, Item, Split
 from keras_transformer.documents.xml import parse_xml
@@ -30,18 +30,14 @@ from keras_transformer.documents.xml import parse_xml
 # own, after the first ones.
 LARGEST, RATIO, SMALL = 1 << 29, 100, 1 << 24
 OLE = b"\xd0\xcf\x11\xe0"  # what encrypted files and old Word's are
-# Until it is written, a paragraph is text with codes, of signs that XML does
-# not have: XML that stays; a format, which is the XML before and after a text;
-# where that ends.
-XML, END, FORMAT, AFTER, POP = "\1\2\3\4\5"
-CODE = regex.compile(
-    r"\x01(?<xml>[^\x02]*+)\x02|\x03(?<format>[^\x02]*+)\x02|\x05"
-    r"|(?<text>[^\x01-\x05]++)"
-)
+# Until it is written, a paragraph is text with codes: the numbers of its steps,
+# between signs that XML does not have.
+CODE = regex.compile(r"\x01([0-9]++)\x02")
 NO_XML = regex.compile(r"[\0-\x08\v\f\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 # Kinds of items that `split` does not know: an element around items; what ends
 # a sentence; where a range begins and ends, such as a bookmark.
 AROUND, BREAK, BEGIN, STOP = "around", "break", "begin", "stop"
+FORMAT = "format"  # the name of a pair of codes
 PARAGRAPH = "\n"  # each is a line of the document
 # The text of an image.
 SHOWN = regex.compile(
@@ -94,6 +90,19 @@ def with_language(text: str, source: str, target: str) -> str:
         return regex.sub(r"\bfo:country=[\"'].*?[\"']", country, tag)
 
     return LANGUAGE.sub(change, text) if source and target else text
+
+
+class Format(typing.NamedTuple):
+    """The XML before and after a text."""
+
+    before: str = ""
+    after: str = ""
+
+
+# A step of writing a paragraph: XML that stays; a format of what follows, or,
+# with None, its end.
+Step: typing.TypeAlias = str | Format | None
+PLAIN = Format()
 
 
 def read_archive(data: bytes) -> dict[str, bytes]:
@@ -239,8 +248,17 @@ class Part:
     def __init__(self, text: str, split: Split):
         self.root, self.events, self.spans = parse_xml(text)
         self._split = split
-        # What is written for formats that look the same.
+        # The code of formats that look the same.
         self.formats: dict[typing.Any, str] = {}
+        self._steps: list[Step] = []
+        self._codes: dict[Step, str] = {}
+
+    def keep(self, step: Step) -> str:
+        """The code of a step, the same for equal ones."""
+        if step not in self._codes:
+            self._codes[step] = f"\1{len(self._steps)}\2"
+            self._steps.append(step)
+        return self._codes[step]
 
     def name(self, element: typing.Any) -> str:
         """The local name of an element of the format's namespace, or ""."""
@@ -253,7 +271,7 @@ class Part:
     def items(self, paragraph: typing.Any) -> tuple[int, list[Item]]:
         """The event at which a paragraph's content begins, and its items.
 
-        `name` of a text: its format.
+        `name` of a text: the code of its format.
         """
         raise NotImplementedError
 
@@ -293,23 +311,24 @@ class Part:
         return xml
 
     def code(
-        self, element: typing.Any, format: str = AFTER, reason: str = ""
+        self, element: typing.Any, format: Format = PLAIN, reason: str = ""
     ) -> Item:
         """An element as an item that stands alone."""
-        before, after = format.split(AFTER)
         reason = self.reason(element) or reason
         inside = [self._left(element, reason)]
         if not reason and len(pieces := list(self.read(element))) > 1:
             inside = pieces  # it has paragraphs
         elif type(inside[0]) is str:
             inside = [_shown(inside[0])]
-        raw = joined([XML + before, *inside, after + END])
-        return Item(raw, "", ALONE)
+        parts = [format.before, *inside, format.after]
+        if all(type(part) is str for part in parts):
+            return Item(self.keep("".join(parts)), "", ALONE)
+        return Item(Block(parts, self.keep), "", ALONE)
 
     def _read_paragraph(self, element):
         begin, end = self.spans[element]
         first, found = self.items(element)
-        base, items, _ = _arrange(found)
+        base, items, _ = self._arrange(found)
         pieces: list = []
         for is_break, group in itertools.groupby(
             items, lambda item: item.kind == BREAK
@@ -326,75 +345,76 @@ class Part:
             if text == same:
                 return self.raw(begin, end + 1)
             before, after = self.raw(begin, first), self.raw(end, end + 1)
-            return f"{before}{self._write(text, base)}{after}"
+            return f"{before}{self._write(base + text)}{after}"
 
         return Block(pieces, finish, source=PARAGRAPH)
 
-    def _write(self, text, base):
+    def _write(self, text):
         """The XML of a paragraph's text with codes."""
-        parts, formats = [], [base]
-        for code in CODE.finditer(text):
-            if code["text"]:
-                before, after = formats[-1].split(AFTER)
-                parts += [before, self.write_text(code["text"]), after]
-            elif code["format"]:
-                formats.append(code["format"])
-            elif code["xml"] is not None:
-                parts.append(code["xml"])
-            else:
+        parts: list[str] = []
+        formats: list[Format] = []
+        for i, part in enumerate(CODE.split(text)):
+            step = self._steps[int(part)] if i % 2 else part
+            if isinstance(step, Format):
+                formats.append(step)
+            elif step is None:
                 formats.pop()
+            elif i % 2:
+                parts.append(step)
+            elif step:
+                before, after = formats[-1]
+                parts += [before, self.write_text(step), after]
         return "".join(parts)
 
+    def _arrange(self, items):
+        """The code of most of the text, the items, and whether one is a break.
 
-def _arrange(items):
-    """The format of most of the text, the items, and whether one is a break.
+        Other formats, and ranges in one element without a break, are pairs.
+        """
+        sizes: collections.Counter[str] = collections.Counter()
+        for item in items:
+            sizes[item.name] += len(item.text) * (item.kind == TEXT)
+        base = max(sizes, key=sizes.__getitem__, default="") or self.keep(PLAIN)
+        found: list[Item] = []
+        begun: list[int] = []  # where ranges begin
+        current, has_break = base, False
 
-    Other formats, and ranges in one element without a break, are pairs.
-    """
-    sizes: collections.Counter[str] = collections.Counter()
-    for item in items:
-        sizes[item.name] += len(item.text) * (item.kind == TEXT)
-    base = max(sizes, key=sizes.__getitem__, default="") or AFTER
-    found: list[Item] = []
-    begun: list[int] = []  # where ranges begin
-    current, has_break = base, False
+        def change(format: str) -> None:
+            nonlocal current
+            if format != current != base:
+                found.append(Item(self.keep(None), "", CLOSE, FORMAT))
+            if current != format != base:
+                found.append(Item(format, "", OPEN, FORMAT))
+            current = format
 
-    def change(format: str) -> None:
-        nonlocal current
-        if format != current != base:
-            found.append(Item(POP, "", CLOSE, FORMAT))
-        if current != format != base:
-            found.append(Item(f"{FORMAT}{format}{END}", "", OPEN, FORMAT))
-        current = format
-
-    for item in items:
-        if item.kind in (TEXT, SPACE):
-            if item.name and item.raw != " ":
-                change(item.name)
-            found.append(item._replace(name=""))
-            continue
-        if item.kind != ALONE:
-            change(base)
-        if item.kind == AROUND:
-            opening, inside, closing = item.raw
-            format, inside, is_broken = _arrange(inside)
-            opening = f"{XML}{opening}{END}{FORMAT}{format}{END}"
-            closing = f"{POP}{XML}{closing}{END}"
-            kinds = (BREAK, BREAK) if is_broken else (OPEN, CLOSE)
-            found.append(Item(opening, "", kinds[0], AROUND))
-            found += [*inside, Item(closing, "", kinds[1], AROUND)]
-        else:
-            is_broken = item.kind == BREAK
-            kind = BREAK if is_broken else ALONE
-            last = found[begun[-1]].name if begun else None
-            if item.kind == STOP and item.name == last:
-                begin, kind = begun.pop(), CLOSE
-                found[begin] = found[begin]._replace(kind=OPEN)
-            elif item.kind == BEGIN:
-                begun.append(len(found))
-            found.append(item._replace(kind=kind))
-        if is_broken:
-            begun.clear()
-            has_break = True
-    change(base)
-    return base, found, has_break
+        for item in items:
+            if item.kind in (TEXT, SPACE):
+                if item.name and item.raw != " ":
+                    change(item.name)
+                found.append(item._replace(name=""))
+                continue
+            if item.kind != ALONE:
+                change(base)
+            if item.kind == AROUND:
+                opening, inside, closing = item.raw
+                format, inside, is_broken = self._arrange(inside)
+                opening = self.keep(opening) + format
+                closing = self.keep(None) + self.keep(closing)
+                kinds = (BREAK, BREAK) if is_broken else (OPEN, CLOSE)
+                found.append(Item(opening, "", kinds[0], AROUND))
+                found += [*inside, Item(closing, "", kinds[1], AROUND)]
+            else:
+                is_broken = item.kind == BREAK
+                kind = BREAK if is_broken else ALONE
+                last = found[begun[-1]].name if begun else None
+                if item.kind == STOP and item.name == last:
+                    begin, kind = begun.pop(), CLOSE
+                    found[begin] = found[begin]._replace(kind=OPEN)
+                elif item.kind == BEGIN:
+                    begun.append(len(found))
+                found.append(item._replace(kind=kind))
+            if is_broken:
+                begun.clear()
+                has_break = True
+        change(base)
+        return base, found, has_break

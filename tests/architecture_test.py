@@ -31,7 +31,7 @@ ON_EVERY_BACKEND = (
     "layers.stacks layers.attention layers.sublayers layers.embeddings "
     "kernels.layers layers model training.loss training.metrics "
     "training.schedule training.token_losses masking row_loop "
-    "training.seeds training.update training.fit decoding decoding.searches "
+    "training.update training.fit decoding decoding.searches "
     "decoding.selection decoding.rules decoding.greedy "
     "decoding.beam decoding.stopping kernels.cross_entropy "
     "kernels.projected_loss"

@@ -19,9 +19,8 @@ from keras_transformer.commands.flags import CommandError
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import corpus as corpus_module
 from keras_transformer.training.rematerialization import REMATERIALIZE
-from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.step import TrainStep, spread_seeds
-from keras_transformer.training.update import StepOptions
+from keras_transformer.training.update import StepOptions, seed_variables
 from keras_transformer.workdir import WorkDirectory
 from trainers import parse, wmt
 from trainers.datasets import phrasebook

@@ -19,10 +19,9 @@ from keras_transformer.training import fit as fit_module
 from keras_transformer.training import gradients as gradients_module
 from keras_transformer.training.gradients import StepSums
 from keras_transformer.training.rematerialization import REMATERIALIZE
-from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.step import TrainStep, spread_seeds
 from keras_transformer.training.token_losses import TokenLosses
-from keras_transformer.training.update import StepOptions
+from keras_transformer.training.update import StepOptions, seed_variables
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAMS = pathlib.Path(__file__).with_name("programs")

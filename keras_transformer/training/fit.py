@@ -14,7 +14,7 @@ from absl import logging
 from keras_transformer.backend import ON_TENSORFLOW, Tensor
 from keras_transformer.commands.startup import prepared_slices
 from keras_transformer.kernels.layers import NOT_QUANTIZED
-from keras_transformer.training.seeds import seed_variables
+from keras_transformer.training.update import seed_variables
 
 SEEDS = "seeds"  # the name of the dropout seeds in a file
 

@@ -17,7 +17,6 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
-from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.token_losses import (
     TokenLosses,
     refuse_added_losses,
@@ -25,6 +24,7 @@ from keras_transformer.training.token_losses import (
 from keras_transformer.training.update import (
     SLICE_STRIDE,
     micro_batches,
+    seed_variables,
     shifted_seed,
     weighted_sum,
 )

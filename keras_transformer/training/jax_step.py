@@ -16,7 +16,6 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from keras_transformer import vocabulary
-from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import (
     SEED_STRIDE,
@@ -24,6 +23,7 @@ from keras_transformer.training.update import (
     average_changes,
     clipped,
     micro_batches,
+    seed_variables,
     shifted_seed,
 )
 

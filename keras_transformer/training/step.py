@@ -27,12 +27,12 @@ from keras_transformer.training.gradients import (
     add_losses,
 )
 from keras_transformer.training.moving_average import MovingAverage
-from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import (
     SEED_STRIDE,
     StepOptions,
     clipped,
+    seed_variables,
     shifted_seed,
     token_weights,
 )

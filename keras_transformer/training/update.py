@@ -91,6 +91,16 @@ def weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
     return ops.sum(ops.where(weights == 0, 0.0, values) * weights)
 
 
+def seed_variables(model: typing.Any) -> list[typing.Any]:
+    """The states of a model's random generators, Keras variables `[2]`.
+
+    Keras counts them among `variables`, not among `weights`, and does not save
+    them.
+    """
+    weights = {id(variable) for variable in model.weights}
+    return [v for v in model.variables if id(v) not in weights]
+
+
 def shifted_seed(seed: Tensor, offset: int | Tensor) -> Tensor:
     """The state of a random generator, `[2]`, that has another seed.
 

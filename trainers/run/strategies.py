@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from keras_transformer import devices
 from keras_transformer.commands import startup
 from keras_transformer.fields import unhandled
 from keras_transformer.machine import count_cores
@@ -75,15 +74,6 @@ def count_slices(
     local_replicas = strategy.num_replicas_in_sync // num_workers
     threads = (cpu_threads or count_cores()) // local_replicas
     return startup.count_slices(max(1, threads), num_tokens, jit_compile)
-
-
-def searches_of(strategy: tf.distribute.Strategy) -> int:
-    """How many batches of sentences are best translated at the same time.
-
-    The CPU cores of this process; 1 with a GPU, or with several replicas.
-    """
-    has_replicas = strategy.num_replicas_in_sync > 1
-    return 1 if has_replicas else devices.count_searches()
 
 
 def has_bfloat16(gpu: typing.Any) -> bool:

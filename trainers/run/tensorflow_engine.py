@@ -10,18 +10,26 @@ import tensorflow as tf
 from keras_transformer import vocabulary
 from keras_transformer.checkpoints import Groups, named_weights, weight_name
 from keras_transformer.data.batches import Shape
-from keras_transformer.devices import check_device, describe, hide_gpus
+from keras_transformer.devices import (
+    check_device,
+    count_searches,
+    describe,
+    hide_gpus,
+)
 from keras_transformer.model import Transformer
 from keras_transformer.training.gradients import add_losses, slice_sizes
 from keras_transformer.training.rematerialization import REMATERIALIZE
-from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.step import (
     TrainStep,
     resolve_jit_compile,
     spread_seeds,
 )
 from keras_transformer.training.token_losses import TokenLosses
-from keras_transformer.training.update import StepOptions, token_weights
+from keras_transformer.training.update import (
+    StepOptions,
+    seed_variables,
+    token_weights,
+)
 from trainers.run.engine import (
     TOTALS,
     Batch,
@@ -38,7 +46,6 @@ from trainers.run.strategies import (
     distribute,
     has_bfloat16,
     make_strategy,
-    searches_of,
 )
 from trainers.run.training_config import TrainingConfig
 
@@ -62,7 +69,7 @@ class TensorFlowDevices:
         hide_gpus(device)
         self._strategy = make_strategy(name)
         self.num_replicas = self._strategy.num_replicas_in_sync
-        self.num_searches = searches_of(self._strategy)
+        self.num_searches = 1 if self.num_replicas > 1 else count_searches()
         self.workers = Workers(self._strategy)
         self.description = describe()
         gpus = tf.config.get_visible_devices("GPU")

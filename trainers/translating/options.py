@@ -88,15 +88,7 @@ class SearchDeviceOptions(DeviceOptions):
 
     def of_workdir(self, path: str) -> "EnsembleOptions":
         """Translator options with these device settings."""
-        return EnsembleOptions(
-            workdir=path,
-            backend=self.backend,
-            device=self.device,
-            precision=self.precision,
-            jit_compile=self.jit_compile,
-            engine=self.engine,
-            compute_type=self.compute_type,
-        )
+        return EnsembleOptions(workdir=path, **vars(self))
 
 
 class TranslatorOptions(SearchDeviceOptions, WorkdirOptions):

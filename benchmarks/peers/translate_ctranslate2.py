@@ -52,10 +52,10 @@ def make_translate(model, workers, compute_type, longest, **search):
     directory = reload.find_export(model)
     description = json.loads((directory / reload.DESCRIPTION).read_text())
     extra_length = description["decoding"]["extra_length"]
-    encode, decode = reload.load_tokenizer(
+    encode, decode = reload.tokenizer.load_tokenizer(
         directory, {"max_source_length": math.inf}
     )
-    sources, targets = reload.load_vocabularies(directory)
+    sources, targets = reload.tokenizer.load_vocabularies(directory)
     translator = ctranslate2.Translator(
         str(directory),
         inter_threads=workers,

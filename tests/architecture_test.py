@@ -43,7 +43,7 @@ WITHOUT_TENSORFLOW = (
 )
 
 # How many modules a command may need, whatever names them.
-REACHED = {"trainers.translate": 110, "trainers.wmt": 165}
+REACHED = {"trainers.translate": 115, "trainers.wmt": 170}
 
 
 def modules():

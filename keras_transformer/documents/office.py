@@ -41,7 +41,7 @@ FORMAT = "format"  # the name of a pair of codes
 PARAGRAPH = "\n"  # each is a line of the document
 # The text of an image.
 SHOWN = regex.compile(
-    r"""\b(?<image>descr|alt|title|string)=["'][^"'<>]*\p{L}
+    r"""(?<!o:)\b(?<image>descr|alt|title|string)=["'][^"'<>]*\p{L}
     |<(?<image>svg:(?:title|desc)|a:t)>[^<]*\p{L}
     |<w:(?<form>listEntry|listItem|helpText|statusText|alias)\b[^>]*
         \bw:(?:val|displayText)=["'][^"'<>]*\p{L}

@@ -11,7 +11,7 @@ VENV_PEERS := .venv-peers
 PEERS := ctranslate2 joeynmt opennmt_tf pytorch transformers
 PEERS_PYTHON ?= python3.11
 
-.PHONY: help quickstart test test-slow test-cpus test-random test-jax test-beam test-argos lint format notebook docs peers clean
+.PHONY: help quickstart test test-rest test-all test-cpus test-random test-jax test-beam test-argos lint format notebook docs peers clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this text.
@@ -23,11 +23,13 @@ quickstart: $(VENV)/installed  ## Train a translator on the built-in corpus.
 	$(BIN)/python -m trainers.wmt \
 	    --flagfile=trainers/configs/quickstart.flags --workdir=$(WORKDIR)
 
-test: $(VENV)/installed-test  ## Run the tests, in two processes.
+test: $(VENV)/installed-test  ## Run the tests of every law once, in two processes.
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test-slow: $(VENV)/installed-test  ## Run the tests that take long.
-	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
+test-rest: $(VENV)/installed-test  ## Run what a rule of tests/later.py moves from `test`.
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
+
+test-all: test test-rest  ## Run all tests that need no other environment.
 
 test-cpus: $(VENV)/installed-test  ## Run the tests of numbers with the kernels of other CPUs; ROWS=avx2: one row.
 	$(BIN)/python tests/cpus.py $(ROWS:%=--rows=%) \

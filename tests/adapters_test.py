@@ -25,7 +25,9 @@ from keras_transformer.kernels.layers import Linear
 from keras_transformer.translation.requests import Request
 from keras_transformer.workdir import WorkDirectory
 from trainers import average, wmt
+from trainers.datasets import phrasebook
 from trainers.run.adapters import SwitchedAdapters
+from trainers.run.data_config import DataConfig
 from trainers.serving.options import ServeOptions
 from trainers.serving.pairs import (
     AlignSpans,
@@ -41,37 +43,35 @@ A, B = "lora_kernel_a", "lora_kernel_b"
 
 
 @pytest.fixture(scope="module")
-def data():
-    return [
-        *("--dataset=phrasebook", "--phrasebook_pairs=300", "--num_buckets=2"),
-        *("--batch_tokens=600", "--log_steps=1", "--strategy=one_device"),
-        *("--valid_steps=4", "--valid_sentences=3", "--extra_length=3"),
-        *("--average_last=1", "--beam_size=2"),
-    ]
-
-
-@pytest.fixture(scope="module")
-def base(data, tmp_path_factory):
+def base(tmp_path_factory):
     """A work directory whose weights are random: they are not trained."""
-    path = tmp_path_factory.mktemp("base") / "run"
-    argv = [*data, "--vocab_size=150", "--d_model=8", "--d_ff=12"]
-    argv += ["--num_heads=2", "--num_layers=1", "--train_steps=1"]
-    with largest_batch_untried():
-        wmt.main([*argv, "--warmup_steps=1", f"--workdir={path}"])
-    made, random = kt.Translator.load(path), np.random.default_rng(0)
-    weights = named_weights(made.model)
+    directory = WorkDirectory(tmp_path_factory.mktemp("base") / "run")
+    directory.path.mkdir()
+    pairs = phrasebook.read_split("train", 300)
+    tokenizer = kt.Tokenizer.train((t for pair in pairs for t in pair), 150)
+    tokenizer.save(directory.tokenizer_path)
+    config = kt.TransformerConfig(
+        vocab_size=150, d_model=8, d_ff=12, num_heads=2, num_layers=1
+    )
+    decoding = DecodingConfig(beam_size=2, extra_length=3)
+    directory.write_config(model=config, data=DataConfig(), decoding=decoding)
+    weights = named_weights(kt.Transformer(config))
+    random = np.random.default_rng(0)
     for weight in weights.values():
         if len(weight.shape) > 1:
             weight.assign(0.5 * random.normal(size=weight.shape))
-    WorkDirectory(path).averaged.save({"weights": weights}, step=1, keep=1)
-    return path
+    directory.averaged.save({"weights": weights}, step=1, keep=1)
+    return directory.path
 
 
 @pytest.fixture(scope="module")
-def flags(data, base):
+def flags(train_files, base):
     """Adapters of two of the matrices, learned fast."""
     return [
-        *(*data, f"--init_from={base}", f"--lora_rank={RANK}"),
+        *(*train_files, f"--init_from={base}", f"--lora_rank={RANK}"),
+        *("--num_buckets=2", "--batch_tokens=600", "--log_steps=1"),
+        *("--strategy=one_device", "--extra_length=3", "--beam_size=2"),
+        "--average_last=1",
         *("--schedule=constant", "--learning_rate=0.05", "--train_steps=4"),
         *("--checkpoint_steps=1", "--keep_checkpoints=9"),
     ]
@@ -184,6 +184,7 @@ def test_a_translator_has_the_sum(base, run):
     assert translator.translate(SENTENCES) != before.translate(SENTENCES)
 
 
+@pytest.mark.slow("run")
 def test_a_resumed_training_is_the_same(run, flags, tmp_path, capsys):
     """Of the same losses and adapters, bit by bit; without init_from."""
     again = copy_of_run(run, 2, tmp_path / "again")
@@ -232,7 +233,7 @@ def test_merged_weights_need_nothing_else(base, run, tmp_path, capsys):
         (merged, f"does not exist yet. Received: merged={str(merged)!r}"),
         (tmp_path / "new", "merged needs a work directory of adapters"),
     ):
-        argv = [f"--workdir={base}", f"--merged={path}"]
+        argv = [f"--workdir={base}", f"--merged={path}", "--last=1"]
         assert message in fails(average.main, argv, capsys)
     assert not (tmp_path / "new").exists()
 
@@ -259,6 +260,7 @@ def test_the_base_must_be_the_same(base, run, tmp_path, capsys):
         kt.Translator.load(copy)
 
 
+@pytest.mark.slow("backend")
 def test_an_export_has_the_sum(base, run, tmp_path):
     """The one that CTranslate2 searches."""
     copy, decoding = tmp_path / "copy", DecodingConfig(beam_size=1)

@@ -21,6 +21,7 @@ import exports
 import pytest
 from commands import fails
 from echo import Echo
+from later import later
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
@@ -119,7 +120,7 @@ def translate_plainly(argv, monkeypatch):
 
 @pytest.mark.parametrize(
     "ending, argv",
-    [("", []), (".gz", ["--n_best=2", "--alignments"])],
+    [("", []), *later("options", (".gz", ["--n_best=2", "--alignments"]))],
 )
 def test_the_output_is_that_of_the_plain_command(
     tmp_path, monkeypatch, capsys, ending, argv

@@ -10,6 +10,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import keras
+import later
 import pytest
 import sharing
 import tensorflow as tf
@@ -34,9 +35,9 @@ gc.set_threshold(100_000, 50, 100)
 # The longest files, which start first: `make test` hands out whole files in
 # order, and must not end with one process at work on the longest.
 LONGEST = (
-    *("training", "translator", "multilingual_exports", "importers_m2m100"),
-    *("savedmodel_formats", "adapters", "strategies", "shortlist", "trainers"),
-    *("multilingual", "model", "terminology", "ensembles", "serving"),
+    *("savedmodel_formats", "training", "translator", "multilingual", "model"),
+    *("trainers", "importers_m2m100", "strategies", "decoding", "adapters"),
+    *("layers", "ensembles", "terminology", "multilingual_exports", "serving"),
 )
 
 
@@ -45,6 +46,7 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
+    later.check(items)
     first = {f"{name}_test.py": i for i, name in enumerate(LONGEST)}
     if seed := config.getoption("--order-seed"):
         random.Random(seed).shuffle(items)

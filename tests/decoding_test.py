@@ -18,6 +18,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from later import later
 from tolerance import assert_close
 
 from keras_transformer import decoding, row_loop
@@ -402,8 +403,9 @@ def test_greedy_takes_the_lowest_of_equal_ids():
 # ---- Beam search ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize(
+    "alpha, limit", [(0.0, 3), (0.6, 3), (2.0, 3), (0.6, 1)]
+)
 def test_wide_beam_finds_every_hypothesis_in_order(alpha, limit):
     model = ScriptedModel(2)
     expected = [
@@ -422,8 +424,14 @@ def test_wide_beam_finds_every_hypothesis_in_order(alpha, limit):
         assert_hypotheses(result, sentence, expected[sentence])
 
 
-@pytest.mark.parametrize("sharpness, alpha", [(0.5, 0.6), (1.5, 2), (3, 0)])
-@pytest.mark.parametrize("beam_size", [2, 3, 5])
+@pytest.mark.parametrize(
+    "beam_size, sharpness, alpha",
+    [
+        *((2, 3, 0), (3, 1.5, 2), (5, 0.5, 0.6)),
+        *later("options", (2, 0.5, 0.6), (3, 0.5, 0.6), (5, 1.5, 2)),
+        *later("options", (2, 1.5, 2), (3, 3, 0), (5, 3, 0)),
+    ],
+)
 def test_narrow_beam_is_that_of_plain_python(beam_size, sharpness, alpha):
     model = ScriptedModel(beam_size, sharpness=sharpness)
     sentences, limits = sentences_and_limits(90)
@@ -718,9 +726,12 @@ def test_beam_respects_the_smallest_length(min_length):
 
 
 @pytest.mark.parametrize(
-    "vocab_size, beam_size", [(40, 2), (20 * 32, 2), (8 * 32, 7)]
+    "vocab_size, beam_size, min_length",
+    [
+        *((40, 2, 4), (20 * 32, 2, 0), (8 * 32, 7, 4)),
+        *later("options", (40, 2, 0), (20 * 32, 2, 4), (8 * 32, 7, 0)),
+    ],
 )
-@pytest.mark.parametrize("min_length", [0, 4])
 def test_tokens_that_are_never_emitted_take_no_place(
     min_length, vocab_size, beam_size, monkeypatch
 ):
@@ -1051,8 +1062,10 @@ def pick_hypotheses(beam_size, sizes):
     return pick
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-@pytest.mark.parametrize("stopping", ["exact", "transformers", "marian"])
+@pytest.mark.parametrize(
+    "beam_size, stopping",
+    [(1, "exact"), (3, "exact"), (3, "transformers"), (3, "marian")],
+)
 def test_sentences_that_leave_find_the_same(beam_size, stopping):
     model = ScriptedModel(3, sharpness=3.0)
     sentences, limits = sentences_and_limits(40, 20)
@@ -1069,8 +1082,10 @@ def test_sentences_that_leave_find_the_same(beam_size, stopping):
         assert after <= 0.75 * before
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-@pytest.mark.parametrize("no_repeat_ngram", [0, 2])
+@pytest.mark.parametrize(
+    "beam_size, no_repeat_ngram",
+    [(1, 0), (3, 2), *later("options", (1, 2), (3, 0))],
+)
 def test_sentences_that_leave_take_their_constraints_along(
     beam_size, no_repeat_ngram
 ):
@@ -1130,8 +1145,9 @@ def test_sentences_without_output_leave_before_a_step():
     assert_same(found, run_beam(model, sentences, limits, 2))
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-@pytest.mark.parametrize("max_steps", [1, 4, 20, 30])
+@pytest.mark.parametrize(
+    "beam_size, max_steps", [(1, 4), (3, 1), (3, 4), (3, 20), (3, 30)]
+)
 def test_a_search_of_few_steps_says_what_has_ended(beam_size, max_steps):
     """Those that have are those of a search that goes on to the limits."""
     model = ScriptedModel(3, sharpness=3.0)
@@ -1164,7 +1180,7 @@ def test_a_search_of_few_steps_says_what_has_ended(beam_size, max_steps):
 # ---- Graphs and XLA ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, *later("backend", True)])
 @pytest.mark.parametrize("run", [run_greedy, run_beam, run_sample])
 def test_compiled_is_eager_for_any_batch(run, jit_compile):
     import tensorflow as tf  # here: the other tests run on any backend
@@ -1223,8 +1239,10 @@ def failing_step(kind, sentence, position, width=1):
     return step
 
 
-@pytest.mark.parametrize("kind", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("position", [0, 2])
+@pytest.mark.parametrize(
+    "position, kind",
+    [(0, np.nan), (2, np.nan), (2, np.inf), (2, -np.inf)],
+)
 def test_logits_that_are_no_numbers_fail_their_sentence_alone(position, kind):
     limits = np.array([4, 4, 4])
     common = {"max_length": 4, "length_penalty": 0.6}
@@ -1345,6 +1363,7 @@ def test_sums_of_xla_draw_no_token_that_is_dropped():
     assert (weights[drawn] > 0).all()
 
 
+@pytest.mark.slow("backend")
 def test_other_backends_find_the_same():
     """Some of the laws above, in a process whose Keras runs on JAX."""
     program = pathlib.Path(__file__).parent / "programs/search_laws.py"

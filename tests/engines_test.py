@@ -91,7 +91,7 @@ def assert_same_checkpoints(path, other, step):
     assert progress == other_progress
 
 
-@pytest.mark.slow
+@pytest.mark.slow("backend")
 def test_a_run_changes_its_engine_and_back(
     train_files, on_jax, tmp_path, capsys
 ):
@@ -132,6 +132,7 @@ def small_run(tmp_path, monkeypatch):
     return json.loads((FIXTURE / "expected.json").read_text())
 
 
+@pytest.mark.slow("backend")
 def test_both_translate_alike(small_run, on_jax, monkeypatch, tmp_path, capsys):
     text = "".join(f"{source}\n" for source in [*small_run["sources"], ""])
     argv = ["--workdir=run", "--n_best=2"]

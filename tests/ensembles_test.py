@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import fails
+from later import later
 from tolerance import assert_close
 
 from keras_transformer.checkpoints import named_weights
@@ -89,7 +90,8 @@ def beam(models, how, source_ids, width, length):
 
 
 @pytest.mark.parametrize(
-    ("how", "width"), [("linear", 1), ("linear", 3), ("log_linear", 3)]
+    ("how", "width"),
+    [("linear", 3), *later("options", ("linear", 1), ("log_linear", 3))],
 )
 def test_an_ensemble_searches_by_the_mean(how, width):
     """Models of different shapes, against whole forward passes."""
@@ -221,8 +223,7 @@ def test_a_translator_of_work_directories_scores_by_the_mean(members, ensemble):
 
 def test_a_directory_twice_translates_as_once(members):
     twice = Translator.load([members[1]] * 2)
-    for _, make in twice.warm_up_steps(1):
-        make()
+    twice.warm_up_steps(1)[0][1]()
     assert twice.translate(LINES) == Translator.load(members[1]).translate(
         LINES
     )
@@ -285,7 +286,7 @@ def test_the_plan_of_shards_has_all_models(members, ensemble):
 # ---- Commands ----------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.slow("run")
 def test_translate_and_evaluate_take_several(
     members, ensemble, tmp_path, monkeypatch, capsysbinary
 ):

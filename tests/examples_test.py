@@ -121,7 +121,7 @@ def test_the_page_of_a_notebook_has_its_outputs(tmp_path):
     assert files == {"drawn/1.svg": svg, "drawn/2.html": "<p>hi"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("run")
 def test_the_annotated_transformer_says_what_is_so():
     found = run_notebook(
         WITH_OUTPUTS,
@@ -172,6 +172,7 @@ def test_the_annotated_transformer_says_what_is_so():
         np.testing.assert_allclose(weight, np.mean(others, axis=0), atol=1e-6)
 
 
+@pytest.mark.slow("run")
 def test_quickstart_learns_its_sentences(capsys):
     """Rather than all sentences, which takes minutes."""
     found = run_notebook(
@@ -202,6 +203,7 @@ def test_quickstart_learns_its_sentences(capsys):
     assert found["figure"].source == found["sources"][0]
 
 
+@pytest.mark.slow("run")
 def test_layers_learn_more_than_guessing():
     found = run_notebook("layers")
     assert 0.5 < found["guessing"] < 0.9
@@ -296,6 +298,7 @@ def serving(directory, sizes):
         server.stop(None)
 
 
+@pytest.mark.slow("process")
 def test_a_client_translates_what_a_server_serves(monkeypatch):
     sizes = []  # of requests
     directory = exports.exported("saved_model")[0] / "1"

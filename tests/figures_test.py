@@ -381,6 +381,7 @@ def test_fonts_have_the_scripts_that_are_installed(monkeypatch):
     assert axes.get_xticklabels()[0].get_fontfamily() == ["DejaVu Sans"]
 
 
+@pytest.mark.slow("process")
 def test_the_package_needs_no_matplotlib():
     """Keras imports it where it is installed; this package never does."""
     code = (

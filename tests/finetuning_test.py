@@ -389,6 +389,7 @@ def test_frozen_weights_do_not_change(unbroken, parent):
     assert moments == 2 * (len(before) - len(frozen))
 
 
+@pytest.mark.slow("run")
 def test_a_stopped_fine_tuning_resumes_without_its_parent(
     train_files, parent, command, unbroken, tmp_path, monkeypatch, capsys
 ):

@@ -298,6 +298,7 @@ def trained(tmp_path_factory):
     return workdir, pairs, links
 
 
+@pytest.mark.slow("run")
 def test_the_head_aligns_as_the_links_say(trained, capfdbinary):
     workdir, pairs, links = trained
     decoding = json.loads((workdir / "config.json").read_text())["decoding"]

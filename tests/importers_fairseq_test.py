@@ -63,6 +63,7 @@ def test_beam_search_is_that_of_fairseq():
         np.testing.assert_allclose(score, best["score"], atol=1e-4)
 
 
+@pytest.mark.slow("family")
 def test_command_translates_a_model(tmp_path):
     original, workdir = original_of("iwslt"), tmp_path / "run"
     import_model.main([f"--source={original.folder}", f"--workdir={workdir}"])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sentencepiece
 from commands import fails
+from later import later
 from original_models import FIXTURES
 from tolerance import assert_close
 
@@ -30,7 +31,10 @@ from trainers import (
 from trainers.serving.pairs import Search, load_pairs
 from trainers.translating.options import EnsembleOptions
 
-NAMES = ("m2m100", "nllb", "mbart50")
+NAMES = ("nllb", "m2m100", "mbart50")
+FIRST = [NAMES[0], *later("family", *NAMES[1:])]
+NAME = pytest.mark.parametrize("name", FIRST)
+OPENED = pytest.mark.parametrize("opened", FIRST, indirect=True)
 
 
 def expected_of(name):
@@ -129,19 +133,21 @@ def check_translations(translator, ids, expected):
         assert (row if row[-1] == EOS else [*row, EOS]) == wanted
 
 
+@OPENED
 def test_translations_are_those_of_transformers(opened):
     name, translator, ids = opened
     check_translations(translator, ids, expected_of(name))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("backend")
+@pytest.mark.parametrize("opened", ["nllb"], indirect=True)
 def test_xla_translates_the_same(opened):
     name, _, ids = opened
-    if name == "nllb":
-        translator = open_model(name, jit_compile=True)
-        check_translations(translator, ids, expected_of(name))
+    translator = open_model(name, jit_compile=True)
+    check_translations(translator, ids, expected_of(name))
 
 
+@OPENED
 def test_a_language_has_no_part_in_a_score(opened):
     """The score of an output is that of its text, given the language."""
     name, translator, _ = opened
@@ -184,6 +190,7 @@ def test_the_old_form_of_a_source_has_its_language_last(tmp_path):
     assert row.source_ids[-2:] == [EOS, tag]
 
 
+@pytest.mark.slow("run")
 def test_commands_work_with_an_imported_direction(tmp_path, capsys):
     workdir = tmp_path / "run"
     argv = [f"--source={FIXTURES / 'nllb'}", f"--workdir={workdir}"]
@@ -230,7 +237,7 @@ def test_a_plan_has_its_direction(tmp_path, capsys):
     assert "direction was ['eng_Latn', '', 'deu_Latn'] and is" in error
 
 
-@pytest.mark.parametrize("name", NAMES)
+@NAME
 def test_a_figure_shows_the_tokens_of_languages(name):
     """Those that the model reads: the row that it translates."""
     translator = open_model(name)
@@ -452,11 +459,11 @@ def test_a_direction_of_another_model_is_refused():
         )
 
 
+@pytest.mark.slow("family")
+@pytest.mark.parametrize("opened", ["m2m100"], indirect=True)
 def test_small100_is_told_the_target_by_its_source(tmp_path, opened):
     """Its tokenizer is M2M-100's but for that; the target needs no source."""
     name, _, ids = opened
-    if name != "m2m100":
-        return
     folder = tmp_path / "small100"
     shutil.copytree(FIXTURES / name, folder)
     (folder / "tokenization_small100.py").touch()
@@ -539,7 +546,7 @@ def test_bad_files_are_one_line(tmp_path, name, file, change, message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@NAME
 def test_a_batch_has_several_directions(name):
     """Each sentence as of a translator of its direction."""
     expected = expected_of(name)

@@ -69,6 +69,7 @@ def test_beam_search_is_that_of_opennmt_tf():
     check_translations(original, found)
 
 
+@pytest.mark.slow("family")
 def test_command_translates_a_run(tmp_path):
     """The checkpoint is in `avg`; what it needs besides lies above."""
     original = original_of("shared")

@@ -213,6 +213,7 @@ def test_the_longest_pair_has_its_tokens():
 # ---- A training -------------------------------------------------------------
 
 
+@pytest.mark.slow("family")
 def test_the_log_names_each_direction(run):
     assert (
         "mixture: en-de 40 pairs read, 40 kept; en-fr 20 pairs read, 20 kept;"
@@ -225,6 +226,7 @@ def test_the_log_names_each_direction(run):
     assert found
 
 
+@pytest.mark.slow("family")
 def test_a_new_vocabulary_has_the_tokens_of_languages(run):
     translator = kt.Translator.load(run.path)
     tokenizer = translator.tokenizer
@@ -240,6 +242,7 @@ def test_a_new_vocabulary_has_the_tokens_of_languages(run):
     assert row.source_ids[0] == ids[0] and row.target_ids == [ids[1]]
 
 
+@pytest.mark.slow("run")
 def test_a_resumed_training_has_the_same_batches(run, flags, tmp_path, capsys):
     again = copy_of_run(run.path, 3, tmp_path / "again")
     with largest_batch_untried():
@@ -249,6 +252,7 @@ def test_a_resumed_training_has_the_same_batches(run, flags, tmp_path, capsys):
     assert losses == pytest.approx({s: expected[s] for s in losses}, rel=1e-3)
 
 
+@pytest.mark.slow("family")
 def test_evaluate_measures_each_direction(run, files, capsys):
     argv = [f"--workdir={run.path}", f"--test_files={files['valid'][0]}"]
     evaluate.main(argv)
@@ -264,6 +268,7 @@ def test_evaluate_measures_each_direction(run, files, capsys):
     assert f"compare needs {expected}" in error
 
 
+@pytest.mark.slow("family")
 def test_transformers_has_no_model_with_a_vocabulary_of_ours(
     run, tmp_path, capsys
 ):
@@ -272,6 +277,7 @@ def test_transformers_has_no_model_with_a_vocabulary_of_ours(
     assert "the vocabulary of an imported model" in error
 
 
+@pytest.mark.slow("run")
 def test_an_imported_model_is_trained_further(files, tmp_path, capsys):
     """In two of its directions; the embeddings stay."""
     parent, path = tmp_path / "nllb", tmp_path / "run"

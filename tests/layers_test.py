@@ -8,6 +8,7 @@ import pytest
 import references
 import tensorflow as tf
 from keras import ops
+from later import later
 from tolerance import assert_close
 
 import keras_transformer as kt
@@ -293,6 +294,7 @@ def test_embeddings_begin_with_unit_length_rows():
     assert abs(layer.embeddings.numpy().std() * 64**0.5 - 1) < 0.01
 
 
+@pytest.mark.slow("backend")
 def test_layers_of_other_systems_are_the_same_with_xla():
     """Forward and backward: the operations that the paper's do not have."""
     embedding = kt.PositionalEmbedding(
@@ -450,14 +452,17 @@ LAYERS = {
         **{**SIZES, "num_layers": 1}, positions="relative"
     ),
 }
+KINDS = ("RestrictedDecoder", "RelativeDecoder")  # of a decoder
 
 
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
-        *((name, "float32") for name in sorted(LAYERS)),
-        ("RestrictedDecoder", "mixed_bfloat16"),
-        ("RelativeDecoder", "mixed_bfloat16"),
+        *((n, "float32") for n in sorted(LAYERS) if n not in KINDS),
+        *later(
+            "options",
+            *((n, p) for n in KINDS for p in ("float32", "mixed_bfloat16")),
+        ),
     ],
 )
 def test_layer_contract(name, policy, tmp_path):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import references
 import tensorflow as tf
+from later import later
 
 import keras_transformer as kt
 from keras_transformer.kernels.cross_entropy import (
@@ -31,7 +32,7 @@ def test_loss_is_the_token_mean_of_smoothed_cross_entropy(label_smoothing):
     np.testing.assert_allclose(loss(LABELS, LOGITS), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, *later("backend", True)])
 @pytest.mark.parametrize("which", [0, 1])
 def test_gradient_is_softmax_minus_target(which, jit_compile):
     @tf.function(jit_compile=jit_compile, autograph=False)
@@ -88,7 +89,7 @@ def projected(labels, bias, which, jit_compile, dtype):
     return run({name: tf.constant(value) for name, value in made.items()})
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, *later("backend", True)])
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("bias", [None, BIAS], ids=["no bias", "bias"])
 def test_projection_and_loss_as_one(which, bias, jit_compile):
@@ -164,7 +165,7 @@ def expected_r_drop(values, which):
     )
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, *later("backend", True)])
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("bias", [None, BIAS], ids=["no bias", "bias"])
 def test_r_drop_and_its_slopes(which, bias, jit_compile):
@@ -295,7 +296,7 @@ def test_other_shapes_of_sample_weight_are_refused(weights):
         kt.SmoothedCrossEntropy(0.1)(LABELS, LOGITS, sample_weight=weights)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, *later("backend", True)])
 @pytest.mark.parametrize("label", [-1, 7, 2**32 + 3])
 def test_a_label_outside_the_vocabulary_makes_nan(label, jit_compile):
     """In the loss and in the gradient, of its own position only."""

@@ -444,6 +444,7 @@ def test_two_replicas_share_the_batches_of_one(corpus):
 # ----------------------------------------------------------------- a training
 
 
+@pytest.mark.slow("run")
 def test_a_training_with_a_mixture_is_resumed(tmp_path, capsys):
     """From a checkpoint in the second epoch, as after a kill."""
     pairs = phrasebook.read_split("train", 90)

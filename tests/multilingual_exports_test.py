@@ -8,6 +8,7 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 from commands import fails
+from later import later
 from original_models import FIXTURES
 
 import keras_transformer as kt
@@ -20,7 +21,7 @@ from savedmodel.formats import Export
 from savedmodel.saved_model import Signatures
 from trainers import import_model
 
-NAMES = ("m2m100", "nllb", "mbart50")
+NAMES = ("nllb", "m2m100", "mbart50")
 # More: the language behind the source; the target's before it, none forced; a
 # decoder that starts with it.
 FAMILIES = (*NAMES, "nllb_legacy", "small100", "mbart")
@@ -54,16 +55,8 @@ def change(path, **values):
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-# Those whose places of languages are as those of others.
-ALIKE = ("nllb_legacy", "mbart50")
-
-
 @pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(f, marks=[pytest.mark.slow] * (f in ALIKE))
-        for f in FAMILIES
-    ],
+    scope="module", params=[FAMILIES[0], *later("family", *FAMILIES[1:])]
 )
 def imported(request, tmp_path_factory):
     """The family of a model, its folder, and the work directory of it."""
@@ -149,9 +142,20 @@ def test_a_graph_has_the_directions_of_each_sentence(imported):
     assert direction.after in ("", pieces[-1])
 
 
+def default_signature(translator):
+    """As `Signatures.make` makes it, without the others."""
+    signatures = Signatures(translator)
+    names = ["text", *search.Directions(translator).inputs]
+    return tf.function(
+        signatures.serving_default, autograph=False
+    ).get_concrete_function(
+        **{name: tf.TensorSpec([None], tf.string, name) for name in names}
+    )
+
+
 def test_a_wrong_language_is_an_error_of_the_graph():
     live = kt.Translator.from_pretrained(FIXTURES / "nllb")
-    signature = Signatures(live).make()["serving_default"]
+    signature = default_signature(live)
     good = {
         "text": tf.constant(["a dog", "a rose"]),
         "source_language": tf.constant(["eng_Latn"] * 2),
@@ -169,7 +173,7 @@ def test_a_wrong_language_is_an_error_of_the_graph():
     # Of a model of one direction it is the direction of all.
     one = live.with_languages("eng_Latn", "deu_Latn")
     one.languages = type(live.languages)("eng_Latn", "deu_Latn", "nllb")
-    signature = Signatures(one).make()["serving_default"]
+    signature = default_signature(one)
     [text] = signature(text=tf.constant(["a dog"]))["translation"].numpy()
     assert text.decode() == one.translate(["a dog"])[0]
 
@@ -180,10 +184,9 @@ def test_a_wrong_language_is_an_error_of_the_graph():
 @pytest.mark.parametrize(
     ("family", "format_name"),
     [
-        pytest.param("nllb", "tflite", marks=pytest.mark.slow),
-        ("nllb_legacy", "onnx"),
         ("nllb", "ctranslate2"),
-        ("nllb_legacy", "ctranslate2"),
+        *later("format", ("nllb", "tflite"), ("nllb_legacy", "onnx")),
+        *later("family", ("nllb_legacy", "ctranslate2")),
     ],
 )
 def test_an_export_translates_in_all_directions(
@@ -208,6 +211,7 @@ def test_an_export_translates_in_all_directions(
     assert {vocabulary.pieces[id]: id for id in ids.values()} == ids
 
 
+@pytest.mark.slow("backend")
 def test_ctranslate2_as_the_engine_has_a_direction_for_each_sentence(
     tmp_path, tmp_path_factory
 ):

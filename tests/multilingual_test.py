@@ -292,6 +292,7 @@ def test_validation_translates_the_first_pairs_of_each_direction(flags):
     assert {s.split()[0] for s, _ in chosen["<2fr>"]} == {"<2fr>"}
 
 
+@pytest.mark.slow("run")
 def test_a_resumed_training_has_the_same_batches(run, flags, tmp_path, capsys):
     """From a checkpoint in the second epoch, as after a kill."""
     expected = losses_in(run.log)
@@ -564,6 +565,7 @@ def test_evaluate_measures_each_direction(
     assert written == ours["de"] + ours["fr"]
 
 
+@pytest.mark.slow("options")
 def test_evaluate_takes_files_of_one_direction_each(
     run, files, capsys, tmp_path
 ):
@@ -713,6 +715,7 @@ def test_an_export_is_verified_with_tags(translator):
     assert len(any_tag.search(requests)) == 13
 
 
+@pytest.mark.slow("format")
 def test_the_saved_model_reads_tags(run, translator, tmp_path, monkeypatch):
     """As the live translator; it has no option for them."""
 

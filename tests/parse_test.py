@@ -176,6 +176,7 @@ def test_evaluation_counts_what_it_writes(
     assert list(read_trees(path)) == gold
 
 
+@pytest.mark.slow("format")
 def test_an_export_gives_linear_trees(
     run, parser, trees, tmp_path, monkeypatch
 ):

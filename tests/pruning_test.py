@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import sentencepiece
 from commands import fails
+from later import later
 from original_models import FIXTURES
 
 import keras_transformer as kt
@@ -77,7 +78,7 @@ def texts_of(tokenizer, line):
     return [tokenizer.pieces[id] for id in tokenizer.to_ids([line])[0]]
 
 
-@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+@pytest.mark.parametrize("algorithm", ["bpe", *later("family", "unigram")])
 def test_text_whose_tokens_stay_has_the_same_segments(tmp_path, algorithm):
     imported = toy(tmp_path, algorithm)
     first, others, cyrillic = corpora()
@@ -135,7 +136,9 @@ def test_another_kind_of_model_is_refused(tmp_path):
         pruning.prune(imported, ["", " "])
 
 
-@pytest.mark.parametrize("name", ["m2m100", "nllb", "mbart50"])
+@pytest.mark.parametrize(
+    "name", ["nllb", *later("family", "m2m100", "mbart50")]
+)
 def test_tokens_that_stay_have_the_same_logits(name, tmp_path):
     _, imported = read_model(FIXTURES / name)
     expected = json.loads((FIXTURES / name / "expected.json").read_text())

@@ -214,7 +214,7 @@ def test_without_a_second_process_nothing_is_dropped(monkeypatch, capfd):
         ["trainers.translate", f"--workdir={RUN}"],
         pytest.param(
             ["savedmodel.export", f"--workdir={RUN}", "--format=saved_model"],
-            marks=pytest.mark.slow,
+            marks=pytest.mark.slow("format"),
         ),
     ],
 )

@@ -142,6 +142,7 @@ def test_ctranslate2_translates_a_sentence(exported, capsys):
     assert capsys.readouterr().out == translator.translate([SENTENCE])[0] + "\n"
 
 
+@pytest.mark.slow("run")
 def test_a_decoder_alone_learns_lines_and_writes_one(
     tmp_path, monkeypatch, capsys
 ):

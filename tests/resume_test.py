@@ -104,6 +104,7 @@ def assert_same_end(path, unbroken):
         )
 
 
+@pytest.mark.slow("run")
 def test_killed_at_random_moments(flags, processes, unbroken, tmp_path):
     """SIGKILL after a random number of lines and a random while."""
     choose = random.Random(11)
@@ -122,7 +123,7 @@ def test_killed_at_random_moments(flags, processes, unbroken, tmp_path):
     assert_same_end(tmp_path, unbroken[1])
 
 
-@pytest.mark.slow
+@pytest.mark.slow("process")
 def test_killed_while_it_writes_a_checkpoint(
     flags, processes, unbroken, tmp_path
 ):
@@ -173,6 +174,7 @@ def test_ends_with_one_line(
     assert "Traceback" not in process.err
 
 
+@pytest.mark.slow("process")
 def test_two_trainings_in_one_place(flags, processes, tmp_path):
     """The second is refused; SIGHUP ends the first, with a checkpoint."""
     argv = [*flags, f"--workdir={tmp_path}"]

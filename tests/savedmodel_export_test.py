@@ -14,6 +14,7 @@ import commands
 import exports
 import pytest
 import tensorflow as tf
+from later import later
 
 from keras_transformer.commands import flags
 from keras_transformer.files import with_checksum
@@ -525,7 +526,7 @@ def test_it_verifies_with_the_sentences_of_the_flags(
     assert "verify_text needs verify=full or" in fails(argv, capsys)
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("precision", ["float32", *later("options", "int8")])
 def test_a_wrong_export_is_not_kept(precision, tmp_path, monkeypatch, capsys):
 
     def break_the_norm(model, num_positions):

@@ -17,6 +17,7 @@ import onnx
 import onnxruntime
 import pytest
 import tensorflow as tf
+from later import later
 from onnx import helper, numpy_helper
 from tolerance import assert_close
 
@@ -35,10 +36,15 @@ from savedmodel import (
 LINES = list(exports.SENTENCES)
 OTHER_FORMATS = ("tflite", "onnx", "ctranslate2")
 QUANTIZED = [
-    (name, precision)
+    param
     for name in OTHER_FORMATS
     for precision in formats.FORMATS[name].precisions
     if precision != "float32"
+    for param in (
+        [(name, precision)]
+        if name != "tflite"
+        else later("format", (name, precision))
+    )
 ]
 
 
@@ -246,14 +252,17 @@ def test_quantized_weights_take_less_and_translate(format_name, precision):
     assert sizes[1] < 0.9 * sizes[0]
 
 
-def test_tflite_stores_weights_in_the_precision():
+@pytest.mark.slow("format")
+@pytest.mark.parametrize(
+    "precision, kind", [("int8", np.int8), ("float16", np.float16)]
+)
+def test_tflite_stores_weights_in_the_precision(precision, kind):
     from ai_edge_litert.interpreter import Interpreter
 
-    for precision, kind in (("float16", np.float16), ("int8", np.int8)):
-        path = exports.quantized("tflite", precision) / "model.tflite"
-        details = Interpreter(str(path)).get_tensor_details()
-        kinds = {tensor["dtype"] for tensor in details}
-        assert kinds & {np.float16, np.int8} == {kind}
+    path = exports.quantized("tflite", precision) / "model.tflite"
+    details = Interpreter(str(path)).get_tensor_details()
+    kinds = {tensor["dtype"] for tensor in details}
+    assert kinds & {np.float16, np.int8} == {kind}
 
 
 def test_int8_weights_of_onnx_have_seven_bits():
@@ -607,12 +616,15 @@ def only_n_best(signatures):
 @pytest.mark.parametrize(
     "format_name, kind",
     [
-        ("saved_model", "learned and restricted"),
-        pytest.param("tflite", "restricted", marks=pytest.mark.slow),
-        ("onnx", "restricted"),
         ("ctranslate2", "learned"),
         ("ctranslate2", "relative"),
         ("ctranslate2", "fairseq"),
+        *later(
+            "format",
+            ("saved_model", "learned and restricted"),
+            ("tflite", "restricted"),
+            ("onnx", "restricted"),
+        ),
     ],
 )
 def test_other_positions_and_attention_are_exported(

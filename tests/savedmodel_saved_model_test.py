@@ -525,6 +525,7 @@ def test_operations_are_those_that_tensorflow_serving_has(directory):
     assert used - TEXT_OPS - CORE_OPS == set()
 
 
+@pytest.mark.slow("backend")
 def test_xla_inside_is_an_option(signatures):
     compiled = saved_model.Signatures(exports.translator(), jit_compile=True)
     function = tf.function(

@@ -65,6 +65,7 @@ def test_score_prints_what_the_translator_finds(
     assert result["truncated"] == 1
 
 
+@pytest.mark.slow("backend")
 def test_score_takes_the_precision(arguments, capfdbinary):
     """From the command line to the weights."""
     totals = {}

@@ -227,7 +227,7 @@ def joint():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.slow("format")
 def test_a_saved_model_of_two_vocabularies_answers_in_text(
     joint, tmp_path, monkeypatch
 ):
@@ -299,6 +299,7 @@ def test_an_export_takes_ids_of_the_source(translator, monkeypatch):
         assert np.isfinite(found).all() == valid
 
 
+@pytest.mark.slow("format")
 def test_the_saved_model_reads_each_language(translator):
     """Signatures that take text of the target."""
     from savedmodel.saved_model import Signatures

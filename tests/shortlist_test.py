@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 from commands import fails, write_pairs
+from later import later
 from translator_test import CONFIG, TEXT, make_translator
 
 from keras_transformer.decoding import Constraints
@@ -211,17 +212,18 @@ def make_pair(dtype="float32", **options):
 @pytest.mark.parametrize(
     "jit_compile, num_lines, decoding",
     [
-        (False, ONE_BATCH, {"beam_size": 1}),
-        pytest.param(True, ONE_BATCH, {"beam_size": 1}, marks=pytest.mark.slow),
-        (False, len(LINES), {"beam_size": 3}),
-        (True, ONE_BATCH, {"beam_size": 3}),
         (False, ONE_BATCH, {"beam_size": 3, "no_repeat_ngram": 1}),
         (False, ONE_BATCH, {"sampling": True, "top_k": 9}),
-        pytest.param(
-            False,
-            ONE_BATCH,
-            {"sampling": True, "temperature": 2.0},
-            marks=pytest.mark.slow,
+        *later(
+            "options",
+            (False, ONE_BATCH, {"beam_size": 1}),
+            (False, len(LINES), {"beam_size": 3}),
+            (False, ONE_BATCH, {"sampling": True, "temperature": 2.0}),
+        ),
+        *later(
+            "backend",
+            (True, ONE_BATCH, {"beam_size": 1}),
+            (True, ONE_BATCH, {"beam_size": 3}),
         ),
     ],
 )
@@ -282,6 +284,7 @@ def test_a_small_softmax_matrix_is_transposed_for_a_beam_of_xla(
     assert given == [expected]
 
 
+@pytest.mark.slow("backend")
 def test_a_search_among_tokens_in_bfloat16(small):
     listed, masked = make_pair(dtype="bfloat16")
     found, expected = listed.n_best(LINES), masked.n_best(LINES)
@@ -386,6 +389,7 @@ def test_the_plan_of_a_bulk_translation_has_the_shortlist(workdir):
     assert settings == plain
 
 
+@pytest.mark.slow("backend")
 def test_ctranslate2_reads_the_file(workdir, monkeypatch):
     """The same tokens and scores as ours, among the same tokens."""
     monkeypatch.setattr(shortlists, "_rounded", lambda number: number)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import fails, losses_in, open_trainer
+from later import later
 
 import keras_transformer as kt
 from keras_transformer.commands import startup
@@ -139,11 +140,9 @@ CLIP_NORM = 0.7  # of gradients whose norms are 1 and more
 @pytest.mark.parametrize(
     ("replicas", "micro_batches", "clip_norm", "jit_compile"),
     [
-        (1, 2, 0.0, False),
-        pytest.param(1, 4, CLIP_NORM, True, marks=pytest.mark.slow),
-        (2, 1, 0.0, False),
         (2, 2, CLIP_NORM, False),
-        pytest.param(2, 2, CLIP_NORM, True, marks=pytest.mark.slow),
+        *later("options", (1, 2, 0.0, False), (2, 1, 0.0, False)),
+        *later("backend", (1, 4, CLIP_NORM, True), (2, 2, CLIP_NORM, True)),
     ],
 )
 def test_the_update_is_that_of_one_big_batch(
@@ -204,6 +203,7 @@ def worker(arguments):
     np.savez(arguments[0], *weights, losses=losses)
 
 
+@pytest.mark.slow("process")
 def test_two_workers_are_one_device(processes, tmp_path):
     """With XLA, micro-batches and clipping; a training has none of them."""
     paths = [tmp_path / f"{index}.npz" for index in range(2)]
@@ -411,12 +411,12 @@ def test_trying_the_largest_batch_leaves_no_trace(command, tmp_path):
 
 
 def test_too_long_a_batch_is_one_clear_line(command, tmp_path, monkeypatch):
-    def out_of_memory(self, batch):
+    def out_of_memory(self, *batch):
         raise tf.errors.ResourceExhaustedError(
             None, None, "OOM when allocating"
         )
 
-    monkeypatch.setattr(TensorFlowEngine, "_sum_over_replicas", out_of_memory)
+    monkeypatch.setattr(TrainStep, "__call__", out_of_memory)
     with pytest.raises(CommandError, match="batch.*--remat=layers may fit"):
         open_trainer([*command, f"--workdir={tmp_path}"], try_largest=True)
 
@@ -529,7 +529,7 @@ def test_each_slice_has_gradients_of_its_own(
     assert mib[1] == pytest.approx(3 * mib[0], abs=2)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("process")
 def test_two_workers_train_lose_one_and_resume(
     command, processes, tmp_path, capsys
 ):

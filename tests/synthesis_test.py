@@ -142,6 +142,7 @@ def test_back_translations_are_those_of_translate(
     assert len(list((tmp_path / "out/made/backward_1").glob("0*"))) == 3
 
 
+@pytest.mark.slow("run")
 def test_distillation_and_diversification_translate_the_corpus(
     make_plan, tmp_path, original, quick, monkeypatch, capsysbinary
 ):
@@ -189,6 +190,7 @@ def test_distillation_and_diversification_translate_the_corpus(
     assert dropped >= len(english) and record["settings"]["name"] == "both"
 
 
+@pytest.mark.slow("family")
 def test_a_teacher_may_be_an_ensemble(make_plan, tmp_path, quick, capsys):
     """The same model twice translates as once."""
     once = str(exports.workdir())

@@ -179,6 +179,7 @@ def test_lines_have_the_terms_of_a_file(tmp_path, monkeypatch, capfd):
     assert "Mann" not in second
 
 
+@pytest.mark.slow("options")
 def test_a_document_has_the_terms_of_a_file(tmp_path, monkeypatch, capfd):
     terms = tmp_path / "terms.tsv"
     terms.write_text("dog\tMann\n")

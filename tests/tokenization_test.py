@@ -474,6 +474,7 @@ def test_threads_share_a_tokenizer(tokenizer):
             assert all(ids.to_list() == expected for ids in results)
 
 
+@pytest.mark.slow("format")
 def test_several_are_exported_inside_a_saved_model(tokenizer, tmp_path):
     """Each with a function of its own, so that names in graphs are the same."""
     tokenizers = [tokenizer, trained("char"), with_table(trained("char"))]

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from later import later
 
 import keras_transformer as kt
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
@@ -115,7 +116,7 @@ def test_fit_takes_the_gradient_of_the_loss():
     assert_same(reference_step(), fit([batch()]))
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, *later("backend", True)])
 def test_fit_without_metrics_takes_the_same_step(jit_compile, monkeypatch):
     """Without logits, which nobody asks for."""
     monkeypatch.delattr(TrainStep, "with_logits")
@@ -129,7 +130,7 @@ def prepare_slices(monkeypatch, num_slices):
     monkeypatch.setattr(fit_module, "prepared_slices", lambda: num_slices)
 
 
-@pytest.mark.parametrize("num_slices", [2, 9])
+@pytest.mark.parametrize("num_slices", [2, *later("options", 9)])
 def test_fit_with_slices_takes_the_same_step(num_slices, monkeypatch):
     """Also with more slices than rows."""
     counts = []
@@ -147,7 +148,11 @@ def test_fit_with_slices_takes_the_same_step(num_slices, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"metrics": [kt.TokenAccuracy()]}, {"jit_compile": True}]
+    "arguments",
+    [
+        {"metrics": [kt.TokenAccuracy()]},
+        *later("backend", {"jit_compile": True}),
+    ],
 )
 def test_a_batch_that_cannot_be_divided_is_told(arguments, monkeypatch, caplog):
     inputs, labels = batch()
@@ -384,7 +389,8 @@ def whole_gradients():
 
 @pytest.mark.parametrize(
     ("num_slices", "accumulate_steps"),
-    [(2, 1), (4, 1), (7, 1), (2, 3)],  # equal, unequal, one without rows
+    # One without rows; equal, unequal.
+    [(7, 1), (2, 3), *later("options", (2, 1), (4, 1))],
 )
 def test_slices_add_up_to_the_whole(num_slices, accumulate_steps):
     inputs, labels = batch()
@@ -396,7 +402,7 @@ def test_slices_add_up_to_the_whole(num_slices, accumulate_steps):
         np.testing.assert_allclose(found, gradient, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("accumulate_steps", [1, 3])
+@pytest.mark.parametrize("accumulate_steps", [1, *later("options", 3)])
 def test_slices_drop_other_units_and_leave_the_seeds_of_one(accumulate_steps):
     inputs, labels = batch()
     inputs = {name: np.tile(rows[:3], (2, 1)) for name, rows in inputs.items()}
@@ -515,6 +521,7 @@ def test_another_loss_trains_as_keras_does():
     np.testing.assert_allclose(history["loss"], expected, rtol=1e-5)
 
 
+@pytest.mark.slow("run")
 def test_learns_to_copy():
     """The toy task: a model that works copies its source after a while."""
     random = np.random.default_rng(0)
@@ -586,12 +593,13 @@ def two_steps(
 @pytest.mark.parametrize(
     "options",
     [
-        {"num_slices": 2, "micro_batches": 2, "r_drop": 1.0},
-        pytest.param(
-            {"replicas": 2, "dtype": "mixed_bfloat16"}, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            {"micro_batches": 2, "jit_compile": True}, marks=pytest.mark.slow
+        {"num_slices": 1},
+        *later(
+            "options",
+            {"num_slices": 2},
+            {"num_slices": 2, "micro_batches": 2, "r_drop": 1.0},
+            {"replicas": 2, "dtype": "mixed_bfloat16"},
+            {"micro_batches": 2, "jit_compile": True},
         ),
     ],
     ids=" ".join,
@@ -692,7 +700,7 @@ def test_layers_that_are_computed_again_are_not_stored():
     assert stored > 3e6 and again < 0.6 * stored
 
 
-@pytest.mark.slow
+@pytest.mark.slow("backend")
 def test_xla_computes_layers_again():
     """Each layer norm of the layers has one operation `rsqrt`."""
     found = []
@@ -706,7 +714,7 @@ def test_xla_computes_layers_again():
 # XLA
 
 
-@pytest.mark.slow
+@pytest.mark.slow("backend")
 def test_xla_compiles_the_steps_of_fit(tmp_path):
     """On one device, on two replicas, and after a file; with equal results."""
     weights = make_model().get_weights()
@@ -819,7 +827,7 @@ def test_compiled_again_the_model_has_what_keras_keeps():
     assert found.keys() == {"loss"}
 
 
-@pytest.mark.parametrize("clip_norm", [0.0, 1.0])
+@pytest.mark.parametrize("clip_norm", [0.0, *later("options", 1.0)])
 def test_a_model_without_trainable_weights(clip_norm, caplog):
     """It changes nothing, says so, and its loss is that of others."""
     inputs, labels = batch()
@@ -904,6 +912,7 @@ def run_program(name, *arguments, **environment):
     return json.loads(run.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow("backend")
 def test_jax_trains_alike_without_tensorflow(tmp_path):
     """Files, layers, loss and step; the package's import imports nothing."""
     model = make_model()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sacrebleu
 import tensorflow as tf
+from later import later
 from tolerance import assert_close
 
 from keras_transformer import row_loop
@@ -655,6 +656,7 @@ def test_a_graph_has_room_for_its_sources():
     assert [translator.translate([line])[0] for line in lines] == found
 
 
+@pytest.mark.slow("backend")
 def test_xla_gives_the_same():
     lines = ["fox", "the dog"]
     plain = make_translator(beam_size=1)
@@ -693,7 +695,7 @@ def test_few_steps_come_first_and_the_rest_is_searched_again(monkeypatch):
     assert limits == sorted(limits, key=lambda limit: limit is None)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, *later("backend", True)])
 def test_samples_depend_on_sentence_and_seed_alone(jit_compile):
     """Not on the batch, its threads, the number of samples, or a compiler.
 
@@ -706,10 +708,11 @@ def test_samples_depend_on_sentence_and_seed_alone(jit_compile):
     found = translator.n_best_ids([*TEXT, "", TEXT[0]])
     assert found[-2] == [([], 0.0)]
     assert_close(found[-1], found[0])
+    single = make_translator(decoding=sampling)
     for number, line in enumerate(TEXT):
         samples = [ids for ids, _ in found[number]]
         assert len(samples) == 3 and len(set(map(tuple, samples))) > 1
-        [alone] = make_translator(decoding=sampling).n_best_ids([line])
+        [alone] = single.n_best_ids([line])
         assert_close(alone, found[number])
         [one] = translator.n_best_ids([line], num_best=1)
         assert_close(one, found[number][:1])
@@ -742,7 +745,7 @@ def test_draws_differ_by_seed_sentence_and_sample():
     assert np.abs(correlation).max() < 0.08
 
 
-@pytest.mark.parametrize("metric", ["chrf", "bleu"])
+@pytest.mark.parametrize("metric", ["chrf", *later("options", "bleu")])
 def test_consensus_chooses_among_all_samples(metric):
     sampling = {"sampling": True, "num_samples": 8, "temperature": 3.0}
     translator = make_translator(decoding=sampling)
@@ -850,6 +853,7 @@ def test_load_takes_averaged_then_best_then_latest(tmp_path):
     assert is_of(Translator.load(tmp_path, **options), "best")
 
 
+@pytest.mark.slow("backend")
 def test_load_in_bfloat16(tmp_path, translator):
     """Every weight is rounded, and so is what is computed."""
     workdir = WorkDirectory(tmp_path)
@@ -914,14 +918,14 @@ def test_only_files_count_and_leftovers_go(tmp_path, translator):
 
 
 @pytest.mark.parametrize(
-    ("options", "leave"),
+    ("options", "leave", "is_prefixed"),
     [
-        ({}, True),
-        ({"shapes": "growing"}, False),
-        ({"shapes": "static"}, False),
+        ({}, True, False),
+        ({}, True, True),
+        ({"shapes": "growing"}, False, True),
+        ({"shapes": "static"}, False, False),
     ],
 )
-@pytest.mark.parametrize("is_prefixed", [False, True])
 def test_when_sentences_leave(
     translator, options, leave, is_prefixed, monkeypatch
 ):

@@ -76,7 +76,7 @@ def test_each_split_of_the_data_is_read(data_dir):
     assert sorted(pair for pairs in found for pair in pairs) == sorted(PAIRS)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("run")
 def test_the_commands_of_the_page(data_dir, tmp_path, monkeypatch, capsys):
     page = (ROOT / "docs/tutorial.md").read_text("utf-8")
     [block] = re.findall(r"```bash\n(.*?)```", page, re.S)

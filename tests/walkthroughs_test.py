@@ -120,7 +120,7 @@ def test_300000_pairs(corpus):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("run")
 def test_opus_mt(corpus):
     install, import_model, before, wmt, after = commands_of(
         "An OPUS-MT model on your own domain"

@@ -1,0 +1,39 @@
+"""What `make test` leaves to `make test-all`: by a rule, not by name.
+
+The marker `slow` of a test, or of a value of its parameters, says which rule
+moves it: `@pytest.mark.slow("backend")`.
+"""
+
+import pytest
+
+RULES = {
+    "family": "a second family of models, on the path of the first",
+    "format": "a second format, whose law the first one shows",
+    "backend": "a second backend: XLA beside plain, JAX, another precision",
+    "options": "a product of options whose pairs do not interact",
+    "process": "a process of its own where a function suffices",
+    "run": "a whole training or many trials whose parts are tested alone",
+}
+
+
+def later(rule, *values):
+    """Values of a parameter that a rule moves; a tuple is a row of values."""
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)),
+            marks=pytest.mark.slow(rule),
+        )
+        for value in values
+    ]
+
+
+def check(items):
+    """Every test that is moved says by which rule."""
+    for item in items:
+        for marker in item.iter_markers("slow"):
+            rule = marker.args[0] if marker.args else None
+            if rule not in RULES:
+                raise pytest.UsageError(
+                    f"{item.nodeid}: expected slow(RULE), RULE one of"
+                    f" {', '.join(RULES)} (tests/later.py). Received: {rule}"
+                )

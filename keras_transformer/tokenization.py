@@ -115,6 +115,9 @@ class Tokenizer:
     b'a rose'
     """
 
+    def __reduce__(self):
+        return type(self), (self.model_bytes,)
+
     def __init__(self, model_bytes: bytes):
         self.model_bytes = bytes(model_bytes)
         processor = self._processor = sentencepiece.SentencePieceProcessor()

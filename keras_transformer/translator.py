@@ -6,6 +6,7 @@ Validation, `trainers.evaluate`, `trainers.translate` and every exporter use a
 
 import copy
 import dataclasses
+import functools
 import importlib
 import math
 import os
@@ -58,6 +59,7 @@ from keras_transformer.translation.requests import (
     direction_ids,
     encode,
     encode_pairs,
+    fits,
     make_requests,
     pair_requests,
     phrase_ids,
@@ -460,14 +462,15 @@ class Translator:
 
     def check_forms(
         self, forms: Sequence[str], direction: Direction | None = None
-    ) -> None:
-        """Raises ValueError if translations cannot have forms of a term.
+    ) -> int:
+        """How many tokens forms of a term have; ValueError if there are none.
 
         They are of sentences of a direction, by default the translator's.
         """
         request = Request("", terms=(tuple(forms),), direction=direction)
         self.check_request(request)
-        phrase_ids(self._encoding.tokenizer_of(request).target, forms)
+        target = self._encoding.tokenizer_of(request).target
+        return sum(map(len, phrase_ids(target, forms)))
 
     def check_search(self, decoding: DecodingConfig) -> None:
         """Raises ValueError for a search that the engine does not have."""
@@ -801,10 +804,15 @@ class Translator:
             results.append(sorted(found, key=lambda link: link.target))
         return results
 
-    def fits(self, string: str) -> bool:
-        """Whether `translate` reads a string completely."""
-        [row] = encode([Request(string)], self._encoding)
-        return not row.notes
+    @property
+    def fits(self) -> Callable[[str], bool]:
+        """Tells whether `translate` reads a string completely.
+
+        The function does not need the model, also in another process.
+        """
+        shape = self.inference.configs, self.decoding, self.max_source_length
+        encoding = self._encoding._replace(inference=Limits(*shape))
+        return functools.partial(fits, encoding)
 
     # The stages of `translate`, `score` and `align`
 

@@ -13,7 +13,7 @@ from hostile_requests import http
 from serving_test import Script, connect, read_answer, running
 
 from keras_transformer import documents
-from keras_transformer.documents import text
+from keras_transformer.locking import lock_file
 from keras_transformer.translation.requests import Request, make_requests
 from trainers.serving import downloads, requests
 from trainers.serving.batcher import QueueFullError
@@ -210,7 +210,7 @@ def test_a_file_has_terms_and_notes(served):
     assert served.script.calls[-1][2] == [Request("A dog.", avoid=("x", "y"))]
     message = refused(send(served, "a.txt", "A dog.", glossary="x"), 400)
     assert message.startswith("glossary must be one of")
-    assert send(served, "a.txt", "a" * 600).json()["notes"] == ["is long"]
+    assert send(served, "a.txt", "a " * 300).json()["notes"] == ["is long"]
     catalogue = 'msgid "A dog"\nmsgstr "Hund"\n'
     assert send(served, "a.po", catalogue).json()["notes"] == [
         "left: 1 already translated (line 2)"
@@ -230,29 +230,13 @@ def test_files_are_named_in_settings_and_description(served):
     assert parameter["name"] == "key" and parameter["in"] == "path"
 
 
-@pytest.fixture
-def box(monkeypatch):
-    """A format that is no text: "BOX", then a sentence."""
-
-    def read(data, divide):
-        if not data.startswith(b"BOX"):
-            raise ValueError("expected a box")
-        pieces = list(text.read(data[3:].decode(), divide))
-        return pieces, lambda texts: (b"BOX" + "".join(texts).encode(), "")
-
-    box = documents.Format(read, (".box",), "BOX", is_container=True)
-    monkeypatch.setitem(documents.READERS, "box", box)
-    monkeypatch.setattr(requests, "SUFFIXES", (*requests.SUFFIXES, ".box"))
-
-
-def test_a_container_is_a_file_and_no_text(served, box):
-    found = download(served, "a.box", b"BOXOne dog.")
-    assert found.content == b"BOXONE DOG."
-    assert refused(send(served, "a.box", b"x"), 400) == "expected a box"
-    fields = {"q": "BOXOne dog.", "format": "auto", **BOTH}
+def test_a_container_is_a_file_and_no_text(served):
+    assert "zip archive" in refused(send(served, "a.docx", b"x"), 400)
+    fields = {"q": "PK\x03\x04", "format": "auto", **BOTH}
     answer = served.client.post("/translate", json=fields)
     assert refused(answer, 400) == (
-        "the format box needs a file: bytes without a charset. Received: a text"
+        "the format docx needs a file: bytes without a charset. Received: a"
+        " text"
     )
 
 
@@ -436,3 +420,27 @@ def test_a_body_that_is_no_form_has_one_clear_error(served):
             status, answer = read_answer(client)
         assert 200 <= status < 500, (i, status, answer)
         assert status == 200 or len(json.loads(answer)["error"]) < 1000
+
+
+def test_the_address_of_a_file_may_be_given():
+    options = {"public_url": "https://example.org/nmt/"}
+    with running(options=options) as served:
+        url = send(served, "a.txt", b"a").json()["translatedFileUrl"]
+    assert url.startswith("https://example.org/nmt/download_file/")
+
+
+def test_files_of_a_killed_server_are_removed(tmp_path, monkeypatch):
+    """A directory is that of a living server as long as its file is locked."""
+    monkeypatch.setattr(downloads.tempfile, "tempdir", str(tmp_path))
+    living, killed = tmp_path / "translated-a", tmp_path / "translated-b"
+    lock = lock_file(living / "lock")
+    killed.mkdir()
+    (killed / "lock").touch()
+    (killed / "secret").write_text("of a client")
+    (tmp_path / "translated-c").mkdir()  # of another program
+    downloads.Downloads(1.0)
+    os.close(lock)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "translated-a",
+        "translated-c",
+    ]

@@ -432,8 +432,9 @@ class Script:
             for s in strings
         ]
 
-    def fits(self, string):
-        return len(string) < 1000
+    @property
+    def fits(self):  # also in another process
+        return re.compile(".{0,999}", re.DOTALL).fullmatch
 
     def align_spans(self, pairs):
         return [[] for _ in pairs]
@@ -448,6 +449,7 @@ class Script:
         assert direction == Direction()  # the sentence's own
         if "\u00f1" in forms:
             raise ValueError(f"no tokens for {forms}")
+        return sum(len(form.split()) for form in forms)
 
     def with_decoding(self, **changes):
         changed = copy.copy(self)
@@ -598,7 +600,7 @@ def test_libretranslate_translates_a_text_and_a_list(served):
     # More than the beam of 3 has.
     many = post(served, "/translate", q="a", alternatives=3, **both)
     assert many["alternatives"] == ["A+", "A++"]
-    long = "a" * 600
+    long = "a " * 300
     assert post(served, "/translate", q=long, **both)["notes"] == ["is long"]
 
 
@@ -1713,3 +1715,50 @@ async def load_and_end(url, sentences, process, number):
         process.send_signal(number)
         tasks += [asyncio.create_task(send(s)) for s in sentences[30:]]
         return await asyncio.gather(*tasks)
+
+
+# ---- Small requests that could stop the server -------------------------------
+
+
+@pytest.mark.parametrize(
+    "glossary, message",
+    [
+        ({"a": "|".join("b" * 2001)}, "of at most 2000 translations"),
+        ({"a": "b" * 201}, "of at most 200 characters a term"),
+        ({"a" * 201: "b"}, "of at most 200 characters a term"),
+    ],
+)
+def test_a_glossary_of_a_request_has_limits(served, glossary, message):
+    fields = {"q": "a", "source": "en", "target": "de", "glossary": glossary}
+    answer = served.client.post("/translate", json=fields)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
+
+
+def test_the_terms_of_a_sentence_have_at_most_so_many_tokens(served):
+    for words, status in ((512, 200), (513, 400)):
+        forms = "|".join(["b"] * words)
+        fields = {"q": "a", "source": "en", "target": "de"}
+        answer = served.client.post(
+            "/translate", json=fields | {"glossary": {"a": forms}}
+        )
+        assert answer.status_code == status, answer.text
+    assert "at most 512 tokens. Received: 513" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "charset", ["undefined", "punycode", "idna", "utf-7", "no-such", "hex"]
+)
+def test_a_form_in_a_wrong_charset_is_refused(served, charset):
+    parts = {"q": "+2AA-", "source": "en", "target": "de"}
+    head = "--B\r\nContent-Disposition: form-data; name="
+    body = "".join(
+        f'{head}"{name}"\r\n\r\n{value}\r\n' for name, value in parts.items()
+    )
+    kind = f"multipart/form-data; boundary=B; charset={charset}"
+    answer = served.client.post(
+        "/translate",
+        content=f"{body}--B--\r\n",
+        headers={"Content-Type": kind},
+    )
+    assert answer.status_code == 400, (charset, answer.text)

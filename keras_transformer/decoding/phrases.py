@@ -88,13 +88,24 @@ def first_reading(phrases: Phrases, hypotheses: Tensor) -> Reading:
 
 def read(phrases: Phrases, reading: Reading, ids: Tensor) -> Reading:
     """The `Reading` after one more token of each hypothesis, int32 `[B, M]`."""
-    is_token = ids[:, :, None] == phrases.tokens[:, None]  # [B, M, L]
-    num_tokens = ops.shape(phrases.tokens)[1]
-    column = ops.where(is_token, ops.arange(num_tokens, dtype="int32"), 0)
-    column = ops.sum(column, axis=2)
-    column = ops.where(ops.any(is_token, axis=2), column, num_tokens)
-    rows = _at_states(phrases.next, reading.states)  # [B, M, L + 1]
-    states = ops.take_along_axis(rows, column[:, :, None], axis=2)[:, :, 0]
+    tokens = phrases.tokens
+    # One search in the tokens of all rows, each row beyond the one before it.
+    base = ops.max(tokens) + 2
+    above = row_numbers(tokens) * base
+    found = ops.searchsorted(
+        ops.reshape(ops.where(tokens < 0, base - 1, tokens) + above, (-1,)),
+        ops.reshape(ops.minimum(ids, base - 1) + above, (-1,)),
+    )
+    num_tokens = ops.shape(tokens)[1]
+    column = ops.cast(ops.reshape(found, ops.shape(ids)), "int32")
+    column = ops.clip(column - row_numbers(tokens) * num_tokens, 0, num_tokens)
+    there = ops.take_along_axis(
+        tokens, ops.minimum(column, num_tokens - 1), axis=1
+    )
+    column = ops.where(there == ids, column, num_tokens)
+    states = row_numbers(tokens) * ops.shape(phrases.next)[1] + reading.states
+    states = states * (num_tokens + 1) + column
+    states = ops.take(ops.reshape(phrases.next, (-1,)), states)
     if not phrases.has_terms:
         return Reading(states, ())
     ends = _at_states(phrases.ends, states) > 0
@@ -132,17 +143,25 @@ def allocate(
         may_live: bool `[B, P]`.
     """
     values = ops.where(may_live, values, -np.inf)
-    order = ops.cast(ops.argsort(-values, axis=1), "int32")  # best first
-    sorted_banks = ops.take_along_axis(banks, order, axis=1)
-    same = sorted_banks[:, :, None] == sorted_banks[:, None]  # [B, P, P]
-    places = ops.arange(ops.shape(values)[1], dtype="int32")
-    before = places[None] < places[:, None]
-    ranks = ops.sum(ops.cast(same & before, "int32"), axis=2)  # in its bank
-    # Integers below 2^24, which float32 holds: banks are below 2^10.
-    keys = ops.cast(sorted_banks - ranks * 1024, "float32")
-    exists = ops.take_along_axis(values, order, axis=1) > -np.inf
-    _, chosen = ops.top_k(ops.where(exists, keys, -np.inf), number)
-    return ops.take_along_axis(order, chosen, axis=1)
+    size = ops.shape(values)[1]
+    places = ops.arange(size, dtype="int32")[None]
+
+    def sort(keys: Tensor, *arrays: Tensor) -> list[Tensor]:
+        order = ops.cast(ops.argsort(keys, axis=1), "int32")
+        return [ops.take_along_axis(x, order, axis=1) for x in arrays]
+
+    places = ops.broadcast_to(places, ops.shape(values))
+    banks, order, values = sort(-values, banks, places, values)
+    # By bank, in each the best first.
+    banks, order, values = sort(places - banks * size, banks, order, values)
+    before = ops.concatenate([banks[:, :1] + 1, banks[:, :-1]], axis=1)
+    is_first = banks != before
+    first = ops.sort(ops.where(is_first, places, size), axis=1)
+    bank = ops.cumsum(ops.cast(is_first, "int32"), axis=1) - 1
+    ranks = places - ops.take_along_axis(first, bank, axis=1)
+    last = size * size
+    keys = ops.where(values > -np.inf, ranks * size + places, last)
+    return sort(keys, order)[0][:, :number]
 
 
 def _at_states(table, states):

@@ -17,15 +17,15 @@ MARKS = (  # byte order marks; the longer ones first
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-_XML = r"\A\s*+<\?xml\b[^>]*?\bencoding\s*=\s*[\"'](?<name>[^\"']++)"
+_XML = r"\A\s*+<\?xml\b[^<>]*?\bencoding\s*+=\s*+[\"'](?<name>[^\"']++)"
 # Where each kind of format declares its charset.
 XML_DECLARATION = regex.compile(_XML)
 HTML_DECLARATION = regex.compile(
-    rf"{_XML}|<meta\b[^>]*?\bcharset\s*=\s*[\"']?+\s*+(?<name>[\w.:+-]++)",
+    rf"{_XML}|<meta\b[^<>]*?\bcharset\s*+=\s*+[\"']?+\s*+(?<name>[\w.:+-]++)",
     regex.I,
 )
 PO_DECLARATION = regex.compile(
-    r'^[^#\n]*"Content-Type:[^"\n]*?charset=(?!CHARSET)(?<name>[^\s"\\;]++)',
+    r'^(?:[^#\n"]++|"(?!Content-Type:))*+"Content-Type:[^"\n]*?charset=(?!CHARSET)(?<name>[^\s"\\;]++)',
     regex.M,
 )
 

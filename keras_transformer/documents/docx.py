@@ -19,7 +19,7 @@ from keras_transformer.documents.office import (
     read_archive,
     read_parts,
 )
-from keras_transformer.documents.pieces import joined
+from keras_transformer.documents.pieces import Block
 from keras_transformer.documents.sentences import Item, Split, plain_items
 
 _WORD = r"(?:wordprocessingml|ms-word)\."
@@ -46,10 +46,10 @@ ENTRY = regex.compile(
 STORIES = ("{*}footnote", "{*}endnote", "{*}txbxContent")
 # Content controls whose text is a choice, or comes from elsewhere.
 CONTROLS = tuple("}dataBinding }dropDownList }comboBox }date }checkbox".split())
-TRANSLATED_FIELD = regex.compile(r"\s*(?:HYPERLINK|TOC)\b", regex.I)
+TRANSLATED_FIELD = regex.compile(r"\A\s*+(?:HYPERLINK|TOC)\b", regex.I)
 KEPT_SPACE = "{http://www.w3.org/XML/1998/namespace}space", "preserve"
 # Of the properties of a run: what no reader sees.
-UNSEEN = regex.compile(r"</?(?:\w+:)?(?:lang|noProof|rPr)\b[^>]*+>|\s++")
+UNSEEN = regex.compile(r"</?(?:\w+:)?(?:lang|noProof|rPr)\b[^<>]*+>|\s++")
 
 
 def read(
@@ -86,7 +86,7 @@ class _Part(Part):
         super().__init__(text, split)
         self._namespace = self.root.tag.rpartition("}")[0] + "}"
         root = self.events[self.spans[self.root][0]].name
-        self._tag = regex.sub(r"[^:]*\Z", "", root) + "t"
+        self._tag = "".join(root.rpartition(":")[:2]) + "t"
         self._fields: list[_Field] = []  # that have no end yet
         self._field_signs = self._whole_fields()
 
@@ -194,7 +194,7 @@ class _Part(Part):
             if name == "fldChar" and child in self._field_signs:
                 self._read_field(child, code, items)
             elif field.in_code:
-                field.code += child.text or ""
+                field.code.append(child.text or "")
                 field.extend(items, code)
             elif name == "t" and not field.is_left:
                 text = child.xpath("string()")
@@ -214,9 +214,10 @@ class _Part(Part):
         if kind == "begin":
             name = f"field {self.spans[element][0]}"
             self._fields.append(_Field(name, outer.is_left))
-            items.append(code._replace(kind=BEGIN, name=name))
+            raw = Block([code.raw])
+            items.append(Item(raw, "", BEGIN, name))
         elif kind == "separate" and outer.in_code:
-            is_translated = TRANSLATED_FIELD.match(outer.code)
+            is_translated = TRANSLATED_FIELD.match("".join(outer.code))
             outer.is_left = outer.is_inside or not is_translated
             outer.in_code = False
             outer.extend(items, code)
@@ -233,15 +234,16 @@ class _Field:
 
     name: str
     is_inside: bool  # of a field whose text is left
-    code: str = ""
+    code: list[str] = dataclasses.field(default_factory=list)
     in_code: bool = True
     is_left: bool = True
 
     def extend(self, items: list[Item], code: Item) -> None:
         """Adds more of what stands before its text, together if possible."""
-        begin = items.pop() if items and items[-1].name == self.name else None
-        raw = joined([begin.raw, code.raw]) if begin else code.raw
-        items.append((begin or code)._replace(raw=raw))
+        if items and items[-1].name == self.name:
+            items[-1].raw.pieces.append(code.raw)
+        else:
+            items.append(code)
 
 
 NO_FIELD = _Field("", False, in_code=False, is_left=False)

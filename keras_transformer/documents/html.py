@@ -37,12 +37,12 @@ OPAQUE = frozenset(
 )
 NO_TEXT = ("script", "style")
 LOCKED = regex.compile(
-    r"(?<!\S)translate\s*=\s*[\"']?no\b"
-    r"|(?<!\S)class\s*=\s*(?:[\"'][^\"']*(?<![\w-]))?notranslate(?![\w-])",
+    r"(?<!\S)translate\s*+=\s*+[\"']?no\b"
+    r"|(?<!\S)class\s*+=\s*+(?:[\"'][^\"']*(?<![\w-]))?notranslate(?![\w-])",
     regex.I,
 )
 ATTRIBUTE_TEXT = regex.compile(
-    r"\b(?:alt|title|placeholder|aria-label)\s*=\s*[\"']?[^\"'>]*\p{L}",
+    r"\b(?:alt|title|placeholder|aria-label)\s*+=\s*+[\"']?+[^\"'>\p{L}]*+\p{L}",
     regex.I,
 )
 # Elements without an end tag; in a plain text, <link> may have one.

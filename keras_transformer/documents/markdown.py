@@ -24,8 +24,8 @@ FRONT_MATTER = regex.compile(
 )
 # Of MDX: lines that import and export.
 MODULE_LINE = regex.compile(
-    r"import\s.*?[\"'][^\"'\n]+[\"'];?\s*\Z"
-    r"|export\s+(?:const|default|function|let)\b.*[={(]",
+    r"\Aimport\s.*?[\"'][^\"'\n]++[\"'];?\s*+\Z"
+    r"|\Aexport\s++(?:const|default|function|let)\b.*[={(]",
     regex.S,
 )
 # What may stand at the beginning of a paragraph: a task, an alert.
@@ -267,7 +267,7 @@ class _Spans:
                     yield end - 2, end, CLOSE, name
             elif name == "image" or made == "code_inline":
                 has_words = regex.search(
-                    r"\A!\[[^\]]*\p{L}", content[begin:end]
+                    r"\A!\[[^\]\p{L}]*+\p{L}", content[begin:end]
                 )
                 is_left = name != "image" or has_words
                 yield begin, end, made or name if is_left else ALONE, ""

@@ -5,6 +5,7 @@ html5lib do not say where a tag is, and write another page.
 """
 
 import html
+import sys
 import typing
 from collections.abc import Callable, Iterator
 
@@ -27,7 +28,7 @@ ENTITY = r"&(?:\#[0-9]{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31})"
 # "<none of these>" or "a < b".
 CODE = regex.compile(
     r"<(?<close>/?)(?<name>[A-Za-z][\w.:-]*+)"
-    r"(?:\s++[\w:.-]++\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s\"'<>]++))*+\s*+"
+    r"(?:\s++[\w:.-]++\s*+=\s*+(?:\"[^\"<]*+\"|'[^'<]*+'|[^\s\"'<>]++))*+\s*+"
     r"(?<alone>/?)>"
     r"|\{\\[^{}]*+\}"  # of subtitles
     r"|\x1b\[[\d;]*+[A-Za-z]|[\0-\x08\x0e-\x1f\x7f]"  # of terminals
@@ -47,7 +48,7 @@ TOKEN = r"""
     <!--(?:-?>|.*?(?:--!?>|\Z)) | CDATA
     | <[!?][^>]*+(?:>|\Z) | </(?!START)[^>]*+(?:>|\Z)
     | (?<tag><(?<close>/)?(?<name>START[^\s/>]*+)
-      (?<attributes>(?:[\s/]++|\{%[^%]*+%\}|\{\{[^}]*+\}\}|[^\s/>][^\s/>=]*+
+      (?<attributes>(?:[\s/]++|\{%[^%]*+%\}|\{\{[^{}]*+\}\}|[^\s/>][^\s/>=]*+
         (?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|(?!["'])[^\s>]*+))?+)*+)
       (?:>|\Z))
     | (?<entity>ENTITY;?)
@@ -63,7 +64,7 @@ HTML_TOKEN, XML_TOKEN = (
     )
     for start, cdata in (
         ("[A-Za-z]", "(?!)"),
-        (r"[^\s!?/>]", r"(?<cdata><!\[CDATA\[.*?\]\]>)"),
+        (r"[^\s!?/>]", r"(?<cdata><!\[CDATA\[.*?(?:\]\]>|\Z))"),
     )
 )
 
@@ -91,6 +92,7 @@ def read_events(text: str, is_xml: bool = False) -> Iterator[Event]:
             yield Event(kind, match.group())
             continue
         name = match["name"] if is_xml else match["name"].lower()
+        name = sys.intern(name)
         kind = "close" if match["close"] else "open"
         if not match.group().endswith(">"):
             kind = "other"

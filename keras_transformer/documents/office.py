@@ -29,6 +29,8 @@ from keras_transformer.documents.xml import parse_xml
 # An archive may be unpacked to this many bytes, and to so many for each of its
 # own, after the first ones.
 LARGEST, RATIO, SMALL = 1 << 29, 100, 1 << 24
+# Tags, which take about 1 kB of memory each, and more for each of its bytes.
+FEW_TAGS, TAGS_PER_BYTE = 200_000, 2
 OLE = b"\xd0\xcf\x11\xe0"  # what encrypted files and old Word's are
 # Until it is written, a paragraph is text with codes: the numbers of its steps,
 # between signs that XML does not have.
@@ -41,14 +43,14 @@ FORMAT = "format"  # the name of a pair of codes
 PARAGRAPH = "\n"  # each is a line of the document
 # The text of an image.
 SHOWN = regex.compile(
-    r"""(?<!o:)\b(?<image>descr|alt|title|string)=["'][^"'<>]*\p{L}
-    |<(?<image>svg:(?:title|desc)|a:t)>[^<]*\p{L}
-    |<w:(?<form>listEntry|listItem|helpText|statusText|alias)\b[^>]*
-        \bw:(?:val|displayText)=["'][^"'<>]*\p{L}
-    |<form:[^>]*\bform:(?<form>label|title)=["'][^"'<>]*\p{L}
-    |<text:(?<form>label)\b[^>]*\btext:value=["'][^"'<>]*\p{L}
-    |<text:[\w-]*(?<index>index|toc)-mark(?:-start)?\b[^>]*
-        \btext:(?:string-value|key1|key2)=["'][^"'<>]*\p{L}
+    r"""(?<!o:)\b(?<image>descr|alt|title|string)=["'][^"'<>\p{L}]*+\p{L}
+    |<(?<image>svg:(?:title|desc)|a:t)>[^<\p{L}]*+\p{L}
+    |<w:(?<form>listEntry|listItem|helpText|statusText|alias)\b[^<>]*
+        \bw:(?:val|displayText)=["'][^"'<>\p{L}]*+\p{L}
+    |<form:[^<>]*\bform:(?<form>label|title)=["'][^"'<>\p{L}]*+\p{L}
+    |<text:(?<form>label)\b[^<>]*\btext:value=["'][^"'<>\p{L}]*+\p{L}
+    |<text:[\w-]*(?<index>index|toc)-mark(?:-start)?\b[^<>]*
+        \btext:(?:string-value|key1|key2)=["'][^"'<>\p{L}]*+\p{L}
     |\bw:instr=["']\s*(?<index>XE|TC|TA)\b""",
     regex.VERBOSE,
 )
@@ -118,7 +120,7 @@ def read_archive(data: bytes) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             _check(archive, len(data))
-            return {_name(i): archive.read(i) for i in archive.infolist()}
+            files = {_name(i): archive.read(i) for i in archive.infolist()}
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -130,6 +132,11 @@ def read_archive(data: bytes) -> dict[str, bytes]:
         UnicodeDecodeError,  # of a name
     ) as error:
         _refuse("an intact zip archive", error)
+    tags = sum(file.count(b"<") for file in files.values())
+    most = FEW_TAGS + TAGS_PER_BYTE * len(data)
+    if tags > most:
+        _refuse(f"a zip archive with at most {most:,} tags", f"{tags:,}")
+    return files
 
 
 def _name(info):
@@ -223,7 +230,7 @@ def read_parts(
 
 def left_part(text: str, reason: str) -> Iterator:
     """The piece of an XML file that is left, if it has words."""
-    has_words = regex.search(r">[^<]*\p{L}", text)
+    has_words = regex.search(r">[^<>\p{L}]*+\p{L}", text)
     yield Block([Left(text, reason) if has_words else text], source=PARAGRAPH)
 
 

@@ -176,7 +176,7 @@ def _mark_fuzzy(comments, ending):
     obsolete = max(comments.rfind("#~"), 0)  # which has flags of its own
     flags = FLAGS.search(comments, obsolete)
     if not flags:
-        indent = regex.search(r"[ \t]*\Z", comments).group()
+        indent = regex.search(r"(?<![ \t])[ \t]*+\Z", comments).group()
         return f"{comments}#, fuzzy{ending}{indent}"
     if regex.search(r"\bfuzzy\b", flags.group()):
         return comments

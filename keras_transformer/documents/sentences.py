@@ -34,18 +34,21 @@ from keras_transformer.documents.placement import (
     proportional_links,
 )
 from keras_transformer.translation.alignment import SpanLink, word_spans
+from keras_transformer.translation.glossary import SPACELESS
 
 TEXT, SPACE = "text", "space"
 CODES = (OPEN, CLOSE, ALONE, ACCELERATOR)
 LONGEST = 10_000  # characters in which sentencex finds sentences at once
 WORD = regex.compile(r"([ \t\r\n\f\v]+)|([^ \t\r\n\f\v]+)")
 LINE_BREAK = regex.compile(r"[\r\n\v\f\x85\u2028\u2029]|\\[Nn]")
+# What no script writes: it stays. The model would take long for it.
+LONG_WORD = regex.compile(rf"[^\W{SPACELESS}]{{200,}}+")
 # Where a sentence that is too long may be divided, best first.
 DIVISIONS = (
     regex.compile(
-        r"[,;:\u2013\u2014]\s+|[\u3001\uff0c\uff1b\uff1a\u060c\u061b]\s*"
+        r"[,;:\u2013\u2014]\s++|[\u3001\uff0c\uff1b\uff1a\u060c\u061b]\s*+"
     ),
-    regex.compile(r"\s+"),
+    regex.compile(r"\s++"),
 )
 
 
@@ -415,7 +418,7 @@ def _join_messages(items, split_branch):
     for begin, end, branches, has_number in messages:
         cuts |= {begin, *itertools.chain(*branches)}
         if has_number:
-            numbers = regex.finditer("#", text[:end], pos=begin)
+            numbers = regex.finditer("#", text, pos=begin, endpos=end)
             cuts.update(*(match.span() for match in numbers))
     items = _divide(items, begins, sorted(cuts))
     begins, _ = _join_with_signs(items)
@@ -546,7 +549,8 @@ def _divisions(text, begin, end, fits):
     The best division is at the clause mark nearest to the middle, else at white
     space; text without any is divided between characters.
     """
-    if end - begin < 2 or fits(text[begin:end].strip(" ")):
+    part = text[begin:end].strip(" ")
+    if end - begin < 2 or LONG_WORD.fullmatch(part) or fits(part):
         return []
     middle = (begin + end) / 2
     best = int(middle)
@@ -593,7 +597,8 @@ def _sentence(items, escape, kind):
             break
     raws = [item.raw for item in items]
     sentence = Sentence(items[first:last], escape, kind)
-    if any(map(str.isalpha, kind.sub("", sentence.text))):
+    words = LONG_WORD.sub("", kind.sub("", sentence.text))
+    if any(map(str.isalpha, words)):
         return [*raws[:first], sentence, *raws[last:]]
     inside = joined(raws[first:last])
     if isinstance(inside, str) and sentence.text:

@@ -39,7 +39,7 @@ NO_TEXT = ("WEBVTT", "STYLE", "REGION")
 SPEAKER = regex.compile(
     rf"(?<![\r\n]){LINE_END}++(?=[ \t]*+(?:<[^<>]*+>)*+[-\u2013\u2014])"
 )
-DASH = regex.compile(r"[\r\n]*[ \t]*[-\u2013\u2014][ \t]*")
+DASH = regex.compile(r"\A[\r\n]*+[ \t]*+[-\u2013\u2014][ \t]*")
 ASS_CODE = regex.compile(r"\{[^{}]*+\}|\\[Nnh]")
 DRAWING = regex.compile(r"\\p[1-9]")
 

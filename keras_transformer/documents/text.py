@@ -20,7 +20,7 @@ LINE_END = regex.compile(
 )
 LINE_ENDS = regex.compile(rf"(?:{LINE_END.pattern})++")
 LIST_MARK = regex.compile(
-    r"(?:[-*+\u2022\u2013>|]+|\d{1,3}[.)]|[A-Za-z]\))[ \t]+"
+    r"(?:[-*+\u2022\u2013>|]++|\d{1,3}[.)]|[A-Za-z]\))[ \t]++"
 )
 PARAGRAPH_END = regex.compile(
     rf"(?:{LINE_END.pattern}){{2,}}|{LINE_END.pattern}(?={LIST_MARK.pattern})"

@@ -28,6 +28,8 @@ def parse_xml(text: str) -> tuple:
     try:
         root = etree.fromstring(text.encode(), parser)
     except etree.XMLSyntaxError as error:
+        if not error.lineno:
+            raise MemoryError from error
         raise ValueError(f"line {error.lineno}: {error.msg}") from error
     if root.getroottree().docinfo.doctype:
         line = text[: text.find("<!DOCTYPE")].count("\n") + 1

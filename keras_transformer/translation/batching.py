@@ -25,6 +25,7 @@ from keras_transformer.translation.automaton import Automaton
 from keras_transformer.translation.draws import make_draws
 from keras_transformer.translation.grouping import (
     batches_of,
+    divided,
     full_rows,
     padded_length,
 )
@@ -38,6 +39,9 @@ from keras_transformer.translation.programs import (
 from keras_transformer.translation.requests import Row
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.vocabulary import EOS, PAD, UNK
+
+# Numbers in each table of a batch's phrases.
+LARGEST_PHRASES = 1 << 19
 
 Item = typing.TypeVar("Item")
 Result = typing.TypeVar("Result")
@@ -143,8 +147,17 @@ class BatchedInference:
         results = [([list[int]()], np.zeros(1)) for _ in rows]
         sizes = [len(row.source_ids) for row in rows]
         lengths = [size if size > 1 else 0 for size in sizes]
+        phrases = [
+            len(r.automaton.children) if r.automaton else 0 for r in rows
+        ]
         for in_first_steps in self._rounds():
-            batches = batches_of(lengths, self.batch_tokens, self.num_threads)
+            batches = [
+                part
+                for batch in batches_of(
+                    lengths, self.batch_tokens, self.num_threads
+                )
+                for part in divided(batch, phrases, LARGEST_PHRASES)
+            ]
             lengths = [0] * len(rows)  # not 0 where the search goes on
             each = in_threads(
                 functools.partial(self._search_batch, num_best, in_first_steps),
@@ -438,7 +451,7 @@ def stack(
     given = [automaton for automaton in automata if automaton is not None]
     num_rows = num_rows or len(automata)
     num_tokens = _rounded(max(len(a.tokens) for a in given))
-    num_states = _rounded(max(len(a.next) for a in given))
+    num_states = _rounded(max(len(a.children) for a in given))
     num_terms = _rounded(max(len(a.sizes) for a in given))
     shape = num_rows, num_states
     tokens = np.full((num_rows, num_tokens), NO_TOKEN, np.int32)
@@ -452,14 +465,15 @@ def stack(
         tokens[row, : len(automaton.tokens)] = automaton.tokens
         sizes[row, : len(automaton.sizes)] = automaton.sizes
         place = {token: i for i, token in enumerate(automaton.tokens)}
-        for state, by_token in enumerate(automaton.next):
-            for token, to in by_token.items():
+        for state in automaton.order:
+            following[row, state] = following[row, automaton.suffix[state]]
+            for token, to in automaton.children[state].items():
                 following[row, state, place[token]] = to
-            for token in automaton.bans[state]:
-                bans[row, state, place[token]] = 1
             ends[row, state, list(automaton.ends[state])] = 1
             for term, size in automaton.parts[state].items():
                 parts[row, state, term] = size
+        is_ban = np.array(automaton.bans, np.int32)
+        bans[row] = is_ban[following[row, :, :-1]]
     has_terms = any(automaton.sizes for automaton in given)
     return Phrases(
         tokens,

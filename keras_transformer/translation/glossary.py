@@ -23,7 +23,6 @@ import csv
 import dataclasses
 import functools
 import hashlib
-import itertools
 import os
 import pathlib
 import typing
@@ -40,7 +39,7 @@ SPACELESS = (
     "\u4e00-\u9fff\uf900-\ufaff"
 )
 IN_WORD = rf"[^\W{SPACELESS}]"  # with the marks that belong to a letter
-WORD = regex.compile(rf"{IN_WORD}++")
+WORD = regex.compile(rf"{IN_WORD}++|\S")  # or a sign
 WHOLE = regex.compile(r".+", regex.DOTALL)
 TERMS = ""  # the key of terms that end with a word
 # What no reader sees (soft hyphens, joiners, directions, tatweel), and signs
@@ -201,7 +200,7 @@ class Glossary:
         self._others: list[Term] = []
         for term in self.terms:
             folded = read_as(term.source.strip(), fold=True).text
-            if term.flags & {"part", "pattern"} or not WORD.match(folded):
+            if term.flags & {"part", "pattern"}:
                 self._others.append(term)
                 continue
             node = self._by_words
@@ -261,8 +260,8 @@ class Glossary:
         words = [*WORD.finditer(folded.text)]
         for i, word in enumerate(words):
             node = self._by_words
-            for after in itertools.islice(words, i, None):
-                if (node := node.get(after.group())) is None:
+            for j in range(i, len(words)):
+                if (node := node.get(words[j].group())) is None:
                     break
                 for term in node.get(TERMS, ()):
                     if match := term.pattern.match(folded.text, word.start()):

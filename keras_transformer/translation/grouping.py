@@ -69,6 +69,28 @@ def _from_the_longest(
     return batches[::-1]
 
 
+def divided(
+    rows: Sequence[int], sizes: Sequence[int], most: int
+) -> list[list[int]]:
+    """A batch as batches of rows with sizes that are nearly the same.
+
+    A row's data grows with the square of the power of two that holds its size,
+    and there are at most `most` data in a batch, unless it is a single row.
+
+    >>> divided([0, 1, 2, 3], sizes=[3, 40, 0, 33], most=4096)
+    [[0, 2], [1], [3]]
+    """
+    groups: dict[int, list[int]] = {}
+    for row in rows:
+        power = 1 << max(5, (sizes[row] - 1).bit_length())
+        groups.setdefault(power, []).append(row)
+    parts = []
+    for power, group in groups.items():
+        size = max(1, most // power**2)
+        parts += [group[i : i + size] for i in range(0, len(group), size)]
+    return parts
+
+
 def full_rows(length: int, batch_tokens: int) -> int:
     """Rows of a full batch: a power of two.
 

@@ -239,6 +239,7 @@ def encode(requests: Sequence[Request], encoding: Encoding) -> list[Row]:
         ValueError: There is no direction.
     """
     rows = _sources(requests, encoding)
+    automata: dict = {}  # many sentences may have the same terms
     for i, request in enumerate(requests):
         own = encoding.seed if request.seed is None else request.seed
         if own != rows[i].seed:
@@ -247,12 +248,22 @@ def encode(requests: Sequence[Request], encoding: Encoding) -> list[Row]:
             continue
         target = encoding.tokenizer_of(request).target
         if request.terms:
-            rows[i] = with_phrases(rows[i], request, target)
+            key = request.terms, encoding.direction_of(request)
+            if key not in automata:
+                row = with_phrases(rows[i], request, target)
+                automata[key] = row.automaton
+            rows[i] = rows[i]._replace(automaton=automata[key])
         if request.prefix:
             [ids] = target.to_prefixes([request.prefix])
             ids = [*rows[i].target_ids, *ids]
             rows[i] = _with_prefix(rows[i], ids, encoding.inference)
     return rows
+
+
+def fits(encoding: Encoding, string: str) -> bool:
+    """Whether a sentence is not truncated."""
+    [row] = encode([Request(string)], encoding)
+    return not row.notes
 
 
 def encode_pairs(pairs: SentencePairs, encoding: Encoding) -> list[Row]:

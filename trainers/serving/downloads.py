@@ -1,14 +1,20 @@
 """Translated files, each of which can be downloaded for a while."""
 
 import asyncio
+import contextlib
 import math
+import os
 import pathlib
 import secrets
+import shutil
 import tempfile
 
 from starlette.exceptions import HTTPException
 
+from keras_transformer.locking import lock_file
+
 MAX_BYTES = 2**30  # of all files
+PREFIX, LOCK = "translated-", "lock"
 
 
 class Downloads:
@@ -21,6 +27,7 @@ class Downloads:
         self._seconds = seconds
         self._files: dict[str, tuple[pathlib.Path, str]] = {}
         self._folder: tempfile.TemporaryDirectory | None = None
+        _remove_abandoned()
         self._size = 0  # bytes of all
 
     async def add(self, name: str, data: bytes) -> str:
@@ -32,7 +39,8 @@ class Downloads:
                 {"Retry-After": str(math.ceil(self._seconds))},
             )
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="translated-")
+            self._folder = tempfile.TemporaryDirectory(prefix=PREFIX)
+            self._lock = lock_file(pathlib.Path(self._folder.name, LOCK))
         secret = secrets.token_urlsafe()
         key, path = f"{secret}.{name}", pathlib.Path(self._folder.name, secret)
         self._files[key] = path, name
@@ -52,8 +60,22 @@ class Downloads:
         """Removes all files."""
         if self._folder is not None:
             self._folder.cleanup()
+            os.close(self._lock)
 
     def _remove(self, key, size):
         path, _ = self._files.pop(key)
         path.unlink(missing_ok=True)
         self._size -= size
+
+
+def _remove_abandoned():
+    """Removes the directories of servers that were killed.
+
+    The lock of a process ends with it.
+    """
+    for path in pathlib.Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
+        with contextlib.suppress(OSError):  # of another user
+            lock = lock_file(path)
+            if lock is not None:
+                shutil.rmtree(path.parent)
+                os.close(lock)

@@ -66,7 +66,8 @@ async def translate_file(service: Service, fields: Values) -> dict:
     key, notes = await service.translate_file(
         name, file, source, target, terminology, adapter
     )
-    address = f"{fields['address']}download_file/{quote(key)}"
+    base = (service.options.public_url or fields["address"]).rstrip("/")
+    address = f"{base}/download_file/{quote(key)}"
     return {"translatedFileUrl": address} | ({"notes": notes} if notes else {})
 
 

@@ -1,5 +1,7 @@
 """The options of the server."""
 
+import re
+
 from keras_transformer.fields import Fields, hp
 
 
@@ -14,6 +16,12 @@ class ServeOptions(Fields):
     )
     port: int = hp(
         8080, "Port; 0: any free one.", low=0, high=2**16 - 1, common=True
+    )
+    public_url: str = hp(
+        "",
+        "Address of the server as clients see it, such as"
+        " https://example.org/nmt, for the addresses of translated files."
+        " Default: what the request says.",
     )
     api_keys: str | None = hp(
         None,
@@ -77,6 +85,11 @@ class ServeOptions(Fields):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.public_url and not re.match("https?://[^/]", self.public_url):
+            raise ValueError(
+                "public_url must begin with http:// or https://. Received:"
+                f" public_url={self.public_url!r}"
+            )
         names = [name for name, _ in self.adapters]
         if len(set(names)) < len(names) or not all(map(all, self.adapters)):
             raise ValueError(
@@ -98,12 +111,21 @@ class Limits(Fields):
     max_file_bytes: int = hp(
         4 * 2**20, "Bytes of a body that has a file; 0: no files.", low=0
     )
+    max_reader_mib: int = hp(
+        256, "MiB of memory that a process may take to read a file.", low=64
+    )
     max_texts: int = hp(128, "Texts in a request.", low=1)
     max_characters: int = hp(
         10000, "Characters of all texts of a request.", low=1
     )
     max_terms: int = hp(
         1000, "Terms of a glossary that is in the request.", low=0
+    )
+    max_forms: int = hp(
+        2000, "Translations of all terms of such a glossary.", low=0
+    )
+    max_term_characters: int = hp(
+        200, "Characters of a term, and of each of its translations.", low=1
     )
     max_alternatives: int = hp(
         3, "Translations besides the best one.", low=0, high=10**4

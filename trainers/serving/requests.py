@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import pathlib
+import re
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -16,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
 from keras_transformer import documents
+from keras_transformer.documents.charsets import decode
 from keras_transformer.fields import Fields, hp
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import Request, Terminology
@@ -24,6 +26,7 @@ from trainers.serving.spec import FILE_FORM, JSON, TEXT, TEXTS, Post, Schema
 
 AUTO = "auto"  # the language is detected
 FORM_FIELDS = 100
+CHARSET = re.compile(r"\bcharset\s*+=\s*+\"?([^\s\";]++)", re.I)
 SUFFIXES = tuple(
     suffix
     for reader in documents.READERS.values()
@@ -143,7 +146,16 @@ async def read_fields(
             f" {kind!r}",
         )
     has_file = post.kinds == FILE_FORM
-    form = await request.form(max_files=int(has_file), max_fields=FORM_FIELDS)
+    try:
+        charset = CHARSET.search(request.headers.get("content-type", ""))
+        decode(b"", None, charset[1] if charset else "utf-8")
+        form = await request.form(
+            max_files=int(has_file), max_fields=FORM_FIELDS
+        )
+        items = [*request.query_params.multi_items(), *form.multi_items()]
+        "".join(n + v for n, v in items if isinstance(v, str)).encode()
+    except (LookupError, ValueError) as error:  # of a charset, of surrogates
+        raise HTTPException(400, f"expected a form: {error}") from error
     fields = _merged(request.query_params.multi_items())
     fields |= _merged(form.multi_items())
     return fields | ({"address": str(request.base_url)} if has_file else {})
@@ -252,11 +264,11 @@ def read_terminology(
     if fields.get("avoid") not in (None, "", []):
         avoid = read_texts(fields, "avoid", limits)
     with bad_values():
-        glossary = _read_glossary(fields, glossaries, limits.max_terms)
+        glossary = _read_glossary(fields, glossaries, limits)
         return Terminology(glossary, tuple(avoid))
 
 
-def _read_glossary(fields, glossaries, max_terms):
+def _read_glossary(fields, glossaries, limits):
     """The glossary of a request; ValueError if it is wrong."""
     value, other = fields.get("glossary"), fields.get("glossary_id")
     if value and other:
@@ -270,10 +282,19 @@ def _read_glossary(fields, glossaries, max_terms):
         isinstance(targets, str) for targets in value.values()
     ):
         expected = "a name, or an object of terms and their translations"
-    elif len(value) <= max_terms:
-        return Glossary.of(value)
     else:
-        expected, value = f"of at most {max_terms} terms", len(value)
+        forms = [form for of in value.values() for form in of.split("|")]
+        longest = max(map(len, [*value, *forms]), default=0)
+        for number, most, unit in (
+            (len(value), limits.max_terms, "terms"),
+            (len(forms), limits.max_forms, "translations"),
+            (longest, limits.max_term_characters, "characters a term"),
+        ):
+            if number > most:
+                expected, value = f"of at most {most} {unit}", number
+                break
+        else:
+            return Glossary.of(value)
     raise ValueError(f"glossary must be {expected}. Received: {value!r}")
 
 

@@ -6,10 +6,12 @@ clients are the work of a proxy: docs/serving.md.
 
 import concurrent.futures
 import contextlib
+import gc
 import math
 import os
 import signal
 import socket
+import sys
 import threading
 import typing
 from collections.abc import Mapping
@@ -26,6 +28,9 @@ from trainers.translating.options import TranslatorOptions
 
 MAX_HEADER_BYTES = 16384
 KEEP_ALIVE_SECONDS = 30
+# How long a thread that computes in Python, such as one that reads a glossary,
+# may make others wait.
+SWITCH_SECONDS = 2e-4
 
 
 class _EndedError(Exception):
@@ -51,6 +56,7 @@ def run(
             translator, search, options.max_searches, options.adapters
         )
         with flags.user_errors():
+            sys.setswitchinterval(SWITCH_SECONDS)
             service = Service(pairs, options, limits)
             server = make_server(service)
         with contextlib.closing(service), contextlib.suppress(_EndedError):
@@ -129,11 +135,15 @@ def reload(service: Service) -> threading.Thread:
 
     def read():
         try:
+            gc.disable()  # it would stop all threads to look at all terms
             service.read_glossaries()
+            gc.freeze()
         except (ValueError, OSError) as error:
             logging.error("the glossaries stay as they were: %s", error)
         else:
             flags.show(f"glossaries: {', '.join(service.glossaries)}")
+        finally:
+            gc.enable()
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()

@@ -1,7 +1,6 @@
 """The work on texts, shared by all APIs of the server."""
 
 import asyncio
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -36,8 +35,11 @@ from trainers.serving.pairs import (
     Pair,
     Search,
 )
+from trainers.serving.reading import Readers
 from trainers.serving.requests import AUTO, TranslationRequest, bad_values
 
+PREPARED = 1000  # sentences of a file, before other requests have their turn
+MOST_TERM_TOKENS = 512  # of a sentence
 RETRY_START = 10  # seconds, of a client that comes while the server warms up
 
 
@@ -100,8 +102,7 @@ class Service:
             lambda: self.batcher.waiting_tokens
         )
         self.downloads = Downloads(options.download_seconds)
-        # Files are read one at a time: a large one may take a minute.
-        self._reader = concurrent.futures.ThreadPoolExecutor(1)
+        self._readers = Readers(limits.max_reader_mib << 20)
         self.is_ready = False
         self.failure: Exception | None = None
 
@@ -160,7 +161,7 @@ class Service:
     def close(self) -> None:
         """Ends when all accepted work is done; removes all files."""
         self.batcher.close()
-        self._reader.shutdown(wait=False, cancel_futures=True)
+        self._readers.close()
         self.downloads.close()
 
     def check_ready(self) -> None:
@@ -287,11 +288,17 @@ class Service:
         on truncated sentences, and on what is left as it was.
         """
         self._check_adapter(adapter)
-        parse = functools.partial(_parse_file, name, file)
+        data = await _in_thread(file.read)
+
+        async def advance(*arguments):
+            with bad_values():
+                return await self._readers.advance(data, name, *arguments)
+
         is_detected = source.lower() == AUTO
         if is_detected:
-            document = await _in_thread(self._reader, parse)
-            source, _ = self._detect("\n".join(document.sentences), target)
+            stage, _ = await advance("en", bool, [])
+            text = "\n".join(stage.items)[: self.limits.max_characters]
+            source, _ = self._detect(text, target)
         pair = self.find_pair(source, target, is_detected)
         decoding = pair.model.translator.decoding
         search = Search(pair.model, decoding, adapter=adapter)
@@ -300,19 +307,30 @@ class Service:
         path = pathlib.PurePath(name)
         name = f"{path.stem}_{pair.target}{path.suffix}"
         if pair.is_same:
-            file.seek(0)
-            key = await self.downloads.add(name, file.read())
+            key = await self.downloads.add(name, data)
             return key, [f"the file is in {pair.target} already"]
-        [translated], rows, left = await self._translate_document(
-            parse,
-            Request("", seed=secrets.randbits(32), direction=pair.direction),
-            pair,
-            search,
-            terminology,
-            executor=self._reader,
+        request = Request(
+            "", seed=secrets.randbits(32), direction=pair.direction
         )
-        key = await self.downloads.add(name, translated.data)
-        notes = Translated(pair.source, None, [], rows).notes
+        results: list[list] = []
+        rows: list[Found] = []
+        while True:
+            stage, left = await advance(
+                pair.source, pair.translator.fits, results
+            )
+            if not isinstance(stage, documents.Stage):
+                break
+            if stage.kind == "align":
+                found = await self._align(search, request, stage.items)
+            else:
+                translated = await self._search(
+                    search, _of_texts(request, stage.items), terminology
+                )
+                rows = rows or translated
+                found = _texts(translated, 0)
+            results.append(found)
+        key = await self.downloads.add(name, stage.data)
+        notes = [n for found in rows for n in found.translation.notes]
         return key, [*notes, *filter(None, [left])]
 
     def _make_search(self, pair, options, search, may_be_fewer):
@@ -357,58 +375,63 @@ class Service:
             [found] = await self._search(search, [request], terminology)
             return found.translation.texts, [(request.text, "", found)]
         parse = functools.partial(_parse, request.text, options.format)
-        translated, rows, _ = await self._translate_document(
+        translated, rows = await self._translate_document(
             parse, request, pair, search, terminology, options.n_best
         )
         return list(dict.fromkeys(one.text for one in translated)), rows
 
     async def _translate_document(
-        self, parse, request, pair, search, terminology, n_best=1, executor=None
+        self, parse, request, pair, search, terminology, n_best=1
     ):
-        """The `documents.Translated`s, best first, and each sentence's `Found`.
-
-        Also the summary of what is left.
-        What takes long without the model is done in a thread of `executor`.
-        """
+        """The `documents.Translated`s, best first, and each sentence's `Found`."""
 
         async def find(texts):
-            requests = [dataclasses.replace(request, text=t) for t in texts]
-            return await self._search(search, requests, terminology, executor)
+            requests = _of_texts(request, texts)
+            return await self._search(search, requests, terminology)
 
         parse = functools.partial(parse, pair.source, pair.translator.fits)
-        document = await _in_thread(executor, parse)
+        document = await _in_thread(parse)
         sentences, before = document.sentences, document.texts_before()
         found = await find(sentences)
         most = max((len(of.translation.texts) for of in found), default=1)
         translated = []
         for rank in range(min(n_best, most)):
             if rank:  # a new one, of which no placeholder is hidden
-                document = await _in_thread(executor, parse)
+                document = await _in_thread(parse)
             work = documents.stages(document)
             stage, now = next(work), found
             while isinstance(stage, documents.Stage):
                 if stage.kind == "align":
-                    sizes = [1 + len(source) // 4 for source, _ in stage.items]
-                    items = [
-                        (dataclasses.replace(request, text=source), target)
-                        for source, target in stage.items
-                    ]
-                    align = AlignSpans(search.model, search.adapter)
-                    results = await self._run(align, items, sizes)
+                    results = await self._align(search, request, stage.items)
                 else:
                     results = _texts(now or await find(stage.items), rank)
                     now = None
-                stage = await _in_thread(executor, work.send, results)
+                stage = await _in_thread(work.send, results)
             translated.append(stage)
-        rows = list(zip(sentences, before, found, strict=True))
-        return translated, rows, document.summary()
+        return translated, list(zip(sentences, before, found, strict=True))
 
-    async def _search(self, search, requests, terminology, executor=None):
-        """The `Found`s of sentences."""
-        requests, sizes = await _in_thread(
-            executor, _prepare, search.model.translator, requests, terminology
-        )
-        return await self._run(search, requests, sizes)
+    async def _search(self, search, requests, terminology):
+        """The `Found`s of sentences, which are prepared some at a time."""
+        found: list[Found] = []
+        for begin in range(0, len(requests), PREPARED):
+            prepared = await _in_thread(
+                _prepare,
+                search.model.translator,
+                requests[begin : begin + PREPARED],
+                terminology,
+            )
+            found += await self._run(search, *prepared, is_first=not begin)
+        return found
+
+    async def _align(self, search, request, pairs):
+        """The `SpanLink`s of pairs of a sentence and its translation."""
+        sizes = [1 + len(source) // 4 for source, _ in pairs]
+        items = [
+            (dataclasses.replace(request, text=source), target)
+            for source, target in pairs
+        ]
+        align = AlignSpans(search.model, search.adapter)
+        return await self._run(align, items, sizes)
 
     def _check_adapter(self, adapter):
         """Raises HTTPException if there is no adapter with a name."""
@@ -453,7 +476,7 @@ class Service:
         )
         return page
 
-    async def _run(self, work, items, sizes):
+    async def _run(self, work, items, sizes, is_first=True):
         """The results of items, which may be none.
 
         They go into the queue by batches, one after the other: a file must not
@@ -466,7 +489,7 @@ class Service:
                     future = self.batcher.submit(work, items[part], sizes[part])
                     break
                 except QueueFullError as error:
-                    if not results:
+                    if is_first and not results:
                         raise _try_again(
                             429,
                             "the server has too much work",
@@ -494,34 +517,37 @@ def _batches(sizes, most):
         yield slice(begin, len(sizes))
 
 
-async def _in_thread(executor, work, *arguments):
-    """The result of work in a thread, of the event loop's by default."""
+async def _in_thread(work, *arguments):
+    """The result of work in a thread."""
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(executor, work, *arguments)
+    return await loop.run_in_executor(None, work, *arguments)
+
+
+def _of_texts(request, texts):
+    return [dataclasses.replace(request, text=text) for text in texts]
 
 
 def _prepare(translator, requests, terminology):
     """The requests with their terms, and their sizes in tokens."""
     requests = list(map(terminology.of, requests))
+    count = functools.lru_cache(None)(translator.check_forms)
     with bad_values():
         for request in requests:
             translator.check_request(request)
-            for forms in request.terms:
-                translator.check_forms(forms, request.direction)
+            tokens = sum(count(f, request.direction) for f in request.terms)
+            if tokens > MOST_TERM_TOKENS:
+                raise ValueError(
+                    "the translations of a sentence's terms must have at most"
+                    f" {MOST_TERM_TOKENS} tokens. Received: {tokens} tokens"
+                )
     ids = translator.tokenizer.source.to_ids([r.text for r in requests])
     return requests, list(map(len, ids))
 
 
-def _parse(data, format, *language, name=""):
-    """The document that a text or a file is, of a language and what `fits`."""
+def _parse(text, format, *language):
+    """The document that a text is, of a language and what `fits`."""
     with bad_values():
-        return documents.parse(data, format, *language, name=name)
-
-
-def _parse_file(name, file, *language):
-    """The document that a file is; its name says the format."""
-    file.seek(0)
-    return _parse(file.read(), documents.AUTO, *language, name=name)
+        return documents.parse(text, format, *language)
 
 
 def _texts(found, rank):

@@ -1,0 +1,34 @@
+"""Regular expressions that hostile texts reach are linear."""
+
+import patterns
+import pytest
+import regex
+
+
+def test_texts_repeat_what_a_pattern_begins_with():
+    """Those that made these patterns take the square of their length."""
+    for pattern, text in (
+        (r">[^<]*\p{L}", ">"),
+        (r"<meta\b[^>]*?\bcharset", "<meta"),
+        (r"alt\s*=\s*[\"']?[^\"'>]*\p{L}", "alt= "),
+    ):
+        repeated = {r for _, r in patterns.attacks(regex.compile(pattern))}
+        assert text in repeated or text[-1] in repeated
+
+
+@pytest.mark.parametrize("pattern", [r">[^<]*\p{L}", r"<meta\b[^>]*?\bcharset"])
+@pytest.mark.slow
+def test_what_is_not_linear_is_seen(pattern):
+    ratio, *_ = patterns.worst(regex.compile(pattern), longest=80_000)
+    assert ratio > patterns.MOST
+
+
+@pytest.mark.slow
+def test_every_pattern_is_linear():
+    """A text of 8 times the length takes 8 times as long, not 64 times."""
+    found = {
+        name: worst
+        for name, pattern in patterns.find_patterns().items()
+        if (worst := patterns.worst(pattern, longest=80_000))[0] > patterns.MOST
+    }
+    assert not found

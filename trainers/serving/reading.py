@@ -1,0 +1,165 @@
+"""Files are read in processes of their own, which have limits and end by them.
+
+What a file may take is in proportion to its size. A hostile one ends only its
+process; the others go on, and the server has the CPU before them.
+"""
+
+import asyncio
+import concurrent.futures
+import functools
+import os
+import pickle
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+from keras_transformer import documents
+
+NUM_PROCESSES = 2  # of which one has no time for files larger than SMALL bytes
+SMALL = 1 << 16
+# Seconds of a CPU for a stage of a file, and for each of its MiB.
+SECONDS, SECONDS_PER_MIB = 4, 20
+NICENESS = 10
+# What comes next in the translation of a file: work for the model, or the end;
+# and `Document.summary`.
+Step = tuple[documents.Stage | documents.Translated, str]
+
+
+def advance(
+    data: bytes,
+    name: str,
+    language: str,
+    fits: Callable[[str], bool],
+    results: Sequence[list],
+) -> Step:
+    """The `Step` of a file after the results of all stages before it.
+
+    A process does not keep the document while the model works: each stage reads
+    the file again.
+    """
+    document = documents.parse(data, documents.AUTO, language, fits, name=name)
+    work = documents.stages(document)
+    stage = next(work)
+    for one in results:
+        stage = work.send(one)
+    return stage, document.summary()
+
+
+class Readers:
+    """Processes that call `advance`, each for one file at a time.
+
+    Args:
+        memory: Bytes that a stage may take.
+    """
+
+    def __init__(self, memory: int):
+        self._memory = memory
+        self._threads = concurrent.futures.ThreadPoolExecutor(NUM_PROCESSES)
+        self._free: list[subprocess.Popen] = []
+        self._large = asyncio.Semaphore(NUM_PROCESSES - 1)
+        self._all = asyncio.Semaphore(NUM_PROCESSES)
+
+    async def advance(
+        self,
+        data: bytes,
+        name: str,
+        language: str,
+        fits: Callable,
+        results: list,
+    ) -> Step:
+        """`advance` in a process; ValueError if it takes more than it may."""
+        call = data, name, language, pickle.dumps(fits), results
+        if len(data) <= SMALL:
+            return await self._call(call)
+        async with self._large:
+            return await self._call(call)
+
+    async def _call(self, call):
+        async with self._all:
+            process = self._free.pop() if self._free else _start()
+            loop = asyncio.get_running_loop()
+            try:
+                answer = await loop.run_in_executor(
+                    self._threads, _ask, process, (self._memory, call)
+                )
+            except asyncio.CancelledError:
+                process.kill()
+                raise
+        if answer is None:
+            process.kill()
+            raise ValueError(
+                f"expected a file that is read within {_seconds(call[0])}"
+                f" seconds and {self._memory >> 20} MiB. Received: one that"
+                " takes more"
+            )
+        self._free.append(process)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """Ends the processes."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for process in self._free:
+            process.kill()
+
+
+def _seconds(data):
+    """CPU seconds of a stage."""
+    return SECONDS + SECONDS_PER_MIB * len(data) // (1 << 20)
+
+
+def _start():
+    """A process that answers."""
+    return subprocess.Popen(
+        [sys.executable, "-c", f"import {__name__} as x; x.main()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "OPENBLAS_NUM_THREADS": "1",  # each takes memory
+        },
+    )
+
+
+def _ask(process, question):
+    """The answer of a process; None if it has ended."""
+    try:
+        pickle.dump(question, process.stdin)
+        process.stdin.flush()
+        return pickle.load(process.stdout)
+    except (OSError, EOFError, pickle.UnpicklingError):
+        return None
+
+
+def main() -> None:
+    """Answers questions on standard input, until it ends."""
+    os.nice(NICENESS)
+    unpickle = functools.lru_cache(4)(pickle.loads)
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+    while True:
+        try:
+            memory, call = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        data, name, language, fits, results = call
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = int(used.ru_utime + used.ru_stime) + 1 + _seconds(data)
+        for kind, most in (
+            (resource.RLIMIT_CPU, seconds),
+            (resource.RLIMIT_DATA, memory),
+        ):
+            resource.setrlimit(kind, (most, resource.RLIM_INFINITY))
+        answer: Step | ValueError
+        try:
+            answer = advance(data, name, language, unpickle(fits), results)
+        except ValueError as error:
+            answer = ValueError(str(error))
+        except MemoryError:
+            return
+        pickle.dump(answer, output)
+        output.flush()
+        del call, data, results, answer

@@ -194,7 +194,7 @@ class _Part(Part):
             if name == "fldChar" and child in self._field_signs:
                 self._read_field(child, code, items)
             elif field.in_code:
-                field.code.append(child.text or "")
+                field.code = (field.code + (child.text or ""))[:80]
                 field.extend(items, code)
             elif name == "t" and not field.is_left:
                 text = child.xpath("string()")
@@ -215,9 +215,9 @@ class _Part(Part):
             name = f"field {self.spans[element][0]}"
             self._fields.append(_Field(name, outer.is_left))
             raw = Block([code.raw])
-            items.append(Item(raw, "", BEGIN, name))
+            items.append(code._replace(raw=raw, kind=BEGIN, name=name))
         elif kind == "separate" and outer.in_code:
-            is_translated = TRANSLATED_FIELD.match("".join(outer.code))
+            is_translated = TRANSLATED_FIELD.match(outer.code)
             outer.is_left = outer.is_inside or not is_translated
             outer.in_code = False
             outer.extend(items, code)
@@ -234,7 +234,7 @@ class _Field:
 
     name: str
     is_inside: bool  # of a field whose text is left
-    code: list[str] = dataclasses.field(default_factory=list)
+    code: str = ""  # its beginning
     in_code: bool = True
     is_left: bool = True
 

@@ -383,7 +383,7 @@ class Service:
     async def _translate_document(
         self, parse, request, pair, search, terminology, n_best=1
     ):
-        """The `documents.Translated`s, best first, and each sentence's `Found`."""
+        """The `documents.Translated`s, best first; each sentence's `Found`."""
 
         async def find(texts):
             requests = _of_texts(request, texts)

@@ -151,6 +151,15 @@ class Browser:
             permissions=list(permissions),
         )
 
+    def download_to(self, folder):
+        """Sets where files go that are downloaded."""
+        self._call(
+            "Browser.setDownloadBehavior",
+            of_page=False,
+            behavior="allow",
+            downloadPath=str(folder),
+        )
+
     def leave(self):
         """Moves the mouse away."""
         self._mouse("mouseMoved", 1, 1)

@@ -3,6 +3,7 @@
 import contextlib
 import http.server
 import json
+import re
 import threading
 import urllib.parse
 
@@ -13,18 +14,24 @@ LANGUAGES = [
     {"code": "de", "name": "German", "targets": ["en"]},
     {"code": "he", "name": "Hebrew", "targets": []},
 ]
+KEY = "secret.a%20b_de.txt"
+TRANSLATED = b"translated"
 DIRECTIONS = {"en": "ltr", "de": "ltr", "he": "rtl"}
 
 
 class ScriptedServer(http.server.ThreadingHTTPServer):
     """Each line of a text is a sentence; its words in upper case are reversed.
 
+    The language auto is English; a text in the target language stays. Any file
+    is translated by `TRANSLATED`.
+
     Attributes:
         settings: The answer to /frontend/settings.
         failures: Answers (status, headers, error) of the next requests.
-        gates: By text, an event that the answer waits for.
+        gates: By text, or "attention", an event that the answer waits for.
         notes: Of every sentence.
         asked: The bodies of requests to translate, in their order.
+        uploads: The forms of requests to translate a file, as they came.
         attention: The form of the last request for an attention page.
     """
 
@@ -33,8 +40,11 @@ class ScriptedServer(http.server.ThreadingHTTPServer):
         self.settings = {
             "charLimit": 100,
             "keyRequired": False,
+            "supportedFilesFormat": [".docx", ".txt"],
             "glossaries": [],
+            "maxTerms": 10,
             "adapters": [],
+            "attention": True,
             "search": {
                 "beam_size": {"default": 4, "max": 8},
                 "length_penalty": {"default": 0.6, "min": 0, "max": 10},
@@ -42,7 +52,7 @@ class ScriptedServer(http.server.ThreadingHTTPServer):
             },
         }
         self.failures, self.gates, self.notes = [], {}, []
-        self.asked, self.attention = [], None
+        self.asked, self.uploads, self.attention = [], [], None
         self.address = f"http://127.0.0.1:{self.server_port}/"
 
 
@@ -96,6 +106,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             )
         elif self.path == "/frontend/settings":
             self._send_json(self.server.settings)
+        elif self.path == f"/download_file/{KEY}":
+            name = {"Content-Disposition": 'attachment; filename="a b_de.txt"'}
+            self._send(TRANSLATED, "application/octet-stream", "", 200, name)
         else:
             self.send_error(404)
 
@@ -103,29 +116,46 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.path == "/v1/attention":
             self.server.attention = dict(urllib.parse.parse_qsl(body.decode()))
-            self._send(b"<!DOCTYPE html><p>attention", "text/html", "")
-            return
-        asked = json.loads(body)
-        self.server.asked.append(asked)
+            asked = {"text": "attention"}
+        elif self.path == "/translate_file":
+            self.server.uploads.append(body.decode())
+            asked = {"text": "file"}
+        else:
+            asked = json.loads(body)
+            self.server.asked.append(asked)
+        if asked["text"] in self.server.gates:
+            self.server.gates[asked["text"]].wait()
         if self.server.failures:
             status, headers, error = self.server.failures.pop(0)
             self._send_json({"error": error}, status, headers)
             return
-        if asked["text"] in self.server.gates:
-            self.server.gates[asked["text"]].wait()
+        if self.path == "/v1/attention":
+            self._send(b"<!DOCTYPE html><p>attention", "text/html", "")
+            return
+        if self.path == "/translate_file":
+            # As a server that does not know its address behind a proxy.
+            address = f"http://127.0.0.1:1/download_file/{KEY}"
+            self._send_json(
+                {"translatedFileUrl": address, "notes": self.server.notes}
+            )
+            return
         sentences = [
             {
-                "before": "\n" if i else "",
+                "before": "\n" * (i > 0) + re.match(r"\s*", line)[0],
                 **translated(line, asked["n_best"], self.server.notes),
             }
             for i, line in enumerate(asked["text"].split("\n"))
         ]
-        text = "\n".join(one["hypotheses"][0]["text"] for one in sentences)
+        text = "".join(
+            one["before"] + one["hypotheses"][0]["text"] for one in sentences
+        )
+        source = "en" if asked["source"] == "auto" else asked["source"]
+        if source == asked["target"]:
+            text, sentences = asked["text"], []
+        found = {"source": source, "text": text, "sentences": sentences}
         # A browser that has given up hears nothing.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._send_json(
-                {"translations": [{"text": text, "sentences": sentences}]}
-            )
+            self._send_json({"translations": [found]})
 
     def _send_json(self, value, status=200, headers=()):
         content = json.dumps(value).encode()

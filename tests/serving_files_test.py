@@ -208,6 +208,12 @@ def test_a_file_has_terms_and_notes(served):
     assert served.script.calls[-1][2] == [Request("A dog.", avoid=("x",))]
     send(served, "a.txt", "A dog.", avoid=["x", "y"])  # given twice
     assert served.script.calls[-1][2] == [Request("A dog.", avoid=("x", "y"))]
+    terms = json.dumps({"dog": "Hund"})
+    send(served, "a.txt", "A dog.", glossary=terms)
+    request = Request("A dog.", terms=(("Hund",),))
+    assert served.script.calls[-1][2] == [request]
+    message = refused(send(served, "a.txt", "A dog.", glossary="{"), 400)
+    assert message.startswith("expected a JSON object")
     message = refused(send(served, "a.txt", "A dog.", glossary="x"), 400)
     assert message.startswith("glossary must be one of")
     assert send(served, "a.txt", "a " * 300).json()["notes"] == ["is long"]

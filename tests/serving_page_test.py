@@ -59,6 +59,7 @@ def test_the_page_names_no_other_address():
     # Relative ones, so that a proxy may give the server a folder.
     assert re.findall(r'ask\("([^"]*)"', html) == [
         "v1/translate",
+        "translate_file",
         "languages",
         "frontend/settings",
     ]

@@ -959,6 +959,7 @@ def test_libretranslate_lists_languages_and_settings(served):
     assert settings["language"]["source"] == {"code": "en", "name": "English"}
     assert settings["search"]["beam_size"] == {"default": 3, "max": 8}
     assert settings["search"]["n_best"] == {"max": 4}
+    assert settings["maxTerms"] == 1000 and settings["attention"]
     assert served.client.get("/health").json() == {"status": "ok"}
 
 
@@ -1318,14 +1319,23 @@ def test_a_server_is_ready_before_all_programs_are_made():
     script.is_faster = False
     reached, may_go_on = threading.Event(), threading.Event()
 
-    def score(pairs):
-        reached.set()
-        assert may_go_on.wait(60)
+    def steps(num_best):
+        made = Script.warm_up_steps(script, num_best)
+        if num_best > 1:
+            return made
+        length, make = made[-1]
 
-    script.score = score
+        def wait():
+            reached.set()
+            assert may_go_on.wait(60)
+            make()
+
+        return [*made[:-1], (length, wait)]
+
+    script.warm_up_steps = steps
     with running(scripts) as served:
         assert reached.wait(60)
-        usual = [(1, 32), (1, 64)]
+        usual = [(1, 32), (1, 64), (3, 32), (3, 64)]
         assert served.service.is_ready
         fields = {"q": "a", "source": "en", "target": "de"}
         waiting = threading.Thread(
@@ -1339,15 +1349,16 @@ def test_a_server_is_ready_before_all_programs_are_made():
         waiting.join()
         while len(served.lines) < 22:
             time.sleep(0.01)
-    assert served.lines[:5] == [
-        *(f"warming up: {i} of 20 programs" for i in range(1, 5)),
+    # score and align, too, which the page asks for
+    assert served.lines[:13] == [
+        *(f"warming up: {i} of 20 programs" for i in range(1, 13)),
         "ready",
     ]
     assert served.lines[-2:] == [
         "warming up: 20 of 20 programs",
         "single sentences: XLA is faster for 1 of 2 lengths, and is used there",
     ]
-    late = [(3, 32), (3, 64), (1, 128), (3, 128), "XLA"]
+    late = [(1, 128), (3, 128), "XLA"]
     assert [script.made for script in scripts.values()] == [usual + late] * 2
 
 

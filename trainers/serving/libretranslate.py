@@ -117,7 +117,7 @@ def list_languages(service: Service) -> list[dict]:
 def describe(service: Service) -> dict:
     """The answer of /frontend/settings.
 
-    `search`, `glossaries` and `adapters` are for our own page.
+    What begins with `glossaries` is for our own page.
     """
     (source, target), pair = next(iter(service.pairs.items()))
     decoding, most = pair.translator.decoding, service.max_beam_size(pair)
@@ -139,7 +139,9 @@ def describe(service: Service) -> dict:
             "target": {"code": target, "name": name_of(target)},
         },
         "glossaries": list(service.glossaries),
+        "maxTerms": 0 if decoding.sampling else service.limits.max_terms,
         "adapters": [name for name, _ in service.options.adapters],
+        "attention": pair.translator.engine == "native",
         "search": {
             "beam_size": {"default": decoding.beam_size, "max": most},
             "length_penalty": {"default": alpha, "min": 0, "max": 10},

@@ -4,11 +4,26 @@ const DEBOUNCE = 400; // milliseconds without a key before a text is sent
 const BUSY = [429, 503]; // the server asks to come again
 const RETRY = 2; // seconds, where it does not say when
 const COPIED = 2000; // milliseconds
+const PART = 400; // characters, after which a long text may be divided
+const AUTO = "auto"; // the language is detected
+// Where a line or a sentence ends for sure: not after abbreviations
+const SURE_END = /(?=\n)|(?<=\p{Ll}{5}[.!?]["”’»)]?)(?=\s+["“„‘«(]?\p{Lu})|(?<=[。！？])/u;
+const UNWRAPPED = /[^\n]{120}/; // a line that nobody has wrapped by hand
+// How far the score of an alternative may be below the best one
+const RANKS = [
+  [0.1, "nearly as good"],
+  [0.5, "weaker"],
+  [Infinity, "much weaker"],
+];
 
 const state = {
   languages: [],
   settings: null,
   text: "", // the translation, with the best hypothesis of each sentence
+  isWhole: false, // whether it is of the whole text
+  answers: new Map(), // of the parts of the text, by request
+  detected: "", // the language of the text, if it was asked for
+  action: null, // the newest one that needs the server
   sentences: [], // of it, each with the index of the hypothesis that is chosen
   current: 0, // the sentence whose alternatives are listed
   over: null, // the word under the mouse: {side, sentence, word}
@@ -53,16 +68,13 @@ async function waitForServer(signal) {
   }
 }
 
-// The answer to a GET, or to a POST if there is something to send
-async function ask(path, signal, sent) {
-  const options = sent && {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(sent),
-  };
+// The answer to a GET, or to a POST of a form or a text of JSON
+async function ask(path, signal, status, body) {
+  const headers = typeof body === "string" ? { "Content-Type": "application/json" } : {};
+  const options = body && { method: "POST", headers, body };
   for (;;) {
     await waitForServer(signal);
-    report(sent ? "Translating …" : "Asking for the languages …");
+    report(status, true);
     const response = await fetch(path, { ...options, signal }).catch((error) => {
       throw new ServerError(`The server cannot be reached (${error.message}).`);
     });
@@ -81,6 +93,7 @@ async function ask(path, signal, sent) {
 
 // Does what needs the server; what it was doing before is given up
 async function run(action) {
+  state.action = action;
   running.abort();
   running = new AbortController();
   const { signal } = running;
@@ -97,7 +110,8 @@ async function run(action) {
   }
 }
 
-function report(status) {
+function report(status, isBusy = false) {
+  find("status").classList.toggle("busy", isBusy);
   if (find("status").textContent !== status) find("status").textContent = status;
   if (!status) find("countdown").textContent = "";
 }
@@ -113,22 +127,93 @@ function complain(message, hasCure = true) {
 function translate(delay = DEBOUNCE) {
   const text = find("source").value;
   find("target").classList.add("stale");
-  if (!text.trim()) show({ text: "", sentences: [] });
+  find("finished").hidden = true;
+  if (!text.trim()) clear();
   run(async (signal) => {
     const objection = objectionTo(text);
-    if (objection || !text.trim()) return complain(objection, false);
-    await sleep(delay, signal);
-    const beamSize = Number(find("beam_size").value);
-    const answer = await ask("v1/translate", signal, {
-      ...requested(),
-      text,
-      beam_size: beamSize,
-      length_penalty: Number(find("length_penalty").value),
-      n_best: Math.min(beamSize, state.settings.search.n_best.max),
-      details: true,
-      glossary: find("glossary").value || undefined,
-    });
-    show(answer.translations[0]);
+    if (objection) complain(objection, false);
+    if (text.trim()) await sleep(delay, signal);
+    remember();
+    if (objection || !text.trim()) return;
+    const parts = divided(text);
+    const answers = new Map();
+    let done = 0;
+    for (const part of parts) {
+      const body = JSON.stringify(question(part));
+      const percent = done ? ` ${Math.round((100 * done) / text.length)} %` : "";
+      if (!state.answers.has(body)) {
+        state.answers.set(body, await ask("v1/translate", signal, `Translating …${percent}`, body));
+      }
+      answers.set(body, state.answers.get(body));
+      if (!done) clear();
+      done += part.length;
+      add(answers.get(body).translations[0], part, done === text.length);
+    }
+    state.answers = answers;
+  });
+}
+
+// Parts of a text that have whole sentences, each long enough for a request
+function divided(text) {
+  const parts = [];
+  let part = "";
+  for (const block of text.split(/(?=\n[^\S\n]*\n)/)) {
+    // The lines of a paragraph that was wrapped by hand belong together.
+    const isOne = block.trim().includes("\n") && !UNWRAPPED.test(block);
+    for (const piece of isOne ? [block] : block.split(SURE_END)) {
+      if (part.length >= PART && piece.trim()) {
+        parts.push(part);
+        part = "";
+      }
+      part += piece;
+    }
+  }
+  return [...parts, part];
+}
+
+// The request for a part of the text
+function question(text) {
+  const beamSize = Number(find("beam_size").value);
+  return {
+    ...requested(),
+    text,
+    beam_size: beamSize,
+    length_penalty: Number(find("length_penalty").value),
+    n_best: Math.min(beamSize, state.settings.search.n_best.max),
+    details: true,
+    glossary: find("glossary").value || ownTerms() || undefined,
+  };
+}
+
+// The terms that were typed, or null if there are none
+function ownTerms() {
+  const lines = find("terms").value.split("\n").filter((line) => line.trim());
+  const terms = lines.map((line) => line.split("=").map((side) => side.trim()));
+  return lines.length ? Object.fromEntries(terms) : null;
+}
+
+function translateFile(file) {
+  clear();
+  find("target").classList.remove("stale");
+  run(async (signal) => {
+    const objection = objectionTo("");
+    if (objection) return complain(objection, false);
+    const terms = find("glossary").value || (ownTerms() && JSON.stringify(ownTerms()));
+    const form = new FormData();
+    for (const [name, value] of Object.entries({ ...requested(), ...(terms && { glossary: terms }) })) {
+      form.append(name, value);
+    }
+    form.append("file", file);
+    const answer = await ask("translate_file", signal, `Translating ${file.name} …`, form);
+    const { translatedFileUrl: address, notes = [] } = answer;
+    // A proxy may have given the server another address.
+    const key = address.slice(address.lastIndexOf("/") + 1);
+    const name = decodeURIComponent(key.slice(key.indexOf(".") + 1));
+    const link = Object.assign(find("download"), { href: `download_file/${key}`, download: name });
+    link.textContent = `Download ${name}`;
+    find("finished").hidden = false;
+    note(notes);
+    link.click();
   });
 }
 
@@ -147,6 +232,9 @@ function objectionTo(text) {
     return `The server takes ${count(charLimit)} characters at most. Received: ${count(length)}.`;
   }
   if (keyRequired && !find("api_key").value) return "The server requires an API key.";
+  const unclear = find("terms").value.split("\n").find((line) => line.trim() && !/^[^=]*\S[^=]*=[^=]*\S[^=]*$/.test(line));
+  if (unclear) return `Your terms: expected a line such as “dog = Hund”. Received: “${unclear.trim()}”.`;
+  if (ownTerms() && find("glossary").value) return "Choose a glossary or type terms, not both.";
   const wrong = find("settings").querySelector("input:invalid");
   return wrong ? `${wrong.parentNode.textContent.trim()}: ${wrong.validationMessage}` : "";
 }
@@ -155,17 +243,47 @@ function count(number) {
   return number.toLocaleString("en");
 }
 
-function show({ text, sentences }) {
-  state.text = text;
-  state.sentences = sentences.map((sentence) => ({ ...sentence, chosen: 0 }));
-  state.current = 0;
+// Shows no translation
+function clear() {
+  Object.assign(state, { text: "", isWhole: false, sentences: [], current: 0, detected: "" });
   find("target").classList.remove("stale");
-  find("notes").replaceChildren(
-    ...sentences.flatMap(({ notes }) => notes.map((note) => make("p", { class: "warning" }, note))),
-  );
+  find("finished").hidden = true;
+  note([]);
+  showDetected();
   paintSource();
   paintResult();
   paintAlternatives();
+}
+
+// Adds the translation of the next part of the text to what is shown
+function add({ source, text, sentences }, part, isWhole) {
+  const number = state.sentences.length;
+  // A part that is in the target language already has no sentences.
+  const all = sentences.length || !text.trim() ? sentences : [unchanged(text)];
+  state.sentences.push(...all.map((sentence) => ({ ...sentence, lang: source, chosen: 0 })));
+  state.text += text;
+  state.isWhole = isWhole;
+  if (find("from").value === AUTO) state.detected ||= source;
+  note(state.sentences.flatMap(({ notes }) => notes));
+  showDetected();
+  paintSource();
+  paintResult(number);
+  if (!number) paintAlternatives();
+}
+
+function unchanged(text) {
+  const { name } = languageOf(find("to").value);
+  return {
+    before: "",
+    source: text,
+    source_words: [],
+    notes: [`This is in ${name} already.`],
+    hypotheses: [{ text, score: 0, words: [], alignment: [] }],
+  };
+}
+
+function note(notes) {
+  find("notes").replaceChildren(...notes.map((one) => make("p", { class: "warning" }, one)));
 }
 
 function chosen(sentence) {
@@ -207,11 +325,15 @@ function paintSource(sentences = state.sentences) {
   find("clear").disabled = !text;
 }
 
-function paintResult() {
+// Paints the translation from a sentence on
+function paintResult(first = 0) {
   const result = find("result");
-  state.over = state.kept = null; // words that are gone
-  result.replaceChildren();
+  if (!first) {
+    state.over = state.kept = null; // words that are gone
+    result.replaceChildren();
+  }
   state.sentences.forEach((sentence, i) => {
+    if (i < first) return;
     const { text, words } = chosen(sentence);
     const part = make("span", { class: "sentence" });
     const attributes = { "data-sentence": i, tabindex: -1 };
@@ -225,10 +347,10 @@ function paintResult() {
   });
   result.querySelector(".word")?.setAttribute("tabindex", 0);
   const text = translation();
-  find("announcement").textContent = text;
-  find("copy").disabled = !text;
+  find("announcement").textContent = state.isWhole ? text : "";
+  find("copy").disabled = !text || !state.isWhole;
   find("reading").hidden = find("choices").hidden = !text;
-  find("attention").hidden = true; // it was of another translation
+  find("attention").hidden = find("drawing").hidden = true; // it was of another translation
   update();
 }
 
@@ -243,9 +365,10 @@ function paintAlternatives() {
   sentence.hypotheses.forEach(({ text, score }, i) => {
     const input = make("input", { type: "radio", name: "alternative", value: i });
     input.checked = i === sentence.chosen;
-    const spelled = score.toFixed(2).replace("-", "\u2212");
+    const behind = sentence.hypotheses[0].score - score;
+    const rank = i ? RANKS.find(([most]) => behind <= most)[1] : "first choice";
     const shown = make("bdi", { lang, dir }, ...emphasized(text, sentence.hypotheses[0].text));
-    box.append(make("label", {}, input, shown, make("span", { class: "score" }, spelled)));
+    box.append(make("label", {}, input, shown, make("span", { class: "rank" }, rank)));
   });
   update();
 }
@@ -284,7 +407,7 @@ function update() {
   });
   const place = state.over ?? state.kept;
   if (!place) {
-    find("details").textContent = "Point at a word to see its alignment.";
+    find("details").textContent = "Point at a word to see what it translates.";
     return;
   }
   const { alignment, words } = chosen(state.sentences[place.sentence]);
@@ -295,9 +418,22 @@ function update() {
   const word = wordAt(place.side, place.sentence, place.word);
   word.classList.add("active");
   partners.forEach((partner) => partner.classList.add("aligned"));
-  const sure = own ? ` (${Math.round(100 * words[place.word].probability)} %)` : "";
-  const spelled = partners.map((partner) => `“${partner.textContent}”`).join(", ") || "no word";
-  find("details").textContent = `“${word.textContent}”${sure} is aligned with ${spelled}`;
+  reveal(partners[0]);
+  const spelled = partners.map((partner) => `“${partner.textContent}”`).join(", ") || "no single word";
+  const sure = own && `The model is ${Math.round(100 * words[place.word].probability)} % sure of it.`;
+  find("details").textContent = own
+    ? `“${word.textContent}” translates ${spelled}. ${sure}`
+    : `“${word.textContent}” is translated by ${spelled}.`;
+}
+
+// Scrolls the pane of a word, and nothing else, until the word is seen
+function reveal(word) {
+  if (!word) return;
+  const pane = word.closest(".scroll");
+  const [inner, outer] = [word, pane].map((element) => element.getBoundingClientRect());
+  if (inner.top < outer.top || inner.bottom > outer.bottom) {
+    pane.scrollTop += inner.top - outer.top - outer.height / 3;
+  }
 }
 
 // The word of the source at the cursor
@@ -340,28 +476,58 @@ function fill(select, languages) {
   if (languages.some(({ code }) => code === before)) select.value = before;
 }
 
+// The language of the text, or none while it is not known
+function sourceLanguage() {
+  const code = find("from").value;
+  return languageOf(code === AUTO ? state.detected : code);
+}
+
 function showLanguages() {
-  const source = languageOf(find("from").value);
-  fill(find("to"), source.targets.map(languageOf));
+  const code = find("from").value;
+  const targets = code === AUTO ? state.languages.flatMap((language) => language.targets) : languageOf(code).targets;
+  fill(find("to"), [...new Set(targets)].map(languageOf));
+  showDetected();
+}
+
+function showDetected() {
+  const source = sourceLanguage();
   const target = languageOf(find("to").value);
-  find("swap").disabled = !target.targets.includes(source.code);
-  for (const [id, { code, direction }] of Object.entries({ source, mirror: source, result: target })) {
-    Object.assign(find(id), { lang: code, dir: direction });
-  }
+  const auto = find("from").querySelector(`[value="${AUTO}"]`);
+  auto.textContent = state.detected ? `Detect language (${languageOf(state.detected)?.name ?? state.detected})` : "Detect language";
+  find("swap").disabled = !source || !target.targets.includes(source.code);
+  const { code: lang, direction: dir } = source ?? { code: "", direction: "auto" };
+  for (const id of ["source", "mirror"]) Object.assign(find(id), { lang, dir });
+  Object.assign(find("result"), { lang: target.code, dir: target.direction });
 }
 
 function swap() {
-  const [from, to] = [find("from").value, find("to").value];
-  if (state.sentences.length) find("source").value = translation();
+  const [from, to] = [sourceLanguage().code, find("to").value];
+  if (state.isWhole) find("source").value = translation();
   find("from").value = to;
   showLanguages();
   find("to").value = from;
-  showLanguages();
   change(0);
 }
 
+// The address, so that a link or a reload shows the same
+
+function remember() {
+  const fields = { from: find("from").value, to: find("to").value, text: find("source").value };
+  history.replaceState(null, "", `#${new URLSearchParams(fields)}`);
+}
+
+function recall() {
+  const fields = new URLSearchParams(location.hash.slice(1));
+  for (const id of ["from", "to"]) {
+    const options = [...find(id).options].map(({ value }) => value);
+    if (options.includes(fields.get(id))) find(id).value = fields.get(id);
+    showLanguages();
+  }
+  if (fields.has("text")) find("source").value = fields.get("text");
+}
+
 function showSettings() {
-  const { search, keyRequired, glossaries, adapters } = state.settings;
+  const { search, keyRequired, glossaries, adapters, supportedFilesFormat: suffixes } = state.settings;
   const none = { code: "", name: "none" };
   for (const [id, names] of Object.entries({ glossary: glossaries, adapter: adapters })) {
     fill(find(id), [none, ...names.map((name) => ({ code: name, name }))]);
@@ -372,12 +538,18 @@ function showSettings() {
     if (input) Object.assign(input, { value, max, ...(min !== undefined && { min }) });
   }
   find("key").hidden = !keyRequired;
+  find("own").hidden = !state.settings.maxTerms;
+  find("ask").hidden = !state.settings.attention;
+  find("choose").hidden = !suffixes.length;
+  find("file").accept = suffixes.join();
 }
 
 // Commands
 
 // The text, the languages or the settings are others
 function change(delay) {
+  state.detected = "";
+  showDetected();
   paintSource([]);
   state.over = state.kept = null;
   update();
@@ -399,10 +571,35 @@ async function copy() {
 
 function fillQuestion({ target: form, submitter }) {
   const sentence = state.sentences[state.current];
-  const fields = { adapter: "", ...requested(), text: sentence.source, translation: chosen(sentence).text };
+  const fields = {
+    adapter: "",
+    ...requested(),
+    source: sentence.lang,
+    text: sentence.source,
+    translation: chosen(sentence).text,
+  };
   for (const [name, value] of Object.entries(fields)) form.elements[name].value = value;
   // The frame stays as it is when another tab gets the answer.
-  find("attention").hidden &&= submitter.formTarget === "_blank";
+  if (submitter.formTarget === "_blank") return;
+  complain("");
+  find("attention").hidden = find("drawing").hidden = false;
+  find("attention").classList.add("loading");
+}
+
+// The frame has loaded: the page of attention, or an error
+function showAttention() {
+  if (find("drawing").hidden) return; // it is not wanted any more
+  find("drawing").hidden = true;
+  find("attention").classList.remove("loading");
+  const page = find("attention").contentDocument; // none, if it is the browser's own
+  if (page?.contentType === "text/html") return;
+  find("attention").hidden = true;
+  let message = "The attention cannot be shown.";
+  try {
+    message = JSON.parse(page.body.textContent).error;
+  } catch {} // an answer of a proxy
+  complain(message, false);
+  find("problem").scrollIntoView({ block: "nearest" });
 }
 
 function listen() {
@@ -448,9 +645,20 @@ function listen() {
   }
   for (const id of ["settings", "key"]) find(id).addEventListener("input", () => change());
   find("ask").addEventListener("submit", fillQuestion);
+  find("attention").addEventListener("load", showAttention);
+  find("choose").addEventListener("click", () => find("file").click());
+  find("file").addEventListener("change", ({ target }) => {
+    const [file] = target.files;
+    if (file) translateFile(file);
+  });
+  // The same file may be chosen again.
+  find("file").addEventListener("click", ({ target }) => (target.value = ""));
+  addEventListener("hashchange", () => {
+    recall();
+    change(0);
+  });
   find("swap").addEventListener("click", swap);
   find("copy").addEventListener("click", copy);
-  find("again").addEventListener("click", () => (state.settings ? change(0) : start()));
   find("clear").addEventListener("click", () => {
     source.value = "";
     source.focus();
@@ -460,14 +668,19 @@ function listen() {
 
 function start() {
   run(async (signal) => {
-    state.languages = await ask("languages", signal);
-    state.settings = await ask("frontend/settings", signal);
-    fill(find("from"), state.languages.filter(({ targets }) => targets.length));
+    const status = "Asking for the languages …";
+    state.languages = await ask("languages", signal, status);
+    state.settings = await ask("frontend/settings", signal, status);
+    const sources = state.languages.filter(({ targets }) => targets.length);
+    fill(find("from"), [{ code: AUTO, name: "Detect language" }, ...sources]);
+    find("from").value = sources[0].code;
     showSettings();
     showLanguages();
+    recall();
     listen();
     change(0); // what was typed meanwhile
   });
 }
 
+find("again").addEventListener("click", () => run(state.action));
 start();

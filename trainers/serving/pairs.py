@@ -54,27 +54,24 @@ class Model:
     def warm_up_steps(self) -> tuple[Sequence[Step], ...]:
         """Three lists of functions that make a program each.
 
-        A translation of a usual sentence needs the first ones; details,
-        alternatives and long sentences need the second ones. The last are
-        `Translator.compile_steps`.
+        A translation of a usual sentence needs the first ones, also with what
+        the page asks for: details and alternatives. Long sentences need the
+        second ones. The last are `Translator.compile_steps`.
         """
         translator = self.translator
         languages = translator.languages
         direction = languages.direction(*languages.pairs[0])
         request = Request("a", direction=direction)
         usual: list[Step] = []
-        late: list[Step] = [
+        late: list[Step] = []
+        for num_best in sorted({1, translator.decoding.num_hypotheses}):
+            for length, make in translator.warm_up_steps(num_best):
+                (late if length > USUAL_TOKENS else usual).append(make)
+        usual += [
             functools.partial(translator.score, [(request, "a")]),
             functools.partial(translator.align, [(request, "a")]),
         ]
-        longest: list[Step] = []
-        for num_best in sorted({1, translator.decoding.num_hypotheses}):
-            for length, make in translator.warm_up_steps(num_best):
-                if length > USUAL_TOKENS:
-                    longest.append(make)
-                else:
-                    (usual if num_best == 1 else late).append(make)
-        return usual, late + longest, translator.compile_steps(num_best=1)
+        return usual, late, translator.compile_steps(num_best=1)
 
     def use(self, adapter: str) -> None:
         """Makes it the model with an adapter, or with "" without one.

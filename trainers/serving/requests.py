@@ -84,7 +84,8 @@ PER_TEXT = {"prefix": TEXTS}
 TERMINOLOGY: dict[str, Schema] = {
     "glossary": {
         "description": "The name of a glossary of the server, or an object of"
-        " terms and their translations; | separates alternatives.",
+        " terms and their translations; | separates alternatives. A form has"
+        " the object as JSON.",
         "oneOf": [TEXT, {"type": "object", "additionalProperties": TEXT}],
     },
     "glossary_id": {"description": "The same as `glossary`.", **TEXT},
@@ -274,6 +275,8 @@ def _read_glossary(fields, glossaries, limits):
     if value and other:
         raise ValueError("expected glossary or glossary_id. Received: both")
     value = value or other or {}
+    if isinstance(value, str) and value.startswith("{"):  # of a form
+        value = parse_json(value.encode())
     if isinstance(value, str):
         if value in glossaries:
             return glossaries[value]

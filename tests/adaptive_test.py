@@ -7,6 +7,7 @@ import pytest
 from tolerance import assert_close
 
 import keras_transformer as kt
+from keras_transformer.data.languages import Direction
 from keras_transformer.translation import adaptive
 from keras_transformer.translation.adaptive import AdaptiveInference
 from keras_transformer.translation.batching import BatchedInference
@@ -140,3 +141,22 @@ def test_a_server_compiles_last():
     usual, late, compiled = pairs.Model(exports.translator(), 1).warm_up_steps()
     # Score and align, the best and n-best lists; two lengths by XLA.
     assert (len(usual), len(late), len(compiled)) == (4, 0, 6)
+
+
+def test_a_server_that_is_ready_has_made_what_its_page_asks_for():
+    translator = exports.translator()
+    fresh = kt.Translator(
+        translator.tokenizer,
+        translator.model,
+        translator.decoding,
+        translator.max_source_length,
+    )
+    model = pairs.Model(fresh, 1)
+    for make in model.warm_up_steps()[0]:
+        make()
+    before = set(fresh._batched._programs)
+    page = pairs.Search(model, fresh.decoding, everything=True, details=True)
+    request = Request("two red dogs", direction=Direction())
+    found, _ = page([request, request])
+    assert len(found.details) == len(found.translation.texts) > 1
+    assert set(fresh._batched._programs) == before

@@ -573,6 +573,7 @@ def test_the_language_is_detected(page, server):
     choose(page, "to", "en")
     wait_for(page, "one two")
     assert texts(page, "#notes p") == ["This is in English already."]
+    assert not shown(page, "#choices") and not shown(page, "#reading")
     choose(page, "to", "de")
     wait_for(page, "TWO ONE")
     page.click("#swap")

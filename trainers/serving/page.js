@@ -349,7 +349,8 @@ function paintResult(first = 0) {
   const text = translation();
   find("announcement").textContent = state.isWhole ? text : "";
   find("copy").disabled = !text || !state.isWhole;
-  find("reading").hidden = find("choices").hidden = !text;
+  const isTranslated = state.sentences.some(({ source_words: words }) => words.length);
+  find("reading").hidden = find("choices").hidden = !isTranslated;
   find("attention").hidden = find("drawing").hidden = true; // it was of another translation
   update();
 }

@@ -24,7 +24,7 @@ from keras_transformer.data.labels import shift_right
 from keras_transformer.devices import describe
 from keras_transformer.training.jax_step import AXIS, JaxStep
 from keras_transformer.training.update import StepOptions
-from keras_transformer.translation.batching import BatchedInference
+from keras_transformer.translation.batched import BatchedSearch
 from keras_transformer.translation.inference import Inference
 from keras_transformer.vocabulary import EOS, PAD
 
@@ -184,7 +184,7 @@ def decoding(case):
         [(inputs, _)] = copies(1, size, length, config.vocab_size)
 
         search = functools.partial(
-            BatchedInference(inference, 1, True, 1).run,
+            BatchedSearch(inference, 1, True, 1).run,
             Inference.translate_ids,
             [inputs["source_ids"]],
             num_best=1,

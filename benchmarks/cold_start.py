@@ -24,7 +24,7 @@ from results import add_flag, markdown, record
 
 ENGINES = {
     "native": [],
-    "ctranslate2": ["--engine=ctranslate2", "--stopping=fairseq"],
+    "ctranslate2": ["--engine=ctranslate2"],
 }
 LINE = "A dog runs on the beach.\n"
 PACKAGES = 6  # with the most time

@@ -43,7 +43,7 @@ TIMEOUT = 120.0  # seconds that a client waits
 # Flags of each engine, with a search that it has.
 ENGINES = {
     "native": [],
-    "ctranslate2": ["--engine=ctranslate2", "--stopping=fairseq"],
+    "ctranslate2": ["--engine=ctranslate2"],
 }
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 
-from keras_transformer.fields import GIVEN, Fields, hp
+from keras_transformer.fields import GIVEN, Fields, check_positive, hp
 
 # Ranges of fields; their upper bounds catch typing errors.
 _Range = dict[str, typing.Any]
@@ -441,19 +441,25 @@ class DecodingConfig(SearchConfig, changeable=True):
         needs={"sampling": True},
     )
     temperature: float = hp(
-        1.0, "Sampling: the divisor of the logits.", low=1e-3, high=1e3
+        1.0,
+        "Sampling: the divisor of the logits.",
+        low=1e-3,
+        high=1e3,
+        needs={"sampling": True},
     )
     top_k: int = hp(
         0,
         "Sampling: only the k most probable tokens; 0: all.",
         low=0,
         high=10**8,
+        needs={"sampling": True},
     )
     top_p: float = hp(
         1.0,
         "Sampling: only the smallest set of tokens with probability p; 1: all.",
         low=1e-6,
         high=1.0,
+        needs={"sampling": True},
     )
     epsilon: float = hp(
         0.0,
@@ -461,8 +467,8 @@ class DecodingConfig(SearchConfig, changeable=True):
         " probable one (Hewitt et al. 2022); 0: all.",
         low=0.0,
         below=1.0,
+        needs={"sampling": True},
     )
-
     consensus: str | None = hp(
         None,
         "Choose the sample with the highest mean chrF, or sentence BLEU, to all"
@@ -475,6 +481,23 @@ class DecodingConfig(SearchConfig, changeable=True):
     def num_hypotheses(self) -> int:
         """Hypotheses that are found for a sentence: a beam, or samples."""
         return self.num_samples if self.sampling else self.beam_size
+
+    def check_number(self, num_best: int) -> None:
+        """Raises ValueError if a search does not find as many hypotheses."""
+        check_positive(num_best=num_best)
+        if num_best > self.num_hypotheses:
+            raise ValueError(
+                "num_best must be at most beam_size, in sampling num_samples,"
+                f" which is {self.num_hypotheses}. Received: {num_best=}"
+            )
+
+
+# Values of a search without sampling, whatever the other options are.
+NO_SAMPLING = {"sampling": False} | {
+    field.name: field.default
+    for field in dataclasses.fields(DecodingConfig)
+    if any(of.other == "sampling" for of in field.metadata["relations"])
+}
 
 
 class LengthConfig(Fields):

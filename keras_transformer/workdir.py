@@ -41,6 +41,7 @@ from keras_transformer.checkpoints import (
 )
 from keras_transformer.config import (
     CHECKPOINT_KINDS,
+    NO_SAMPLING,
     LengthConfig,
     SearchConfig,
     TransformerConfig,
@@ -185,7 +186,11 @@ class WorkDirectory:
                 f" Received: {received}"
             )
         removed = REMOVED_FIELDS.items()
-        return dict(item for item in values.items() if item not in removed)
+        fields = dict(item for item in values.items() if item not in removed)
+        if fields.get("sampling"):
+            return fields
+        # Version 0.2.0 took options of sampling without it.
+        return {key: NO_SAMPLING.get(key, fields[key]) for key in fields}
 
     def write_config(self, **sections: typing.Any) -> None:
         """Writes dataclasses as the sections of `config.json`.

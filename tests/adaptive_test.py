@@ -4,13 +4,13 @@ import itertools
 
 import exports
 import pytest
+import sharing
 from tolerance import assert_close
 
 import keras_transformer as kt
 from keras_transformer.data.languages import Direction
-from keras_transformer.translation import adaptive
-from keras_transformer.translation.adaptive import AdaptiveInference
-from keras_transformer.translation.batching import BatchedInference
+from keras_transformer.translation.around import single
+from keras_transformer.translation.batched import BatchedSearch
 from keras_transformer.translation.requests import Request, encode
 from trainers.serving import pairs
 
@@ -20,20 +20,20 @@ SHORT = [line for line in exports.SENTENCES if line.strip()][:2]
 @pytest.fixture
 def searched(monkeypatch):
     """Whether XLA searched, for each batch of rows."""
-    found, method = [], BatchedInference._search
+    found, method = [], BatchedSearch.search
 
     def search(self, rows, num_best):
         found.append((self.jit_compile, len(rows)))
         return method(self, rows, num_best)
 
-    monkeypatch.setattr(BatchedInference, "_search", search)
+    monkeypatch.setattr(BatchedSearch, "search", search)
     return found
 
 
 def make(monkeypatch, xla_is_faster, **options):
     """A translator with a clock that says which search is faster."""
     seconds = itertools.cycle([2.0] * 3 + [1.0 if xla_is_faster else 3.0] * 3)
-    monkeypatch.setattr(adaptive, "_time", lambda *_: next(seconds))
+    monkeypatch.setattr(single, "_time", lambda *_: next(seconds))
     return kt.Translator.load(exports.workdir(), **options)
 
 
@@ -59,7 +59,7 @@ def test_a_faster_program_searches_for_a_sentence_alone(monkeypatch, searched):
     def search(self, rows, num_best):
         raise Searched(self.jit_compile)
 
-    monkeypatch.setattr(BatchedInference, "_search", search)
+    monkeypatch.setattr(BatchedSearch, "search", search)
     for use in (
         lambda: translator.translate(SHORT[:1] * 2),  # not alone
         lambda: translator.n_best(SHORT[:1], num_best=2),  # another program
@@ -75,24 +75,24 @@ def test_a_faster_program_searches_for_a_sentence_alone(monkeypatch, searched):
 def test_given_tokens_have_programs_of_their_own(monkeypatch, searched):
     """As of models that are told the target language by its first token."""
     translator = make(monkeypatch, xla_is_faster=True)
-    [row] = encode([Request(SHORT[0])], translator._encoding)
+    [row] = encode([Request(SHORT[0])], translator.encoding)
     row = row._replace(target_ids=[7], num_given=1)
-    for step in translator._batched.compile_steps(1, [9])[:3]:
+    for step in translator._search.programs(1, [9]).compiled[:3]:
         step()
     searched.clear()
-    found = translator._batched.search([row], 1)
+    found = translator._search.search([row], 1)
     assert searched == [(True, 1)] and found[0][0][0][0] == 7
-    assert_close(found, exports.translator()._batched.search([row], 1))
+    assert_close(found, exports.translator()._search.search([row], 1))
     longer = row._replace(target_ids=[7, 8])  # a prefix after it
-    translator._batched.search([longer], 1)
+    translator._search.search([longer], 1)
     assert searched[-1] == (False, 1)
 
 
 def test_a_slower_program_is_not_used(monkeypatch, searched):
     translator = make(monkeypatch, xla_is_faster=False)
-    search = BatchedInference._search_batch
+    search = BatchedSearch._search_batch
     monkeypatch.setattr(  # without compiling
-        BatchedInference,
+        BatchedSearch,
         "_search_batch",
         lambda self, *a: None if self.jit_compile else search(self, *a),
     )
@@ -105,14 +105,14 @@ def test_a_slower_program_is_not_used(monkeypatch, searched):
 
 def test_a_failure_of_xla_is_told_and_changes_nothing(monkeypatch, caplog):
     translator = make(monkeypatch, xla_is_faster=True)
-    search = AdaptiveInference._search_batch
+    search = BatchedSearch._search_batch
 
     def fail(self, *arguments):
         if self.jit_compile:
             raise RuntimeError("no ptxas")
         return search(self, *arguments)
 
-    monkeypatch.setattr(BatchedInference, "_search_batch", fail)
+    monkeypatch.setattr(BatchedSearch, "_search_batch", fail)
     steps = translator.compile_steps(1)[:3]
     assert [step() for step in steps] == [False, None, None]
     assert "XLA cannot compile the search: no ptxas" in caplog.text
@@ -121,7 +121,7 @@ def test_a_failure_of_xla_is_told_and_changes_nothing(monkeypatch, caplog):
 
 def test_what_is_compiled_anyway_or_not_at_all(monkeypatch):
     translator = exports.translator()
-    assert isinstance(translator._batched, AdaptiveInference)
+    assert translator.compile_steps(1)
     assert translator.with_decoding(sampling=True).compile_steps(1) == []
     half = make(monkeypatch, xla_is_faster=True, precision="bfloat16")
     assert half.compile_steps(1) == []
@@ -134,7 +134,7 @@ def test_what_is_compiled_anyway_or_not_at_all(monkeypatch):
             jit_compile=jit_compile,
         )
         assert same.compile_steps(1) == []
-        assert same._batched.jit_compile is jit_compile
+        assert sharing.engine_search(same).jit_compile is jit_compile
 
 
 def test_a_server_compiles_last():

@@ -20,9 +20,8 @@ from keras_transformer.data.cleaning import Encoder
 from keras_transformer.data.modifiers import ModifiedCorpus
 from keras_transformer.figures.attention import attention_figure
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from keras_transformer.translation.forbidden import without_words
+from keras_transformer.translation.around.words import without_words
 from keras_transformer.translation.requests import (
-    Request,
     Row,
     phrase_ids,
 )
@@ -412,11 +411,9 @@ def test_terms_and_forbidden_words(small):
     assert has("House", "house")
     assert not has("house", "House")
     assert not has("RED HOUSE", "House")
-    row = Row([EOS], 0, [], [])
+    row = Row([EOS], avoid=("House",), tokenizer=small)
     for text in ("red House", "RED HOUSE", "HOUSE", "house"):
-        avoiding = without_words(
-            row, Request("a", avoid=("House",)), [ids(text)], small
-        )
+        avoiding = without_words(row, [ids(text)])
         assert tuple(ids("house")) in avoiding.forbidden
 
 

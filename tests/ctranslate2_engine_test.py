@@ -25,6 +25,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.files import sha256_of, with_checksum
 from keras_transformer.translation import ctranslate2
 from keras_transformer.translation import exports as engine_exports
+from keras_transformer.translation.glossary import find_words
 from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.requests import Encoding, Request, encode
 from keras_transformer.workdir import WorkDirectory
@@ -202,20 +203,49 @@ def test_rows_with_other_first_tokens_do_not_change_each_other(load):
         for id in id[:1]
     ]
     free = row._replace(target_ids=[], num_given=0)
-    batched = translator._batched.search([row, free, other], 1)
+    batched = translator._search.search([row, free, other], 1)
     for one, (ids, scores) in zip([row, free, other], batched, strict=True):
-        [(alone, score)] = translator._batched.search([one], 1)
+        [(alone, score)] = translator._search.search([one], 1)
         assert ids == alone and scores == pytest.approx(score, abs=1e-5)
         assert ids[0][: one.num_given] == one.target_ids
         # Given tokens do not count in the score.
-        scored = translator._batched.score([one._replace(target_ids=ids[0])])
+        scored = translator._search.score([one._replace(target_ids=ids[0])])
         expected = scored[0][one.num_given :].sum()
         expected /= ((5 + len(ids[0])) / 6) ** GREEDY.length_penalty
         assert scores[0] == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize("prefix", ["", "drei"])
+def test_forbidden_words_are_gone_and_scores_are_the_models(load, prefix):
+    translator = load()
+    plain = translator.search(LINES, [prefix] * len(LINES))
+    avoid = "Hund", "zwei"
+    requests = [Request(line, prefix, avoid=avoid) for line in LINES]
+    found = translator.search(requests)
+    changed = 0
+    for request, one, before in zip(requests, found, plain, strict=True):
+        assert not any(any(find_words(avoid, text)) for text in one.texts)
+        assert one.scores == sorted(one.scores, reverse=True)
+        if not any(any(find_words(avoid, text)) for text in before.texts):
+            assert one == before
+            continue
+        changed += 1
+        pairs = [(request.text, text) for text in one.texts]
+        for ids, score, pair in zip(
+            one.ids, one.scores, translator.score(pairs), strict=True
+        ):
+            if ids == pair.ids:  # not truncated, nor segmented otherwise
+                penalty = ctranslate2.length_penalty(BEAM, len(ids))
+                expected = sum(pair.log_probs) / penalty
+                assert score == pytest.approx(expected, abs=1e-4)
+    assert changed > 5
+    # Words that only one sentence avoids are free in the others of its batch.
+    mixed = [requests[0], *(Request(line, prefix) for line in LINES[1:])]
+    assert translator.search(mixed)[1:] == plain[1:]
+
+
 def rows_of(translator, lines):
-    return encode(list(map(Request, lines)), translator._encoding)
+    return encode(list(map(Request, lines)), translator.encoding)
 
 
 # ---- What it does not have ---------------------------------------------------
@@ -226,9 +256,6 @@ def test_every_option_of_a_search_is_decided():
     tables = [ctranslate2.HAS, ctranslate2.NEEDS, ctranslate2.WITHOUT_EFFECT]
     fields = [field.name for field in dataclasses.fields(DecodingConfig)]
     assert sorted(itertools.chain(*tables)) == sorted(fields)
-    requests = {field.name for field in dataclasses.fields(Request)}
-    refused = {"terms", "avoid"}
-    assert {*ctranslate2.HAS_OF_REQUESTS} | refused == requests
 
 
 @pytest.mark.parametrize(
@@ -244,6 +271,17 @@ def test_every_option_of_a_search_is_decided():
 def test_a_search_that_it_does_not_have_is_refused(load, field, value):
     with pytest.raises(ValueError, match=f"needs {field}=.*Received: {field}="):
         load().with_decoding(**{field: value})
+
+
+def test_options_that_are_not_given_follow_the_engine(workdir, caplog):
+    """The work directory has the default rule of stopping."""
+    translator = kt.Translator.load(workdir, engine="ctranslate2")
+    assert translator.decoding == BEAM
+    assert "engine ctranslate2: stopping=fairseq" in caplog.text
+    with pytest.raises(ValueError, match="needs stopping=fairseq"):
+        kt.Translator.load(workdir, exports.DECODING, engine="ctranslate2")
+    sampling = dataclasses.replace(BEAM, sampling=True, temperature=0.5)
+    assert ctranslate2.needed_changes(sampling, ()) == {}  # it is refused
 
 
 def test_what_an_export_has_inside_stays_as_it_was_loaded(load):
@@ -282,16 +320,9 @@ def test_a_prefix_leaves_a_learned_position_for_bos():
         assert f"of which only {position_limit} can be" in rows[0].notes[0]
 
 
-@pytest.mark.parametrize(
-    "request_, name",
-    [
-        (Request("one dog", terms=(("zwei",),)), "terms"),
-        (Request("one dog", avoid=("Hund",)), "avoid"),
-    ],
-)
-def test_terms_and_forbidden_words_are_refused(load, request_, name):
-    with pytest.raises(ValueError, match=f"has no {name} of a sentence"):
-        load().translate([request_])
+def test_terms_are_refused_with_what_has_them(load):
+    with pytest.raises(ValueError, match="no terms of .*use engine=native"):
+        load().translate([Request("one dog", terms=(("zwei",),))])
 
 
 def test_a_translator_of_another_system_needs_a_work_directory(tmp_path):
@@ -336,7 +367,8 @@ def test_an_export_has_room_for_long_sources_with_short_outputs(
 ):
     given = []
 
-    def find(workdir, checkpoint, format, options):
+    def find(workdir, checkpoint, format, options, command):
+        assert command == "savedmodel.export"
         given.append(options)
         raise ValueError("no export")
 
@@ -360,7 +392,9 @@ def faked(tmp_path, monkeypatch):
     prefix = directory.choose_checkpoint()
 
     def find(**options):
-        return engine_exports.exported(directory, prefix, "x", options)
+        return engine_exports.exported(
+            directory, prefix, "x", options, "savedmodel.export"
+        )
 
     return directory, calls, find
 
@@ -452,7 +486,11 @@ def test_a_failed_export_is_one_line(tmp_path):
         ValueError, match=r"no export: savedmodel\.export: .*\(status 2\)$"
     ):
         engine_exports.exported(
-            directory, prefix, "ctranslate2", {"no_repeat_ngram": 3}
+            directory,
+            prefix,
+            "ctranslate2",
+            {"no_repeat_ngram": 3},
+            "savedmodel.export",
         )
     assert not directory.exports.exists()
 
@@ -461,7 +499,6 @@ def test_an_export_whose_process_is_killed_is_waited_for(tmp_path):
     """The export itself goes on, and holds the lock."""
     shutil.copytree(exports.workdir(), tmp_path / "run")
     argv = [f"--workdir={tmp_path / 'run'}", "--engine=ctranslate2"]
-    argv += ["--beam_size=1"]
     command = [sys.executable, "-m", "trainers.translate", *argv]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     first = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
@@ -485,8 +522,12 @@ def test_an_export_whose_process_is_killed_is_waited_for(tmp_path):
         text=True,
     )
     assert second.returncode == 0, second.stderr
-    greedy = exports.translator().with_decoding(beam_size=1)
-    assert second.stdout.split("\n") == [*greedy.translate(["one dog", ""]), ""]
+    fairseq = exports.translator().with_decoding(stopping="fairseq")
+    assert second.stdout.split("\n") == [
+        *fairseq.translate(["one dog", ""]),
+        "",
+    ]
+    assert "engine ctranslate2: stopping=fairseq" in second.stderr
     assert "is made again" not in second.stderr
     assert len(list(made.iterdir())) == 1
 
@@ -516,8 +557,11 @@ def test_the_server_uses_it_and_says_so(load):
         for wrong, message in (
             ({"min_length": 3}, "needs min_length=0 or 1"),
             ({"sampling": True}, "needs sampling=False"),
-            ({"glossary": {"one": "zwei"}}, "has no terms of a sentence"),
-            ({"avoid": ["Hund"]}, "has no avoid of a sentence"),
+            (
+                {"glossary": {"one": "zwei"}},
+                "no terms of a glossary: use engine",
+            ),
+            ({"temperature": 2}, "temperature needs sampling=True"),
         ):
             response = served.client.post(
                 "/v1/translate", json={**fields, **wrong}

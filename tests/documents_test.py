@@ -22,7 +22,7 @@ from keras_transformer.documents.placeholders import (
     count_placeholders,
 )
 from keras_transformer.translation.alignment import SpanLink, word_spans
-from keras_transformer.translator import Translation
+from keras_transformer.translation.results import Translation
 from trainers import translate_document
 from trainers.translating import documents as command
 

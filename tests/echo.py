@@ -13,7 +13,7 @@ import types
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.languages import Direction
 from keras_transformer.translation.requests import Terminology
-from keras_transformer.translator import Translation
+from keras_transformer.translation.results import Translation
 from trainers import translate_corpus
 from trainers.translating import shards
 

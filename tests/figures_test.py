@@ -421,8 +421,8 @@ def test_attention_is_that_of_the_model(translator, text, reference, caplog):
     notes = []
     if len(source) > 40:
         notes = [
-            "The source is truncated: the model reads the first 39 of its"
-            f" {len(source) - 1} tokens."
+            f"A sentence has {len(source) - 1} tokens, truncated to 39"
+            f" ({text[:60]} ...)."
         ]
         source = [*source[:39], kt.EOS]
         assert "truncated to 39" in caplog.text
@@ -467,8 +467,7 @@ def test_truncated_translations_are_noted(translator):
     figure = kt.attention_figure(short, "a dog runs.", "ein Hund rennt.")
     tokens = len(translator.tokenizer.to_ids(["ein Hund rennt."])[0]) - 1
     assert figure.notes == [
-        "The reference is truncated: the model reads the first 1 of its"
-        f" {tokens} tokens."
+        f"A sentence has {tokens} tokens, truncated to 1 (ein Hund rennt. ...)."
     ]
 
 

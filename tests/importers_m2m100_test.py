@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import sentencepiece
+import sharing
 from commands import fails
 from later import later
 from original_models import FIXTURES
@@ -68,7 +69,7 @@ def change_json(folder, name, **values):
 
 
 def their_ids(translator, ids, texts):
-    rows = encode(list(map(Request, texts)), translator._encoding)
+    rows = encode(list(map(Request, texts)), translator.encoding)
     return [ids[row.source_ids].tolist() for row in rows]
 
 
@@ -154,7 +155,7 @@ def test_a_language_has_no_part_in_a_score(opened):
     plain = translator.with_decoding(length_penalty=0.0, beam_size=1)
     [source] = expected_of(name)["sources"][:1]
     [[(ids, score)]] = plain.n_best_ids([source])
-    [row] = encode([Request(source)], plain._encoding)
+    [row] = encode([Request(source)], plain.encoding)
     log_probs = plain.inference.score_ids(
         np.array([row.source_ids], "int32"), np.array([ids], "int32")
     )
@@ -180,12 +181,12 @@ def test_the_old_form_of_a_source_has_its_language_last(tmp_path):
     old, new = open_model("nllb", folder), open_model("nllb")
     assert old.direction == Direction("", "eng_Latn", "deu_Latn")
     [first], [last] = (
-        encode([Request("a dog")], t._encoding) for t in (new, old)
+        encode([Request("a dog")], t.encoding) for t in (new, old)
     )
     tag, *text = first.source_ids
     assert last.source_ids == [*text, tag]
     long = "dog " * 100
-    [row] = encode([Request(long)], old._encoding)
+    [row] = encode([Request(long)], old.encoding)
     assert len(row.source_ids) == old.max_source_length
     assert row.source_ids[-2:] == [EOS, tag]
 
@@ -241,7 +242,7 @@ def test_a_plan_has_its_direction(tmp_path, capsys):
 def test_a_figure_shows_the_tokens_of_languages(name):
     """Those that the model reads: the row that it translates."""
     translator = open_model(name)
-    [row] = encode([Request("a dog")], translator._encoding)
+    [row] = encode([Request("a dog")], translator.encoding)
     for reference in (None, "a dog"):
         figure = attention_figure(translator, "a dog", reference)
         maps = translator.model.attention_maps(
@@ -276,14 +277,14 @@ def test_the_first_token_of_all_outputs_is_in_warm_programs():
     translator = open_model("nllb")
     for _, make in translator.warm_up_steps(1):
         make()
-    programs = set(translator._batched._programs)
+    programs = set(sharing.engine_search(translator)._programs)
     translator.translate(["a dog", "a dog " * 20])
-    assert set(translator._batched._programs) == programs
+    assert set(sharing.engine_search(translator)._programs) == programs
 
 
 def test_a_prefix_is_without_the_language():
     translator = open_model("nllb").with_decoding(extra_length=0)
-    [row] = encode([Request("a dog", "a " * 50)], translator._encoding)
+    [row] = encode([Request("a dog", "a " * 50)], translator.encoding)
     length = len(row.source_ids) - 1
     assert len(row.target_ids) == length
     [note] = row.notes

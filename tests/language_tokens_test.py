@@ -182,7 +182,7 @@ def test_training_has_the_rows_of_scores():
     assert corpus.selected.tolist() == [True, False, False, True]
     rows = encode_pairs(
         [(Request(s, direction=direction), t) for s, t in pairs],
-        translator._encoding,
+        translator.encoding,
     )
     kept = [rows[0], rows[3]]
     assert corpus.source.ids.tolist() == sum((r.source_ids for r in kept), [])
@@ -236,9 +236,7 @@ def test_a_new_vocabulary_has_the_tokens_of_languages(run):
     [row] = tokenizer.to_ids(["__de__ a dog"])
     assert not {*ids} & {*row}  # in text it is text
     direction = translator.languages.direction("en", "de")
-    [row] = encode(
-        [Request("a dog", direction=direction)], translator._encoding
-    )
+    [row] = encode([Request("a dog", direction=direction)], translator.encoding)
     assert row.source_ids[0] == ids[0] and row.target_ids == [ids[1]]
 
 

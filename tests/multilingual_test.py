@@ -361,8 +361,8 @@ def test_a_tag_in_a_text_is_text(translator):
     assert plain.to_ids(["a dog"]) == translator.tokenizer.to_ids(["a dog"])
     pairs = [(text, "<2de> ein Hund") for text in texts]
     rows = [
-        *encode([Request(t, "<2de> ein") for t in texts], french._encoding),
-        *encode_pairs(pairs, french._encoding),
+        *encode([Request(t, "<2de> ein") for t in texts], french.encoding),
+        *encode_pairs(pairs, french.encoding),
     ]
     for text, row in zip(2 * texts, rows, strict=True):
         assert row.source_ids == [tag, *plain.to_ids([text])[0]]
@@ -377,7 +377,7 @@ def test_a_tag_in_a_text_is_text(translator):
     assert shown[0] == "<2fr>" and "<2de>" not in shown
     # Without a direction the text has to say it.
     any_tag = translator.with_languages()
-    [row] = encode([Request("<2de> a dog")], any_tag._encoding)
+    [row] = encode([Request("<2de> a dog")], any_tag.encoding)
     assert row.source_ids[0] == german
 
 

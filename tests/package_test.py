@@ -173,7 +173,7 @@ def test_commands_start_without_what_frameworks_import_for_themselves():
     """JAX and matplotlib, which can be imported all the same."""
     program = (
         "import sys; from keras_transformer.commands.startup import load;"
-        "load('keras_transformer.translation.batching');"
+        "load('keras_transformer.translation.batched');"
         "print({'jax', 'matplotlib'} & set(sys.modules));"
         "import matplotlib.pyplot, jax"
     )

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from commands import ROOT, fails
 
-from keras_transformer.translator import Translation
+from keras_transformer.translation.results import Translation
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, reload, saved_model
 from trainers import parse, parse_evaluate, parse_text, wmt

@@ -19,8 +19,8 @@ from tolerance import assert_close
 from keras_transformer import decoding
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.rules import MISSING_SCORE, Constraints
+from keras_transformer.translation.arrays import stack
 from keras_transformer.translation.automaton import make_automaton
-from keras_transformer.translation.batching import stack
 from keras_transformer.translation.inference import Inference
 from keras_transformer.vocabulary import BOS, EOS, PAD
 

@@ -160,7 +160,7 @@ def test_tokens_that_stay_have_the_same_logits(name, tmp_path):
     before, after = translators
     for line in lines:
         [theirs], [ours] = (
-            encode([Request(line)], t._encoding) for t in translators
+            encode([Request(line)], t.encoding) for t in translators
         )
         assert [rows[id] for id in ours.source_ids] == theirs.source_ids
         target_ids = [BOS, *theirs.target_ids, *theirs.source_ids[1:-1]]

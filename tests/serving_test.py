@@ -38,9 +38,18 @@ from keras_transformer.commands.flags import RunError
 from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
 from keras_transformer.figures import attention
-from keras_transformer.translation import batching
-from keras_transformer.translation.requests import Request, Row, make_requests
-from keras_transformer.translator import Alignment, PairScore, Translation
+from keras_transformer.translation.batched import BatchedSearch
+from keras_transformer.translation.requests import (
+    Encoding,
+    Request,
+    Row,
+    make_requests,
+)
+from keras_transformer.translation.results import (
+    Alignment,
+    PairScore,
+    Translation,
+)
 from keras_transformer.workdir import WorkDirectory
 from trainers import serve
 from trainers.run.data_config import DataConfig
@@ -419,6 +428,10 @@ class Script:
         self.made = []  # programs, by number and longest source
         self.may_run = threading.Event()
         self.may_run.set()
+
+    @property
+    def encoding(self):
+        return Encoding(self.tokenizer, self)
 
     def to_ids(self, strings):
         return [[5] * len(string.split()) + [2] for string in strings]
@@ -1606,14 +1619,14 @@ def test_warming_up_makes_all_programs_of_a_search(is_static, row_factor):
         )
 
     inference = exports.translator().inference
-    batched = batching.BatchedInference(inference, 40, False, 1)
+    batched = BatchedSearch(inference, 40, False, 1)
     batched.row_factor = row_factor
     batched.run, batched.has_static_shapes = run, is_static
-    rows = [Row([5] * (i % 16) + [2], 0, [], []) for i in range(100)]
+    rows = [Row([5] * (i % 16) + [2]) for i in range(100)]
     batched.search(rows, num_best=1)
     needed = set(seen)
     seen.clear()
-    for longest, make in batched.warm_up_steps(num_best=1):
+    for longest, make in batched.programs(num_best=1).made:
         make()
         assert longest <= max(size[1] for size in seen)
     assert needed <= seen and len(needed) >= (3 if is_static else 1)

@@ -31,3 +31,11 @@ def make_once(name, make):
             make(path)
             done.touch()
     return path
+
+
+def engine_search(translator):
+    """The search of a translator's engine, without the searches around it."""
+    search = translator._search
+    while hasattr(search, "inner"):
+        search = search.inner
+    return search

@@ -9,9 +9,9 @@ import pytest
 from commands import fails
 
 import keras_transformer as kt
-from keras_transformer import translator as translators
 from keras_transformer.translation import glossary as glossaries
-from keras_transformer.translation.forbidden import without_words
+from keras_transformer.translation.around import terms
+from keras_transformer.translation.around.words import without_words
 from keras_transformer.translation.requests import (
     Request,
     Row,
@@ -77,13 +77,11 @@ def test_tokens_that_were_emitted_are_forbidden(translator):
     """However a word is written, but not inside other words."""
     tokenizer = translator.tokenizer
     piece = tokenizer.pieces.index
-    row = Row([EOS], 0, [], [])
+    row = Row([EOS], tokenizer=tokenizer)
     outputs = [[piece(p) for p in "▁ein ▁H u n d .".split()] + [EOS]]
 
     def forbidden(word):
-        found = without_words(
-            row, Request("a", avoid=(word,)), outputs, tokenizer
-        )
+        found = without_words(row._replace(avoid=(word,)), outputs)
         return found and {
             tuple(tokenizer.pieces[id] for id in ids) for ids in found.forbidden
         }
@@ -104,6 +102,20 @@ def test_a_forbidden_word_of_the_prefix_is_told(translator):
     assert found.notes == ["has the forbidden word 'ein' in its translation"]
 
 
+@pytest.mark.parametrize(
+    "field",
+    [{"prefix": "ein"}, {"terms": (("ein",),)}, {"avoid": ("ein",)}]
+    + [{"seed": 0}],
+)
+@pytest.mark.parametrize("method", ["score", "align", "align_spans"])
+def test_a_given_translation_excludes_other_wishes(translator, method, field):
+    call = getattr(translator, method)
+    wrong, right = Request("a dog", **field), Request("a dog")
+    with pytest.raises(ValueError, match="a text and a direction alone"):
+        call([("a dog", "ein Hund"), (wrong, "ein Hund")])
+    assert call([(right, "ein Hund")]) == call([("a dog", "ein Hund")])
+
+
 def test_terms_in_spaceless_text():
     tokenizer = kt.Tokenizer.train(CHINESE * 9, vocab_size=26)
     ways = [
@@ -118,10 +130,8 @@ def test_terms_in_spaceless_text():
         inside = any(str(w)[1:-1] in str(ids) for w in ways)
         assert text_of.count("阀门") == 1 and not inside
     row = without_words(
-        Row([EOS], 0, [], []),
-        Request("a", avoid=("阀门",)),
+        Row([EOS], avoid=("阀门",), tokenizer=tokenizer),
         tokenizer.to_ids(CHINESE),
-        tokenizer,
     )
     for ids in tokenizer.to_ids(CHINESE):
         assert any(
@@ -271,9 +281,9 @@ def test_a_forced_term_that_costs_much_is_told(translator, monkeypatch):
     [forced], [free] = forcing.search([request]), forcing.search([request.text])
     below = free.scores[0] - forced.scores[0]
     assert "Mann" in forced.texts[0] and forced.notes == []
-    monkeypatch.setattr(translators, "FAR_BELOW", below + 0.01)
+    monkeypatch.setattr(terms, "FAR_BELOW", below + 0.01)
     assert forcing.search([request])[0].notes == []
-    monkeypatch.setattr(translators, "FAR_BELOW", below - 0.01)
+    monkeypatch.setattr(terms, "FAR_BELOW", below - 0.01)
     other, found = forcing.search([request.text, request])
     assert other.notes == []
     assert found.notes == [

@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 import sacrebleu
+import sharing
 import tensorflow as tf
 from later import later
 from tolerance import assert_close
@@ -25,7 +26,8 @@ from keras_transformer.decoding import UNCONSTRAINED, Constraints
 from keras_transformer.decoding.rules import MAX_DRAW
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translation.batching import pad_rows, room
+from keras_transformer.translation.arrays import pad_rows
+from keras_transformer.translation.batched import room
 from keras_transformer.translation.draws import make_draws
 from keras_transformer.translation.grouping import batches_of, padded_length
 from keras_transformer.translation.inference import Inference
@@ -99,9 +101,12 @@ def test_workers_give_the_same_answers_in_the_same_order(
     """Two batches meet in the search, or none of the two would go on."""
     lines = [*TEXT, "fox", "", "the dog", *TEXT[::-1], "the lazy dog"]
     expected = translator.n_best(lines)
-    monkeypatch.setattr(translator._batched, "batch_tokens", 16)
-    monkeypatch.setattr(translator._batched, "num_threads", 2)
-    graph, met = translator._batched.run, threading.Barrier(2, timeout=60)
+    monkeypatch.setattr(sharing.engine_search(translator), "batch_tokens", 16)
+    monkeypatch.setattr(sharing.engine_search(translator), "num_threads", 2)
+    graph, met = (
+        sharing.engine_search(translator).run,
+        threading.Barrier(2, timeout=60),
+    )
     first = iter([True, True])
 
     def together(*arguments, **options):
@@ -109,7 +114,7 @@ def test_workers_give_the_same_answers_in_the_same_order(
             met.wait()
         return graph(*arguments, **options)
 
-    monkeypatch.setattr(translator._batched, "run", together)
+    monkeypatch.setattr(sharing.engine_search(translator), "run", together)
     found = translator.n_best(lines)
     assert not met.broken and next(first, None) is None
     assert_close(found, expected)
@@ -124,13 +129,13 @@ def test_a_translator_is_loaded_where_it_works(translator):
 
 
 def test_an_error_of_a_worker_is_raised(translator, monkeypatch):
-    monkeypatch.setattr(translator._batched, "num_threads", 2)
-    monkeypatch.setattr(translator._batched, "batch_tokens", 8)
+    monkeypatch.setattr(sharing.engine_search(translator), "num_threads", 2)
+    monkeypatch.setattr(sharing.engine_search(translator), "batch_tokens", 8)
 
     def fail(*_, **__):
         raise FloatingPointError("line 3")
 
-    monkeypatch.setattr(translator._batched, "run", fail)
+    monkeypatch.setattr(sharing.engine_search(translator), "run", fail)
     with pytest.raises(FloatingPointError, match="line 3"):
         translator.translate(TEXT)
 
@@ -194,7 +199,7 @@ def test_a_position_has_few_operations(beam_size, of_a_layer, in_all):
 
 
 def test_blank_lines_do_not_reach_the_model(translator, monkeypatch):
-    monkeypatch.setattr(translator._batched, "run", None)
+    monkeypatch.setattr(sharing.engine_search(translator), "run", None)
     assert translator.translate(["", "  ", "\t\n"]) == [""] * 3
     assert translator.translate([]) == []
 
@@ -296,7 +301,7 @@ def test_few_rows_share_batches(num_threads):
 def test_few_graphs(translator):
     translator = translator.with_decoding()  # without the graphs of others
     translator.translate(["fox"] * 3 + TEXT)
-    programs = translator._batched._programs
+    programs = sharing.engine_search(translator)._programs
     number = len(programs)
     searches = [p for p in programs if p.kind is Inference.translate_ids]
     # No source has more than 32 tokens, so one graph serves all lengths.
@@ -538,7 +543,7 @@ def attend_to(translator, monkeypatch, choices):
     """Makes each target token attend to one source token alone."""
 
     def attention(kind, pairs, rows):
-        assert kind == translator._batched.attention
+        assert kind == translator._search.attention
         found = []
         for row, choice in zip(rows, choices, strict=True):
             source, target = len(row.source_ids), len(row.target_ids)
@@ -652,7 +657,10 @@ def test_a_graph_has_room_for_its_sources():
     translator = make_translator(beam_size=1, max_source_length=100)
     lines = ["fox", "fox " * 20]
     found = translator.translate(lines)
-    assert {p.room for p in translator._batched._programs} == {32, 64}
+    assert {p.room for p in sharing.engine_search(translator)._programs} == {
+        32,
+        64,
+    }
     assert [translator.translate([line])[0] for line in lines] == found
 
 
@@ -666,7 +674,7 @@ def test_xla_gives_the_same():
     def graphs(translator):
         return [
             program.args[0].function_def.attr
-            for program in translator._batched._programs.values()
+            for program in sharing.engine_search(translator)._programs.values()
         ]
 
     assert all(attr["_XlaMustCompile"].b for attr in graphs(compiled))
@@ -680,14 +688,14 @@ def test_few_steps_come_first_and_the_rest_is_searched_again(monkeypatch):
     expected = make_translator(**options).n_best(lines)
     translator = make_translator(**options, jit_compile=True)
     # XLA itself is another test's: here the same graphs, not compiled.
-    monkeypatch.setattr(translator._batched, "jit_compile", False)
-    run, rounds = translator._batched.run, []
+    monkeypatch.setattr(sharing.engine_search(translator), "jit_compile", False)
+    run, rounds = sharing.engine_search(translator).run, []
 
     def recorded(kind, arrays, *others, **of_graph):
         rounds.append((of_graph.get("max_steps"), len(arrays[0])))
         return run(kind, arrays, *others, **of_graph)
 
-    monkeypatch.setattr(translator._batched, "run", recorded)
+    monkeypatch.setattr(sharing.engine_search(translator), "run", recorded)
     found = translator.n_best(lines)
     assert_close(found, expected)
     limits = [limit for limit, _ in rounds]

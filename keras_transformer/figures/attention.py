@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from keras_transformer.case_marks import GLYPHS
@@ -26,10 +25,8 @@ from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.pages import render_page
 from keras_transformer.files import write_atomically
 from keras_transformer.refusals import expect
-from keras_transformer.translation.requests import (
-    direction_ids,
-    text_tokenizer,
-)
+from keras_transformer.translation import assemble
+from keras_transformer.translation.requests import Request, encode_pairs
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, SPACE, UNK
 from keras_transformer.writing import direction, is_wide
@@ -298,47 +295,27 @@ def attention_figure(
     """
     for name, value in (("text", text), ("reference", reference)):
         expect(value is None or value.strip(), "a word", f"{name}={value!r}")
-    if translator.engine != "native":
+    if not assemble.runs_keras(translator.engine):
         raise ValueError(
             "attention_figure needs engine='native'. Received: engine="
             f"{translator.engine!r}, which has no maps of attention"
         )
     told = translator.direction or Direction()
-    both = translator.tokenizer
-    before, after, given = (
-        direction_ids(side, token)
-        for side, token in (
-            (both.source, told.before),
-            (both.source, told.after),
-            (both.target, told.output),
-        )
-    )
-    of_text = text_tokenizer(translator.tokenizer, translator.direction)
-    source_tokenizer, target_tokenizer = of_text.source, of_text.target
-    unknown_target: list[str] = []
-    notes = []
+    both, encoding = translator.tokenizer, translator.encoding
+    of_text = encoding.tokenizer_of(Request(text))
+    [row] = encode_pairs([(text, reference or "")], encoding)
     if reference is None:
         [[(ids, _), *_]] = translator.n_best_ids([text])
-        [target] = target_tokenizer.to_strings([ids])
+        [target] = of_text.target.to_strings([ids])
     else:
-        [scored] = translator.score([(text, reference)])
-        ids, target = scored.ids, reference
-        for note in scored.notes:
+        ids, target = [*row.target_ids], reference
+        for note in row.notes:
             logging.warning("the pair %s", note)
-        _, unknown_target, cut = _read_tokens(
-            "reference", target_tokenizer, reference, len(ids)
-        )
-        notes += cut
-        ids = [*given, *ids]
     expect(ids, "a translation that is not empty", f"{text=}")
-    source_ids, unknown_source, cut = _read_tokens(
-        "source",
-        source_tokenizer,
-        text,
-        translator.max_source_length - len(after),
-        before,
-    )
-    source_ids += after
+    source_ids, num_given = row.source_ids, row.num_given
+    end = source_ids.index(EOS, row.tag_length)
+    words = {*source_ids[: row.tag_length], *source_ids[end + 1 :]}
+    notes = [f"A sentence {note}." for note in row.notes]
     decoding = translator.decoding
     if decoding.alignment_head:
         layer = find_alignment_layer(translator.model.config, decoding)
@@ -351,40 +328,30 @@ def attention_figure(
         notes.append("The first model of the ensemble has this attention.")
     maps = translator.model.attention_maps(
         {
-            "source_ids": tf.constant([source_ids]),
-            "target_ids": shift_right(tf.constant([ids])),
+            "source_ids": np.array([source_ids], np.int32),
+            "target_ids": shift_right(np.array([ids], np.int32)),
         }
     )
     return AttentionFigure(
         " ".join([*filter(None, [told.before]), text]),
         target,
-        _pieces(both.source, source_ids, {*before, *after}),
-        _pieces(both.target, ids, set(given)),
+        _pieces(both.source, source_ids, words),
+        _pieces(both.target, ids, set(ids[:num_given])),
         {name: np.asarray(of)[0] for name, of in maps._asdict().items()},
         languages,
         reference is not None,
-        [*cut, *notes],
-        (unknown_source, unknown_target),
+        notes,
+        (
+            _unknown(of_text.source, text, end - row.tag_length),
+            _unknown(of_text.target, reference or "", len(ids) - num_given - 1),
+        ),
     )
 
 
-def _read_tokens(name, tokenizer, text, max_length, first=()):
-    """The ids of a text as the model reads them, at most `max_length`.
-
-    The ids `first` are put before the text's. Also the texts that
-    become `UNK`; and a list of notes, with one that says that the text, called
-    `name`, is truncated if it is.
-    """
-    tokens = tokenizer.tokens([text])[0]
-    limit, notes = max_length - 1 - len(first), []
-    if len(tokens) > limit:
-        notes = [
-            f"The {name} is truncated: the model reads the first"
-            f" {len(first) + limit} of its {len(first) + len(tokens)} tokens."
-        ]
-    tokens = tokens[:limit]
-    unknown = [token.text for token in tokens if token.id == UNK]
-    return [*first, *(token.id for token in tokens), EOS], unknown, notes
+def _unknown(tokenizer, text, number):
+    """The texts of the first tokens that become `UNK`."""
+    tokens = tokenizer.tokens([text])[0][:number]
+    return [token.text for token in tokens if token.id == UNK]
 
 
 def _pieces(tokenizer, ids, words):

@@ -8,6 +8,8 @@ length penalty. It differs in these ways:
 - Where more than W hypotheses have finished when a search ends, all compete.
 - It may emit PAD and BOS, which only a model that is hardly trained does.
 - A given beginning is shorter than the positions that a model has learned.
+- Forbidden phrases leave their probability to the other tokens of a position;
+  scores do not.
 
 Each option of a search is in `HAS`, `NEEDS` or `WITHOUT_EFFECT`; an option that
 is in none of them must have its default.
@@ -17,13 +19,14 @@ import dataclasses
 import functools
 import importlib.util
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from keras_transformer.commands.flags import how_to_install
 from keras_transformer.config import (
     COMPUTE_TYPES,
+    DecodingConfig,
     SearchConfig,
     TransformerConfig,
     aligns_when_read,
@@ -35,7 +38,8 @@ from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.exports import exported
 from keras_transformer.translation.grouping import few_batches_of
 from keras_transformer.translation.limits import Limits
-from keras_transformer.translation.requests import Request, Row
+from keras_transformer.translation.requests import Row
+from keras_transformer.translation.search import Found, Programs
 from keras_transformer.vocabulary import EOS, UNK
 from keras_transformer.workdir import WorkDirectory
 
@@ -66,19 +70,11 @@ NEEDS: dict[str, tuple] = {
 WITHOUT_EFFECT: tuple[str, ...] = ("ensemble", "glossary_mode")
 WITHOUT_EFFECT += ("glossary_bonus", "num_samples", "temperature", "top_k")
 WITHOUT_EFFECT += ("top_p", "epsilon", "consensus")
-HAS_OF_REQUESTS = ("text", "prefix", "seed", "direction")
-LACKS_OF_REQUESTS = {
-    field.name: field.default
-    for field in dataclasses.fields(Request)
-    if field.name not in HAS_OF_REQUESTS
-}
 
 
 def check_search(decoding: SearchConfig) -> None:
     """Raises ValueError for a search that CTranslate2 does not have."""
-    has = {*HAS, *WITHOUT_EFFECT}
-    if decoding.beam_size == 1:
-        has.add("stopping")  # greedy search has no such rule
+    has = {*HAS, *WITHOUT_EFFECT, *_also_has(decoding)}
     for field in dataclasses.fields(decoding):
         value = getattr(decoding, field.name)
         values = NEEDS.get(field.name, (field.default,))
@@ -89,15 +85,21 @@ def check_search(decoding: SearchConfig) -> None:
             )
 
 
-def check_request(request: Request) -> None:
-    """Raises ValueError for what CTranslate2 does not have in a sentence."""
-    for name, default in LACKS_OF_REQUESTS.items():
-        value = getattr(request, name)
-        if value != default:
-            raise ValueError(
-                f"{ENGINE} has no {name} of a sentence. Received:"
-                f" {name}={value!r}"
-            )
+def needed_changes(
+    decoding: DecodingConfig, given: Collection[str]
+) -> dict[str, typing.Any]:
+    """Values of fields that it needs, but for those given and sampling."""
+    free = {"sampling", *given, *_also_has(decoding)}
+    return {
+        name: values[0]
+        for name, values in NEEDS.items()
+        if name not in free and getattr(decoding, name) not in values
+    }
+
+
+def _also_has(decoding):
+    """Greedy search has no rule of stopping."""
+    return ("stopping",) if decoding.beam_size == 1 else ()
 
 
 def check_options(
@@ -185,8 +187,9 @@ class CTranslate2Model:
         compute_type: str,
         device: str | None,
         num_threads: int | None,
+        export: str,
     ) -> "CTranslate2Model":
-        """Loads the export of a checkpoint; errors as of `exported`."""
+        """Loads the export of a checkpoint; `export` as of `exported`."""
         import ctranslate2
 
         [config] = limits.configs
@@ -200,7 +203,7 @@ class CTranslate2Model:
             "max_source_length": limits.max_source_length,
             "extra_length": room - limits.max_source_length,
         }
-        path = exported(workdir, checkpoint, NAME, options)
+        path = exported(workdir, checkpoint, NAME, options, export)
         found = find_device(device)
         threads = num_threads or (count_cores() if found == "cpu" else 1)
         translator = ctranslate2.Translator(
@@ -226,7 +229,9 @@ class CTranslate2Model:
 
 
 class CTranslate2Search:
-    """The search of a model: the methods of `BatchedInference`."""
+    """The `Search` of a model."""
+
+    name = NAME
 
     def __init__(
         self, model: CTranslate2Model, limits: Limits, batch_tokens: int
@@ -249,18 +254,18 @@ class CTranslate2Search:
         self.batch_tokens = batch_tokens
         self._ids = {piece: id for id, piece in enumerate(model.pieces[1])}
 
-    def search(
-        self, rows: Sequence[Row], num_best: int
-    ) -> list[tuple[list[list[int]], np.ndarray]]:
-        """Ids and scores of the hypotheses of each row, best first."""
+    def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
+        """As of `Search`."""
         limits = [self.limits.output_limit(len(r.source_ids) - 1) for r in rows]
-        results = [([list[int]()], np.zeros(1)) for _ in rows]
+        results = [Found([[]], np.zeros(1)) for _ in rows]
         given = self._given_log_probs(rows)
-        # A row that is given tokens would change the others of its batch.
-        again: dict[tuple[int, bool], list[int]] = {}
+        # A row that is given tokens would change the others of its batch, and
+        # what is forbidden is so in the whole batch.
+        again: dict[tuple, list[int]] = {}
         for i, row in enumerate(rows):
             if len(row.source_ids) > 1:
-                again.setdefault((0, bool(row.target_ids)), []).append(i)
+                key = 0, bool(row.target_ids), row.forbidden
+                again.setdefault(key, []).append(i)
         while again:
             batches = [
                 [group[i] for i in batch]
@@ -276,25 +281,20 @@ class CTranslate2Search:
                 if limits[i] < limit and limits[i] <= max(
                     map(len, found.hypotheses)
                 ):  # the search has gone beyond the limit of this row
-                    key = limits[i], bool(rows[i].target_ids)
+                    row = rows[i]
+                    key = limits[i], bool(row.target_ids), row.forbidden
                     again.setdefault(key, []).append(i)
                     continue
-                ids, scores = self._ranked(rows[i], found, given.get(i, 0.0))
-                results[i] = ids[:num_best], scores[:num_best]
-        return results
+                results[i] = self._ranked(rows[i], found, given.get(i, 0.0))
+        for i, found in self._scored_anew(rows, results):
+            results[i] = found
+        return [Found(ids[:num_best], of[:num_best]) for ids, of in results]
 
-    def warm_up_steps(
-        self, num_best: int, given: Sequence[int] = ()
-    ) -> list[tuple[int, Callable[[], object]]]:
+    def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
         """A search: nothing is compiled, but the weights are then in memory."""
-        row = Row([UNK, EOS], 0, [*given], [], num_given=len(given))
-        return [(2, functools.partial(self.search, [row], num_best))]
-
-    def compile_steps(
-        self, num_best: int, given: Sequence[int] = ()
-    ) -> list[Callable[[], bool | None]]:
-        """As of `BatchedInference`: none."""
-        return []
+        row = Row([UNK, EOS], target_ids=given, num_given=len(given))
+        make = functools.partial(self.search, [row], num_best)
+        return Programs([(2, make)], [])
 
     def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
         """The log-probabilities of the whole `target_ids` of each row."""
@@ -348,6 +348,7 @@ class CTranslate2Search:
             length_penalty=self._penalty(rows[0]),
             max_decoding_length=limit,
             return_scores=True,
+            suppress_sequences=self._targets(rows[0].forbidden) or None,
         )
 
     def _attention_call(self, rows, limit):
@@ -400,6 +401,29 @@ class CTranslate2Search:
         found = zip(own.items(), self.score([*own.values()]), strict=True)
         return {i: x[row.num_given : -1].sum() for (i, row), x in found}
 
+    def _scored_anew(self, rows, results):
+        """Yields index and `Found` of each row with forbidden phrases.
+
+        CTranslate2 scores by the probabilities among the tokens that are left.
+        """
+        found = iter(
+            self.score(
+                [
+                    row._replace(target_ids=[*ids, EOS])
+                    for row, result in zip(rows, results, strict=True)
+                    for ids in result.ids
+                    if row.forbidden
+                ]
+            )
+        )
+        for i, row in enumerate(rows):
+            if row.forbidden:
+                ids = results[i].ids
+                log_probs = [
+                    next(found)[row.num_given : len(one)].sum() for one in ids
+                ]
+                yield i, self._best_first(ids, log_probs)
+
     def _penalty(self, row):
         """The length penalty by which CTranslate2 ranks hypotheses.
 
@@ -411,19 +435,22 @@ class CTranslate2Search:
         return decoding.length_penalty or NO_PENALTY
 
     def _ranked(self, row, found, given):
-        """Ids of hypotheses and their scores by our definition, best first."""
-        penalty, scored = self._penalty(row), []
+        """The hypotheses by our scores; `given` is a prefix's probability."""
+        penalty, ids, log_probs = self._penalty(row), [], []
         for pieces, score in zip(found.hypotheses, found.scores, strict=True):
-            length = max(1, len(pieces))
-            log_prob = score * length**penalty
-            if log_prob < MISSING and scored:
-                continue
-            log_prob += given
-            score = log_prob / length_penalty(self.limits.decoding, length)
-            scored.append((score, [self._ids[p] for p in pieces]))
-        if len(scored) > 1:
-            scored.sort(key=lambda one: -one[0])
-        return [ids for _, ids in scored], np.array([s for s, _ in scored])
+            log_prob = score * max(1, len(pieces)) ** penalty
+            if log_prob >= MISSING or not ids:
+                ids.append([self._ids[piece] for piece in pieces])
+                log_probs.append(log_prob + given)
+        return self._best_first(ids, log_probs)
+
+    def _best_first(self, ids, log_probs):
+        """`Found` of outputs with these log-probabilities."""
+        lengths = [max(1, len(one)) for one in ids]
+        penalties = [length_penalty(self.limits.decoding, n) for n in lengths]
+        scores = np.array(log_probs) / np.array(penalties)
+        order = np.argsort(-scores, kind="stable")
+        return Found([ids[i] for i in order], scores[order])
 
 
 def length_penalty(decoding: SearchConfig, length: int) -> float:

@@ -2,7 +2,7 @@
 
     DIR/exports/FORMAT-CHECKSUM/
 
-is what `savedmodel.export` made of a checkpoint, verified. The checksum is of
+is what a command made of a checkpoint, verified. The checksum is of
 all that determines it. A process of its own makes it when it is first needed,
 so that the one that translates imports no framework; others wait for it. Then
 those whose checkpoint is no longer there are removed.
@@ -36,6 +36,7 @@ def exported(
     checkpoint: str,
     format: str,
     options: Mapping[str, typing.Any],
+    command: str,
 ) -> pathlib.Path:
     """The directory of an intact export, which is made if there is none.
 
@@ -43,7 +44,8 @@ def exported(
         workdir: The work directory.
         checkpoint: Path of the checkpoint, without its ending.
         format: Name of the format.
-        options: Other flags of `savedmodel.export` by name.
+        options: Other flags of the command by name.
+        command: The module of the command that makes it.
 
     Raises:
         ValueError: It cannot be made; the message is that of the command.
@@ -65,7 +67,7 @@ def exported(
             if found is not None:
                 flags = {"workdir": workdir.path, "checkpoint": checkpoint}
                 flags |= {"format": format, "output": path, **options}
-                _make(path, found, flags, lock)
+                _make(path, found, command, flags, lock)
                 if sha256_of(checkpoint + ENDING) != checksum:
                     shutil.rmtree(path)
                     raise ValueError(f"{checkpoint} changed in its export")
@@ -102,15 +104,15 @@ def _remove_old(workdir, format, new):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _make(path, reason, flags, lock):
-    """Runs `savedmodel.export`, which keeps the lock if this process dies."""
+def _make(path, reason, command, flags, lock):
+    """Runs the command, which keeps the lock if this process dies."""
     if path.exists():
         logging.warning("%s is made again: %s", path, reason)
         shutil.rmtree(path)
     else:
         logging.warning("making %s, once for this checkpoint", path)
     found = subprocess.run(
-        [sys.executable, "-m", "savedmodel.export"]
+        [sys.executable, "-m", command]
         + [f"--{name}={value}" for name, value in flags.items()],
         env=os.environ | {"KERAS_BACKEND": "tensorflow"},
         stdin=subprocess.DEVNULL,

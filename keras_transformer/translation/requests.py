@@ -50,6 +50,11 @@ class Request:
     seed: int | None = None
     direction: Direction | None = None
 
+    @property
+    def as_source(self) -> "Request":
+        """Its text and direction: of a pair with a given translation."""
+        return Request(self.text, direction=self.direction)
+
 
 @dataclasses.dataclass(frozen=True)
 class Terminology:
@@ -111,22 +116,28 @@ class Row(typing.NamedTuple):
             begins with; or all of a translation to score, EOS included.
         num_given: How many of them are no part of the translation.
         notes: A sentence for each truncation.
-        automaton: Of the phrases that the output must have, or must not; None
-            if there are none.
-        forbidden: The phrases that it must not have.
+        terms: For each term the tokens of its forms.
+        avoid: As in `Request`.
+        forbidden: The phrases that write these words, as far as they are known.
+        automaton: Of terms and forbidden phrases; None if there are none.
+        tokenizer: For the text of the output, if it has terms or words to
+            avoid.
         seed: Of samples.
         sample: Number of the sample, from 0.
     """
 
     source_ids: list[int]
-    tag_length: int
-    target_ids: list[int]
-    notes: list[str]
-    automaton: Automaton | None = None
+    tag_length: int = 0
+    target_ids: Sequence[int] = ()
+    notes: Sequence[str] = ()
+    num_given: int = 0
+    terms: Sequence[Sequence[tuple[int, ...]]] = ()
+    avoid: tuple[str, ...] = ()
     forbidden: frozenset[tuple[int, ...]] = frozenset()
+    automaton: Automaton | None = None
+    tokenizer: Tokenizer | None = None
     seed: int = 0
     sample: int = 0
-    num_given: int = 0
 
     @property
     def has_terms(self) -> bool:
@@ -244,15 +255,18 @@ def encode(requests: Sequence[Request], encoding: Encoding) -> list[Row]:
         own = encoding.seed if request.seed is None else request.seed
         if own != rows[i].seed:
             rows[i] = rows[i]._replace(seed=own)
-        if not request.terms and not request.prefix:
+        if not (request.terms or request.avoid or request.prefix):
             continue
         target = encoding.tokenizer_of(request).target
+        rows[i] = rows[i]._replace(avoid=request.avoid, tokenizer=target)
         if request.terms:
             key = request.terms, encoding.direction_of(request)
             if key not in automata:
-                row = with_phrases(rows[i], request, target)
-                automata[key] = row.automaton
-            rows[i] = rows[i]._replace(automaton=automata[key])
+                terms = [phrase_ids(target, forms) for forms in request.terms]
+                automata[key] = with_phrases(rows[i]._replace(terms=terms))
+            rows[i] = rows[i]._replace(
+                terms=automata[key].terms, automaton=automata[key].automaton
+            )
         if request.prefix:
             [ids] = target.to_prefixes([request.prefix])
             ids = [*rows[i].target_ids, *ids]
@@ -271,7 +285,7 @@ def encode_pairs(pairs: SentencePairs, encoding: Encoding) -> list[Row]:
     requests = pair_requests(pairs)
     rows = _sources(requests, encoding)
     for direction, indices in encoding.split(requests).items():
-        given = _given(encoding, direction)
+        given = given_ids(encoding, direction)
         targets = _truncated(
             text_tokenizer(encoding.tokenizer, direction).target,
             [pairs[i][1] for i in indices],
@@ -287,7 +301,12 @@ def encode_pairs(pairs: SentencePairs, encoding: Encoding) -> list[Row]:
 
 
 def pair_requests(pairs: SentencePairs) -> list[Request]:
-    """The sentences of pairs, checked."""
+    """The sentences of pairs.
+
+    Raises:
+        TypeError: It is no list of pairs of `str`.
+        ValueError: A `Request` asks for what a given translation excludes.
+    """
     _check_list(
         "pairs must be a list of (source, translation), both str",
         pairs,
@@ -298,7 +317,14 @@ def pair_requests(pairs: SentencePairs) -> list[Request]:
             and isinstance(pair[1], str)
         ),
     )
-    return make_requests([source for source, _ in pairs])
+    requests = make_requests([source for source, _ in pairs])
+    for request in requests:
+        if request != request.as_source:
+            raise ValueError(
+                "a pair has a given translation: expected a source with a text"
+                f" and a direction alone. Received: {request}"
+            )
+    return requests
 
 
 def phrase_ids(
@@ -321,10 +347,9 @@ def phrase_ids(
     return found
 
 
-def with_phrases(row: Row, request: Request, tokenizer: Tokenizer) -> Row:
+def with_phrases(row: Row) -> Row:
     """The row with the automaton of its terms and forbidden phrases."""
-    terms = [phrase_ids(tokenizer, forms) for forms in request.terms]
-    automaton = make_automaton(terms, sorted(row.forbidden))
+    automaton = make_automaton(row.terms, sorted(row.forbidden))
     return row._replace(automaton=automaton)
 
 
@@ -357,7 +382,7 @@ def _sources(requests, encoding):
             direction_ids(encoding.tokenizer.source, token)
             for token in (tokens.before, tokens.after)
         )
-        given = _given(encoding, direction)
+        given = given_ids(encoding, direction)
         for i, (ids, notes) in zip(
             indices,
             _truncated(
@@ -369,10 +394,9 @@ def _sources(requests, encoding):
             ),
             strict=True,
         ):
-            row = Row(ids, 0, [], notes)
+            rows[i] = Row(ids, notes=notes)
             if len(ids) > 1:
-                row = Row(ids, len(before), given, notes, num_given=len(given))
-            rows[i] = row
+                rows[i] = Row(ids, len(before), given, notes, len(given))
     return rows
 
 
@@ -389,7 +413,7 @@ def _check_tags(strings, indices, tags):
             raise UntaggedError(index, string, tags)
 
 
-def _given(encoding, direction):
+def given_ids(encoding: Encoding, direction: Direction | None) -> list[int]:
     """The first ids of an output, which a direction gives."""
     token = direction.output if direction else ""
     return direction_ids(encoding.tokenizer.target, token)

@@ -11,7 +11,7 @@ import pytest
 
 import keras_transformer as kt
 from keras_transformer.config import DecodingConfig
-from keras_transformer.translation.batching import BatchedInference
+from keras_transformer.translation.batched import BatchedSearch
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.programs import variables_of
 
@@ -44,7 +44,7 @@ def test_the_search_is_the_one_that_translates(compile_for, configuration):
     model = kt.Transformer(configuration.model)
     inference = Inference(model, configuration.decoding, LENGTH)
     ids = np.random.default_rng(1).integers(4, 50, (ROWS, LENGTH), np.int32)
-    expected = BatchedInference(inference, 1, True, 1).run(
+    expected = BatchedSearch(inference, 1, True, 1).run(
         Inference.translate_ids, [ids], num_best=1, shapes="static"
     )
     values = [variable.value for variable in variables_of(inference)]

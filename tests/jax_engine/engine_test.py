@@ -10,6 +10,7 @@ import jax
 import keras
 import numpy as np
 import pytest
+import sharing
 from commands import copy_of_run, losses_in, open_trainer, tensors
 
 import keras_transformer as kt
@@ -267,7 +268,9 @@ def test_validation_compiles_once(command, tmp_path, monkeypatch):
 
     def count(trainer):
         validate(trainer)
-        made.append(len(trainer.validator.translator._batched._programs))
+        made.append(
+            len(sharing.engine_search(trainer.validator.translator)._programs)
+        )
 
     monkeypatch.setattr(loop.Trainer, "_validate", count)
     wmt.main([*command, "--valid_steps=3", f"--workdir={tmp_path}"])
@@ -330,7 +333,7 @@ def test_few_programs_serve_batches_of_any_size(run):
     assert [expected[:n] for n in range(1, 9)] == [
         translator.translate([line] * n) for n in range(1, 9)
     ]
-    programs = translator._batched._programs
+    programs = sharing.engine_search(translator)._programs
     assert {program.shapes[0][0] for program in programs} == {1, 8, 64}
 
 
@@ -390,10 +393,10 @@ def test_an_ensemble_is_the_mean_of_its_models(run):
         np.testing.assert_allclose(found, np.sum(forced), rtol=1e-4)
         return found
 
-    before, programs = check(), len(both._batched._programs)
+    before, programs = check(), len(sharing.engine_search(both)._programs)
     other.model.weights[0].assign(alone.model.weights[0])
     assert check() != pytest.approx(before)
-    assert len(both._batched._programs) == programs
+    assert len(sharing.engine_search(both)._programs) == programs
 
 
 def test_samples_depend_on_sentence_and_seed_alone(run):

@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 
+from keras_transformer.config import NO_SAMPLING
 from keras_transformer.data.batches import Batches
 from keras_transformer.metrics import Scores
 from keras_transformer.model import Transformer
@@ -57,9 +58,7 @@ class Validator:
         self.translator = experiment.make_translator(
             model,
             beam_size=experiment.training.valid_beam_size,
-            sampling=False,
-            num_samples=1,
-            consensus=None,
+            **NO_SAMPLING,
         )
 
     def run(self) -> Validation:

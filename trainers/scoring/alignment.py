@@ -21,7 +21,8 @@ from trainers.translating.lines import open_translator, pharaoh, write_lines
 from trainers.translating.options import TranslatorChoice
 
 if typing.TYPE_CHECKING:
-    from keras_transformer.translator import Alignment, Translator
+    from keras_transformer.translation.results import Alignment
+    from keras_transformer.translator import Translator
 
 Links = set[tuple[int, int]]
 Gold = Sequence[tuple[Links, Links]]  # of each pair, sure and possible ones

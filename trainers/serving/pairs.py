@@ -15,13 +15,15 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import Direction, Languages
+from keras_transformer.translation import assemble
 from keras_transformer.translation.requests import Request, text_tokenizer
 from keras_transformer.workdir import WorkDirectory
 from trainers.translating.lines import open_translator
 from trainers.translating.options import TranslatorChoice, TranslatorOptions
 
 if typing.TYPE_CHECKING:
-    from keras_transformer.translator import Translation, Translator
+    from keras_transformer.translation.results import Translation
+    from keras_transformer.translator import Translator
     from trainers.run.adapters import SwitchedAdapters
 
 # Sources of at most this many tokens are translated as soon as the server is
@@ -156,7 +158,7 @@ class Search:
         if not self.details:
             return [Found(translation, []) for translation in found]
         pairs = [
-            (request, text)
+            (request.as_source, text)
             for request, translation in zip(items, found, strict=True)
             for text in translation.texts
         ]
@@ -221,7 +223,7 @@ def load_pairs(
     with flags.user_errors():
         for one in choices:  # all, before the first is loaded
             one.check()
-        if adapters and options.engine != "native":
+        if adapters and not assemble.runs_keras(options.engine):
             raise ValueError(
                 "adapter needs engine=native. Received:"
                 f" engine={options.engine}"

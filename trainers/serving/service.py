@@ -13,15 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
-from keras_transformer.data.languages import Direction, shortened
+from keras_transformer.data.languages import shortened
+from keras_transformer.translation import assemble
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
     Request,
     Sentences,
     Terminology,
+    encode_pairs,
     make_requests,
-    text_tokenizer,
 )
 from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.downloads import Downloads
@@ -427,7 +428,7 @@ class Service:
         """The `SpanLink`s of pairs of a sentence and its translation."""
         sizes = [1 + len(source) // 4 for source, _ in pairs]
         items = [
-            (dataclasses.replace(request, text=source), target)
+            (Request(source, direction=request.direction), target)
             for source, target in pairs
         ]
         align = AlignSpans(search.model, search.adapter)
@@ -449,30 +450,24 @@ class Service:
         """The page of attention for a text and its translation."""
         self._check_adapter(adapter)
         translator = pair.translator
-        tokenizer = text_tokenizer(translator.tokenizer, pair.direction)
-        if translator.engine != "native":
+        if not assemble.runs_keras(translator.engine):
             raise HTTPException(
                 400, f"engine={translator.engine} has no maps of attention"
             )
-        # The tokens of languages take room, too.
-        before, after, output = map(bool, pair.direction or Direction())
-        longest = (
-            translator.max_source_length - before - after,
-            translator.max_target_length - output,
-        )
-        for name, value, side, limit in (
-            ("text", text, tokenizer.source, longest[0]),
-            ("translation", translation, tokenizer.target, longest[1]),
-        ):
-            [ids] = side.to_ids([value])
-            if not value.strip() or len(ids) > limit:
-                raise HTTPException(
-                    400,
-                    f"{name} must have a word, and at most {limit - 1} tokens."
-                    f" Received: {len(ids) - 1} tokens",
-                )
+        for name, value in (("text", text), ("translation", translation)):
+            if not value.strip():
+                raise HTTPException(400, f"{name} must have a word")
+        source = Request(text, direction=pair.direction)
+        [row] = encode_pairs([(source, translation)], translator.encoding)
+        for note in row.notes:
+            raise HTTPException(
+                400,
+                f"expected texts that fit into the model. Received: one {note}",
+            )
         [page] = await self._run(
-            DrawAttention(pair, adapter), [(text, translation)], [len(ids)]
+            DrawAttention(pair, adapter),
+            [(text, translation)],
+            [len(row.target_ids)],
         )
         return page
 

@@ -20,6 +20,7 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.pairs import FIRST_BYTES, text_lines
+from keras_transformer.translation import assemble
 from keras_transformer.translation.glossary import Glossary, read_words
 from keras_transformer.translation.requests import (
     Request,
@@ -34,7 +35,8 @@ from trainers.translating.options import (
 )
 
 if typing.TYPE_CHECKING:
-    from keras_transformer.translator import Translation, Translator
+    from keras_transformer.translation.results import Translation
+    from keras_transformer.translator import Translator
 
 CHUNK = 4096  # lines read, sorted and translated together
 
@@ -49,7 +51,7 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
     with flags.user_errors():
         choice.check()
     others: dict[str, typing.Any]
-    if options.engine == "native":
+    if assemble.runs_keras(options.engine):
         devices = load("keras_transformer.devices")
         translators = load("keras_transformer.translator")
         with flags.user_errors():
@@ -72,7 +74,7 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
             others["max_source_length"] = options.max_source_length
         translator = translators.Translator.load(
             options.workdirs,
-            choice.read_search(),
+            choice.read_search(tell=True),
             options.checkpoint,
             precision=options.precision,
             shortlist=choice.shortlist,
@@ -199,7 +201,7 @@ def _alignments(
 ) -> Iterator[str]:
     """Yields the alignment of each hypothesis of each line, as text."""
     pairs = [
-        (request, text)
+        (request.as_source, text)
         for request, found in zip(requests, results, strict=True)
         for text in found.texts
     ]

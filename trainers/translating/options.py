@@ -19,7 +19,7 @@ from keras_transformer.config import (
 )
 from keras_transformer.data.languages import LANGUAGE_TOKENS, shortened
 from keras_transformer.fields import GIVEN, Fields, hp, required
-from keras_transformer.translation import ctranslate2
+from keras_transformer.translation import assemble
 from keras_transformer.workdir import WorkDirectory, open_ensemble
 
 
@@ -49,7 +49,7 @@ class SearchDeviceOptions(DeviceOptions):
         "native",
         "What searches: native, the framework; ctranslate2, an export, which"
         " is made in the work directory at the first call. It needs the extra"
-        " of this name, and with a beam --stopping=fairseq.",
+        " of this name; search options that are not set follow it.",
         choices=SEARCH_ENGINES,
         excludes={"jit_compile": True, "backend": GIVEN},
         common=True,
@@ -58,7 +58,7 @@ class SearchDeviceOptions(DeviceOptions):
         "default",
         "Type in which CTranslate2 computes; default: float32.",
         choices=COMPUTE_TYPES,
-        needs={"engine": "ctranslate2"},
+        needs={"engine": GIVEN},
     )
 
     def prepare_process(self) -> None:
@@ -68,7 +68,7 @@ class SearchDeviceOptions(DeviceOptions):
 
     def choose_backend(self) -> None:
         """As `prepare_process`, for commands that do not search."""
-        if self.engine != "native":
+        if not assemble.runs_keras(self.engine):
             raise CommandError(
                 "a command without a search has engine=native. Received:"
                 f" engine={self.engine}"
@@ -77,12 +77,13 @@ class SearchDeviceOptions(DeviceOptions):
 
     def check_engine(self, workdirs: Sequence[str], shortlist: bool) -> None:
         """Raises ValueError for options that the engine does not have."""
-        if self.engine == "ctranslate2":
-            ctranslate2.check_options(
-                len(workdirs),
+        if not assemble.runs_keras(self.engine):
+            assemble.check_choice(
+                self.engine,
                 self.compute_type,
                 self.device,
-                precision=self.precision,
+                len(workdirs),
+                self.precision,
                 shortlist=shortlist,
             )
 
@@ -291,11 +292,15 @@ class TranslatorChoice(typing.NamedTuple):
         there = options if path == options.workdir else options.in_workdir(path)
         return self._replace(options=there)
 
-    def read_search(self) -> DecodingConfig:
-        """The search of the work directory, with the fields of `search`."""
+    def read_search(self, tell: bool = False) -> DecodingConfig:
+        """The search of the work directory, with the fields of `search`.
+
+        The others follow the engine; it logs which do if `tell` is true.
+        """
         workdir = WorkDirectory(self.options.workdirs[0])
         before = workdir.read_section("decoding", DecodingConfig)
-        return dataclasses.replace(before, **self.search)
+        search = dataclasses.replace(before, **self.search)
+        return assemble.fitted(self.options.engine, search, self.search, tell)
 
     def read_direction(self) -> tuple[str, str]:
         """The languages of source and target, one or several.
@@ -334,14 +339,9 @@ class TranslatorChoice(typing.NamedTuple):
         options.check_engine(options.workdirs, self.shortlist)
         directories = open_ensemble(options.workdirs, options.checkpoint)
         search, length = self.read_search(), options.max_source_length
-        if options.engine == "ctranslate2":
-            ctranslate2.check_search(search)
-            for name in ("glossary", "avoid"):
-                if value := getattr(files, name):
-                    raise CommandError(
-                        f"{name} excludes engine=ctranslate2. Received:"
-                        f" {name}={value!r}"
-                    )
+        assemble.check_search(options.engine, search)
+        if files.glossary:
+            assemble.check_terms(options.engine, f"glossary={files.glossary}")
         if self.languages is not None:
             self.read_direction()
         for workdir in directories:

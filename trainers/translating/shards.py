@@ -20,6 +20,7 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import backend_name
 from keras_transformer.config import DecodingConfig
 from keras_transformer.files import sha256_of
+from keras_transformer.translation import assemble
 from keras_transformer.workdir import TOKENIZER_SUMS
 from trainers.run.resuming import run_errors
 from trainers.translating.lines import (
@@ -121,7 +122,7 @@ def make_settings(
         seed: Seed of samples.
     """
     check_search(translator.decoding, n_best, seed)
-    is_native = translator.engine == "native"
+    by_keras = assemble.runs_keras(translator.engine)
     of_shortlist = {}
     if translator.shortlist is not None:
         of_shortlist = {
@@ -155,7 +156,7 @@ def make_settings(
         "max_source_length": translator.max_source_length,
         "precision": translator.model.dtype,
         "jit_compile": bool(translator.jit_compile),
-        "backend": backend_name() if is_native else translator.engine,
+        "backend": backend_name() if by_keras else translator.engine,
         "shard_lines": shard_lines,
         "n_best": n_best,
         "alignments": alignments,

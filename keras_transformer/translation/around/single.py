@@ -1,4 +1,4 @@
-"""The search that uses XLA for single sentences, where XLA is faster.
+"""A sentence that comes alone: XLA searches for it, where XLA is faster.
 
 In a search of one sentence, TensorFlow needs much of the time to start the
 operations; a program of XLA is one operation. A batch of many rows is often
@@ -12,14 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from absl import logging
 
-from keras_transformer.translation.batching import (
-    BatchedInference,
-    first_steps,
-)
+from keras_transformer.translation.batched import BatchedSearch, first_steps
 from keras_transformer.translation.grouping import padded_length
-from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.requests import Row
-from keras_transformer.translation.shortlist import Shortlist
+from keras_transformer.translation.search import Around, Found, Programs
 from keras_transformer.vocabulary import EOS, UNK
 
 LONGEST = 64  # tokens of a sentence that XLA compiles for
@@ -30,68 +26,52 @@ EXAMPLES = 5  # of which one has an output of usual length
 Kind = tuple[int, int, int]
 
 
-class AdaptiveInference(BatchedInference):
-    """A `BatchedInference` that XLA compiles for some sentences.
+class Single(Around):
+    """A `BatchedSearch` that XLA compiles for some sentences.
 
-    Only `compile_steps` makes these programs: no search makes one.
+    Only the functions of `programs` make these programs: no search makes one.
     """
 
-    def __init__(
-        self,
-        inference: Inference,
-        batch_tokens: int,
-        num_threads: int,
-        shortlist: Shortlist | None = None,
-    ):
-        super().__init__(inference, batch_tokens, False, num_threads, shortlist)
-        self._faster: dict[Kind | None, BatchedInference] = {}
+    inner: BatchedSearch
 
-    def search(
-        self, rows: Sequence[Row], num_best: int
-    ) -> list[tuple[list[list[int]], np.ndarray]]:
-        """As of `BatchedInference`."""
+    def __init__(self, inner: BatchedSearch):
+        super().__init__(inner)
+        self._faster: dict[Kind | None, BatchedSearch] = {}
+
+    def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
+        """As of `Search`."""
+        search: BatchedSearch | None = None
         if len(rows) == 1 and self._faster:
-            compiled = self._faster.get(_kind_of(rows[0], num_best))
-            if compiled is not None:
-                return compiled.search(rows, num_best)
-        return super().search(rows, num_best)
+            search = self._faster.get(_kind_of(rows[0], num_best))
+        return (search or self.inner).search(rows, num_best)
 
-    def compile_steps(
-        self, num_best: int, given: Sequence[int] = ()
-    ) -> list[Callable[[], bool | None]]:
-        """As of `BatchedInference`."""
-        if (
-            self.has_static_shapes  # compiled anyway, by another backend
-            or self.inference.decoding.sampling
-            or self.shortlist is not None  # more shapes than lengths
-            # Results would depend on whether a sentence comes alone.
-            or any(m.compute_dtype != "float32" for m in self.inference.models)
-        ):
-            return []
-        longest = min(self.inference.max_source_length, LONGEST)
+    def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
+        """As of `Search`."""
+        longest = min(self.inner.inference.max_source_length, LONGEST)
         steps: list[Callable[[], bool | None]] = []
         for length in {padded_length(n): n for n in range(2, longest + 1)}:
             parts = self._compile(length, num_best, given)
             # Two programs and their measurement.
             steps += [functools.partial(next, parts, None)] * 3
-        return steps
+        return Programs(self.inner.programs(num_best, given).made, steps)
 
     def _compile(
         self, padded: int, num_best: int, given: Sequence[int]
     ) -> Iterator[bool | None]:
-        """Compiles in two steps; the third tells whether XLA is faster."""
-        length = min(padded, self.inference.max_source_length)
+        """Yields None after each of two programs, then if XLA is faster."""
+        inference = self.inner.inference
+        length = min(padded, inference.max_source_length)
         row = self._example(length, num_best, given)
-        compiled = BatchedInference(
-            self.inference, self.batch_tokens, True, num_threads=1
+        compiled = BatchedSearch(
+            inference, self.inner.batch_tokens, True, num_threads=1
         )
         try:
-            for in_first_steps in compiled._rounds():
-                compiled._search_batch(num_best, in_first_steps, [row])
+            for make in compiled.rounds_of([row], num_best):
+                make()
                 yield None
             seconds = [
                 min(_time(search, [row], num_best) for _ in range(TRIALS))
-                for search in (super().search, compiled.search)
+                for search in (self.inner.search, compiled.search)
             ]
         except Exception as error:  # the search without XLA is there
             logging.warning("XLA cannot compile the search: %s", error)
@@ -103,13 +83,13 @@ class AdaptiveInference(BatchedInference):
 
     def _example(self, length, num_best, given):
         """A row whose output is not unusually long."""
-        vocab_size = self.inference.configs[0].num_source_tokens
+        vocab_size = self.inner.inference.configs[0].num_source_tokens
         random = np.random.default_rng(length)
         for _ in range(EXAMPLES):
             ids = random.integers(UNK + 1, vocab_size, length - 1).tolist()
-            row = Row([*ids, EOS], 0, [*given], [], num_given=len(given))
-            [(found, _)] = super().search([row], num_best)
-            if len(found[0]) < first_steps(length):
+            row = Row([*ids, EOS], target_ids=given, num_given=len(given))
+            [found] = self.inner.search([row], num_best)
+            if len(found.ids[0]) < first_steps(length):
                 break
         return row
 

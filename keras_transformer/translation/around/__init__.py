@@ -1,0 +1,1 @@
+"""Searches around another one, which they change for some sentences."""

@@ -1,0 +1,93 @@
+"""Words that translations must not have: searches until they are gone.
+
+A word may be written by many sequences of tokens. Those that a search emits are
+forbidden in the next one, so a long list of words costs nothing where a model
+would not emit them.
+"""
+
+import bisect
+import itertools
+import re
+import typing
+from collections.abc import Sequence
+
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.translation.glossary import (
+    SPACELESS,
+    casings,
+    find_words,
+)
+from keras_transformer.translation.requests import (
+    Row,
+    phrase_ways,
+    with_phrases,
+)
+from keras_transformer.translation.search import Around, Found
+
+# More searches of a sentence, at most, whose translation has forbidden words.
+MORE_SEARCHES = 8
+
+
+class Words(Around):
+    """A search without the words that rows are to avoid."""
+
+    def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
+        """As of `Search`."""
+        rows, found = list(rows), self.inner.search(rows, num_best)
+        left = [i for i, row in enumerate(rows) if row.avoid]
+        for _ in range(MORE_SEARCHES):
+            again = {}
+            for i in left:
+                row = without_words(rows[i], found[i].ids)
+                if row is not None:
+                    again[i] = rows[i] = row
+            if not again:
+                break
+            left = list(again)
+            more = self.inner.search([*again.values()], num_best)
+            for i, result in zip(left, more, strict=True):
+                found[i] = result
+        return found
+
+
+def without_words(row: Row, outputs: Sequence[Sequence[int]]) -> Row | None:
+    """The row that also forbids the words to avoid that its outputs have.
+
+    Forbidden are the tokens of those words, as emitted and of each casing. None
+    if nothing new is forbidden: there are no such words, or a prefix has them.
+    """
+    forbidden = set(row.forbidden)
+    tokenizer = typing.cast(Tokenizer, row.tokenizer)
+    for ids in outputs:
+        parts = tokenizer.parts(ids)
+        for match in find_words(row.avoid, "".join(parts)):
+            forbidden.add(_emitted(ids, parts, match))
+            for word in casings(match.group()):
+                forbidden.update(phrase_ways(tokenizer, word))
+    if forbidden == row.forbidden:
+        return None
+    return with_phrases(row._replace(forbidden=frozenset(forbidden)))
+
+
+def notes_on_words(avoid: tuple[str, ...], texts: Sequence[str]) -> list[str]:
+    """A note for each forbidden word that is still in a translation."""
+    if not avoid:
+        return []
+    found = [m.group() for text in texts for m in find_words(avoid, text)]
+    return [
+        f"has the forbidden word {word!r} in its translation"
+        for word in dict.fromkeys(found)
+    ]
+
+
+def _emitted(ids, parts, match):
+    """The tokens of an output that have written a match in its text."""
+    ends = list(itertools.accumulate(map(len, parts)))
+    first = bisect.bisect_right(ends, match.start())
+    last = bisect.bisect_left(ends, match.end())
+    # Without a space before it, a token may also be inside other words: the
+    # one before it says that it is not.
+    begins = ends[first] - len(parts[first]) == match.start()
+    if begins and first and not re.match(f"[{SPACELESS}]", match.group()):
+        first -= 1
+    return tuple(ids[first : last + 1])

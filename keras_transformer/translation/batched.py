@@ -1,0 +1,303 @@
+"""The native search: batches, few shapes and programs, and threads."""
+
+import concurrent.futures
+import functools
+import threading
+import typing
+from collections.abc import Callable, Iterator, Sequence
+
+import keras
+import numpy as np
+
+from keras_transformer.backend import ON_TENSORFLOW
+from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding import MISSING_SCORE, UNFINISHED
+from keras_transformer.translation.arrays import constraints_of, pad_rows
+from keras_transformer.translation.grouping import (
+    batches_of,
+    divided,
+    full_rows,
+    padded_length,
+)
+from keras_transformer.translation.inference import Inference
+from keras_transformer.translation.programs import (
+    Nest,
+    Program,
+    make_program,
+    shape_of,
+)
+from keras_transformer.translation.requests import Row
+from keras_transformer.translation.search import Found, Programs
+from keras_transformer.translation.shortlist import Shortlist
+from keras_transformer.vocabulary import EOS, UNK
+
+# Numbers in each table of a batch's phrases.
+LARGEST_PHRASES = 1 << 19
+
+Item = typing.TypeVar("Item")
+Result = typing.TypeVar("Result")
+
+
+class BatchedSearch:
+    """The `Search` of an `Inference`; arguments as of `Translator`.
+
+    Attributes:
+        has_static_shapes: Whether no shape may change while a program runs.
+        row_factor: A batch that is not full is padded to the rows of a full one
+            divided by a power of this. A greater factor means fewer programs.
+    """
+
+    name = "native"
+
+    def __init__(
+        self,
+        inference: Inference,
+        batch_tokens: int,
+        jit_compile: bool,
+        num_threads: int,
+        shortlist: Shortlist | None = None,
+    ):
+        self.inference = inference
+        self.shortlist = shortlist
+        self.batch_tokens = batch_tokens
+        self.jit_compile = jit_compile
+        self.has_static_shapes = jit_compile or not ON_TENSORFLOW
+        self.row_factor = 2 if ON_TENSORFLOW else 8  # JAX compiles each
+        self.num_threads = num_threads
+        self._programs: dict[Program, Callable[..., Nest]] = {}
+        self._one_compiles = threading.Lock()
+
+    def with_decoding(self, decoding: DecodingConfig) -> "BatchedSearch":
+        """The same models with another search, of programs of its own."""
+        return BatchedSearch(
+            self.inference.with_decoding(decoding),
+            self.batch_tokens,
+            self.jit_compile,
+            self.num_threads,
+            self.shortlist,
+        )
+
+    def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
+        """As of `Search`; a sample is a row of its own."""
+        results = [Found([[]], np.zeros(1)) for _ in rows]
+        sizes = [len(row.source_ids) for row in rows]
+        lengths = [size if size > 1 else 0 for size in sizes]
+        phrases = [
+            len(r.automaton.children) if r.automaton else 0 for r in rows
+        ]
+        for in_first_steps in self._rounds():
+            batches = [
+                part
+                for batch in batches_of(
+                    lengths, self.batch_tokens, self.num_threads
+                )
+                for part in divided(batch, phrases, LARGEST_PHRASES)
+            ]
+            lengths = [0] * len(rows)  # not 0 where the search goes on
+            each = in_threads(
+                functools.partial(self._search_batch, num_best, in_first_steps),
+                [[rows[i] for i in batch] for batch in batches],
+                self.num_threads,
+            )
+            for batch, found in zip(batches, each, strict=True):
+                for i, ids, scores, of_ids in zip(batch, *found, strict=False):
+                    if of_ids[0] == UNFINISHED:
+                        lengths[i] = sizes[i]
+                        continue
+                    number = _count_existing(scores)
+                    hypotheses = zip(ids, of_ids[:number], strict=False)
+                    results[i] = Found(
+                        [row[:length].tolist() for row, length in hypotheses],
+                        scores[:number],
+                    )
+        return results
+
+    def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
+        """As of `Search`."""
+        is_static = self.has_static_shapes
+        shape_for = padded_length if is_static else _free_room
+        lengths = range(2, self.inference.max_source_length + 1)
+        made: list[tuple[int, Callable[[], object]]] = []
+        for length in {shape_for(n): n for n in lengths}.values():
+            full = full_rows(padded_length(length), self.batch_tokens)
+            numbers = range(1, full + 1) if is_static else [1]
+            ids = [UNK] * (length - 1) + [EOS]
+            row = Row(ids, target_ids=given, num_given=len(given))
+            counts = {padded_count(n, full, self.row_factor) for n in numbers}
+            made += [
+                (length, make)
+                for size in sorted(counts)
+                for make in self.rounds_of([row] * size, num_best)
+            ]
+        return Programs(made, [])
+
+    def rounds_of(
+        self, rows: Sequence[Row], num_best: int
+    ) -> list[Callable[[], object]]:
+        """The rounds of the search of a batch: each makes its program."""
+        return [
+            functools.partial(self._search_batch, num_best, short, rows)
+            for short in self._rounds()
+        ]
+
+    def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
+        """The log-probabilities of the whole `target_ids` of each row."""
+        return self._of_pairs(Inference.score_ids, rows)
+
+    def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
+        """The attention of whole `target_ids`: see `alignment_ids`."""
+        return self._of_pairs(Inference.alignment_ids, rows)
+
+    def _of_pairs(self, kind, rows):
+        """A row of a method's result for each row."""
+        lengths = [max(len(r.source_ids), len(r.target_ids)) for r in rows]
+        results: list = [None] * len(rows)
+        for batch in batches_of(lengths, self.batch_tokens):
+            arrays = self._pad(
+                [rows[i].source_ids for i in batch],
+                [rows[i].target_ids for i in batch],
+            )
+            for i, row in zip(batch, self.run(kind, arrays), strict=False):
+                results[i] = row
+        return results
+
+    def run(
+        self,
+        kind: Callable[..., Nest],
+        arrays: Sequence[Nest],
+        room: int | None = None,
+        **options: typing.Any,
+    ) -> Nest:
+        """The result of a `Program`, which is made at its first use."""
+        shapes = keras.tree.map_structure(
+            lambda array: shape_of(array, self.jit_compile), tuple(arrays)
+        )
+        program = Program(kind, room, shapes, tuple(options.items()))
+        with self._one_compiles:
+            if program not in self._programs:
+                self._programs[program] = make_program(
+                    program, self.inference, arrays, self.jit_compile
+                )
+        return self._programs[program](*arrays)
+
+    def _rounds(self):
+        """Whether each round of a search ends after a few steps.
+
+        With static shapes a cache has room for the longest output, and the cost
+        of a step grows with it. So the first round makes few steps, which
+        suffice for most sentences; the second searches the others again.
+        """
+        return (True, False) if self.has_static_shapes else (False,)
+
+    def _search_batch(
+        self, num_best: int, in_first_steps: bool, rows: Sequence[Row]
+    ):
+        """Ids `[B, W, T]`, scores and lengths `[B, W]` of a batch of rows."""
+        sources = [row.source_ids for row in rows]
+        [source_ids] = self._pad(sources)
+        num_rows, length = source_ids.shape
+        tokens = None
+        if self.shortlist is not None:
+            required = [row.required_ids for row in rows]
+            tokens = self.shortlist.tokens(sources, required)
+        constraints = constraints_of(
+            rows,
+            num_rows,
+            self.inference.output_limit(length),
+            self.inference.decoding.sampling,
+            tokens,
+        )
+        arrays = [source_ids, constraints]
+        if tokens is not None:
+            arrays.append(tokens)
+        found = self.run(
+            Inference.translate_ids,
+            arrays,
+            None if self.has_static_shapes else room(length),
+            num_best=num_best,
+            shapes="static" if self.has_static_shapes else "free",
+            max_steps=first_steps(length) if in_first_steps else None,
+        )
+        return found.ids, found.scores, found.lengths
+
+    def _pad(self, *sides):
+        """`pad_rows` of each side of a batch, with the same number of rows.
+
+        Rows are no longer than there are learned positions.
+        """
+        length = padded_length(max(len(ids) for side in sides for ids in side))
+        num_rows = padded_count(
+            len(sides[0]),
+            full_rows(length, self.batch_tokens),
+            self.row_factor,
+        )
+        longest = self.inference.position_limit
+        return [pad_rows(side, longest, EOS, num_rows) for side in sides]
+
+
+def padded_count(number: int, full: int, factor: int) -> int:
+    """The number of rows that a batch is padded to, `full` if it is a full one.
+
+    >>> [padded_count(n, 64, factor=2) for n in (1, 3, 64)]
+    [1, 4, 64]
+    >>> [padded_count(n, 64, factor=8) for n in (1, 3, 64)]
+    [1, 8, 64]
+    """
+    while full // factor >= number:
+        full //= factor
+    return full
+
+
+def in_threads(
+    function: Callable[[Item], Result],
+    batches: Sequence[Item],
+    num_threads: int,
+) -> Iterator[Result]:
+    """Yields a function's result of each batch, in their order.
+
+    Each thread computes a batch at a time, beginning with the last batch: it
+    has the longest sentences, and the batch that is computed at the end keeps
+    one thread busy alone.
+    """
+    if num_threads == 1:
+        yield from map(function, batches)
+        return
+    with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
+        last_first = [pool.submit(function, b) for b in reversed(batches)]
+        try:
+            for future in reversed(last_first):
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def first_steps(source_length: int) -> int:
+    """Decoding steps that suffice for most sentences of a length.
+
+    >>> [first_steps(length) for length in (8, 16, 24, 32)]
+    [16, 24, 40, 48]
+    """
+    # 1.25 S + 4, as a multiple of 8.
+    return -(-(5 * source_length + 16) // 32) * 8
+
+
+def room(length: int) -> int:
+    """The longest source that the graph for a length has room for.
+
+    A few graphs serve all lengths, and none has far too much room.
+
+    >>> [room(length) for length in (8, 32, 48, 200)]
+    [32, 32, 64, 256]
+    """
+    return max(32, 1 << (length - 1).bit_length())
+
+
+def _free_room(length: int) -> int:
+    """The `room` for a row of any length."""
+    return room(padded_length(length))
+
+
+def _count_existing(scores: np.ndarray) -> int:
+    """Hypotheses that exist: the first, and those after it with a score."""
+    missing = np.flatnonzero(scores[1:] <= MISSING_SCORE)
+    return 1 + int(missing[0]) if missing.size else len(scores)

@@ -1,0 +1,68 @@
+"""What a `Translator` returns."""
+
+import typing
+
+import numpy as np
+
+from keras_transformer.translation.requests import shown
+
+
+class Translation(typing.NamedTuple):
+    """The hypotheses of a sentence, best first.
+
+    Attributes:
+        texts: The text of each hypothesis; one empty text for a blank sentence.
+        ids: The tokens of each, EOS included unless the length limit truncated
+            it.
+        scores: The score of each: log-probability after length penalty.
+        notes: A sentence for each truncation of the input, such as "has 120
+            tokens, truncated to 99 (A man ...)".
+    """
+
+    texts: list[str]
+    ids: list[list[int]]
+    scores: list[float]
+    notes: list[str]
+
+
+class PairScore(typing.NamedTuple):
+    """The model's probability of a given translation.
+
+    Attributes:
+        ids: The tokens of the translation, EOS included.
+        log_probs: The log-probability of each of them after those before it,
+            natural logarithm.
+        notes: As in `Translation`: the rest of a truncated sentence does not
+            count.
+    """
+
+    ids: list[int]
+    log_probs: list[float]
+    notes: list[str]
+
+    @property
+    def truncated(self) -> bool:
+        """Whether source or translation exceeded the translator's limits."""
+        return bool(self.notes)
+
+
+class Alignment(typing.NamedTuple):
+    """The words of a pair that translate each other.
+
+    Attributes:
+        links: Pairs of word indices, source and target, from 0, sorted; words
+            are separated by white space.
+        truncated: As in `PairScore`; words after the limit have no links.
+    """
+
+    links: list[tuple[int, int]]
+    truncated: bool
+
+
+def check_finite(numbers: np.ndarray, string: str) -> None:
+    """Raises FloatingPointError if the search or score of a string failed."""
+    if not np.isfinite(numbers).all():
+        raise FloatingPointError(
+            f"the model's logits are not finite ({shown(string)}). Its weights"
+            " are corrupt, or its training diverged"
+        )

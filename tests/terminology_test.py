@@ -201,6 +201,7 @@ def test_a_document_has_the_terms_of_a_file(tmp_path, monkeypatch, capfd):
         text,
         "--format=html",
         f"--glossary={terms}",
+        "--glossary_mode=force",
     )
     before, after = out.split("</p><p>")
     assert "Mann" in after and "Mann" not in before

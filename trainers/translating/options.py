@@ -18,7 +18,7 @@ from keras_transformer.config import (
     DecodingConfig,
 )
 from keras_transformer.data.languages import LANGUAGE_TOKENS, shortened
-from keras_transformer.fields import GIVEN, Fields, hp, required
+from keras_transformer.fields import GIVEN, Fields, hp, names_of, required
 from keras_transformer.translation import assemble
 from keras_transformer.workdir import WorkDirectory, open_ensemble
 
@@ -89,7 +89,8 @@ class SearchDeviceOptions(DeviceOptions):
 
     def of_workdir(self, path: str) -> "EnsembleOptions":
         """Translator options with these device settings."""
-        return EnsembleOptions(workdir=path, **vars(self))
+        given = {n: getattr(self, n) for n in names_of(SearchDeviceOptions)}
+        return EnsembleOptions(workdir=path, **given)
 
 
 class TranslatorOptions(SearchDeviceOptions, WorkdirOptions):

@@ -154,9 +154,12 @@ def test_a_server_that_is_ready_has_made_what_its_page_asks_for():
     model = pairs.Model(fresh, 1)
     for make in model.warm_up_steps()[0]:
         make()
-    before = set(fresh._batched._programs)
+    batched = fresh._search
+    while not isinstance(batched, BatchedSearch):
+        batched = batched.inner
+    before = set(batched._programs)
     page = pairs.Search(model, fresh.decoding, everything=True, details=True)
     request = Request("two red dogs", direction=Direction())
     found, _ = page([request, request])
     assert len(found.details) == len(found.translation.texts) > 1
-    assert set(fresh._batched._programs) == before
+    assert set(batched._programs) == before

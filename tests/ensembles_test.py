@@ -268,7 +268,7 @@ def test_what_has_one_model_says_so(ensemble, tmp_path):
     with pytest.raises(CommandError, match="has one model. Received: 2"):
         export.write(export.Source(ensemble, [], ("", "")), options, tmp_path)
     page = attention_figure(ensemble, "a dog", "Hund").html()
-    assert "that of the first model of an ensemble" in page
+    assert "The first model of the ensemble has this attention." in page
 
 
 def test_the_plan_of_shards_has_all_models(members, ensemble):

@@ -188,7 +188,9 @@ def tokens_of(found, sentence, rank=0):
 def test_every_beam_has_the_terms(beam_size):
     """In every whole hypothesis, with the model's own score."""
     model = ScriptedModel(0)
-    config = DecodingConfig(beam_size=beam_size, stopping="exact")
+    config = DecodingConfig(
+        beam_size=beam_size, stopping="exact", glossary_mode="force"
+    )
     sentences = random_cases(range(4))
     length = 12  # the terms have room
     found = run(model, config, sentences, length)
@@ -217,7 +219,9 @@ def test_every_beam_has_the_terms(beam_size):
 def test_terms_that_do_not_fit_end_the_search():
     """The output is truncated, and lacks the term: no endless search."""
     model = ScriptedModel(3)
-    config = DecodingConfig(beam_size=2, stopping="exact")
+    config = DecodingConfig(
+        beam_size=2, stopping="exact", glossary_mode="force"
+    )
     long = tuple(FREE_IDS[:2]) * 3
     found = run(model, config, [([[long]], [])], 4)
     ids = tokens_of(found, 0)

@@ -255,6 +255,7 @@ def find_record_files(name: str) -> list[pathlib.Path]:
     if not state.is_file():
         inside = sorted(path.iterdir()) if path.is_dir() else []
         return [p for p in inside if find_form(p) and p.is_file()]
+    files: list[typing.Any]
     try:
         files = [file["filename"] for file in read_json(state)["_data_files"]]
     except (KeyError, TypeError) as error:

@@ -65,7 +65,13 @@ def make_automaton(
     sizes = [max(map(len, term)) for term in terms]
     found = Automaton(
         sorted({token for ids, _ in phrases for token in ids}),
-        *([{}], [0], [0], [False], [set()], [{}], sizes),
+        [{}],
+        [0],
+        [0],
+        [False],
+        [set()],
+        [{}],
+        sizes,
     )
     for ids, number in phrases:
         state = 0

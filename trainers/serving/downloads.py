@@ -58,7 +58,7 @@ class Downloads:
 
     def close(self) -> None:
         """Removes all files."""
-        if self._folder is not None:
+        if self._folder is not None and self._lock is not None:
             self._folder.cleanup()
             os.close(self._lock)
 

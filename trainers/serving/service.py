@@ -41,6 +41,7 @@ from trainers.serving.requests import AUTO, TranslationRequest, bad_values
 
 PREPARED = 1000  # sentences of a file, before other requests have their turn
 MOST_TERM_TOKENS = 512  # of a sentence
+SURE = 90  # percent, that a text is in the target language already
 RETRY_START = 10  # seconds, of a client that comes while the server warms up
 
 
@@ -194,7 +195,13 @@ class Service:
     def _detect(self, text, target):
         """The language of a text that there is a translation of, confidence."""
         ranked = self.detector.rank(text)
-        usable = (found for found in ranked if self._has_pair(found[0], target))
+        usable = (
+            (code, confidence)
+            for code, confidence in ranked
+            if self._has_pair(code, target)
+            # A word such as "two" may look like any language.
+            and (confidence >= SURE or not is_same(code, target))
+        )
         return next(usable, ranked[0])
 
     def _is_usable(self, source, target):

@@ -2,8 +2,13 @@
 FROM python:3.11-slim
 
 WORKDIR /app
+# Dependencies first: a change of the code does not install them again.
+COPY LICENSE README.md pyproject.toml setup.py ./
+COPY keras_transformer/__init__.py keras_transformer/
+RUN pip install --no-cache-dir '.[serve,ctranslate2]' \
+    && pip uninstall --yes keras-transformer-nmt
 COPY . .
-RUN pip install --no-cache-dir '.[serve]' \
+RUN pip install --no-cache-dir --no-deps . \
     && useradd --system --no-create-home server
 
 USER server
@@ -11,5 +16,5 @@ EXPOSE 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --start-period=5m CMD ["python", "-c", \
     "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/health')"]
-ENTRYPOINT ["python", "-m", "trainers.serve", "--host=0.0.0.0"]
+ENTRYPOINT ["kt-serve", "--host=0.0.0.0"]
 CMD ["--workdir=/model"]

@@ -27,6 +27,10 @@ from keras_transformer.commands import flags
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+SCRIPTS = {  # module -> console script
+    entry.partition(":")[0]: name
+    for name, entry in PROJECT["project"]["scripts"].items()
+}
 REPOSITORY = PROJECT["project"]["urls"]["Repository"]
 # Files outside docs/ -> the addresses of their pages.
 PAGES = {
@@ -166,7 +170,7 @@ def command_page(name: str) -> str:
         with contextlib.suppress(SystemExit):
             importlib.import_module(name).main([])
     description, *sections = asked
-    lines = [f"# {name}"]
+    lines = [f"# {SCRIPTS[name]}"]
     for paragraph in description.strip().split("\n\n"):
         is_table = re.search(r"\S {2,}\S", paragraph)
         indent = "    " if is_table else ""

@@ -255,19 +255,19 @@ def find_record_files(name: str) -> list[pathlib.Path]:
     if not state.is_file():
         inside = sorted(path.iterdir()) if path.is_dir() else []
         return [p for p in inside if find_form(p) and p.is_file()]
-    files: list[typing.Any]
+    names: list[typing.Any]
     try:
-        files = [file["filename"] for file in read_json(state)["_data_files"]]
+        names = [file["filename"] for file in read_json(state)["_data_files"]]
     except (KeyError, TypeError) as error:
         raise ValueError(f"{state}: expected _data_files") from error
-    for file in files or [None]:
+    for file in names or [None]:
         is_name = isinstance(file, str) and file == pathlib.Path(file).name
         if not is_name or "\0" in file or find_form(file) != ".arrow":
             raise ValueError(
                 f"{state}: expected _data_files, names of .arrow files beside"
                 f" it. Received: filename={reprlib.repr(file)}"
             )
-    return [path / file for file in files]
+    return [path / file for file in names]
 
 
 def read_records(

@@ -1,4 +1,4 @@
-"""Translates standard input by a server of `trainers.serve`, line by line.
+"""Translates standard input by a server of `kt-serve`, line by line.
 
 python examples/client.py http://127.0.0.1:8080 en de < sentences.txt
 """

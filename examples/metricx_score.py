@@ -1,4 +1,4 @@
-"""The score of MetricX-24, for `trainers.evaluate --score_command`.
+"""The score of MetricX-24, for `kt-evaluate --score_command`.
 
     METRICX/bin/python examples/metricx_score.py SOURCE OUTPUT REFERENCE
 

@@ -433,7 +433,7 @@ class DecodingConfig(SearchConfig, changeable=True):
     )
     num_samples: int = hp(
         1,
-        "Sampling: samples of each sentence. trainers.translate and"
+        "Sampling: samples of each sentence. kt-translate and"
         " translate_corpus write all, as n_best does, unless consensus chooses"
         " one.",
         low=1,

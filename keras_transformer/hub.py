@@ -24,12 +24,12 @@ def suggest(name: str | os.PathLike) -> str:
     """A part of an error, if a path that is not there may name a repository.
 
     >>> suggest("Helsinki-NLP/opus-mt-en-de")
-    ' (trainers.import_model reads hf://Helsinki-NLP/opus-mt-en-de)'
+    ' (kt-import reads hf://Helsinki-NLP/opus-mt-en-de)'
     """
     name = re.sub("^hf:/+", "", os.fspath(name))  # a path has one slash less
     if os.path.exists(name.split("/")[0]) or not NAME.fullmatch(name):
         return ""
-    return f" (trainers.import_model reads {PREFIX}{name})"
+    return f" (kt-import reads {PREFIX}{name})"
 
 
 def find_model(name: str | os.PathLike) -> pathlib.Path:

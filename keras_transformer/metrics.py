@@ -1,4 +1,4 @@
-"""The metrics of validation, of `trainers.evaluate` and at the end of a run.
+"""The metrics of validation, of `kt-evaluate` and at the end of a run.
 
 A `Metric` scores the outputs of a task, a `DirectionalMetric` of every
 direction. `session.run` takes the function that makes the latter, so tasks
@@ -41,7 +41,7 @@ class Metric(Protocol):
     def measure(
         self, outputs: Sequence[str], references: Sequence[str]
     ) -> dict[str, float | str]:
-        """All scores that `trainers.evaluate` reports, by name."""
+        """All scores that `kt-evaluate` reports, by name."""
 
 
 class TranslationMetric:

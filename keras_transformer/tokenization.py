@@ -84,7 +84,7 @@ class Tokenizer:
     `to_ids` and `to_strings` work on lists and need no TensorFlow. `encode` and
     `decode` return tensors and may be part of a graph.
 
-    Vocabularies of other systems, which `trainers.import_model` reads, have a
+    Vocabularies of other systems, which `kt-import` reads, have a
     table of ids apart from the model: see `has_table`.
 
     A vocabulary with the pieces of `case_marks` is of text in lower case with

@@ -1,6 +1,6 @@
 """Strings to strings: vocabulary, model and search as one object.
 
-Validation, `trainers.evaluate`, `trainers.translate` and every exporter use a
+Validation, `kt-evaluate`, `kt-translate` and every exporter use a
 `Translator`.
 """
 

@@ -4,7 +4,7 @@
     flags.txt         the configuration as a flag file, for another run like it
     tokenizer.model   the vocabulary; or source_tokenizer.model and
                       target_tokenizer.model, one for each language
-    shortlist.txt     the shortlist, if trainers.shortlist made one
+    shortlist.txt     the shortlist, if kt-shortlist made one
     checkpoints/      the newest ones: weights, or adapters; optimizer, progress
     best/             the one with the best validation BLEU
     averaged/         the mean of the newest ones (sec. 6.1): weights only
@@ -101,7 +101,7 @@ class WorkDirectory:
             config = read_json(self.config_path)
         except FileNotFoundError:
             raise ValueError(
-                "expected a work directory made by trainers.wmt, with a"
+                "expected a work directory made by kt-train, with a"
                 f" config.json{suggest(self.path)}."
                 f" Received: workdir={str(self.path)!r}"
             ) from None
@@ -154,7 +154,7 @@ class WorkDirectory:
         """As `read_base`, for an option that adapters alone have."""
         if "base" not in self.read_config():
             raise ValueError(
-                f"{option} needs a work directory of adapters (trainers.wmt"
+                f"{option} needs a work directory of adapters (kt-train"
                 f" --lora_rank). Received: workdir={str(self.path)!r}"
             )
         return self.read_section("base", Base)
@@ -318,7 +318,7 @@ class WorkDirectory:
             base.check()
         if shortlist and not self.shortlist_path.exists():
             raise ValueError(
-                f"expected {self.shortlist_path}, which trainers.shortlist"
+                f"expected {self.shortlist_path}, which kt-shortlist"
                 " makes. Received: no such file"
             )
 
@@ -431,7 +431,7 @@ class WorkDirectory:
         ):
             logging.warning(
                 "%s has step %d, training is at step %d: rerun"
-                " trainers.average to bring it up to date",
+                " kt-average to bring it up to date",
                 prefix,
                 step_of(prefix),
                 step_of(newest[0]),

@@ -1,9 +1,9 @@
 """Exports the translator of a work directory, to run without this package.
 
-    python -m savedmodel.export --workdir=DIR --format=FORMAT --output=DIR
-    python -m savedmodel.export --workdir=runs/mine --format=saved_model \\
+    kt-export --workdir=DIR --format=FORMAT --output=DIR
+    kt-export --workdir=runs/mine --format=saved_model \\
         --output=exports/mine
-    python -m savedmodel.export --workdir=runs/mine --format=ctranslate2 \\
+    kt-export --workdir=runs/mine --format=ctranslate2 \\
         --precision=int8 --output=exports/fast
 
 saved_model   TensorFlow and TensorFlow Serving; DIR/1, text in, text out
@@ -329,7 +329,7 @@ def list_files(directory: pathlib.Path) -> list[str]:
     ]
 
 
-@flags.command("savedmodel.export", __doc__, ExportOptions, SearchOptions)
+@flags.command("kt-export", __doc__, ExportOptions, SearchOptions)
 def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
     options = arguments.build(ExportOptions)

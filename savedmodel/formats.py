@@ -133,7 +133,7 @@ FORMATS = {
 class ExportOptions(Fields):
     """The export."""
 
-    workdir: str = required("DIR", "Directory that trainers.wmt made.")
+    workdir: str = required("DIR", "Directory that kt-train made.")
     format: str = hp(
         "saved_model", "Export format.", choices=tuple(FORMATS), common=True
     )

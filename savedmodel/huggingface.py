@@ -1,6 +1,6 @@
 """A folder that transformers loads: Marian, or a multilingual model.
 
-`trainers.import_model` reads such folders, this module writes them. A model
+`kt-import` reads such folders, this module writes them. A model
 with `language_tokens` becomes what it was, `M2M100ForConditionalGeneration` or
 `MBartForConditionalGeneration`, with the original's ids and files, but for
 `tokenizer.json`, which transformers makes of them; see `importers.m2m100`. If

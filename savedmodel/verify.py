@@ -1,8 +1,8 @@
 """Compares an export, token by token, with the translator behind it.
 
-    python -m savedmodel.verify --workdir=DIR --export=DIR --text=FILE
+    kt-verify --workdir=DIR --export=DIR --text=FILE
 
---export is the --output of savedmodel.export; of several versions the greatest
+--export is the --output of kt-export; of several versions the greatest
 is compared. A process that does not import this package loads it. Both sides
 compute on the CPU: a GPU rounds differently, and the process that runs a
 SavedModel would find the GPU's memory taken.
@@ -51,10 +51,8 @@ class ExportError(flags.RunError):
 class VerifyOptions(Fields):
     """The comparison."""
 
-    workdir: str = required("DIR", "Work directory of trainers.wmt.")
-    export: str = required(
-        "DIR", "The --output of savedmodel.export, or a version."
-    )
+    workdir: str = required("DIR", "Work directory of kt-train.")
+    export: str = required("DIR", "The --output of kt-export, or a version.")
     text: str = required("FILE", "File of source sentences, one per line.")
 
 
@@ -326,7 +324,7 @@ def hide_gpus() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command; status 1 if the export is wrong."""
-    with flags.exit_status("savedmodel.verify"):
+    with flags.exit_status("kt-verify"):
         arguments = flags.parse(argv, __doc__, VerifyOptions)
         options = arguments.build(VerifyOptions)
         hide_gpus()

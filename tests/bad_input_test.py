@@ -45,7 +45,7 @@ GREEDY = f"{CTRANSLATE2} --beam_size=1"
 OTHERS = [
     ("translate", "--checkpoint=best", "no best checkpoint yet"),
     ("translate", "--checkpoint=nowhere/ckpt-1", "no such checkpoint"),
-    ("translate", "--shortlist", "which trainers.shortlist makes"),
+    ("translate", "--shortlist", "which kt-shortlist makes"),
     ("translate", "--target_language=fr", "translates into: de"),
     ("translate", "--prefix_file=nowhere", NO_FILE),
     ("translate", "--glossary=nowhere", NO_FILE),
@@ -153,12 +153,12 @@ OTHERS = [
     (
         "translate",
         "--workdir=Helsinki-NLP/opus-mt-en-de",
-        "trainers.import_model reads hf://Helsinki-NLP/opus-mt-en-de",
+        "kt-import reads hf://Helsinki-NLP/opus-mt-en-de",
     ),
     (
         "import_model",
         "--source=Helsinki-NLP/opus-mt-en-de --workdir=new",
-        "trainers.import_model reads hf://Helsinki-NLP/opus-mt-en-de",
+        "kt-import reads hf://Helsinki-NLP/opus-mt-en-de",
     ),
 ]
 CASES = [
@@ -284,6 +284,6 @@ def test_only_what_may_be_a_repository_is_taken_for_one(tmp_path, monkeypatch):
     pathlib.Path("runs").mkdir()
     for path in ("runs/mine", "mine", "/a/b", "a/b/c"):
         assert suggest(path) == ""
-    hint = " (trainers.import_model reads hf://owner/name@main)"
+    hint = " (kt-import reads hf://owner/name@main)"
     for path in ("owner/name@main", pathlib.Path("hf://owner/name@main")):
         assert suggest(path) == hint

@@ -287,7 +287,7 @@ def test_the_shard_of_another_process_is_left_to_it(job, processes, capsys):
     assert last == f"{job.output}: others are translating 00000"
     collect = [f"--output={job.output}", f"--collect={job.collected}"]
     assert fails(translate_corpus.main, collect, capsys) == (
-        f"trainers.translate_corpus: {job.output}: 1 of 25 shards are not"
+        f"kt-translate-corpus: {job.output}: 1 of 25 shards are not"
         " finished: 00000\n"
     )
     assert not job.collected.parent.exists()
@@ -303,7 +303,7 @@ def test_where_nothing_can_be_collected_is_said_first(job, capsys, processes):
     shutil.rmtree(job.output / "00003")
     collect = [f"--output={job.output}", f"--collect={job.workdir}"]
     assert fails(translate_corpus.main, collect, capsys) == (
-        f"trainers.translate_corpus: output='{job.workdir}' is a directory\n"
+        f"kt-translate-corpus: output='{job.workdir}' is a directory\n"
     )
 
 
@@ -388,7 +388,7 @@ def test_a_full_disk_is_one_line(job, processes):
     )  # no file above 20,000 bytes
     process.ends(1)
     assert process.err.endswith(
-        f"trainers.translate_corpus: cannot write to {job.output}: File too"
+        f"kt-translate-corpus: cannot write to {job.output}: File too"
         " large. Rerun the same command to resume\n"
     )
     assert not job.unfinished()
@@ -420,9 +420,7 @@ def test_another_plan_is_refused(job, capsys, change):
     before = sorted(job.output.rglob("*"))
     named = change(job)
     message = fails(translate_corpus.main, job.argv(), capsys)
-    prefix = (
-        f"trainers.translate_corpus: {job.output} has another plan: {named}"
-    )
+    prefix = f"kt-translate-corpus: {job.output} has another plan: {named}"
     assert message.startswith(prefix)
     assert message.count(" was ") == named.count(" was ")
     assert message.endswith(". Choose another directory\n")
@@ -448,7 +446,7 @@ def test_an_input_that_changes_unseen_is_found_in_its_shard(job, capsys):
     translate_corpus.main(job.argv())
     lose_shard_and_change_it(job)
     assert fails(translate_corpus.main, job.argv(), capsys) == (
-        f"trainers.translate_corpus: {job.input} has changed since"
+        f"kt-translate-corpus: {job.input} has changed since"
         f" {job.output}/plan.json was made: lines 81 to 120 no longer match"
         " it\n"
     )
@@ -526,7 +524,7 @@ def test_a_corrupt_shard_is_named_and_can_be_made_again(job, capsys, damage):
     problem = damage(job.output / "00003")
     collect = [f"--output={job.output}", f"--collect={job.collected}"]
     assert fails(translate_corpus.main, collect, capsys) == (
-        f"trainers.translate_corpus: {job.output}: corrupt shards: 00003"
+        f"kt-translate-corpus: {job.output}: corrupt shards: 00003"
         f" ({problem}). Remove their directories and translate again\n"
     )
     assert not job.collected.parent.exists()
@@ -544,7 +542,7 @@ def test_a_disk_that_fails_is_not_a_corrupt_shard(job, capsys, name):
     path.symlink_to("/proc/self/mem")
     collect = [f"--output={job.output}", f"--collect={job.collected}"]
     assert fails(translate_corpus.main, collect, capsys, code=1) == (
-        f"trainers.translate_corpus: Input/output error: '{path}'\n"
+        f"kt-translate-corpus: Input/output error: '{path}'\n"
     )
 
 
@@ -554,7 +552,7 @@ def test_shards_that_have_changed_places_are_not_joined(job, capsys):
         (job.output / old).rename(job.output / new)
     collect = [f"--output={job.output}", f"--collect={job.collected}"]
     assert fails(translate_corpus.main, collect, capsys) == (
-        f"trainers.translate_corpus: {job.output}: corrupt shards:"
+        f"kt-translate-corpus: {job.output}: corrupt shards:"
         " 00003 (it is shard 00004), 00004 (it is shard 00003). Remove their"
         " directories and translate again\n"
     )
@@ -583,7 +581,7 @@ def test_a_corrupt_plan_is_one_line(job, capsys, change, message):
         job.argv(),
     ):
         error = fails(translate_corpus.main, argv, capsys)
-        assert error.startswith(f"trainers.translate_corpus: {path}: {message}")
+        assert error.startswith(f"kt-translate-corpus: {path}: {message}")
 
 
 @pytest.mark.parametrize(
@@ -599,7 +597,7 @@ def test_a_collection_is_not_written_into_its_directory(job, capsys, name):
     for path in (target, link):
         argv = [f"--output={job.output}", f"--collect={path}"]
         assert fails(translate_corpus.main, argv, capsys) == (
-            "trainers.translate_corpus: collect must not be in output."
+            "kt-translate-corpus: collect must not be in output."
             f" Received: collect='{path}', output='{job.output}'\n"
         )
     assert (target.exists() and target.read_bytes()) == before
@@ -613,7 +611,7 @@ def test_a_collection_is_not_written_over_the_input(job, capsys, tmp_path):
     for path in (job.input, copy):
         argv = [f"--output={job.output}", f"--collect={path}"]
         assert fails(translate_corpus.main, argv, capsys) == (
-            "trainers.translate_corpus: collect must not be the input."
+            "kt-translate-corpus: collect must not be the input."
             f" Received: collect='{path}'\n"
         )
     text = job.input.read_text()
@@ -635,7 +633,7 @@ def test_a_directory_with_other_files_is_not_written(job, capsys):
     job.output.mkdir(parents=True)
     (job.output / "thesis.tex").touch()
     assert fails(translate_corpus.main, job.argv(), capsys) == (
-        f"trainers.translate_corpus: {job.output} has other files: thesis.tex\n"
+        f"kt-translate-corpus: {job.output} has other files: thesis.tex\n"
     )
     assert os.listdir(job.output) == ["thesis.tex"]
 
@@ -671,7 +669,7 @@ def test_a_directory_with_other_files_is_not_written(job, capsys):
         ),
         (
             ["--output=missing", "--collect=z"],
-            "expected a directory that trainers.translate_corpus made, with a"
+            "expected a directory that kt-translate-corpus made, with a"
             " plan.json. Received: output='missing'",
         ),
     ],
@@ -680,7 +678,7 @@ def test_flags_that_are_refused(job, capsys, argv, message):
     if "--workdir=w" in argv:
         argv[0] = f"--workdir={job.workdir}"
     assert fails(translate_corpus.main, argv, capsys) == (
-        f"trainers.translate_corpus: {message}\n"
+        f"kt-translate-corpus: {message}\n"
     )
 
 
@@ -704,7 +702,7 @@ def test_beam_translates_the_shards_that_are_left(job):
         # In another process, which does not know of `Echo`.
         (
             " --direct_num_workers=2 --direct_running_mode=multi_processing",
-            "expected a work directory made by trainers.wmt",
+            "expected a work directory made by kt-train",
         ),
     ],
 )
@@ -717,6 +715,4 @@ def test_an_error_of_a_worker_of_beam_is_one_line(
         translate_corpus.main(job.argv(f"--runner=DirectRunner{options}"))
     assert status.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(
-        f"trainers.translate_corpus: {message.format(job=job)}"
-    )
+    assert last.startswith(f"kt-translate-corpus: {message.format(job=job)}")

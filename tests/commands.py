@@ -120,7 +120,7 @@ def losses_in(text):
 
 
 def open_trainer(argv, try_largest=False):
-    """The `Trainer` of a command line of trainers.wmt, before it runs.
+    """The `Trainer` of a command line of kt-train, before it runs.
 
     Args:
         argv: Its arguments.

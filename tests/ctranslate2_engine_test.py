@@ -368,7 +368,7 @@ def test_an_export_has_room_for_long_sources_with_short_outputs(
     given = []
 
     def find(workdir, checkpoint, format, options, command):
-        assert command == "savedmodel.export"
+        assert command == "kt-export"
         given.append(options)
         raise ValueError("no export")
 

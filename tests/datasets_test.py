@@ -162,7 +162,7 @@ def test_a_dry_run_downloads_nothing(monkeypatch, capsys):
     monkeypatch.setattr(session, "open_trainer", pytest.fail)
     argv = ["--workdir=new", "--dataset=tfds:x/y", "--data_dir=here"]
     error = fails(wmt.main, [*argv, "--dry_run"], capsys)
-    assert error == "trainers.wmt: x/y is not in here\n"
+    assert error == "kt-train: x/y is not in here\n"
 
 
 def test_imported():
@@ -174,7 +174,7 @@ def test_imported():
 
 
 def test_trees(tmp_path):
-    with pytest.raises(ValueError, match="is read by trainers.parse"):
+    with pytest.raises(ValueError, match="is read by kt-parse"):
         DataConfig(dataset="trees")
     trees = list(read_treebank("train", 3))
     path = tmp_path / "trees.mrg"

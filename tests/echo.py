@@ -1,6 +1,6 @@
 """A translator without a model, for tests of what happens around one.
 
-`main` is trainers.translate_corpus with it, for `commands.Processes`. The
+`main` is kt-translate-corpus with it, for `commands.Processes`. The
 environment variable ECHO_SECONDS is the time that it takes for a chunk of
 lines.
 """

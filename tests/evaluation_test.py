@@ -708,7 +708,7 @@ def test_a_program_that_fails_takes_no_other_score_away(
     assert status.value.code == 1
     out, err = capsys.readouterr()
     assert err == (
-        "trainers.evaluate: score_command must end with status 0 and a number"
+        "kt-evaluate: score_command must end with status 0 and a number"
         f" in its last line. Received: {received}\n"
     )
     result = json.loads(out.splitlines()[-1])
@@ -735,7 +735,7 @@ def test_an_interrupt_ends_the_program(
     script = "import time\nprint('begun', flush=True)\ntime.sleep(3600)"
     argv = [*work_directory, scorer(script)]
     message = fails(evaluate.main, argv, capsys, code=130)
-    assert message == "trainers.evaluate: interrupted\n"
+    assert message == "kt-evaluate: interrupted\n"
     assert started[0].wait() == -signal.SIGKILL
 
 
@@ -757,7 +757,7 @@ def test_commands_that_cannot_score_are_refused(
 ):
     argv = [*work_directory, f"--score_command={command}"]
     message = fails(evaluate.main, argv, capsys)
-    assert message.startswith(f"trainers.evaluate: score_command: {problem}")
+    assert message.startswith(f"kt-evaluate: score_command: {problem}")
     assert message.endswith(f"Received: score_command={command!r}\n")
 
 

@@ -702,7 +702,7 @@ def test_attention_of_the_server_has_room_for_the_tag(run):
 
 
 def test_an_export_is_verified_with_tags(translator):
-    """Of languages by chance, as `trainers.translate` would be given them."""
+    """Of languages by chance, as `kt-translate` would be given them."""
     any_tag = translator.with_languages()
     requests, inputs = verify._with_languages(
         any_tag, ["a dog"] * 9 + ["", " ", "<2fr> red", "<2cs> red"]

@@ -134,7 +134,7 @@ def test_a_disk_that_fails_is_not_corruption(workdir, capsys):
     newest.symlink_to("/proc/self/mem")
     argv = [f"--workdir={workdir.path}", "--last=1"]
     assert fails(average.main, argv, capsys, code=1) == (
-        f"trainers.average: Input/output error: '{newest}'\n"
+        f"kt-average: Input/output error: '{newest}'\n"
     )
     with pytest.raises(run_checkpoints.RunError, match="step 3 .* cannot be r"):
         fail_to_write(workdir)

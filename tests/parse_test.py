@@ -1,4 +1,4 @@
-"""`trainers.parse`, `trainers.parse_text`, `trainers.parse_evaluate`."""
+"""`kt-parse`, `kt-parse-text`, `kt-parse-evaluate`."""
 
 import io
 import json
@@ -83,7 +83,7 @@ def parser(run):
 
 @pytest.fixture
 def answer(monkeypatch, capfdbinary):
-    """What trainers.parse_text answers to a text, with a parser."""
+    """What kt-parse-text answers to a text, with a parser."""
 
     def answer(parser, text, *options):
         monkeypatch.setattr(parsing_text, "load_parser", lambda *_: parser)
@@ -249,7 +249,7 @@ def test_bad_input_is_one_line(run, tmp_path, capsys):
         (parse.main, [new, "--recipe=quickstart"], "recipe must be one of 'pa"),
         (wmt.main, [new, "--recipe=parse"], "recipe must be one of 'fairseq"),
         (wmt.main, [f"--workdir={path}"], "in 'data': unknown fields: test_tr"),
-        (parse_text.main, [new], "made by trainers.parse. Received: workdir"),
+        (parse_text.main, [new], "made by kt-parse. Received: workdir"),
         (
             parse_evaluate.main,
             [f"--workdir={path}", none[2:]],
@@ -264,13 +264,13 @@ def test_a_translator_is_no_parser(tmp_path, capsys):
     WorkDirectory(tmp_path).write_config(data=DataConfig())
     for main in (parse_text.main, parse_evaluate.main):
         message = fails(main, [f"--workdir={tmp_path}"], capsys)
-        assert "expected a work directory made by trainers.parse" in message
+        assert "expected a work directory made by kt-parse" in message
 
 
 @pytest.mark.parametrize("name", wmt.recipe_names(of_parsers=True))
 def test_recipes_are_valid(name):
     path = ROOT / f"trainers/configs/{name}.flags"
-    assert f"python -m trainers.parse --recipe={name} " in path.read_text()
+    assert f"kt-parse --recipe={name} " in path.read_text()
     arguments, options = wmt.read_arguments(
         [f"--recipe={name}", "--workdir=run", "--train_trees=wsj"],
         parse.__doc__,

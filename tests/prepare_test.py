@@ -745,5 +745,5 @@ def test_training_refuses_what_does_not_fit(
     (copy / "00002.shard").write_bytes(b"")
     assert "corrupt shard" in fails(wmt.main, argv, capsys)
     (copy / "index.json").unlink()
-    assert "run trainers.prepare" in fails(wmt.main, argv, capsys)
+    assert "run kt-prepare" in fails(wmt.main, argv, capsys)
     assert not (tmp_path / "run").exists()

@@ -281,7 +281,7 @@ def test_a_work_directory_cloned_without_lfs_is_named(tmp_path, name):
 
 
 def test_a_shortlist_needs_a_work_directory():
-    with pytest.raises(ValueError, match="trainers.import_model makes"):
+    with pytest.raises(ValueError, match="kt-import makes"):
         kt.Translator.from_pretrained(MARIAN, shortlist=True)
 
 

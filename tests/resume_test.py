@@ -162,7 +162,7 @@ def test_killed_while_it_writes_a_checkpoint(
     "accident, status, message",
     [
         ("full_disk_at_once", 1, "There is no checkpoint yet"),
-        ("interrupted_at_the_door", 130, "trainers.wmt: interrupted"),
+        ("interrupted_at_the_door", 130, "kt-train: interrupted"),
     ],
 )
 def test_ends_with_one_line(

@@ -54,7 +54,7 @@ def test_it_prints_what_it_wrote_and_how_it_verified():
 
 def test_foreign_directory(tmp_path, capsys):
     err = fails(arguments(tmp_path / "out", workdir=tmp_path), capsys)
-    assert "expected a work directory made by trainers.wmt" in err
+    assert "expected a work directory made by kt-train" in err
     assert not (tmp_path / "out").exists()
 
 

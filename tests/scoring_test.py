@@ -1,4 +1,4 @@
-"""The commands `trainers.score` and `trainers.align`."""
+"""The commands `kt-score` and `kt-align`."""
 
 import json
 import math

@@ -142,7 +142,7 @@ def flip_bit(path):
 def test_without_an_index_it_is_not_finished(tmp_path):
     write_corpus(tmp_path, [4])
     (tmp_path / shards.INDEX).unlink()
-    message = r"not a finished .*: no index\.json; run trainers\.prepare"
+    message = r"not a finished .*: no index\.json; run kt-prepare"
     with pytest.raises(ValueError, match=message):
         shards.read_prepared(tmp_path)
     with pytest.raises(ValueError, match=message):

@@ -376,7 +376,7 @@ def test_a_missing_shortlist_is_named(workdir, capsys, monkeypatch):
     argv = [f"--workdir={workdir}", "--shortlist"]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one")))
     message = fails(translate.main, argv, capsys)
-    assert "shortlist.txt, which trainers.shortlist makes" in message
+    assert "shortlist.txt, which kt-shortlist makes" in message
 
 
 def test_the_plan_of_a_bulk_translation_has_the_shortlist(workdir):

@@ -556,10 +556,10 @@ def test_two_workers_train_lose_one_and_resume(
     waiting, lost = [
         line
         for line in chief.err.splitlines()
-        if line.startswith(("worker ", "trainers.wmt: "))
+        if line.startswith(("worker ", "kt-train: "))
     ]
     assert waiting == "worker 0: waiting for the other workers"
-    assert lost.startswith("trainers.wmt: worker 0 of 2 has lost another work")
+    assert lost.startswith("kt-train: worker 0 of 2 has lost another work")
     assert "Traceback" not in chief.err
 
     chief, other = start_workers(processes, [endless] * 2)

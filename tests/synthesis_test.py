@@ -1,4 +1,4 @@
-"""Synthetic pairs: translations as of `trainers.translate`, then filtered."""
+"""Synthetic pairs: translations as of `kt-translate`, then filtered."""
 
 import collections
 import dataclasses
@@ -114,7 +114,7 @@ def lines_of(path):
 
 
 def translations(lines, monkeypatch, capsysbinary, *options):
-    """What `trainers.translate` makes of lines."""
+    """What `kt-translate` makes of lines."""
     text = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(text))
     capsysbinary.readouterr()
@@ -484,8 +484,8 @@ def test_the_command_trains_on_the_pairs(
     synthesize.main(argv)
     line = capsys.readouterr().out.splitlines()[-1]
     command = shlex.split(line)
-    assert command[:3] == ["python", "-m", "trainers.wmt"]
-    arguments, options = wmt.read_arguments(command[3:])
+    assert command[0] == "kt-train"
+    arguments, options = wmt.read_arguments(command[1:])
     data = wmt.read_configuration(arguments, options.preset).data
     made = str(tmp_path / "out/made")
     report = json.loads((tmp_path / "out/report.json").read_text())

@@ -236,7 +236,7 @@ def test_what_is_refused(tmp_path, capsys, lines, options, message):
         options = (f"--glossary={path}", *options)
     argv = [f"--workdir={RUN}", *options]
     assert fails(translate.main, argv, capsys) == (
-        f"trainers.translate: {message.format(path=path)}\n"
+        f"kt-translate: {message.format(path=path)}\n"
     )
 
 

@@ -488,7 +488,7 @@ def test_no_time_for_a_step(command, tmp_path, capsys):
     argv = [*command, *UNMEASURED, f"--workdir={tmp_path}"]
     message = fails(wmt.main, [*argv, "--train_minutes=1e-9"], capsys)
     assert message == (
-        "trainers.wmt: train_minutes must leave time for a step."
+        "kt-train: train_minutes must leave time for a step."
         " Received: train_minutes=1e-09\n"
     )
 
@@ -664,7 +664,7 @@ def test_misspelled_flag_in_a_process(tmp_path):
     assert result.returncode == 2
     assert result.stdout == ""
     assert result.stderr == (
-        "trainers.wmt: Unknown command line flag 'warmup_step'."
+        "kt-train: Unknown command line flag 'warmup_step'."
         " Did you mean: warmup_steps ?\n"
     )
 
@@ -801,7 +801,7 @@ def test_given_vocabulary(command, trained, tmp_path):
 def test_no_work_directory(main, tmp_path, capsys):
     argv = [f"--workdir={tmp_path}"]
     message = fails(main, argv, capsys)
-    assert "expected a work directory made by trainers.wmt" in message
+    assert "expected a work directory made by kt-train" in message
     assert "expected --workdir=DIR" in fails(main, [], capsys)
 
 
@@ -838,7 +838,7 @@ def test_wrong_field_in_the_configuration_of_a_work_directory(
 
 
 def run_translate(argv, text, monkeypatch, capfdbinary):
-    """Standard output of `trainers.translate`."""
+    """Standard output of `kt-translate`."""
     stdin = io.TextIOWrapper(io.BytesIO(text))
     monkeypatch.setattr(sys, "stdin", stdin)
     capfdbinary.readouterr()
@@ -962,7 +962,7 @@ def test_a_flag_file_may_hold_its_differences_from_a_recipe(tmp_path):
 def test_flag_files_are_valid(name):
     path = ROOT / f"trainers/configs/{name}.flags"
     text = path.read_text()
-    assert text.startswith("# ") and "python -m trainers.wmt" in text
+    assert text.startswith("# ") and "kt-train" in text
     argv = [f"--flagfile={path}", "--workdir=run"]
     arguments, options = wmt.read_arguments(argv)
     if arguments.given.get("dataset") == "files":

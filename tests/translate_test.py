@@ -1,4 +1,4 @@
-"""The command `trainers.translate`: its ends, other than the good one."""
+"""The command `kt-translate`: its ends, other than the good one."""
 
 import errno
 import io
@@ -211,7 +211,7 @@ def test_prefixes_are_counted_before_any_line_is_translated(
     monkeypatch.setattr(translating, "open_translator", pytest.fail)
     argv = ["--workdir=somewhere", f"--prefix_file={path}"]
     assert fails(translate.main, argv, capsys) == (
-        "trainers.translate: prefix_file must have a line for each input line."
+        "kt-translate: prefix_file must have a line for each input line."
         f" Received: {received} lines\n"
     )
 
@@ -242,5 +242,5 @@ def test_streams_that_are_closed_are_one_line(monkeypatch, capsys):
         translate.main(["--workdir=somewhere"])
     assert status.value.code == 1
     assert capsys.readouterr().err == (
-        "trainers.translate: expected an open stdin. It is closed\n"
+        "kt-translate: expected an open stdin. It is closed\n"
     )

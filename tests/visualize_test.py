@@ -1,4 +1,4 @@
-"""The command `trainers.visualize`."""
+"""The command `kt-visualize`."""
 
 import dataclasses
 import functools
@@ -100,9 +100,9 @@ def test_flags_without_effect_are_refused(
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (("--workdir=x", "--text=a", PAGE), "made by trainers.wmt"),
+        (("--workdir=x", "--text=a", PAGE), "made by kt-train"),
         ((*FROM_RUN, SVG, "--layer=2"), "layer must be from 1 to 1. Received:"),
-        (("--workdir=x", "--plot=training", SVG), "made by trainers.wmt"),
+        (("--workdir=x", "--plot=training", SVG), "made by kt-train"),
         ((*TRAINING, SVG), "expected TensorBoard records of a training."),
     ],
 )

@@ -26,7 +26,7 @@ from trainers.datasets import phrasebook
 
 ROOT = pathlib.Path(__file__).parents[1]
 MARIAN = ROOT / "tests/fixtures/marian_shared"
-PYTHON, MINE = ["python", "-m"], ["--workdir=runs/mine"]
+MINE = ["--workdir=runs/mine"]
 TINY = ["--d_model=8", "--d_ff=8", "--num_heads=2", "--num_layers=1"]
 SMALL = ["--batch_tokens=400", "--num_buckets=1", "--vocab_size=120"]
 QUICK = [
@@ -111,10 +111,10 @@ def test_300000_pairs(corpus):
     found = (corpus / "translation.de").read_text("utf-8").splitlines()
     assert len(found) == len(lines)
     assert others == [  # which other tests run
-        [*PYTHON, "trainers.tune", *MINE, "--save"],
-        [*PYTHON, "trainers.evaluate", *MINE, "--test_files=corpus/test"],
+        ["kt-tune", *MINE, "--save"],
+        ["kt-evaluate", *MINE, "--test_files=corpus/test"],
         [
-            *(*PYTHON, "savedmodel.export", *MINE),
+            *("kt-export", *MINE),
             *("--format=saved_model", "--output=exports/mine"),
         ],
     ]
@@ -139,7 +139,7 @@ def test_opus_mt(corpus):
 
 
 class Api(http.server.BaseHTTPRequestHandler):
-    """Answers /v1/translate as trainers.serve does, in upper case."""
+    """Answers /v1/translate as kt-serve does, in upper case."""
 
     def log_message(self, *_):
         pass
@@ -185,12 +185,12 @@ def test_a_row_of_table_3(corpus):
     base, row, evaluate = commands_of("A row of Table 3 on your own data")
     assert base == [w.replace("table3_c2", "table3_base") for w in row]
     for command, layers in ((base, 6), (row, 4)):
-        arguments, options = wmt.read_arguments(command[3:])
+        arguments, options = wmt.read_arguments(command[1:])
         configuration = wmt.read_configuration(arguments, options.preset)
         assert configuration.model.num_layers == layers
         assert configuration.training.train_steps == 20000
     assert evaluate == [
-        *(*PYTHON, "trainers.evaluate", "--workdir=runs/table3_c2"),
+        *("kt-evaluate", "--workdir=runs/table3_c2"),
         *("--test_files=corpus/valid", "--compare=runs/table3_base"),
     ]
 

@@ -160,7 +160,12 @@ def test_configuration_is_read_as_it_was_written(tmp_path):
         ("training", "jit_compile", 0, "true or false, or None. Received: jit"),
         ("decoding", "beam_size", None, "a whole number. Received: beam_size="),
         ("decoding", "beam_size", 0, "at least 1. Received: beam_size=0"),
-        ("decoding", "top_p", float("inf"), "a number. Received: top_p=inf"),
+        (
+            "decoding",
+            "length_penalty",
+            float("inf"),
+            "a number. Received: length_pe",
+        ),
     ],
 )
 def test_wrong_field_is_named(tmp_path, section, field, value, expected):

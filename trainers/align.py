@@ -1,6 +1,6 @@
 """Aligns the words of sentence pairs by attention, and chooses the layer.
 
-    python -m trainers.align --workdir=DIR --test_files=PREFIX [--gold=FILE]
+    kt-align --workdir=DIR --test_files=PREFIX [--gold=FILE]
 
 It writes one line for each pair: the links of its words, source-target, counted
 from 0, as in 0-0 1-2 (the Pharaoh format, which fast_align writes, too). The
@@ -42,7 +42,7 @@ class AlignOptions(Fields):
 
 
 @flags.command(
-    "trainers.align",
+    "kt-align",
     __doc__,
     TranslatorOptions,
     LanguageOptions,

@@ -1,8 +1,8 @@
 """Averages the weights of the last checkpoints (sec. 6.1).
 
-    python -m trainers.average --workdir=DIR [--last=5]
+    kt-average --workdir=DIR [--last=5]
 
-trainers.translate, trainers.evaluate and savedmodel.export then use the result.
+kt-translate, kt-evaluate and kt-export then use the result.
 It may run during training. --merged=DIR also adds low-rank adapters to the
 weights that they belong to: a work directory that needs no other.
 """
@@ -32,7 +32,7 @@ class AverageOptions(WorkdirOptions):
     )
 
 
-@flags.command("trainers.average", __doc__, AverageOptions)
+@flags.command("kt-average", __doc__, AverageOptions)
 def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
     options = arguments.build(AverageOptions)

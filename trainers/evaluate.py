@@ -1,8 +1,8 @@
 """Measures a translator on sentence pairs: BLEU, chrF and TER by sacreBLEU.
 
-    python -m trainers.evaluate --workdir=DIR --test_files=PREFIX[,PREFIX...]
-    python -m trainers.evaluate --workdir=DIR --test_set=wmt14/full
-    python -m trainers.evaluate --workdir=DIR --test_files=PREFIX --compare=DIR2
+    kt-evaluate --workdir=DIR --test_files=PREFIX[,PREFIX...]
+    kt-evaluate --workdir=DIR --test_set=wmt14/full
+    kt-evaluate --workdir=DIR --test_files=PREFIX --compare=DIR2
 
 Without either, the test pairs of the data set that the model was trained on are
 used, if it has any. The last line is a JSON object. With --compare, a table
@@ -44,7 +44,7 @@ class EvaluateOptions(Fields):
 
 
 @flags.command(
-    "trainers.evaluate",
+    "kt-evaluate",
     __doc__,
     *TRANSLATOR,
     TestOptions,

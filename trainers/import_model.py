@@ -1,7 +1,7 @@
 """Makes a work directory of a model that another system has trained.
 
-    python -m trainers.import_model --source=DIR --workdir=DIR
-    python -m trainers.import_model --source=hf://OWNER/NAME --workdir=DIR
+    kt-import --source=DIR --workdir=DIR
+    kt-import --source=hf://OWNER/NAME --workdir=DIR
 
 DIR of --source, or the repository on the Hugging Face Hub (extra hub), holds
 one of these, as it was published:
@@ -19,7 +19,7 @@ opennmt_tf    a run of OpenNMT-tf 2: ckpt-*.index, model_description.py,
 fairseq       a model of fairseq: checkpoint_best.pt, dict.*.txt, the
               SentencePiece model
 
-Then trainers.translate, trainers.evaluate, savedmodel.export and the rest work
+Then kt-translate, kt-evaluate, kt-export and the rest work
 with --workdir as with a model that was trained here. Nothing in the files is
 run. docs/pretrained.md lists the files and possible differences.
 """
@@ -63,7 +63,7 @@ class ImportModelOptions(Fields):
     )
 
 
-@flags.command("trainers.import_model", __doc__, ImportModelOptions)
+@flags.command("kt-import", __doc__, ImportModelOptions)
 def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
     options = arguments.build(ImportModelOptions)

@@ -1,7 +1,7 @@
 """Trains a parser of English constituency trees, or resumes its training.
 
-    python -m trainers.parse --recipe=parse --workdir=DIR [--flag=value ...]
-    python -m trainers.parse --train_trees=FILE --valid_trees=FILE \\
+    kt-parse --recipe=parse --workdir=DIR [--flag=value ...]
+    kt-parse --train_trees=FILE --valid_trees=FILE \\
         --test_trees=FILE --workdir=DIR [--flag=value ...]
 
 Without --train_trees it learns the trees of the built-in treebank. The best
@@ -61,7 +61,7 @@ def read_configuration(
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.parse"):
+    with flags.exit_status("kt-parse"):
         arguments, options = wmt.read_arguments(argv, __doc__, SECTIONS)
         wmt.prepare_process(arguments, TreesConfig.batch_tokens)
         configuration = read_configuration(arguments, options.preset)

@@ -1,6 +1,6 @@
 """Measures a parser on trees: labeled bracketing F1, counted as EVALB does.
 
-    python -m trainers.parse_evaluate --workdir=DIR --trees=FILE[,FILE...]
+    kt-parse-evaluate --workdir=DIR --trees=FILE[,FILE...]
 
 Without --trees, the test trees of the data that the parser was trained on are
 used, if it has any. The last line is a JSON object.
@@ -31,7 +31,7 @@ class ParseEvaluateOptions(Fields):
 
 
 @flags.command(
-    "trainers.parse_evaluate",
+    "kt-parse-evaluate",
     __doc__,
     ParserOptions,
     ParseEvaluateOptions,

@@ -1,6 +1,6 @@
 """Parses standard input to standard output, one sentence a line.
 
-    python -m trainers.parse_text --workdir=DIR < sentences.txt > trees.txt
+    kt-parse-text --workdir=DIR < sentences.txt > trees.txt
 
 It writes one tree for each input line, in order, in the format of the Penn
 Treebank; blank lines stay blank. Words are tagged XX, except punctuation. On a
@@ -18,7 +18,7 @@ from trainers.translating.options import TranslatorOptions
 class ParserOptions(TranslatorOptions):
     """The parser."""
 
-    workdir: str = required("DIR", "Directory that trainers.parse made.")
+    workdir: str = required("DIR", "Directory that kt-parse made.")
 
 
 class ParseTextOptions(Fields):
@@ -32,7 +32,7 @@ class ParseTextOptions(Fields):
 
 
 @flags.command(
-    "trainers.parse_text",
+    "kt-parse-text",
     __doc__,
     ParserOptions,
     ParseTextOptions,

@@ -1,6 +1,6 @@
 """Lists the words and the constructions of the phrasebook, with examples.
 
-    python -m trainers.phrasebook
+    kt-phrasebook
 
 A model that is trained on the phrasebook translates sentences made of these.
 """
@@ -9,7 +9,7 @@ from keras_transformer.commands import flags
 from trainers.datasets.phrasebook import overview
 
 
-@flags.command("trainers.phrasebook", __doc__)
+@flags.command("kt-phrasebook", __doc__)
 def main(_: flags.Arguments) -> None:
     """Runs the command."""
     flags.check_streams("stdout")

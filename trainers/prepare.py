@@ -1,8 +1,8 @@
 """Cleans a corpus and writes its ids to disk, on all cores.
 
-    python -m trainers.prepare --dataset=files --train_files=PREFIX \\
+    kt-prepare --dataset=files --train_files=PREFIX \\
         --output=DIR [--flag=value ...]
-    python -m trainers.wmt --dataset=prepared --train_files=DIR ...
+    kt-train --dataset=prepared --train_files=DIR ...
 
 If stopped or killed, rerun the same command to resume. The output reports how
 many pairs each rule dropped.
@@ -15,7 +15,7 @@ from trainers.preparing.rules import CleaningOptions
 
 
 @flags.command(
-    "trainers.prepare", __doc__, OutputOptions, CorpusOptions, CleaningOptions
+    "kt-prepare", __doc__, OutputOptions, CorpusOptions, CleaningOptions
 )
 def main(arguments: flags.Arguments) -> None:
     """Runs the command."""

@@ -1,7 +1,7 @@
 """Scores given translations: their log-probabilities under the model.
 
-    python -m trainers.score --workdir=DIR --test_files=PREFIX[,PREFIX...]
-    python -m trainers.score --workdir=DIR --test_files=PREFIX --tokens
+    kt-score --workdir=DIR --test_files=PREFIX[,PREFIX...]
+    kt-score --workdir=DIR --test_files=PREFIX --tokens
 
 It writes one line for each pair: the natural logarithm of the translation's
 probability, a tab, and its number of tokens, EOS included. With --tokens, two
@@ -33,7 +33,7 @@ class ScoreOptions(Fields):
 
 
 @flags.command(
-    "trainers.score",
+    "kt-score",
     __doc__,
     EnsembleOptions,
     LanguageOptions,

@@ -1,9 +1,9 @@
 """Serves translation over HTTP, with LibreTranslate's API and its own.
 
-    python -m trainers.serve --workdir=DIR
-    python -m trainers.serve --workdir=runs/en_de,runs/de_en --port=80 \\
+    kt-serve --workdir=DIR
+    kt-serve --workdir=runs/en_de,runs/de_en --port=80 \\
         --host=0.0.0.0 --api_keys=keys.txt
-    python -m trainers.serve --workdir=DIR --engine=ctranslate2
+    kt-serve --workdir=DIR --engine=ctranslate2
 
 Each work directory is a language pair; those with the same languages are an
 ensemble. The requests of many clients share batches. SIGTERM and SIGHUP finish
@@ -23,7 +23,7 @@ from trainers.translating.options import EnsembleOptions, check_ensemble
 
 
 @flags.command(
-    "trainers.serve",
+    "kt-serve",
     __doc__,
     EnsembleOptions,
     ServeOptions,

@@ -1,9 +1,9 @@
 """Makes a shortlist: the target tokens that translate each source token.
 
-    python -m trainers.shortlist --workdir=DIR --train_files=PREFIX[,PREFIX...]
+    kt-shortlist --workdir=DIR --train_files=PREFIX[,PREFIX...]
 
 It writes DIR/shortlist.txt, from sentence pairs in the languages of the model.
-With --shortlist, the commands that translate and trainers.evaluate then score
+With --shortlist, the commands that translate and kt-evaluate then score
 each batch against some thousand tokens instead of the whole vocabulary. That
 pays on a CPU, for a vocabulary above 16,000 tokens. See docs/training.md. The
 last line is a JSON object.
@@ -38,7 +38,7 @@ class MakeShortlistOptions(WorkdirOptions):
     )
 
 
-@flags.command("trainers.shortlist", __doc__, MakeShortlistOptions)
+@flags.command("kt-shortlist", __doc__, MakeShortlistOptions)
 def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
     options = arguments.build(MakeShortlistOptions)

@@ -1,6 +1,6 @@
 """Makes synthetic sentence pairs with trained models, for training.
 
-    python -m trainers.synthesize --config=plan.yaml
+    kt-synthesize --config=plan.yaml
 
 The plan names an original corpus and steps: back-translation of text in the
 target language, diversification, distillation. Each step writes its pairs as
@@ -23,7 +23,7 @@ class SynthesizeOptions(SearchDeviceOptions):
     config: str = required("FILE", "YAML file with the plan.")
 
 
-@flags.command("trainers.synthesize", __doc__, SynthesizeOptions)
+@flags.command("kt-synthesize", __doc__, SynthesizeOptions)
 def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
     options = arguments.build(SynthesizeOptions)

@@ -1,15 +1,15 @@
 """Translates standard input to standard output, line by line.
 
-    python -m trainers.translate --workdir=DIR < source.txt > translation.txt
-    echo "Hello world." | python -m trainers.translate --workdir=DIR --n_best=4
-    python -m trainers.translate --workdir=DIR --glossary=terms.tsv < source.txt
+    kt-translate --workdir=DIR < source.txt > translation.txt
+    echo "Hello world." | kt-translate --workdir=DIR --n_best=4
+    kt-translate --workdir=DIR --glossary=terms.tsv < source.txt
 
 It writes one line for each input line, in order; blank lines stay blank. On a
 terminal each line is answered at once. With --alignments, ' ||| ' and the links
 of words follow each translation: 1-0 means that the first target word
 translates the second source word.
 
-trainers.translate_document translates documents, trainers.translate_corpus
+kt-translate-document translates documents, kt-translate-corpus
 large files, in shards.
 """
 
@@ -37,7 +37,7 @@ class TranslateOptions(OutputOptions):
 
 
 @flags.command(
-    "trainers.translate", __doc__, *TRANSLATOR, TranslateOptions, DecodingConfig
+    "kt-translate", __doc__, *TRANSLATOR, TranslateOptions, DecodingConfig
 )
 def main(arguments: flags.Arguments) -> None:
     """Runs the command."""

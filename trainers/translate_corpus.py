@@ -1,8 +1,8 @@
 """Translates a file in shards, and joins them.
 
-    python -m trainers.translate_corpus --workdir=DIR --input=mono.de.gz \
+    kt-translate-corpus --workdir=DIR --input=mono.de.gz \
         --output=DIR
-    python -m trainers.translate_corpus --output=DIR --collect=mono.en.gz
+    kt-translate-corpus --output=DIR --collect=mono.en.gz
 
 If the first command is stopped or killed, rerun it to resume; start it several
 times, also on other machines that share --output, to go faster. --collect
@@ -85,7 +85,7 @@ def check_beam() -> None:
 
 
 @flags.command(
-    "trainers.translate_corpus",
+    "kt-translate-corpus",
     __doc__,
     TranslateCorpusOptions,
     OutputOptions,

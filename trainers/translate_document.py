@@ -1,6 +1,6 @@
 """Translates a document from standard input to standard output.
 
-    python -m trainers.translate_document --workdir=DIR --format=html \
+    kt-translate-document --workdir=DIR --format=html \
         < page.html > translated.html
 
 It finds the sentences of the document, and writes the same document with
@@ -49,7 +49,7 @@ class TranslateDocumentOptions(Fields):
 
 
 @flags.command(
-    "trainers.translate_document",
+    "kt-translate-document",
     __doc__,
     *TRANSLATOR,
     TranslateDocumentOptions,

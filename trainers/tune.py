@@ -1,8 +1,8 @@
 """Chooses beam size and length penalty by the score of validation pairs.
 
-    python -m trainers.tune --workdir=DIR
-    python -m trainers.tune --workdir=DIR --beam_sizes=1,4,8 --save
-    python -m trainers.tune --workdir=DIR --valid_files=PREFIX
+    kt-tune --workdir=DIR
+    kt-tune --workdir=DIR --beam_sizes=1,4,8 --save
+    kt-tune --workdir=DIR --valid_files=PREFIX
 
 The pairs are the validation pairs of the training, or --valid_files. The table
 has the score of every combination; the last line is a JSON object with the best
@@ -75,7 +75,7 @@ def read_numbers(name: str, texts: Sequence[str], kind: type) -> list:
 
 
 @flags.command(
-    "trainers.tune",
+    "kt-tune",
     __doc__,
     TranslatorOptions,
     LanguageOptions,

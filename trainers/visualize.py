@@ -1,6 +1,6 @@
 """Draws the attention of a model, or the curves of its training.
 
-    python -m trainers.visualize --workdir=DIR --text="A sentence." \
+    kt-visualize --workdir=DIR --text="A sentence." \
         [--reference="Its translation."] --output=attention.html
 
 The page has the attention of every layer and head, for the sentence and its
@@ -8,7 +8,7 @@ translation, or the reference. It is one file that works without a network. An
 output that ends with .svg, .png or .pdf is a figure of one layer, as in Figures
 3 to 5 of the paper; it needs the extra `figures`.
 
-    python -m trainers.visualize --workdir=DIR --plot=training \
+    kt-visualize --workdir=DIR --plot=training \
         --output=training.svg
 
 The figure has the losses, the validation score and the learning rate by step,
@@ -187,7 +187,7 @@ def draw(
 
 
 @flags.command(
-    "trainers.visualize",
+    "kt-visualize",
     __doc__,
     VisualizeOptions,
     LanguageOptions,

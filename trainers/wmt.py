@@ -1,10 +1,10 @@
 """Trains a translator, or resumes its training.
 
-    python -m trainers.wmt --recipe=quickstart --workdir=quickstart
-    python -m trainers.wmt --recipe=multi30k_ende --workdir=runs/mine \\
+    kt-train --recipe=quickstart --workdir=quickstart
+    kt-train --recipe=multi30k_ende --workdir=runs/mine \\
         --dataset=files --train_files=corpus/train \\
         --valid_files=corpus/valid --test_files=corpus/test
-    python -m trainers.wmt --init_from=runs/mine --workdir=runs/domain \\
+    kt-train --init_from=runs/mine --workdir=runs/domain \\
         --dataset=files --train_files=domain.csv --columns=English,German
 
 If it is killed, rerun the same command to resume. The shape of the model, the
@@ -45,11 +45,11 @@ from trainers.run.inheritance import check_same, read_parent
 from trainers.run.training_config import Configuration, TrainingConfig
 
 RECIPES = importlib.resources.files("trainers") / "configs"
-PARSERS = "parse"  # prefix of the recipes of trainers.parse
+PARSERS = "parse"  # prefix of the recipes of kt-parse
 
 
 def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
-    """The installed recipes of trainers.wmt, or of trainers.parse."""
+    """The installed recipes of kt-train, or of kt-parse."""
     names = [path.name for path in RECIPES.iterdir()]
     return tuple(
         sorted(
@@ -252,7 +252,7 @@ def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.wmt"):
+    with flags.exit_status("kt-train"):
         arguments, options = read_arguments(argv)
         if set(arguments.given) == {"workdir"} and not os.path.exists(
             options.workdir

@@ -7,6 +7,6 @@ languages  the languages of a model, and how a multilingual one is told them
 labels     the decoder's input when it predicts them
 mixture    which pairs an epoch has, where corpora are mixed
 batches    the order of an epoch, padding, `tf.data`
-cleaning   the rules of `trainers.prepare`: which pairs are kept
-shards     the files that `trainers.prepare` writes, memory-mapped
+cleaning   the rules of `kt-prepare`: which pairs are kept
+shards     the files that `kt-prepare` writes, memory-mapped
 """

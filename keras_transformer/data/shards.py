@@ -10,7 +10,7 @@ A shard is four arrays, little-endian, one after the other:
     source ids, target ids            uint16 or int32 [tokens]
     source lengths, target lengths    uint16 [pairs], EOS counted
 
-`trainers.prepare` writes them; `read_prepared` returns the corpus for
+`kt-prepare` writes them; `read_prepared` returns the corpus for
 `make_batches`.
 """
 
@@ -155,7 +155,7 @@ def read_index(directory: str | os.PathLike) -> dict:
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"{directory} is not a finished prepared corpus: no {INDEX}; run"
-            " trainers.prepare"
+            " kt-prepare"
         ) from None
     version = index.get("format_version")
     if version != FORMAT_VERSION:
@@ -203,7 +203,7 @@ def read_prepared(directory: str | os.PathLike) -> PreparedCorpus:
     bytes a pair.
 
     Args:
-        directory: The directory that `trainers.prepare` wrote.
+        directory: The directory that `kt-prepare` wrote.
 
     Returns:
         The `PreparedCorpus`.

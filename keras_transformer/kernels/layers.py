@@ -19,7 +19,7 @@ HAS_UNSIGNED = keras.backend.backend() in ("tensorflow", "jax")
 NOT_QUANTIZED = (
     "A Transformer and its layers cannot be quantized in place, since Keras"
     " could not load them again. Export the model quantized:"
-    " python -m savedmodel.export --precision=int8"
+    " kt-export --precision=int8"
 )
 LEVELS = 2**16  # a unit's random number in dropout is one of these
 

@@ -90,7 +90,7 @@ class TokenExactTraining(keras.Model):
             optimizer: With `gradient_accumulation_steps` Keras averages the
                 gradients of k batches, each a mean over its own tokens: not
                 the gradient of one big batch, unless all k have equally many
-                tokens. `trainers.wmt --accumulate_steps` is exact.
+                tokens. `kt-train --accumulate_steps` is exact.
             loss: `SmoothedCrossEntropy` for steps that are exact in tokens.
             loss_weights: Must be None with `SmoothedCrossEntropy`.
             jit_compile: With `SmoothedCrossEntropy`, whether XLA compiles the
@@ -255,7 +255,7 @@ class TokenExactTraining(keras.Model):
         """`keras.Model.export` of `call`: ids in, logits out.
 
         To export a translator, with its tokenizer and its search, use
-        `python -m savedmodel.export`.
+        `kt-export`.
 
         Args:
             input_signature: By default `source_ids` `[B, S]` and `target_ids`

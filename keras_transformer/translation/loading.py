@@ -66,7 +66,7 @@ class Loadable:
         Logs the checkpoint that it reads, and why it skips another one.
 
         Args:
-            workdir: Path of a work directory of `trainers.wmt`; or of several,
+            workdir: Path of a work directory of `kt-train`; or of several,
                 an ensemble of models with the same vocabulary and languages.
                 Options and shortlist are those of the first.
             decoding: A `DecodingConfig`, by default the work directory's.
@@ -77,7 +77,7 @@ class Loadable:
                 `SEARCH_PRECISIONS`. With bfloat16 translations differ slightly
                 from float32.
             shortlist: Whether to use the work directory's shortlist, which
-                `trainers.shortlist` makes.
+                `kt-shortlist` makes.
             engine: What searches, one of `SEARCH_ENGINES`. "ctranslate2" needs
                 the extra of this name. It runs an export in the work directory,
                 which is made at the first call; `num_threads` is by default one
@@ -157,11 +157,11 @@ class Loadable:
 
         Logs known differences from the system that it comes from. To train or
         export a model of another system, import it with
-        `trainers.import_model`.
+        `kt-import`.
 
         Args:
             name: A directory with a model of a system that
-                `trainers.import_model` knows, such as OPUS-MT, or a work
+                `kt-import` knows, such as OPUS-MT, or a work
                 directory; or `hf://OWNER/NAME`, a repository of the
                 Hugging Face Hub that holds one of these, with `@REVISION` for
                 a branch, tag or commit. A download is kept: see
@@ -194,7 +194,7 @@ class Loadable:
             if options.pop(option, value) != value:
                 raise ValueError(
                     f"{option} needs a work directory, which"
-                    f" trainers.import_model makes. Received: {name}"
+                    f" kt-import makes. Received: {name}"
                 )
         languages = imported.languages
         about = About(
@@ -228,7 +228,6 @@ def _read_shortlist(directory, tokenizer):
     path = directory.shortlist_path
     if not path.exists():
         raise ValueError(
-            f"expected {path}, which trainers.shortlist makes. Received: no"
-            " such file"
+            f"expected {path}, which kt-shortlist makes. Received: no such file"
         )
     return Shortlist.read(path, tokenizer)

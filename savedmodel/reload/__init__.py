@@ -2,7 +2,7 @@
 
     python -I savedmodel/reload DIR [BEAM] < sentences.json > found.json
 
-DIR is the --output of `savedmodel.export`. The folder can be copied, and has
+DIR is the --output of `kt-export`. The folder can be copied, and has
 any name: it imports the packages that the format needs and nothing else of this
 repository. A format needs its own file, `sentences` and, if it is no
 SavedModel, `tokenizer` with `case_marks`.

@@ -26,7 +26,7 @@ class Training:
     """A training, or a worker of one, in a process of its own.
 
     Args:
-        argv: Arguments of trainers.wmt.
+        argv: Arguments of kt-train.
         directory: For what it prints.
         num_devices: Its simulated devices.
         environment: Variables that name the workers, or none.
@@ -211,7 +211,7 @@ def test_a_lost_worker_ends_the_other_and_both_resume(exact, start, tmp_path):
     waiting, line, *_ = chief.err.splitlines()
     assert waiting == "worker 0: waiting for the other workers"
     if status == 1:
-        assert line.startswith("trainers.wmt: worker 0 of 2 has lost another")
+        assert line.startswith("kt-train: worker 0 of 2 has lost another")
     # The loss may follow a later checkpoint at once; steps follow the first.
     for file in (path / "checkpoints").glob("ckpt-*"):
         if file.name != "ckpt-7.safetensors":

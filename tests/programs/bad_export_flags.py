@@ -1,4 +1,4 @@
-"""Runs savedmodel.export and savedmodel.verify with flags, one list a line.
+"""Runs kt-export and kt-verify with flags, one list a line.
 
 Prints for each the exit status, and at the end which heavy modules there are.
 """

@@ -1,4 +1,4 @@
-"""Runs trainers.translate, whose work is one call of C that takes minutes."""
+"""Runs kt-translate, whose work is one call of C that takes minutes."""
 
 import hashlib
 import runpy

@@ -5,7 +5,7 @@
 
     dataset        `Dataset`, what a kind can do; `CorpusConfig`, the options
     files          line-aligned text files, and tables, JSONL, Parquet, TMX
-    prepared       the output of trainers.prepare
+    prepared       the output of kt-prepare
     tfds           TensorFlow Datasets
     phrasebook     built-in pairs of English and German
     imported       what the model of another system was trained on: unknown
@@ -54,7 +54,7 @@ DATASETS = {
     ),
     "prepared": Kind(
         "trainers.datasets.prepared.Prepared",
-        help="the output of trainers.prepare",
+        help="the output of kt-prepare",
         train_files="the directory",
         holds_ids=True,
     ),

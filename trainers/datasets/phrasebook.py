@@ -32,7 +32,7 @@ class Phrasebook(Dataset[CorpusConfig]):
     def limits(self) -> list[str]:
         return [
             *overview()[:2],
-            "To see all words and constructions: python -m trainers.phrasebook",
+            "To see all words and constructions: kt-phrasebook",
         ]
 
 

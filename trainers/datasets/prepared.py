@@ -1,4 +1,4 @@
-"""Corpora that `trainers.prepare` has cleaned and encoded."""
+"""Corpora that `kt-prepare` has cleaned and encoded."""
 
 import hashlib
 import pathlib

@@ -64,7 +64,7 @@ class Trees(Dataset[TreeFiles]):
     def check(self, data: TreeFiles) -> None:
         if not isinstance(data, TreeFiles):
             raise ValueError(
-                "dataset=trees is read by trainers.parse, and has no languages."
+                "dataset=trees is read by kt-parse, and has no languages."
                 " Received: dataset='trees'"
             )
 

@@ -1,1 +1,1 @@
-"""The figures of `trainers.visualize`."""
+"""The figures of `kt-visualize`."""

@@ -1,4 +1,4 @@
-"""The work of `trainers.visualize --plot=attention`."""
+"""The work of `kt-visualize --plot=attention`."""
 
 import typing
 from collections.abc import Mapping

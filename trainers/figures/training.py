@@ -1,4 +1,4 @@
-"""The work of `trainers.visualize --plot=training`: the curves of a run."""
+"""The work of `kt-visualize --plot=training`: the curves of a run."""
 
 import typing
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""The work of `trainers.import_model`."""
+"""The work of `kt-import`."""

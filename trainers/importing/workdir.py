@@ -1,4 +1,4 @@
-"""The work of `trainers.import_model`: a model becomes a work directory."""
+"""The work of `kt-import`: a model becomes a work directory."""
 
 import contextlib
 import glob

@@ -7,6 +7,6 @@ scored by labeled brackets. `trainers/datasets/trees.py` reads the trees.
     words       text to words, as in the Penn Treebank
     bracketing  precision, recall and F1, as EVALB counts
     metric      the score of validation and test
-    text        the work of trainers.parse_text
-    evaluation  the work of trainers.parse_evaluate
+    text        the work of kt-parse-text
+    evaluation  the work of kt-parse-evaluate
 """

@@ -1,4 +1,4 @@
-"""The work of `trainers.parse_evaluate`: F1 of a parser's trees."""
+"""The work of `kt-parse-evaluate`: F1 of a parser's trees."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Configuration of `trainers.parse`, in place of the one of translation."""
+"""Configuration of `kt-parse`, in place of the one of translation."""
 
 from keras_transformer.config import DecodingConfig, LengthConfig
 from keras_transformer.fields import hp, same_field

@@ -1,4 +1,4 @@
-"""The work of `trainers.parse_text`: from sentences to trees."""
+"""The work of `kt-parse-text`: from sentences to trees."""
 
 import itertools
 import sys
@@ -32,7 +32,7 @@ def check_is_parser(workdir: WorkDirectory) -> None:
         data = workdir.read_config().get("data")
     if not isinstance(data, dict) or "train_trees" not in data:
         raise ValueError(
-            "expected a work directory made by trainers.parse."
+            "expected a work directory made by kt-parse."
             f" Received: workdir={str(workdir.path)!r}"
         )
 

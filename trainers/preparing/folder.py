@@ -1,4 +1,4 @@
-"""The output directory of `trainers.prepare`: files, lock, resuming.
+"""The output directory of `kt-prepare`: files, lock, resuming.
 
     index.json, tokenizer.model, 00000.shard ...   the finished corpus
     unfinished/settings.json                       the settings of this run

@@ -1,4 +1,4 @@
-"""The options of `trainers.prepare`; `rules` has the cleaning's."""
+"""The options of `kt-prepare`; `rules` has the cleaning's."""
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import Fields, hp, required, same_field
@@ -9,7 +9,7 @@ from trainers.run.data_config import DataConfig
 
 
 class CorpusOptions(CorpusConfig):
-    """The sentence pairs and their vocabulary, as in trainers.wmt."""
+    """The sentence pairs and their vocabulary, as in kt-train."""
 
     tokenizer: str = same_field(DataConfig, "tokenizer")
     vocab_size: int = same_field(TransformerConfig, "vocab_size")

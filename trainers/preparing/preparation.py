@@ -1,4 +1,4 @@
-"""The work of `trainers.prepare`: opened, then done part by part."""
+"""The work of `kt-prepare`: opened, then done part by part."""
 
 import collections
 import contextlib

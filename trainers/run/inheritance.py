@@ -120,7 +120,7 @@ def read_parent(
         if parent.read_base() is not None:
             raise ValueError(
                 "init_from must have weights. Received: adapters, of which"
-                " trainers.average --merged makes them:"
+                " kt-average --merged makes them:"
                 f" init_from={path!r}"
             )
     return Parent(

@@ -1,4 +1,4 @@
-"""The work of `trainers.align`: links of words, and the best layer for them."""
+"""The work of `kt-align`: links of words, and the best layer for them."""
 
 import collections
 import json
@@ -80,7 +80,7 @@ def choose_layer(
     pairs: Sequence[tuple[str, str]],
     gold: Gold | None,
 ) -> tuple[list["Alignment"], dict[str, typing.Any]]:
-    """Aligns by the best layer, as the help of `trainers.align` describes.
+    """Aligns by the best layer, as the help of `kt-align` describes.
 
     Without gold, anchors decide. Also returns `layer`, `criterion`, and its
     value for each layer in `layers`.

@@ -1,4 +1,4 @@
-"""The work of `trainers.evaluate`: scores of translations, and comparisons."""
+"""The work of `kt-evaluate`: scores of translations, and comparisons."""
 
 import dataclasses
 import itertools

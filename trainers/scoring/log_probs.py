@@ -1,4 +1,4 @@
-"""The work of `trainers.score`: log-probabilities of given translations."""
+"""The work of `kt-score`: log-probabilities of given translations."""
 
 import itertools
 import json

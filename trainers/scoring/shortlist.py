@@ -1,4 +1,4 @@
-"""The work of `trainers.shortlist`."""
+"""The work of `kt-shortlist`."""
 
 import itertools
 import json

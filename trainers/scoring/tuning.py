@@ -1,4 +1,4 @@
-"""The work of `trainers.tune`: search options by validation score."""
+"""The work of `kt-tune`: search options by validation score."""
 
 import dataclasses
 import json

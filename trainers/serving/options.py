@@ -43,7 +43,7 @@ class ServeOptions(Fields):
     adapter: tuple[str, ...] = hp(
         (),
         "Low-rank adapters that requests choose by NAME: NAME=DIR, a work"
-        " directory of trainers.wmt --lora_rank with the weights of --workdir,"
+        " directory of kt-train --lora_rank with the weights of --workdir,"
         " or several, separated by commas.",
     )
     max_batch_tokens: int = hp(

@@ -1,1 +1,1 @@
-"""The work of `trainers.synthesize`: its plan, its filters, its steps."""
+"""The work of `kt-synthesize`: its plan, its filters, its steps."""

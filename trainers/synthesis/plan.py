@@ -1,4 +1,4 @@
-"""The plan of `trainers.synthesize`: a YAML file, checked field by field."""
+"""The plan of `kt-synthesize`: a YAML file, checked field by field."""
 
 import contextlib
 import pathlib
@@ -37,7 +37,7 @@ class CorpusOptions(Fields):
     source_language: str = same_field(DataConfig, "source_language")
     target_language: str = same_field(DataConfig, "target_language")
     train_files: tuple[str, ...] = hp(
-        (), "Prefixes of the original corpora, as in trainers.wmt. Required."
+        (), "Prefixes of the original corpora, as in kt-train. Required."
     )
     output: str = hp("", "Directory to write. Required.")
 
@@ -74,7 +74,7 @@ class CorpusOptions(Fields):
 
 
 class Filters(CleaningOptions):
-    """Which synthetic pairs are dropped; as in trainers.prepare, and more."""
+    """Which synthetic pairs are dropped; as in kt-prepare, and more."""
 
     check_language: bool = hp(
         True,

@@ -1,4 +1,4 @@
-"""The steps of a plan, one after the other: the work of `trainers.synthesize`.
+"""The steps of a plan, one after the other: the work of `kt-synthesize`.
 
 NAME.en.gz, NAME.de.gz    the pairs of a step
 NAME/record.json          its settings and counts; written last
@@ -332,7 +332,7 @@ def training_command(
     rest |= corpora["diversification"]
     back = corpora["back_translation"]
     languages = zip(("source", "target"), plan.corpus.languages, strict=True)
-    command = ["python", "-m", "trainers.wmt", "--workdir=DIR"]
+    command = ["kt-train", "--workdir=DIR"]
     command += ["--dataset=files", f"--train_files={','.join([*rest, *back])}"]
     command += [f"--{side}_language={language}" for side, language in languages]
     if back:

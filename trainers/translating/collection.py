@@ -1,4 +1,4 @@
-"""Joins shards: the work of `trainers.translate_corpus --collect`."""
+"""Joins shards: the work of `kt-translate-corpus --collect`."""
 
 import contextlib
 import gzip

@@ -1,6 +1,6 @@
 """From a document on standard input to its translation.
 
-The work of `trainers.translate_document`.
+The work of `kt-translate-document`.
 """
 
 import json
@@ -113,7 +113,7 @@ def _translate(
 
 
 def _report(line: str) -> None:
-    print(f"trainers.translate_document: {line}", file=sys.stderr, flush=True)
+    print(f"kt-translate-document: {line}", file=sys.stderr, flush=True)
 
 
 def _map_lines(document: Document, pairs: Iterable[tuple[str, str]]) -> str:

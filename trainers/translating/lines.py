@@ -1,6 +1,6 @@
 """From standard input to standard output by a translator.
 
-The work of `trainers.translate`; other commands open translators and read and
+The work of `kt-translate`; other commands open translators and read and
 write lines by the same functions.
 """
 

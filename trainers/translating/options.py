@@ -26,7 +26,7 @@ from keras_transformer.workdir import WorkDirectory, open_ensemble
 class WorkdirOptions(Fields):
     """The work directory."""
 
-    workdir: str = required("DIR", "Directory that trainers.wmt made.")
+    workdir: str = required("DIR", "Directory that kt-train made.")
 
 
 class SearchDeviceOptions(DeviceOptions):
@@ -42,7 +42,7 @@ class SearchDeviceOptions(DeviceOptions):
     jit_compile: bool | None = hp(
         None,
         "Compile with XLA, which takes seconds for each shape of a batch."
-        " Default: trainers.serve does so for sentences that come alone, where"
+        " Default: kt-serve does so for sentences that come alone, where"
         " it measures that this is faster.",
     )
     engine: str = hp(
@@ -136,7 +136,7 @@ class EnsembleOptions(TranslatorOptions):
 
     workdir: str = required(
         "DIR",
-        "Directory that trainers.wmt made; or several, separated by commas:"
+        "Directory that kt-train made; or several, separated by commas:"
         " models with the same languages are an ensemble, and search as one.",
     )
 
@@ -168,7 +168,7 @@ class ShortlistOptions(Fields):
     shortlist: bool = hp(
         False,
         "Score only the tokens of a shortlist, DIR/shortlist.txt, which"
-        " trainers.shortlist makes: faster on a CPU if the vocabulary is"
+        " kt-shortlist makes: faster on a CPU if the vocabulary is"
         " large.",
     )
 

@@ -287,7 +287,7 @@ def read_plan(directory: str | os.PathLike) -> Plan:
         values = read_checked_json(path / PLAN, FORMAT_VERSION)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
-            "expected a directory that trainers.translate_corpus made, with a"
+            "expected a directory that kt-translate-corpus made, with a"
             f" {PLAN}. Received: output={str(path)!r}"
         ) from None
     return Plan(

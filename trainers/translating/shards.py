@@ -1,4 +1,4 @@
-"""Translates the shards of a plan: the work of `trainers.translate_corpus`.
+"""Translates the shards of a plan: the work of `kt-translate-corpus`.
 
 Other code calls `translate_file`.
 """

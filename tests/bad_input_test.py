@@ -9,12 +9,10 @@ import subprocess
 import sys
 
 import pytest
-from commands import ROOT, SCRIPTS, run_bad_commands, write_pairs
+from commands import NAMES, ROOT, run_bad_commands, write_pairs
 
 from keras_transformer.hub import suggest
 
-# Command -> its console script.
-NAMES = {m.split(".")[1]: name for name, m in SCRIPTS.items()}
 RUN = ROOT / "tests/fixtures/workdir_0_2/run"
 # Commands that open a translator -> the arguments that they need.
 TRANSLATORS = {
@@ -238,7 +236,7 @@ def test_is_refused_before_a_framework_is_imported(
     assert (command, arguments) in results, "an earlier one is not refused"
     found = results[command, arguments]
     assert found["slow"] == []
-    assert found["err"].startswith(f"{NAMES[command]}: ")
+    assert found["err"].startswith(f"{NAMES[f'trainers.{command}']}: ")
     assert found["err"].count("\n") == 1
     assert error in found["err"]
     assert found["status"] == 2
@@ -272,9 +270,9 @@ def test_utf_16_on_standard_input_is_refused_at_once(tmp_path, command, text):
     expected = "a framework is imported\n"
     if text:
         expected = (
-            f"{NAMES[command]}: standard input: expected text in UTF-8."
-            " Received: UTF-16, or no text; iconv -f UTF-16 -t UTF-8 converts"
-            " it\n"
+            f"{NAMES[f'trainers.{command}']}: standard input: expected text in"
+            " UTF-8. Received: UTF-16, or no text; iconv -f UTF-16 -t UTF-8"
+            " converts it\n"
         )
     assert found.stderr == expected
 

@@ -28,6 +28,8 @@ SCRIPTS = {
     ]["scripts"].items()
 }
 
+NAMES = {module: name for name, module in SCRIPTS.items()}
+
 
 def module_of(words):
     """The module that a command line names, and its other words.

@@ -368,7 +368,7 @@ def test_an_export_has_room_for_long_sources_with_short_outputs(
     given = []
 
     def find(workdir, checkpoint, format, options, command):
-        assert command == "kt-export"
+        assert command == "savedmodel.export"
         given.append(options)
         raise ValueError("no export")
 
@@ -483,7 +483,7 @@ def test_a_failed_export_is_one_line(tmp_path):
     shutil.copytree(exports.workdir(), directory.path)
     prefix = directory.choose_checkpoint()
     with pytest.raises(
-        ValueError, match=r"no export: savedmodel\.export: .*\(status 2\)$"
+        ValueError, match=r"no export: kt-export: .*\(status 2\)$"
     ):
         engine_exports.exported(
             directory,

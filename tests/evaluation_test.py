@@ -25,6 +25,7 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
 import keras_transformer as kt
 from keras_transformer.checkpoints import Checkpoints
 from keras_transformer.commands import flags
+from keras_transformer.config import NO_SAMPLING
 from keras_transformer.data import languages
 from keras_transformer.data.batches import make_batches
 from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
@@ -876,8 +877,8 @@ def test_validation_is_of_all_tokens_and_of_the_first_sentences(small_config):
     assert found.loss == pytest.approx(loss / tokens, rel=1e-5)
     assert abs(found.nll - found.loss) > 1e-3
     assert found.scores.mean == 42  # of two of three pairs
-    no_samples = {"sampling": False, "num_samples": 1, "consensus": None}
-    assert asked == {"beam_size": 3, **no_samples}
+    assert asked == {"beam_size": 3, **NO_SAMPLING}
+    assert not asked["sampling"] and asked["num_samples"] == 1
 
 
 # ---------------------------------------------------- the best of a training

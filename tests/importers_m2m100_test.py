@@ -449,7 +449,7 @@ def test_a_direction_of_another_model_is_refused():
         translator.translate([request])
     with pytest.raises(ValueError, match="that the model translates into"):
         translator.with_languages("eng_Latn", "xyz_Latn")
-    with pytest.raises(ValueError, match="that differ. Received: source_lan"):
+    with pytest.raises(ValueError, match="must differ. Received: source_lan"):
         translator.with_languages("eng_Latn", "eng_Latn")
     many = kt.Translator.from_pretrained(FIXTURES / "nllb")
     with pytest.raises(ValueError, match="expected the languages of a sent"):

@@ -695,7 +695,7 @@ def test_attention_of_the_server_has_room_for_the_tag(run):
         for wrong in (f"{longest} a", "<2fr> a a"):
             with pytest.raises(HTTPException) as error:
                 draw(wrong)
-            assert "at most 5 tokens" in error.value.detail
+            assert "tokens, truncated to 6 (" in error.value.detail
 
 
 # ---- An export --------------------------------------------------------------

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from commands import run_bad_commands
+from commands import NAMES, run_bad_commands
 from later import later
 
 import keras_transformer as kt
@@ -162,7 +162,8 @@ def test_bad_flags_are_refused_before_anything_slow_is_imported():
     assert run_bad_commands(given) == [
         {
             "status": 2,
-            "err": f"{command}: Unknown command line flag 'no_such_flag'\n",
+            "err": f"{NAMES[command]}: Unknown command line flag"
+            " 'no_such_flag'\n",
             "slow": [],
         }
         for command in COMMANDS

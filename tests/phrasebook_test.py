@@ -59,19 +59,19 @@ def test_fewer_pairs_are_the_first(splits):
 
 
 @pytest.mark.parametrize(
-    "main, recipe, corpus",
+    "main, recipe, corpus, data",
     [
-        (wmt.main, "quickstart", PHRASEBOOK),
-        (parse.main, "parse", TREEBANK),
+        (wmt.main, "quickstart", PHRASEBOOK, ["--dataset=phrasebook"]),
+        (parse.main, "parse", TREEBANK, []),
     ],
 )
 def test_a_vocabulary_that_a_built_in_corpus_cannot_have(
-    main, recipe, corpus, tmp_path, monkeypatch, capsys
+    main, recipe, corpus, data, tmp_path, monkeypatch, capsys
 ):
     """It is refused before anything is loaded: defaults are the paper's."""
     monkeypatch.setattr(wmt, "load", None)
     monkeypatch.setattr(parse, "load", None)
-    message = fails(main, [f"--workdir={tmp_path}/run"], capsys)
+    message = fails(main, [f"--workdir={tmp_path}/run", *data], capsys)
     assert f"must be at most {corpus.max_vocab_size} with" in message
     assert f"--recipe={recipe}" in message
     assert message.endswith(" Received: vocab_size=37000\n")

@@ -15,6 +15,7 @@ from keras_transformer.importers import pruning, read_model
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.pretrained import make_model
 from keras_transformer.importers.vocabularies import make_tokenizer
+from keras_transformer.translation.loading import About
 from keras_transformer.translation.requests import Request, encode
 from keras_transformer.vocabulary import BOS, UNK
 from keras_transformer.workdir import WorkDirectory
@@ -155,7 +156,10 @@ def test_tokens_that_stay_have_the_same_logits(name, tmp_path):
             make_model(each),
             each.decoding,
             each.max_length,
-        )._of_model(each.languages, source, target)
+            about=About(
+                each.languages, each.languages.direction(source, target)
+            ),
+        )
         translators.append(translator.with_decoding(beam_size=1))
     before, after = translators
     for line in lines:

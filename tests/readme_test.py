@@ -246,7 +246,7 @@ def commands_of(text):
             found = re.search(
                 r"(?<![\w/-])(?:kt-|(?:\S*/)?python3? -m).*", part
             )
-            if not found or re.match(r"kt-([^a-z]|[a-z-]+:)", found[0]):
+            if not found or re.match(r"kt-(?![a-z-]+(\s|$))", found[0]):
                 continue
             words = re.sub(r"\s#.*", "", found[0]).split()
             command, arguments = module_of(words)

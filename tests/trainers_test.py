@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import (
+    NAMES,
     ROOT,
     fails,
     largest_batch_untried,
@@ -723,7 +724,7 @@ def test_bad_files(command, tmp_path, capsys):
     assert f"{english}, line 3: not UTF-8" in failure()
     english.write_text("")
     german.write_text("")
-    assert "no lines" in failure()
+    assert "expected lines in the corpus" in failure()
 
 
 @pytest.mark.parametrize(
@@ -829,8 +830,8 @@ def test_wrong_field_in_the_configuration_of_a_work_directory(
     mains |= {"evaluate": evaluate, "average": average}
     argv = [*(command if name == "wmt" else []), f"--workdir={workdir}"]
     assert fails(mains[name].main, argv, capsys) == (
-        f"trainers.{name}: {path}: in {section!r}: {field} must be {expected}."
-        f" Received: {field}={value!r}\n"
+        f"{NAMES[f'trainers.{name}']}: {path}: in {section!r}: {field} must be"
+        f" {expected}. Received: {field}={value!r}\n"
     )
 
 

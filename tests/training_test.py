@@ -803,7 +803,7 @@ def test_export_after_fit(tmp_path):
 
 
 def test_quantization_in_place_is_refused():
-    with pytest.raises(NotImplementedError, match="savedmodel.export"):
+    with pytest.raises(NotImplementedError, match="kt-export"):
         kt.Transformer(**SIZES).quantize("int8")
 
 

@@ -254,6 +254,7 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("kt-train"):
         arguments, options = read_arguments(argv)
+        prepare_process(arguments, DataConfig.batch_tokens)
         if set(arguments.given) == {"workdir"} and not os.path.exists(
             options.workdir
         ):
@@ -262,7 +263,6 @@ def main(argv: list[str] | None = None) -> None:
                 " recipe with its own, such as --recipe=quickstart. Received:"
                 f" --workdir={options.workdir} alone"
             )
-        prepare_process(arguments, DataConfig.batch_tokens)
         configuration = read_configuration(arguments, options.preset)
         check_input(configuration, options.workdir)
         load("trainers.run.session").run(

@@ -253,7 +253,10 @@ def find_record_files(name: str) -> list[pathlib.Path]:
         )
     state = path / "state.json"  # of the library `datasets`
     if not state.is_file():
-        inside = sorted(path.iterdir()) if path.is_dir() else []
+        # PREFIX.en may be beside a directory PREFIX.
+        beside = path.parent.glob(f"{glob.escape(path.name)}.*")
+        is_folder = path.is_dir() and not any(p.is_file() for p in beside)
+        inside = sorted(path.iterdir()) if is_folder else []
         return [p for p in inside if find_form(p) and p.is_file()]
     names: list[typing.Any]
     try:

@@ -294,6 +294,7 @@ def test_adapters_are_no_weights_to_begin_with(flags, run, tmp_path, capsys):
 # ---- The server -------------------------------------------------------------
 
 
+@pytest.mark.slow("run")
 def test_a_server_has_several_adapters_over_one_model(
     base, run, flags, tmp_path
 ):

@@ -235,6 +235,7 @@ def test_a_model_samples_again_what_it_sampled(tmp_path):
 # Accidents of processes
 
 
+@pytest.mark.slow("process")
 def test_killed_at_many_moments(job, processes):
     rng, killed = random.Random(3), 0
     while True:

@@ -495,6 +495,7 @@ def test_a_failed_export_is_one_line(tmp_path):
     assert not directory.exports.exists()
 
 
+@pytest.mark.slow("process")
 def test_an_export_whose_process_is_killed_is_waited_for(tmp_path):
     """The export itself goes on, and holds the lock."""
     shutil.copytree(exports.workdir(), tmp_path / "run")

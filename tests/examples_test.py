@@ -229,6 +229,7 @@ def made_exports(monkeypatch):
     return commands
 
 
+@pytest.mark.slow("process")
 def test_serve_answers_as_the_translator(tmp_path, made_exports, capsys):
     lines = ["one dog\n", "two red dogs\n", "the house is green\n"]
     output = str(tmp_path / "exported")

@@ -43,6 +43,7 @@ def test_models_have_the_logits_of_fairseq(name):
     check_logits(original_of(name), imported)
 
 
+@pytest.mark.slow("family")
 def test_beam_search_is_that_of_fairseq():
     original = original_of("iwslt")
     found = translate(

@@ -581,6 +581,7 @@ def test_a_batch_has_several_directions(name):
     ]
 
 
+@pytest.mark.slow("family")
 def test_a_work_directory_of_all_directions(tmp_path, capsys, monkeypatch):
     workdir = tmp_path / "run"
     import_model.main([f"--source={FIXTURES / 'nllb'}", f"--workdir={workdir}"])

@@ -60,6 +60,7 @@ def test_runs_have_the_logits_of_opennmt_tf(name):
     check_logits(original_of(name), imported)
 
 
+@pytest.mark.slow("family")
 def test_beam_search_is_that_of_opennmt_tf():
     original = original_of("relative")
     imported = opennmt_tf.read(original.folder)

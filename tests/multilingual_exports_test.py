@@ -153,6 +153,7 @@ def default_signature(translator):
     )
 
 
+@pytest.mark.slow("family")
 def test_a_wrong_language_is_an_error_of_the_graph():
     live = kt.Translator.from_pretrained(FIXTURES / "nllb")
     signature = default_signature(live)

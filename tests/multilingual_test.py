@@ -506,6 +506,7 @@ def test_translate_refuses_a_text_without_direction(
     assert message in error and ("de" in error and "fr" in error)
 
 
+@pytest.mark.slow("options")
 def test_a_document_and_shards_have_a_direction(
     run, translator, capsys, monkeypatch, tmp_path
 ):

@@ -86,6 +86,7 @@ def test_an_unknown_name_is_an_attribute_error():
         ),
     ],
 )
+@pytest.mark.slow("process")
 def test_serializable_classes_are_registered(program):
     """Keras loads files with these classes once they are imported."""
     expected = set()
@@ -170,6 +171,7 @@ def test_bad_flags_are_refused_before_anything_slow_is_imported():
     ]
 
 
+@pytest.mark.slow("process")
 def test_commands_start_without_what_frameworks_import_for_themselves():
     """JAX and matplotlib, which can be imported all the same."""
     program = (

@@ -107,6 +107,7 @@ class Flat:
         ]
 
 
+@pytest.mark.slow("run")
 def test_training_is_scored_by_f1(run):
     path, _, printed = run
     lines = [line for line in printed.splitlines() if "| F1 " in line]

@@ -203,6 +203,7 @@ def test_tokens_that_stay_have_the_same_logits(name, tmp_path):
         assert score >= other - 1e-6
 
 
+@pytest.mark.slow("options")
 def test_a_corpus_with_all_tokens_changes_no_translation(tmp_path, capsys):
     """By the command: several files, one compressed, and two languages."""
     expected = json.loads((FIXTURES / "nllb/expected.json").read_text())

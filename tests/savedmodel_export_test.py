@@ -188,6 +188,7 @@ def with_beam_size(beam_size):
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.slow("format")
 def test_both_searches_of_tflite_are_verified(precision, monkeypatch):
     directory, _ = exports.exported("tflite")
     lines = ["one dog", "", "two red trees"]
@@ -648,6 +649,7 @@ def test_the_greatest_version_is_taken(tmp_path):
         reload.find_export(tmp_path / "12")
 
 
+@pytest.mark.slow("process")
 def test_reload_takes_what_was_given_as_output():
     """In a process that may not see a GPU, which a training may use."""
     runs = []

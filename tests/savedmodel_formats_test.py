@@ -108,7 +108,9 @@ def test_a_saved_model_has_one_thread_within_an_operation(own, tmp_path):
     assert found == f"{own or 1}\n"
 
 
-@pytest.mark.parametrize("format_name", ("saved_model", *OTHER_FORMATS))
+@pytest.mark.parametrize(
+    "format_name", ["saved_model", *later("format", *OTHER_FORMATS)]
+)
 def test_an_export_warns_of_nothing(format_name):
     directory, _ = exports.exported(format_name)
     assert directory.with_suffix(".warned").read_text() == ""

@@ -117,6 +117,7 @@ def test_it_resumes(trained):
     ]
 
 
+@pytest.mark.slow("options")
 def test_it_translates(translator):
     outputs = translator.translate(SENTENCES)
     assert outputs[1] == "" and len(set(outputs)) == len(SENTENCES)

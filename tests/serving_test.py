@@ -30,6 +30,7 @@ import httpx
 import numpy as np
 import pytest
 from hostile_requests import http
+from later import later
 from starlette.responses import StreamingResponse
 
 import keras_transformer as kt
@@ -1695,7 +1696,9 @@ def test_sighup_reads_the_glossaries_again(tmp_path, processes):
     process.ends(0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *later("options", signal.SIGHUP)]
+)
 def test_a_server_that_is_ended_under_load_loses_no_request(start, number):
     """And leaves no file."""
     sentences = [*(s for s, _ in exports.make_pairs(40)), "", "  one dog "]

@@ -362,6 +362,7 @@ def state_of(trainer):
     return [variable.value.numpy() for variable in variables]
 
 
+@pytest.mark.slow("options")
 def test_calls_of_several_steps_are_those_steps(command, tmp_path, monkeypatch):
     # Adam would magnify the rounding errors of gradients that should be zero.
     monkeypatch.setattr(

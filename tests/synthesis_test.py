@@ -130,6 +130,7 @@ def contents(directory):
 # ---------------------------------------------------------------- translation
 
 
+@pytest.mark.slow("run")
 def test_back_translations_are_those_of_translate(
     make_plan, tmp_path, distinct, quick, monkeypatch, capsysbinary
 ):

@@ -78,6 +78,7 @@ def samples(pattern: regex.Pattern, most: int = 24) -> list[str]:
     text = regex.sub(r"\\p\{\w+\}", "a", text)
     text = regex.sub(r"\(\?<(?![=!])\w+>", "(", text)
     text = regex.sub(r"\\\b", r"\\", text)
+    text = regex.sub(r"\\[GK]", "", text)  # places, not characters
     flags = re.DOTALL | (re.VERBOSE if pattern.flags & regex.VERBOSE else 0)
     try:
         tree = parser.parse(text, flags)

@@ -17,13 +17,13 @@ def test_texts_repeat_what_a_pattern_begins_with():
 
 
 @pytest.mark.parametrize("pattern", [r">[^<]*\p{L}", r"<meta\b[^>]*?\bcharset"])
-@pytest.mark.slow("run")
+@pytest.mark.growth
 def test_what_is_not_linear_is_seen(pattern):
     ratio, *_ = patterns.worst(regex.compile(pattern), longest=80_000)
     assert ratio > patterns.MOST
 
 
-@pytest.mark.slow("run")
+@pytest.mark.growth
 def test_every_pattern_is_linear():
     """A text of 8 times the length takes 8 times as long, not 64 times."""
     found = {

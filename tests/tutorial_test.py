@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import tensorflow_datasets as tfds
+from commands import module_of
 
 from trainers import wmt
 from trainers.datasets.dataset import read_split
@@ -87,7 +88,8 @@ def test_the_commands_of_the_page(data_dir, tmp_path, monkeypatch, capsys):
         if words[0] == "echo":
             text = io.BytesIO(words[1].encode() + b"\n")
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(text))
-        module, *arguments = words[words.index("-m") + 1 :]
+        begin = words.index("|") + 1 if "|" in words else 0
+        module, arguments = module_of(words[begin:])
         if module == "trainers.wmt":
             arguments += [*QUICK, f"--data_dir={data_dir}"]
         importlib.import_module(module).main(arguments)

@@ -529,14 +529,22 @@ def _of_texts(request, texts):
     return [dataclasses.replace(request, text=text) for text in texts]
 
 
+@functools.lru_cache(64)  # the texts of a request have the same terms
+def _count_tokens(translator, forms, direction):
+    """The tokens of a term's forms; ValueError as `check_forms`."""
+    return translator.check_forms(forms, direction)
+
+
 def _prepare(translator, requests, terminology):
     """The requests with their terms, and their sizes in tokens."""
     requests = list(map(terminology.of, requests))
-    count = functools.lru_cache(None)(translator.check_forms)
     with bad_values():
         for request in requests:
             translator.check_request(request)
-            tokens = sum(count(f, request.direction) for f in request.terms)
+            tokens = sum(
+                _count_tokens(translator, forms, request.direction)
+                for forms in request.terms
+            )
             if tokens > MOST_TERM_TOKENS:
                 raise ValueError(
                     "the translations of a sentence's terms must have at most"

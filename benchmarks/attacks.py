@@ -66,7 +66,7 @@ def text(q, **fields):
 
 
 def attacks():
-    """What is sent: a body of /translate, or the name and bytes of a file."""
+    """The request: a body of /translate, or the name and bytes of a file."""
     run = "<w:r><w:instrText>x</w:instrText></w:r>"
     begin = '<w:p><w:r><w:fldChar w:fldCharType="begin"/></w:r>'
     return {

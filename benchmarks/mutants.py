@@ -128,7 +128,7 @@ def is_text(node):
 
 
 def changes(node):
-    """What may stand for a node."""
+    """The nodes that may replace a node."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
         ops = [SWAPS[type(node.ops[0])](), *node.ops[1:]]
         yield node, ast.Compare(node.left, ops, node.comparators), "comparison"
@@ -188,7 +188,7 @@ class Tests:
         return file in self._lines
 
     def of(self, mutant):
-        """Tests of a line, those of `make test` first, the fastest first."""
+        """The tests that execute a line: first `make test`, then by seconds."""
         lines = self._lines[mutant.file]
         # A statement of several lines may be noted at an earlier one.
         near = (lines.get(str(mutant.line - n)) for n in range(8))

@@ -634,6 +634,7 @@ def test_malformed_documents_are_refused_with_their_line(format, text, message):
 
 
 def test_a_missing_library_names_the_extra(monkeypatch):
+    documents.check_installed.cache_clear()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install '.*\[documents\]'"):
         documents.parse("")

@@ -331,6 +331,7 @@ def translate(
     return stage
 
 
+@functools.cache  # looking for a module takes the lock of imports
 def check_installed() -> None:
     """Raises ValueError if a library of the extra `documents` is missing."""
     for name in LIBRARIES:

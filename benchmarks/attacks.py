@@ -1,6 +1,7 @@
 """A server under each attack, beside a client of short requests.
 
-    python benchmarks/attacks.py --workdir=DIR [--seconds=15] [ATTACK ...]
+    python benchmarks/attacks.py --workdir=DIR [--seconds=15] [--settle=60]
+        [ATTACK ...]
         [-- --engine=ctranslate2 ...]
 
 Starts `trainers.serve` with the flags after `--`. A client sends a sentence
@@ -162,6 +163,12 @@ def main():
     )
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument(
+        "--settle",
+        type=float,
+        default=60.0,
+        help="seconds in which the server makes its late programs",
+    )
     parser.add_argument("attacks", nargs="*")
     own, flags = sys.argv[1:], []
     if "--" in own:
@@ -195,6 +202,7 @@ def run(process, chosen):
             break
     drain = threading.Thread(target=process.stdout.read, daemon=True)
     drain.start()
+    time.sleep(chosen.settle)  # else their making is measured, too
     victim = Victim(url, process.pid)
     victim.run(3)
     print("attack | answers | client | lost | p50 | p99 | ratio | MiB above")

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import contextvars
 import dataclasses
 import functools
+import gc
 import itertools
 import pathlib
 import secrets
@@ -42,6 +44,10 @@ from trainers.serving.requests import AUTO, TranslationRequest, bad_values
 PREPARED = 1000  # sentences of a file, before other requests have their turn
 MOST_TERM_TOKENS = 512  # of a sentence
 SURE = 90  # percent, that a text is in the target language already
+# Held while a thread works for the request.
+_turn: contextvars.ContextVar[asyncio.Semaphore] = contextvars.ContextVar(
+    "turn"
+)
 RETRY_START = 10  # seconds, of a client that comes while the server warms up
 
 
@@ -146,6 +152,8 @@ class Service:
         for number, make in enumerate(steps, 1):
             results.append(self.batcher.when_idle(make).result())
             yield f"warming up: {number} of {len(steps)} programs"
+            if number >= len(usual):
+                gc.freeze()  # a collection of graphs stops all for 0.5 s
             if number == len(usual):
                 self.is_ready = True
                 yield "ready"
@@ -235,6 +243,7 @@ class Service:
         `terminology` holds for each sentence; `may_be_fewer`: `n_best` may be
         more than a search finds.
         """
+        _turn.set(asyncio.Semaphore())
         seed = options.seed
         if seed is None:
             seed = secrets.randbits(32)
@@ -520,9 +529,13 @@ def _batches(sizes, most):
 
 
 async def _in_thread(work, *arguments):
-    """The result of work in a thread."""
+    """The result of work in a thread, where each request has one at most.
+
+    So a request waits for others, but not for all of their texts.
+    """
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, work, *arguments)
+    async with _turn.get(contextlib.nullcontext()):
+        return await loop.run_in_executor(None, work, *arguments)
 
 
 def _of_texts(request, texts):

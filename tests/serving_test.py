@@ -55,6 +55,7 @@ from keras_transformer.workdir import WorkDirectory
 from trainers import serve
 from trainers.run.data_config import DataConfig
 from trainers.serving import app, languages, pairs, requests, server, spec
+from trainers.serving import service as services
 from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.options import Limits, ServeOptions
 from trainers.serving.service import Service
@@ -715,6 +716,24 @@ def test_libretranslate_detects_the_languages_of_the_server(served):
     assert languages.Detector(["en"]).rank(french) == [("en", 100.0)]
 
 
+def test_a_request_has_one_thread_at_a_time(served, monkeypatch):
+    """So that its many texts do not make a short request wait."""
+    parse, at_once, most = services._parse, [], []
+
+    def counted(*arguments):
+        at_once.append(arguments)
+        most.append(len(at_once))
+        time.sleep(0.005)  # others would begin now
+        document = parse(*arguments)
+        at_once.pop()
+        return document
+
+    monkeypatch.setattr(services, "_parse", counted)
+    fields = {"source": "en", "target": "de"}
+    post(served, "/translate", q=["One dog."] * 20, **fields)
+    assert most == [1] * 20
+
+
 def test_a_text_in_the_target_language_stays(served):
     """As LibreTranslate does; nothing is computed for it."""
     german, english = "Das Kind  schläft.\n", "The child is asleep."
@@ -731,6 +750,9 @@ def test_a_text_in_the_target_language_stays(served):
     assert len(served.script.calls) == calls
     found = post(served, "/translate", q=[german, english], **fields)
     assert found["translatedText"] == [german, english.upper()]
+    # A word may look like any language.
+    found = post(served, "/translate", q="two", **fields)
+    assert found["translatedText"] == "TWO"
     for bad in ({"beam_size": 999}, {"adapter": "x"}):
         assert refused(
             served, 400, "/v1/translate", text=german, **fields | bad

@@ -43,7 +43,7 @@ WITHOUT_TENSORFLOW = (
 )
 
 # How many modules a command may need, whatever names them.
-REACHED = {"trainers.translate": 117, "trainers.wmt": 171}
+REACHED = {"trainers.translate": 117, "trainers.wmt": 183}
 
 
 def modules():

@@ -323,7 +323,9 @@ def test_units_without_a_language_are_counted(tmp_path, caplog):
     path = write(tmp_path, "tmx", content)
     with caplog.at_level(logging.WARNING):
         assert len(read_split(config(path), "train")) == 2
-    assert caplog.messages == [f"{path}: 1 of 3 units lack a language"]
+    assert caplog.messages == [
+        f"{path}: 2 pairs, left out: 1 without one of the languages"
+    ]
 
 
 def test_blank_sentences_stay_and_are_counted_as_such(tmp_path):

@@ -5,6 +5,7 @@ and Arrow, they may be inside others, as in the data sets of Hugging Face:
 `{"translation": {"en": ..., "de": ...}}`.
 """
 
+import collections
 import contextlib
 import csv
 import functools
@@ -19,8 +20,14 @@ from collections.abc import Callable, Iterator, Sequence
 from absl import logging
 
 from keras_transformer.commands.flags import how_to_install
+from keras_transformer.data.catalogues import (
+    read_mo,
+    read_po,
+    read_ts,
+    read_xliff,
+)
 from keras_transformer.data.pairs import Pairs, whole_lines, with_single_spaces
-from keras_transformer.data.tmx import read_tmx
+from keras_transformer.data.tmx import LeftOut, read_tmx
 from keras_transformer.files import read_json, unique_names
 
 Records = Iterator[tuple[str, typing.Any]]
@@ -208,6 +215,11 @@ FORMS: dict[str, Callable[[pathlib.Path, Sequence[str]], Records]] = {
     ".ndjson": read_json_lines,
     ".json": read_json_lines,
     ".tmx": read_tmx,
+    ".po": read_po,
+    ".mo": read_mo,
+    ".xlf": read_xliff,
+    ".xliff": read_xliff,
+    ".ts": read_ts,
     ".parquet": read_arrow,
     ".arrow": read_arrow,
 }
@@ -278,45 +290,69 @@ def read_records(
 ) -> Iterator[tuple[str, str]]:
     """Yields the sentence pairs of a file, white space made single spaces.
 
-    Units of TMX that lack a language are left out.
+    What `open_records` counts as left out is not among them.
 
     Raises:
         ValueError: A record is broken, or lacks a sentence; with its place.
         OSError: The file cannot be read.
     """
-    return (pair for pair in _read_pairs(path, columns) if pair[1:])
-
-
-def open_records(path: pathlib.Path, columns: Sequence[str]) -> Pairs:
-    """The pairs of a file, which is read to its end to check and count them."""
-    found: set[str] = set()
-    lacking = size = 0
     for pair in _read_pairs(path, columns):
-        if pair[1:]:
-            size += 1
-        else:
-            lacking += 1
-            found |= {code for code, text in pair[0].items() if text}
+        if not isinstance(pair, LeftOut):
+            yield pair
+
+
+def open_records(
+    name: str, paths: Sequence[pathlib.Path], columns: Sequence[str]
+) -> Pairs:
+    """The pairs of files, which are read to their ends to check and count them.
+
+    What is left out of them is counted in a warning.
+
+    Raises:
+        ValueError, OSError: As in `read_records`, or there is no pair.
+    """
+    size, empty = 0, []
+    reasons: collections.Counter[str] = collections.Counter()
+    languages: set[str] = set()
+    for path in paths:
+        before = size
+        for pair in _read_pairs(path, columns):
+            if isinstance(pair, LeftOut):
+                reasons[pair.reason] += 1
+                languages.update(pair.languages)
+            else:
+                size += 1
+        if size == before:
+            empty.append(path)
+    left_out = ", ".join(f"{n:,} {why}" for why, n in reasons.most_common())
     if not size:
+        received = ", ".join(sorted(languages)) or left_out or "none"
         raise ValueError(
-            f"{path}: expected pairs of {' and '.join(columns)}. Received:"
-            f" {', '.join(sorted(found)) or 'none'}"
+            f"{name}: expected pairs of {' and '.join(columns)}."
+            f" Received: {received}"
         )
-    if lacking:
+    if empty:
+        files = f"{len(empty):,} of {len(paths):,} files without a pair"
+        left_out += f"{', ' * bool(left_out)}{files} ({empty[0]}, ...)"
+    if left_out:
         logging.warning(
-            "%s: %d of %d units lack a language", path, lacking, lacking + size
+            "%s: %s pairs, left out: %s", name, f"{size:,}", left_out
         )
-    return Pairs(lambda: read_records(path, columns), size)
+    return Pairs(
+        lambda: (
+            pair for path in paths for pair in read_records(path, columns)
+        ),
+        size,
+    )
 
 
 def _read_pairs(path, columns):
-    """Yields the pairs of a file; a unit that lacks a language is alone."""
-    form = find_form(path)
-    for place, record in FORMS[form](path, columns):
-        texts = [_find_text(record, column) for column in columns]
-        if form == ".tmx" and None in texts:
-            yield (record,)
+    """Yields the pairs of a file, and what is left out of it."""
+    for place, record in FORMS[find_form(path)](path, columns):
+        if isinstance(record, LeftOut):
+            yield record
             continue
+        texts = [_find_text(record, column) for column in columns]
         try:
             yield tuple(map(with_single_spaces, texts))
         except (AttributeError, UnicodeEncodeError) as error:

@@ -8,7 +8,8 @@ by piece. No DTD is loaded, and entities other than XML's own are refused.
 import codecs
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from xml.parsers import expat
 
 from keras_transformer.data.pairs import open_bytes
@@ -25,9 +26,16 @@ SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u9fff]")
 ENCODING = re.compile(rb"<\?xml[^>]*?\sencoding\s*=\s*[\"']([\w.:-]+)")
 
 
+class LeftOut(typing.NamedTuple):
+    """Why a text of a file is no pair, and in which languages it is."""
+
+    reason: str
+    languages: Sequence[str] = ()
+
+
 def read_tmx(
     path: pathlib.Path, languages: Sequence[str]
-) -> Iterator[tuple[str, dict[str, str]]]:
+) -> Iterator[tuple[str, Mapping[str, str] | LeftOut]]:
     """Yields the place of each unit, and its first text in each language.
 
     A variant of a language, such as EN-US, stands for `en` if there is no `en`.
@@ -36,7 +44,16 @@ def read_tmx(
         ValueError: It is no TMX, or broken; with the line.
         OSError: It cannot be read.
     """
-    units = _Units()
+    for place, texts in read_units(path, _Units(), "TMX"):
+        yield place, pair_of(texts, languages)
+
+
+def read_units(path: pathlib.Path, units: "Units", form: str) -> Iterator:
+    """Yields the place of each unit that `units` finds, and what it is.
+
+    Raises:
+        ValueError, OSError: As in `read_tmx`, of a form of XML.
+    """
     parser = units.parser
     with open_bytes(path) as file:
         chunk, decode = b"", None
@@ -48,13 +65,22 @@ def read_tmx(
             except (expat.ExpatError, ValueError, LookupError) as error:
                 reason = str(error).partition(": line ")[0]
                 raise ValueError(
-                    f"{path}, line {parser.CurrentLineNumber}: expected TMX"
+                    f"{path}, line {parser.CurrentLineNumber}: expected {form}"
                     f" ({reason})"
                 ) from error
-            for line, texts in units.found:
-                found = {name: _find(texts, name) for name in languages}
-                yield f"{path}, line {line}", {**texts, **found}
+            for line, unit in units.found:
+                yield f"{path}, line {line}", unit
             units.found = []
+
+
+def pair_of(
+    texts: Mapping[str, str], languages: Sequence[str]
+) -> dict[str, str] | LeftOut:
+    """The texts in two languages, of texts by language."""
+    found = {name: _find(texts, name) for name in languages}
+    if None in found.values():
+        return LeftOut("without one of the languages", tuple(texts))
+    return found
 
 
 def _decoder(start):
@@ -71,7 +97,7 @@ def _find(texts, language):
     """The text in a language, or else in the first one of its variants."""
     wanted, found = f"{language}-".lower().replace("_", "-"), None
     for code, text in texts.items():
-        code = f"{code}-".lower().replace("_", "-")
+        code = re.sub("[_@]", "-", f"{code}-".lower())
         if code == wanted:
             return text
         if code.startswith(wanted) and found is None:
@@ -79,17 +105,12 @@ def _find(texts, language):
     return found
 
 
-class _Units:
+class Units:
     """What a parser finds: it calls the methods as it reads."""
 
-    def __init__(self):
-        self.found = []  # the line of a unit, and its texts by language
-        self._texts, self._line, self._language = {}, 0, ""
-        self._text = None  # parts of the segment that is open
-        self._code = ""  # the content of the last one
-        self._codes = 0  # open elements that hold no text
-        self._open = []  # elements of `NESTING`
-        self.parser = expat.ParserCreate()
+    def __init__(self, namespace_separator: str | None = None):
+        self.found: list = []  # the line of a unit, and what it is
+        self.parser = expat.ParserCreate(None, namespace_separator)
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
@@ -99,6 +120,27 @@ class _Units:
 
     def _refuse(self, name, *_):
         raise ValueError(f"found the entity &{name};")
+
+    def _start(self, name, attributes):
+        raise NotImplementedError
+
+    def _end(self, name):
+        raise NotImplementedError
+
+    def _add(self, text):
+        raise NotImplementedError
+
+
+class _Units(Units):
+    """Units of TMX: their texts by language."""
+
+    def __init__(self):
+        super().__init__()
+        self._texts, self._line, self._language = {}, 0, ""
+        self._text = None  # parts of the segment that is open
+        self._code = ""  # the content of the last one
+        self._codes = 0  # open elements that hold no text
+        self._open = []  # elements of `NESTING`
 
     def _start(self, name, attributes):
         if name in NESTING:
@@ -123,7 +165,7 @@ class _Units:
         if name == "tu":
             self.found.append((self._line, self._texts))
         elif name == "seg":
-            self._texts.setdefault(self._language, _joined(self._text))
+            self._texts.setdefault(self._language, joined(self._text))
             self._text = None
         elif name in APART and self._text is not None:
             if not FORMATTING.search(self._code):
@@ -139,7 +181,7 @@ class _Units:
             self._text.append(text)
 
 
-def _joined(parts):
+def joined(parts: Iterable[str | None]) -> str:
     """The text of parts; a code, None, between letters is a space."""
     text, is_apart = "", False
     for part in parts:

@@ -8,7 +8,7 @@ babel knows the plural forms of languages.
 import codecs
 import functools
 import gettext
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import regex
 
@@ -45,7 +45,9 @@ WRITTEN = {
 }
 FLAGS = regex.compile(r"^[ \t]*#,[^\r\n]*", regex.M)
 DECLARED = regex.compile(r"(?<![\w-])(?!no-)(?:(?<qt>qt|kde)|[a-z-]+)-format\b")
-HEADER = regex.compile(r"^(Language|Plural-Forms):\s*+(.*+)$", regex.M)
+HEADER = regex.compile(
+    r"^(Language|X-Source-Language|Plural-Forms):[ \t]*+(.*+)$", regex.M
+)
 PLURAL = regex.compile(r"nplurals\s*=\s*\d+\s*;\s*plural\s*=([^;]+)")
 
 
@@ -57,16 +59,11 @@ def read(text: str, split: Split, replace: bool = False) -> Iterator:
     """
     singular, end = None, 0
     ending = "\r\n" if "\r\n" in text else "\n"
-    for begin, fields in _entries(text):
+    for begin, fields, messages in entries(text):
         end = fields[-1].end()
-        keywords = [regex.sub(r"\s", "", field["keyword"]) for field in fields]
-        values = [_text_of(field["strings"]) for field in fields]
-        messages = dict(zip(keywords, values, strict=True))
-        if "msgid" not in messages:
-            _refuse(text, begin, "expected a message with msgid")
         comments = text[begin : fields[0].start()]
-        if not (messages["msgid"] or "msgctxt" in messages):
-            singular = singular or _singular_form(messages.get("msgstr", ""))
+        if is_header(messages):
+            singular = singular or singular_form(messages.get("msgstr", ""))
             yield text[begin:end]
             continue
         pieces: list = []
@@ -74,13 +71,15 @@ def read(text: str, split: Split, replace: bool = False) -> Iterator:
         split_as_declared = functools.partial(
             split, placeholders=_declared(comments)
         )
-        for field, keyword, value in zip(fields, keywords, values, strict=True):
+        for field, (keyword, value) in zip(
+            fields, messages.items(), strict=True
+        ):
             if not keyword.startswith("msgstr"):
                 continue
             strings = field["strings"].lstrip()
             found: list | str = "already translated"
             if not value or replace:
-                message = _message(keyword, messages, singular or (0, True))
+                message = message_of(keyword, messages, singular or (0, True))
                 found = _translation(message, split_as_declared)
             pieces.append(text[read_to : field.end() - len(strings)])
             if isinstance(found, str):
@@ -96,7 +95,28 @@ def read(text: str, split: Split, replace: bool = False) -> Iterator:
     yield text[end:]
 
 
-def _entries(text):
+def entries(text: str) -> Iterator[tuple[int, list, dict[str, str]]]:
+    """Yields where the comments of each entry begin, its fields, their texts.
+
+    Raises:
+        ValueError: It is no catalogue; with the line.
+    """
+    for begin, fields in _groups(text):
+        messages = {
+            regex.sub(r"\s", "", field["keyword"]): _text_of(field["strings"])
+            for field in fields
+        }
+        if "msgid" not in messages or len(messages) < len(fields):
+            _refuse(text, begin, "expected a message with msgid")
+        yield begin, fields, messages
+
+
+def is_header(messages: Mapping[str, str]) -> bool:
+    """Whether the texts of an entry are the header of the catalogue."""
+    return not (messages["msgid"] or "msgctxt" in messages)
+
+
+def _groups(text):
     """Yields where the comments of each entry begin, and its fields."""
     begin, fields, position = 0, [], 0
     while (at := GAP.match(text, position).end()) < len(text):
@@ -118,22 +138,15 @@ def _refuse(text, at, problem):
     raise ValueError(f"line {text.count(chr(10), 0, at) + 1}: {problem}")
 
 
-def _singular_form(header):
+def singular_form(header: str) -> tuple[int, bool]:
     """The plural form of 1, and whether no other number has it.
 
     It is -1 if 2 has it, too.
     """
-    from babel.core import Locale, UnknownLocaleError  # an extra
-    from babel.messages.plurals import get_plural
-
     values = dict(HEADER.findall(header))
     rule = PLURAL.search(values.get("Plural-Forms", ""))
     try:
-        locale = Locale.parse(values.get("Language") or "en")
-    except (ValueError, UnknownLocaleError):
-        locale = Locale("en")
-    try:
-        form_of = gettext.c2py(rule[1] if rule else get_plural(locale)[1])
+        form_of = gettext.c2py(rule[1] if rule else _plural_rule(values))
         first, *others = (
             form_of(number) for number in (1, 2, 0, *range(3, 200))
         )
@@ -142,8 +155,22 @@ def _singular_form(header):
     return -1 if first == others[0] else first, first not in others
 
 
-def _message(keyword, messages, singular):
-    """The message that a form translates."""
+def _plural_rule(values):
+    """The rule of the language that a header names; else that of English."""
+    from babel.core import Locale, UnknownLocaleError  # an extra
+    from babel.messages.plurals import get_plural
+
+    try:
+        locale = Locale.parse(values.get("Language") or "en")
+    except (ValueError, UnknownLocaleError):
+        locale = Locale("en")
+    return get_plural(locale)[1]
+
+
+def message_of(
+    keyword: str, messages: Mapping[str, str], singular: tuple[int, bool]
+) -> str:
+    """The message that a form translates; `singular` is of `singular_form`."""
     form, is_only = singular
     message, plural = messages["msgid"], messages.get("msgid_plural")
     if plural is None:
@@ -171,6 +198,15 @@ def _declared(comments):
     return MESSAGES if not found else QT if found["qt"] else C
 
 
+def is_fuzzy(comments: str) -> bool:
+    """Whether the comments of an entry have the flag `fuzzy`."""
+    obsolete = max(comments.rfind("#~"), 0)  # which has flags of its own
+    return any(
+        regex.search(r"\bfuzzy\b", flags.group())
+        for flags in FLAGS.finditer(comments, obsolete)
+    )
+
+
 def _mark_fuzzy(comments, ending):
     """The comments of an entry, with the flag `fuzzy`."""
     obsolete = max(comments.rfind("#~"), 0)  # which has flags of its own
@@ -178,7 +214,7 @@ def _mark_fuzzy(comments, ending):
     if not flags:
         indent = regex.search(r"(?<![ \t])[ \t]*+\Z", comments).group()
         return f"{comments}#, fuzzy{ending}{indent}"
-    if regex.search(r"\bfuzzy\b", flags.group()):
+    if is_fuzzy(comments):
         return comments
     return f"{comments[: flags.end()]}, fuzzy{comments[flags.end() :]}"
 

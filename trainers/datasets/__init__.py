@@ -4,7 +4,7 @@
 `Dataset`, and one row; no other file names it.
 
     dataset        `Dataset`, what a kind can do; `CorpusConfig`, the options
-    files          line-aligned text files, and tables, JSONL, Parquet, TMX
+    files          line-aligned text files, tables, JSONL, TMX, catalogues, ...
     prepared       the output of kt-prepare
     tfds           TensorFlow Datasets
     phrasebook     built-in pairs of English and German
@@ -46,10 +46,11 @@ DATASETS = {
     ),
     "files": Kind(
         "trainers.datasets.files.Files",
-        help="parallel text files; CSV, TSV, JSONL, Parquet, TMX",
+        help="parallel text files; CSV, TSV, JSONL, Parquet, TMX, PO, MO,"
+        " XLIFF, Qt's TS",
         train_files="PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], a file such"
-        " as x.csv[.gz] or x.tmx, a data set saved by `datasets`; or several,"
-        " separated by commas",
+        " as x.csv[.gz] or x.mo, a folder or pattern of them, a data set saved"
+        " by `datasets`; or several, separated by commas",
         has_directions=True,
     ),
     "prepared": Kind(

@@ -150,7 +150,8 @@ class CorpusConfig(Languages):
     columns: tuple[str, ...] = hp(
         (),
         "Names of the two columns SOURCE,TARGET in files of records; of a table"
-        " without names their numbers, from 1; in TMX languages. Default:"
+        " without names their numbers, from 1; in TMX, PO, MO, XLIFF, TS"
+        " languages. Default:"
         " source_language and target_language. See docs/training.md.",
         needs={"dataset": OF_FILES},
         changeable=True,

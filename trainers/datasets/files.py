@@ -40,9 +40,10 @@ class Files(Dataset[CorpusConfig]):
         corpora: list[Pairs] = []
         for name in names:
             files = find_record_files(name)
-            found = [open_records(file, columns) for file in files]
-            found = found or [read_parallel_files([name], *languages)]
-            corpora.append(Pairs.chain(found))
+            if files:
+                corpora.append(open_records(name, files, columns))
+            else:
+                corpora.append(read_parallel_files([name], *languages))
         return Pairs.chain(corpora)
 
     def find_files(self, data: CorpusConfig, split: str) -> list[pathlib.Path]:

@@ -1,0 +1,288 @@
+"""Translations of programs: catalogues of gettext (.po, .mo), XLIFF, Qt's .ts.
+
+A reader yields the place of each translation, and its texts by language, or why
+it is left out: it is fuzzy (nobody has read it), untranslated, obsolete. A form
+of a plural is a pair with the message that it stands for. What is no text in
+XML is dropped, as in TMX.
+"""
+
+import codecs
+import pathlib
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from xml.etree.ElementTree import TreeBuilder
+
+from keras_transformer.data.pairs import open_bytes
+from keras_transformer.data.tmx import (
+    APART,
+    CODES,
+    FORMATTING,
+    LeftOut,
+    Units,
+    joined,
+    pair_of,
+    read_units,
+)
+
+Translations = Iterator[tuple[str, Mapping[str, str] | LeftOut]]
+MAGIC = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}  # byte orders
+CHARSET = re.compile(rb"charset=(?!CHARSET)([\w.:-]+)")
+OBSOLETE = re.compile(r"^#~\s*msgid\s", re.M)
+# The language of app_de.ts, of messages.zh_Hant.xlf, of sr@latin.po.
+NAMED = re.compile(
+    r"(?:^|[._-])([a-z]{2,3}(?:[_-](?:[A-Z][A-Za-z]+|[0-9]{3}))?(?:@\w+)?)$"
+)
+DEEPEST = 50  # elements inside an element
+SPACES = (*APART, "x", "byte")  # keep two words apart
+
+
+def read_po(path: pathlib.Path, languages: Sequence[str]) -> Translations:
+    """Reads a catalogue of gettext.
+
+    Raises:
+        ValueError: It is none, or broken; with the line.
+        OSError: It cannot be read.
+    """
+    from keras_transformer.documents import charsets, po  # for this form alone
+
+    with open_bytes(path) as file:
+        data = file.read()
+
+    def find_messages():
+        text, _ = charsets.decode(data, charsets.PO_DECLARATION)
+        line, read = 1, 0
+        for begin, fields, messages in po.entries(text):
+            at = fields[0].start()
+            line, read = line + text.count("\n", read, at), at
+            is_fuzzy = po.is_fuzzy(text[begin:at])
+            yield f"{path}, line {line}", messages, "fuzzy" * is_fuzzy
+        for _ in OBSOLETE.finditer(text):
+            yield "", None, "obsolete"
+
+    yield from _read_messages(path, find_messages(), languages)
+
+
+def read_mo(path: pathlib.Path, languages: Sequence[str]) -> Translations:
+    """Reads a compiled catalogue of gettext.
+
+    The standard library's reader drops the plural of messages.
+
+    Raises:
+        ValueError, OSError: As in `read_po`, with the number of the message.
+    """
+    with open_bytes(path) as file:
+        data = file.read()
+
+    def find_messages():
+        order = MAGIC.get(data[:4])
+        if not order:
+            raise ValueError("expected a catalogue of gettext (.mo)")
+        charset, number = "utf-8", 0
+        try:
+            version, size, *tables = struct.unpack_from(f"{order}4I", data, 4)
+            if version >> 16 > 1:
+                raise ValueError(
+                    f"expected version 0 or 1, not {version >> 16}"
+                )
+            for number in range(size):
+                source, target = (
+                    _string(data, order, table + 8 * number) for table in tables
+                )
+                if not source:
+                    declared = CHARSET.search(target)
+                    charset = declared[1].decode() if declared else charset
+                    charset = codecs.lookup(charset).name
+                context, _, source = source.rpartition(b"\4")
+                names = ["msgid", "msgid_plural"]
+                texts = dict(zip(names, source.split(b"\0"), strict=False))
+                if "msgid_plural" in texts:
+                    for form, text in enumerate(target.split(b"\0")):
+                        texts[f"msgstr[{form}]"] = text
+                else:
+                    texts["msgstr"] = target
+                if context:
+                    texts["msgctxt"] = context
+                messages = {n: t.decode(charset) for n, t in texts.items()}
+                yield f"{path}, message {number + 1}", messages, ""
+            if version & 0xFFFF:
+                # Those with <inttypes.h>'s PRId64, in tables of their own.
+                for _ in range(*struct.unpack_from(f"{order}I", data, 36)):
+                    yield "", None, "system-dependent"
+        except (struct.error, UnicodeError, LookupError) as error:
+            raise ValueError(f"message {number + 1}: {error}") from error
+
+    yield from _read_messages(path, find_messages(), languages)
+
+
+def _string(data, order, at):
+    """The string that is described at a place of a compiled catalogue."""
+    size, begin = struct.unpack_from(f"{order}2I", data, at)
+    if begin + size > len(data):
+        raise struct.error("its text is outside of the file")
+    return data[begin : begin + size]
+
+
+def _read_messages(path, found, languages):
+    """Reads the messages of gettext: place, texts by keyword, reason."""
+    from keras_transformer.documents import po  # for this form alone
+
+    header, singular = {}, (0, True)  # as gettext has it without a rule
+    try:
+        for place, messages, reason in found:
+            if messages is None:
+                yield place, LeftOut(reason)
+                continue
+            if po.is_header(messages):
+                text = messages.get("msgstr", "")
+                header = header or dict(po.HEADER.findall(text))
+                if po.PLURAL.search(header.get("Plural-Forms", "")):
+                    singular = po.singular_form(text)
+                continue
+            is_plural = "msgid_plural" in messages
+            codes = header.get("X-Source-Language"), header.get("Language")
+            for keyword, text in messages.items():
+                if keyword.startswith("msgstr"):
+                    source = po.message_of(keyword, messages, singular)
+                    pair = source, text
+                    yield (
+                        place,
+                        _judge(path, pair, codes, languages, reason, is_plural),
+                    )
+    except ValueError as error:
+        at = "," if re.match("line|message", str(error)) else ":"
+        raise ValueError(f"{path}{at} {error}") from error
+
+
+def _judge(path, pair, codes, languages, reason, is_plural=False):
+    """A translation by language, or why it is left out."""
+    from keras_transformer.documents.placeholders import count_placeholders
+
+    source, target = pair
+    source_code, target_code = codes
+    if not source.strip():
+        reason = "without a source"
+    elif not target.strip():
+        reason = "untranslated"
+    elif is_plural and count_placeholders(source) - count_placeholders(target):
+        reason = reason or "plural forms without a placeholder"
+    if reason:
+        return LeftOut(reason)
+    if source_code in (None, "", "C"):
+        source_code = "en"
+    texts = {target_code or _code_of(path): target, source_code: source}
+    return pair_of(texts, languages)
+
+
+def _code_of(path):
+    """The language that the name of a file ends with, or of its folder."""
+    if path.parent.name.startswith("LC_"):  # as gettext has its folders
+        return path.parent.parent.name
+    name = NAMED.search(path.name.removesuffix(".gz").rpartition(".")[0])
+    return name[1] if name else "unknown"
+
+
+class _Elements(Units):
+    """Elements of some names, and the attributes of all around them."""
+
+    def __init__(self, *names):
+        super().__init__("}")
+        self._names = names
+        self._around = [{}]
+        self._tree = None
+        self._depth = self._line = 0
+
+    def _start(self, name, attributes):
+        name = name.rpartition("}")[2]
+        if self._tree is None and name in self._names:
+            self._tree, self._line = (
+                TreeBuilder(),
+                self.parser.CurrentLineNumber,
+            )
+        if self._tree is None:
+            self._around.append({**self._around[-1], **attributes})
+            return
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise ValueError(f"found more than {DEEPEST} elements in another")
+        self._tree.start(name, attributes)
+
+    def _end(self, name):
+        if self._tree is None:
+            self._around.pop()
+            return
+        self._tree.end(name.rpartition("}")[2])
+        self._depth -= 1
+        if not self._depth:
+            found = self._around[-1], self._tree.close()
+            self.found.append((self._line, found))
+            self._tree = None
+
+    def _add(self, text):
+        if self._tree is not None:
+            self._tree.data(text)
+
+
+def read_xliff(path: pathlib.Path, languages: Sequence[str]) -> Translations:
+    """Reads XLIFF 1.2 and 2: the units of the former, segments of the latter.
+
+    Raises:
+        ValueError, OSError: As in `read_po`.
+    """
+    from keras_transformer.documents.xliff import UNTRANSLATED
+
+    units = _Elements("trans-unit", "segment")
+    for place, (around, unit) in read_units(path, units, "XLIFF"):
+        target = unit.find("target")
+        holder = target if unit.tag == "trans-unit" else unit
+        state = "" if holder is None else holder.get("state", "")
+        reason = "fuzzy" * state.startswith("needs-")
+        if state in UNTRANSLATED:
+            reason = "untranslated"
+        pair = _text(unit.find("source")), _text(target)
+        codes = (
+            around.get("source-language") or around.get("srcLang") or "unknown",
+            around.get("target-language") or around.get("trgLang"),
+        )
+        yield place, _judge(path, pair, codes, languages, reason)
+
+
+def read_ts(path: pathlib.Path, languages: Sequence[str]) -> Translations:
+    """Reads a file of Qt Linguist; of texts by length, it is the first one.
+
+    Raises:
+        ValueError, OSError: As in `read_po`.
+    """
+    reasons = dict(unfinished="fuzzy", obsolete="obsolete", vanished="obsolete")
+    units = _Elements("message")
+    for place, (around, message) in read_units(path, units, "Qt's TS"):
+        source = _text(message.find("source"))
+        codes = around.get("sourcelanguage"), around.get("language")
+        for translation in message.findall("translation"):
+            reason = reasons.get(translation.get("type"), "")
+            forms = translation.findall("numerusform")
+            for form in forms or [translation]:
+                shortest = form.find("lengthvariant")
+                pair = source, _text(form if shortest is None else shortest)
+                judged = _judge(
+                    path, pair, codes, languages, reason, bool(forms)
+                )
+                yield place, judged
+
+
+def _text(element):
+    """The text of an element; empty if there is none."""
+
+    def parts(element) -> Iterator[str | None]:
+        yield element.text or ""
+        for child in element:
+            if child.tag in SPACES:
+                if not FORMATTING.search("".join(child.itertext())):
+                    yield None
+            elif child.tag not in CODES:
+                yield from parts(child)
+            yield child.tail or ""
+
+    return (
+        "" if element is None else joined(p for p in parts(element) if p != "")
+    )

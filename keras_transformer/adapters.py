@@ -42,8 +42,7 @@ class Base(Fields):
 
         `adapters` is the path of their checkpoint, without its ending.
 
-        Raises:
-            ValueError: As `check`, or the adapters are of another model.
+        Raises ValueError: as `check`, or the adapters are of another model.
         """
         base = self.check()
         factors = read_factors(adapters, base) if adapters else {}
@@ -83,9 +82,8 @@ class Base(Fields):
 def read_factors(prefix: str, base: Checkpoint) -> dict[str, Factors]:
     """The adapter of each kernel in a checkpoint, by the kernel's name.
 
-    Raises:
-        ValueError: A factor is missing or of another shape, or a kernel is not
-            in the base, or has no adapter though others of its name have one.
+    Raises ValueError: a factor is missing or of another shape, or a kernel is
+    not in the base, or has no adapter though others of its name have one.
     """
     checkpoint = Checkpoint(prefix)
     shapes = base.shapes | checkpoint.shapes

@@ -39,19 +39,13 @@ _WITHOUT_MARKS = dict.fromkeys(map(ord, MARKS))
 
 
 class Casing(typing.NamedTuple):
-    """The letters with case, and the expressions that find them.
+    """The letters with case, and the expressions that find them."""
 
-    Attributes:
-        lower: The small letter of each capital one, by code point.
-        upper: The capital letter of each small one; the final sigma has one.
-        marked: What gets a mark: capital letters of one mark.
-        final: A capital sigma that becomes a final one.
-    """
-
-    lower: dict[int, int]
+    lower: dict[int, int]  # the small letter of each capital one, by code point
+    # The capital letter of each small one; the final sigma has one.
     upper: dict[int, int]
-    marked: re.Pattern[str]
-    final: re.Pattern[str]
+    marked: re.Pattern[str]  # what gets a mark: capital letters of one mark
+    final: re.Pattern[str]  # a capital sigma that becomes a final one
 
 
 @functools.cache

@@ -103,9 +103,8 @@ class Checkpoints:
 
         Warns of each corrupt one on the way.
 
-        Raises:
-            ValueError: There are checkpoints, and all are corrupt.
-            OSError: One cannot be read, which says nothing about its contents.
+        Raises ValueError: there are checkpoints, and all are corrupt; OSError:
+        one cannot be read, which says nothing about its contents.
         """
         while True:
             found, corrupt, removed = [], [], []
@@ -140,9 +139,7 @@ class Checkpoint:
         shapes: The shape of each array, by GROUP/NAME.
         progress: Numbers and strings by name; empty if it has weights only.
 
-    Raises:
-        FileNotFoundError: There is none.
-        ValueError: It cannot be read.
+    Raises FileNotFoundError: there is none; ValueError: it cannot be read.
     """
 
     def __init__(self, prefix: str):
@@ -253,8 +250,7 @@ def corruption(prefix: str) -> str | None:
 
     Reads every array and compares its checksum; weights must be finite.
 
-    Raises:
-        OSError: It cannot be read, as of another user or a failing disk.
+    Raises OSError: it cannot be read, as of another user or a failing disk.
     """
     try:
         with naming(prefix + ENDING), open(prefix + ENDING, "rb") as file:
@@ -332,8 +328,7 @@ def check_weights(
 ) -> Checkpoint:
     """The checkpoint, if names and shapes of its weights fit a model.
 
-    Raises:
-        ValueError: They are not, or it cannot be read.
+    Raises ValueError: they are not, or it cannot be read.
     """
     checkpoint = Checkpoint(prefix)
     found = {

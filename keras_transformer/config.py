@@ -182,8 +182,7 @@ class TransformerConfig(Fields):
         high=1.0,
     )
     embedding_norm: bool = hp(
-        False,
-        "Normalize the sum of embeddings and positions (the paper: no).",
+        False, "Normalize the sum of embeddings and positions (the paper: no)."
     )
     scale_embeddings: bool = hp(
         True, "Multiply embeddings by sqrt(d_model), as in sec. 3.4."

@@ -82,8 +82,7 @@ def hp(
         group: The title of this field and the next ones in `--help`, if it is
             not the first line of the class's docstring.
 
-    Returns:
-        A `dataclasses.Field` with the above in its metadata.
+    Returns a `dataclasses.Field` with the above in its metadata.
     """
     relations = [
         Relation(verb, other, value if isinstance(value, tuple) else (value,))

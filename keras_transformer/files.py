@@ -99,9 +99,8 @@ def unique_names(pairs: list[tuple[str, typing.Any]]) -> dict:
 def read_json(path: str | os.PathLike) -> dict:
     """The object in a file of JSON, each name once.
 
-    Raises:
-        FileNotFoundError, NotADirectoryError: There is no such file.
-        ValueError: It is not a JSON object.
+    Raises FileNotFoundError, NotADirectoryError: there is no such file;
+    ValueError: it is not a JSON object.
     """
     try:
         with naming(path):
@@ -121,9 +120,8 @@ def read_json(path: str | os.PathLike) -> dict:
 def read_checked_json(path: str | os.PathLike, version: int) -> dict:
     """The object in a file that `with_checksum` and a version are in.
 
-    Raises:
-        FileNotFoundError, NotADirectoryError, ValueError: As `read_json`, or
-            another version wrote it, or it has changed since.
+    Raises FileNotFoundError, NotADirectoryError, ValueError: as `read_json`, or
+    another version wrote it, or it has changed since.
     """
     values = read_json(path)
     if values.get("format_version") != version:

@@ -96,9 +96,8 @@ def checked_mask(mask: typing.Any, shape: Sequence[int | None]) -> Tensor:
         mask: Of a caller.
         shape: Of the scores, `[B, H, T, S]`; None where it is not known.
 
-    Raises:
-        ValueError: It is not bool (an additive mask would be read with the
-            opposite meaning), or its shape is none of these, or may be two.
+    Raises ValueError: it is not bool (an additive mask would be read with the
+    opposite meaning), or its shape is none of these, or may be two.
     """
     mask = ops.convert_to_tensor(mask)
     dtype = keras.backend.standardize_dtype(mask.dtype)

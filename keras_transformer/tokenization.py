@@ -57,20 +57,14 @@ PAIR_FILES = ("source_tokenizer.model", "target_tokenizer.model")
 
 
 class Token(typing.NamedTuple):
-    """A token of a string, and its position.
+    """A token of a string, and its position."""
 
-    Attributes:
-        id: Its id; never `EOS`.
-        text: The text that it covers, as written, without white space.
-        word: Index of its word, as `str.split` finds words; the number of
-            words if only white space follows.
-        begin: Index of the first character of `text` in the string.
-    """
-
-    id: int
-    text: str
+    id: int  # its id; never `EOS`
+    text: str  # the text that it covers, as written, without white space
+    # Index of its word, as `str.split` finds words; the number of words if only
+    # white space follows.
     word: int
-    begin: int
+    begin: int  # index of the first character of `text` in the string
 
 
 class Tokenizer:
@@ -560,9 +554,7 @@ def save_tokenizer(
         of_side.save(pathlib.Path(directory) / name)
 
 
-def load_tokenizer(
-    directory: str | os.PathLike,
-) -> Tokenizer | TokenizerPair:
+def load_tokenizer(directory: str | os.PathLike) -> Tokenizer | TokenizerPair:
     """The tokenizer or pair that `save_tokenizer` wrote."""
     directory = pathlib.Path(directory)
     paths = [directory / name for name in PAIR_FILES]

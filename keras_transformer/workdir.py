@@ -94,8 +94,7 @@ class WorkDirectory:
     def read_config(self) -> dict[str, typing.Any]:
         """The sections of `config.json`: `{"model": {...}, ...}`.
 
-        Raises:
-            ValueError: There is none, or another version wrote it.
+        Raises ValueError: there is none, or another version wrote it.
         """
         try:
             config = read_json(self.config_path)
@@ -118,33 +117,29 @@ class WorkDirectory:
     def read_section(self, name: str, section: type) -> typing.Any:
         """One section of `config.json` as its dataclass.
 
-        Raises:
-            ValueError: As `read_config`, or there is no such section, or its
-                fields or their values are not the dataclass'.
+        Raises ValueError: as `read_config`, or there is no such section, or its
+        fields or their values are not the dataclass'.
         """
         return self._build(name, section, self._read_fields(name))
 
     def read_languages(self) -> Languages:
         """The languages of the model; empty if it is not for translation.
 
-        Raises:
-            ValueError: As `read_section`.
+        Raises ValueError: as `read_section`.
         """
         return self._read_known("data", Languages)
 
     def read_max_length(self) -> int:
         """The longest sentence in training, in tokens, EOS included.
 
-        Raises:
-            ValueError: As `read_section`.
+        Raises ValueError: as `read_section`.
         """
         return self._read_known("data", LengthConfig).max_length
 
     def read_base(self) -> Base | None:
         """The weights that its adapters belong to; None if it has weights.
 
-        Raises:
-            ValueError: As `read_section`.
+        Raises ValueError: as `read_section`.
         """
         if not self.config_path.exists() or "base" not in self.read_config():
             return None
@@ -227,10 +222,8 @@ class WorkDirectory:
     def load_tokenizer(self) -> Tokenizer | TokenizerPair:
         """The tokenizer, or the two, that the weights were trained with.
 
-        Raises:
-            FileNotFoundError: There is no vocabulary.
-            ValueError: It is not the one that `config.json` names, or it cannot
-                be read.
+        Raises FileNotFoundError: there is no vocabulary; ValueError: it is not
+        the one that `config.json` names, or it cannot be read.
         """
         tokenizer = load_tokenizer(self.path)
         config = self.read_config() if self.config_path.exists() else {}
@@ -257,9 +250,8 @@ class WorkDirectory:
         The lock lasts until this process ends. If the body fails, a directory
         that was made here is removed again.
 
-        Raises:
-            ValueError: Another process trains here, or the path is a file.
-            OSError: The directory cannot be made or written.
+        Raises ValueError: another process trains here, or the path is a file;
+        OSError: the directory cannot be made or written.
         """
         path = self.path.absolute()
         is_new = not path.exists()
@@ -341,9 +333,8 @@ class WorkDirectory:
             choice: "averaged", "best", "latest", or a checkpoint's path with or
                 without its ending; None for the first of these that exists.
 
-        Raises:
-            ValueError: There is no such checkpoint, or it is corrupt.
-            OSError: One cannot be read: no other one takes its place.
+        Raises ValueError: there is no such checkpoint, or it is corrupt;
+        OSError: one cannot be read: no other one takes its place.
         """
         if choice not in (None, *CHECKPOINT_KINDS):
             prefix = str(choice).removesuffix(ENDING)
@@ -390,9 +381,8 @@ class WorkDirectory:
         Of adapters, to W + A B. Chooses again if a training that runs beside
         removes it meanwhile.
 
-        Raises:
-            ValueError, OSError: As `choose_checkpoint`, or the weights belong
-                to another model.
+        Raises ValueError, OSError: as `choose_checkpoint`, or the weights
+        belong to another model.
         """
         while True:
             prefix = self.choose_checkpoint(choice)
@@ -443,9 +433,8 @@ def open_ensemble(
 ) -> list[WorkDirectory]:
     """The work directories of models that search as one; or of a single one.
 
-    Raises:
-        ValueError: There is none; or there are several, whose vocabularies or
-            languages differ, or with the path of a checkpoint.
+    Raises ValueError: there is none; or there are several, whose vocabularies
+    or languages differ, or with the path of a checkpoint.
     """
     directories = [WorkDirectory(path) for path in paths]
     expect(directories, "a work directory", "none")

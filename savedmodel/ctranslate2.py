@@ -170,9 +170,7 @@ def _fill_layer(layer: Spec, block: EncoderLayer | DecoderLayer) -> None:
         attention, spec = block.cross_attention, layer.attention
         _fill_linear(spec.linear[0], attention.query_projection)
         _fill_linear(
-            spec.linear[1],
-            attention.key_projection,
-            attention.value_projection,
+            spec.linear[1], attention.key_projection, attention.value_projection
         )
         _fill_linear(spec.linear[2], attention.output_projection)
         _fill_norm(spec.layer_norm, block.cross_attention_residual.norm)

@@ -76,17 +76,13 @@ class SearchOptions(SearchConfig):
 
 
 class Source(typing.NamedTuple):
-    """A translator to export, and its origin.
+    """A translator to export, and its origin."""
 
-    Attributes:
-        translator: The `Translator`, as `Translator.load` returns it.
-        warnings: Lines that say why checkpoints were skipped.
-        languages: Source and target language, as in the work directory; of a
-            multilingual model several, separated by commas.
-    """
-
+    # The `Translator`, as `Translator.load` returns it.
     translator: "Translator"
-    warnings: list[str]
+    warnings: list[str]  # lines that say why checkpoints were skipped
+    # Source and target language, as in the work directory; of a multilingual
+    # model several, separated by commas.
     languages: tuple[str | None, str | None]
 
 
@@ -100,13 +96,11 @@ def export(
         options: The `ExportOptions`.
         directory: Exists and is empty.
 
-    Returns:
-        A `verify.Comparison` that passed, or None, with a warning, if no
-        installed package runs the format, or nothing is to be verified.
+    Returns a `verify.Comparison` that passed, or None, with a warning, if no
+    installed package runs the format, or nothing is to be verified.
 
-    Raises:
-        CommandError: The format does not support the model.
-        ExportError: The export does not translate as the translator does.
+    Raises CommandError: the format does not support the model; ExportError: the
+    export does not translate as the translator does.
     """
     sentences = sentences_of(source.translator, options)
     description = write(source, options, directory)
@@ -251,10 +245,7 @@ def load_source(
         others["max_source_length"] = options.max_source_length
     with recorded_warnings() as warnings:
         translator = translators.Translator.load(
-            options.workdir,
-            decoding,
-            options.checkpoint,
-            **others,
+            options.workdir, decoding, options.checkpoint, **others
         )
     found = workdir.read_languages()
     languages = found.source_language or None, found.target_language or None

@@ -32,37 +32,30 @@ SEGMENTS = ".segments.model"  # see `reload.tokenizer`
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """Properties of a format, known without importing it.
+    """Properties of a format, known without importing it."""
 
-    Attributes:
-        module: It writes the format.
-        precisions: Precisions of the stored weights.
-        requirements: Modules that it needs; the extra of the same name as the
-            format installs them.
-        has_versions: Whether the export is a directory for a version, below
-            the output.
-        fixed: Run by another program: the only value, or tuple of values, that
-            fields of model and search may have. Only greedy search can then be
-            compared token by token.
-        limits: Upper bounds of fields of the model.
-        greedy_search: Whether the export has a greedy search beside the one of
-            the translator; it is verified, too.
-        drops_unknown: Whether its runtime leaves unknown tokens out of a text.
-        holds_shortlist: Whether it holds the translator's shortlist, if there
-            is one.
-        verified_with: Modules that run it, if it can be written without them;
-            where they are missing, an export is not verified, and says so.
-    """
-
-    module: str
-    precisions: tuple[str, ...]
+    module: str  # it writes the format
+    precisions: tuple[str, ...]  # precisions of the stored weights
+    # Modules that it needs; the extra of the same name as the format installs
+    # them.
     requirements: tuple[str, ...] = ()
+    # Whether the export is a directory for a version, below the output.
     has_versions: bool = False
+    # Run by another program: the only value, or tuple of values, that fields of
+    # model and search may have. Only greedy search can then be compared token
+    # by token.
     fixed: dict[str, typing.Any] | None = None
+    # Upper bounds of fields of the model.
     limits: dict[str, float] = dataclasses.field(default_factory=dict)
+    # Whether the export has a greedy search beside the one of the translator;
+    # it is verified, too.
     greedy_search: bool = False
+    # Whether its runtime leaves unknown tokens out of a text.
     drops_unknown: bool = False
+    # Whether it holds the translator's shortlist, if there is one.
     holds_shortlist: bool = False
+    # Modules that run it, if it can be written without them; where they are
+    # missing, an export is not verified, and says so.
     verified_with: tuple[str, ...] = ()
 
     @property
@@ -200,21 +193,14 @@ class ExportOptions(Fields):
 
 
 class Export(typing.NamedTuple):
-    """What the module of a format writes.
-
-    Attributes:
-        directory: Where; it is empty.
-        options: Their precision is one of the format's.
-        description: The content of `export.json`, for formats with metadata of
-            their own.
-        examples: Sentences for warm-up requests, none of them blank.
-    """
+    """What the module of a format writes."""
 
     translator: "Translator"
-    directory: pathlib.Path
-    options: ExportOptions
+    directory: pathlib.Path  # where; it is empty
+    options: ExportOptions  # their precision is one of the format's
+    # The content of `export.json`, for formats with metadata of their own.
     description: dict[str, typing.Any]
-    examples: list[str]
+    examples: list[str]  # sentences for warm-up requests, none of them blank
 
 
 def save_vocabulary(

@@ -26,18 +26,14 @@ LANGUAGES = ("source_language", "target_language")  # names of inputs
 
 
 class Sources(typing.NamedTuple):
-    """Rows of ids as the search takes them.
+    """Rows of ids as the search takes them."""
 
-    Attributes:
-        ids: int32 `[N', S']`, at least one row and one column, at most
-            `max_source_length` columns: tokens, EOS, then PAD.
-        valid: bool `[N]`, whether the row was a source; if not, it is PAD now.
-        truncated: bool `[N]`, whether the row had more tokens.
-    """
-
+    # int32 `[N', S']`, at least one row and one column, at most
+    # `max_source_length` columns: tokens, EOS, then PAD.
     ids: tf.Tensor
+    # bool `[N]`, whether the row was a source; if not, it is PAD now.
     valid: tf.Tensor
-    truncated: tf.Tensor
+    truncated: tf.Tensor  # bool `[N]`, whether the row had more tokens
 
 
 class Tokens(typing.NamedTuple):

@@ -58,29 +58,23 @@ class VerifyOptions(Fields):
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """How the translations of an export differ from the translator's.
+    """How the translations of an export differ from the translator's."""
 
-    Attributes:
-        number: Number of sentences.
-        ties: Sentences, counted from 1, whose tokens differ although both
-            scores are the same: rounding decided.
-        different: The other sentences whose tokens differ.
-        far: The sentences in `different` whose scores differ by `FAR` or more.
-        exact: Whether the weights are not quantized, so that `different` should
-            be empty.
-        computed_in: The type that the export computes in, if its runtime says
-            so.
-        texts: Sentences whose text does not match the tokens.
-        greedy: Sentences that a second, greedy search translates wrongly.
-    """
-
-    number: int
+    number: int  # number of sentences
+    # Sentences, counted from 1, whose tokens differ although both scores are
+    # the same: rounding decided.
     ties: tuple[int, ...]
-    different: tuple[int, ...]
+    different: tuple[int, ...]  # the other sentences whose tokens differ
+    # The sentences in `different` whose scores differ by `FAR` or more.
     far: tuple[int, ...]
+    # Whether the weights are not quantized, so that `different` should be
+    # empty.
     exact: bool
+    # The type that the export computes in, if its runtime says so.
     computed_in: str | None = None
+    # Sentences whose text does not match the tokens.
     texts: tuple[int, ...] = ()
+    # Sentences that a second, greedy search translates wrongly.
     greedy: tuple[int, ...] = ()
 
     @property
@@ -138,12 +132,10 @@ def compare(
         both_searches: Whether a second, greedy search of the export is
             compared, too, with the first sentences.
 
-    Returns:
-        A `Comparison`.
+    Returns a `Comparison`.
 
-    Raises:
-        ValueError: There is no export.
-        ExportError: It is corrupt, or cannot be loaded or run.
+    Raises ValueError: there is no export; ExportError: it is corrupt, or cannot
+    be loaded or run.
     """
     description = read_description(directory)
     check_files(directory, description)
@@ -230,8 +222,7 @@ def run(
 
     The beam size is for formats that leave the choice.
 
-    Raises:
-        ExportError: It cannot be loaded or run.
+    Raises ExportError: it cannot be loaded or run.
     """
     # Isolated: neither PYTHONPATH nor the script's directory count.
     command = [sys.executable, "-I", str(pathlib.Path(reload.__file__).parent)]

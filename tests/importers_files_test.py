@@ -715,7 +715,7 @@ def model_bytes():
 def test_tables_that_do_not_fit_are_refused(model_bytes, monkeypatch):
     table = ["<pad>", "<s>", "</s>", "<unk>", "a", "b"]
     for content, names, message in (
-        (b"", table, "a SentencePiece model without pieces"),
+        (b"", table, "expected a SentencePiece model with pieces"),
         (b"none", table, "not a SentencePiece model"),
         (model_bytes, [*table, "a"], "its table has a subword twice"),
     ):

@@ -433,7 +433,7 @@ def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
     vocabulary.write_text("[" * 500, encoding="utf-8")
     refuse("expected strings by strings")
     vocabulary.write_text(text.replace("</s>:", "<end>:"), encoding="utf-8")
-    refuse("no </s>, which Marian needs")
+    refuse("</s>, which Marian needs")
     vocabulary.write_text(text + "more: -1\n", encoding="utf-8")
     refuse("expected each id below")
     vocabulary.write_text(text, encoding="utf-8")

@@ -347,7 +347,7 @@ def test_a_term_is_checked_in_the_direction_of_its_sentence(translator):
     any_tag.check_forms(["<2de>"])
     french = translator.languages.direction(None, "fr")
     assert UNK in translator.tokenizer.without_tags.to_ids(["<2de>"])[0]
-    with pytest.raises(ValueError, match="no tokens for a translation.*<2de>"):
+    with pytest.raises(ValueError, match="tokens for a translation.*<2de>"):
         any_tag.check_forms(["<2de>"], french)
 
 

@@ -44,8 +44,7 @@ def read_configuration(
 ) -> Configuration:
     """The `Configuration` of a command line.
 
-    Raises:
-        CommandError: A value is wrong, or a flag has no effect.
+    Raises CommandError: a value is wrong, or a flag has no effect.
     """
     configuration = wmt.read_configuration(
         arguments, preset, TreesConfig, ParserDecoding

@@ -32,11 +32,7 @@ class ParseTextOptions(Fields):
 
 
 @flags.command(
-    "kt-parse-text",
-    __doc__,
-    ParserOptions,
-    ParseTextOptions,
-    ParserDecoding,
+    "kt-parse-text", __doc__, ParserOptions, ParseTextOptions, ParserDecoding
 )
 def main(arguments: flags.Arguments) -> None:
     """Runs the command."""

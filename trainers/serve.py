@@ -23,12 +23,7 @@ from trainers.translating.options import EnsembleOptions, check_ensemble
 
 
 @flags.command(
-    "kt-serve",
-    __doc__,
-    EnsembleOptions,
-    ServeOptions,
-    Limits,
-    DecodingConfig,
+    "kt-serve", __doc__, EnsembleOptions, ServeOptions, Limits, DecodingConfig
 )
 def main(arguments: flags.Arguments) -> None:
     """Runs the command."""

@@ -187,11 +187,7 @@ def draw(
 
 
 @flags.command(
-    "kt-visualize",
-    __doc__,
-    VisualizeOptions,
-    LanguageOptions,
-    DecodingConfig,
+    "kt-visualize", __doc__, VisualizeOptions, LanguageOptions, DecodingConfig
 )
 def main(arguments: flags.Arguments) -> None:
     """Runs the command."""

@@ -31,11 +31,7 @@ from keras_transformer.commands.startup import (
     load,
     prepare_cpu,
 )
-from keras_transformer.config import (
-    PRESETS,
-    DecodingConfig,
-    TransformerConfig,
-)
+from keras_transformer.config import PRESETS, DecodingConfig, TransformerConfig
 from keras_transformer.fields import hp, required
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory

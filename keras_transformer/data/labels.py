@@ -14,9 +14,8 @@ def shift_right(labels: Tensor) -> Tensor:
         labels: int `[B, T]`, a NumPy array or a tensor; rows end with `EOS`,
             then `PAD`.
 
-    Returns:
-        The same kind of array: `BOS` first, then the labels one position
-        later, without their `EOS`.
+    Returns the same kind of array: `BOS` first, then the labels one position
+    later, without their `EOS`.
 
     >>> shift_right(np.array([[5, 6, 2, 0],
     ...                       [7, 2, 0, 0]]))

@@ -61,29 +61,18 @@ def name_of(code: str) -> str:
 
 
 class Direction(typing.NamedTuple):
-    """Tokens that tell a model the languages of a sentence; "" for none.
+    """Tokens that tell a model the languages of a sentence; "" for none."""
 
-    Attributes:
-        before: Of the source, in front of its text.
-        after: Of the source, after its EOS.
-        output: Of the output, the first one.
-    """
-
-    before: str = ""
-    after: str = ""
-    output: str = ""
+    before: str = ""  # of the source, in front of its text
+    after: str = ""  # of the source, after its EOS
+    output: str = ""  # of the output, the first one
 
 
 class LanguageTokens(typing.NamedTuple):
-    """Where a family of models has the tokens of languages.
+    """Where a family of models has the tokens of languages."""
 
-    Attributes:
-        form: Of a token, with {} for the code of the language.
-        places: Fields of `Direction`, with "source" or "target".
-    """
-
-    form: str
-    places: dict[str, str]
+    form: str  # of a token, with {} for the code of the language
+    places: dict[str, str]  # fields of `Direction`, with "source" or "target"
 
     def direction(self, **languages: str | None) -> Direction | None:
         """The tokens of the languages `source` and `target`.
@@ -173,12 +162,10 @@ class Languages(Fields):
             source: Its language; None for the only one that the model has.
             target: The language to translate it into; likewise.
 
-        Returns:
-            A `Direction`; None if one of several languages must be given, and
-            is not. Then, in a model with tags, the text begins with one.
+        Returns a `Direction`; None if one of several languages must be given,
+        and is not. Then, in a model with tags, the text begins with one.
 
-        Raises:
-            ValueError: The model does not have a language, or both are one.
+        Raises ValueError: the model does not have a language, or both are one.
 
         >>> Languages("en,fr", "de", "m2m100").direction("en")
         Direction(before='__en__', after='', output='__de__')
@@ -281,13 +268,10 @@ def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
         languages: Of a model with tags, whose directions must all have files;
             or with `language_tokens`.
 
-    Returns:
-        `Pairs`; their `sizes` count the directions' pairs.
+    Returns `Pairs`; their `sizes` count the directions' pairs.
 
-    Raises:
-        FileNotFoundError: A language of tags is in no prefix, or a prefix has
-            the files of no direction.
-        ValueError: As in `read_parallel_files`.
+    Raises FileNotFoundError: a language of tags is in no prefix, or a prefix
+    has the files of no direction; ValueError: as in `read_parallel_files`.
     """
     tags = languages.tags
     for prefix in prefixes:

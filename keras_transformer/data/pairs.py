@@ -127,8 +127,7 @@ def has_file(prefix: str | os.PathLike, language: str) -> bool:
 def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
     """`PREFIX.LANGUAGE`, or else its `.gz`.
 
-    Raises:
-        FileNotFoundError: There is neither.
+    Raises FileNotFoundError: there is neither.
     """
     plain, zipped = _paths(prefix, language)
     for path in (plain, zipped):
@@ -168,8 +167,7 @@ def read_lines(path: pathlib.Path) -> Iterator[str]:
 
     Other white space stays for SentencePiece to judge, as in translation.
 
-    Raises:
-        ValueError, OSError: As in `whole_lines`.
+    Raises ValueError, OSError: as in `whole_lines`.
     """
     return map(with_single_spaces, whole_lines(path))
 
@@ -177,10 +175,8 @@ def read_lines(path: pathlib.Path) -> Iterator[str]:
 def whole_lines(path: pathlib.Path) -> Iterator[str]:
     """Yields the lines of a file as they are, with their ends.
 
-    Raises:
-        ValueError: A line is not UTF-8, or the file is `.gz` and corrupt, or
-            as in `text_lines`.
-        OSError: It cannot be read.
+    Raises ValueError: a line is not UTF-8, or the file is `.gz` and corrupt, or
+    as in `text_lines`; OSError: it cannot be read.
     """
     with open_bytes(path) as file:
         try:
@@ -199,9 +195,7 @@ def whole_lines(path: pathlib.Path) -> Iterator[str]:
 def open_bytes(path: pathlib.Path) -> Iterator[io.BufferedIOBase]:
     """The bytes of a file; of a `.gz` file, those that it was made from.
 
-    Raises:
-        ValueError: It is `.gz` and corrupt.
-        OSError: It cannot be read.
+    Raises ValueError: it is `.gz` and corrupt; OSError: it cannot be read.
     """
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rb") as file:
@@ -214,9 +208,8 @@ def open_bytes(path: pathlib.Path) -> Iterator[io.BufferedIOBase]:
 def text_lines(file: Iterable[bytes], name: object) -> Iterator[bytes]:
     """Yields the lines of a file as they are.
 
-    Raises:
-        ValueError: It begins with the byte-order mark of UTF-16, or has a NUL
-            byte in its first lines, as UTF-16 without the mark and UTF-32 have.
+    Raises ValueError: it begins with the byte-order mark of UTF-16, or has a
+    NUL byte in its first lines, as UTF-16 without the mark and UTF-32 have.
     """
     size = 0
     for line in file:

@@ -40,9 +40,8 @@ def read_tmx(
 
     A variant of a language, such as EN-US, stands for `en` if there is no `en`.
 
-    Raises:
-        ValueError: It is no TMX, or broken; with the line.
-        OSError: It cannot be read.
+    Raises ValueError: it is no TMX, or broken; with the line; OSError: it
+    cannot be read.
     """
     for place, texts in read_units(path, _Units(), "TMX"):
         yield place, pair_of(texts, languages)

@@ -67,9 +67,7 @@ class WordLinks:
     num_words: np.ndarray  # int32 [pairs, 2], words of source and target
 
 
-def read_links(
-    corpora: Sequence[tuple[str, Pairs]],
-) -> WordLinks:
+def read_links(corpora: Sequence[tuple[str, Pairs]]) -> WordLinks:
     """The links in files, each with its corpus; possible ones count as sure.
 
     An error if a file has more or fewer lines than pairs, or is not UTF-8.

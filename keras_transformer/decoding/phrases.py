@@ -23,23 +23,17 @@ class Phrases(typing.NamedTuple):
 
     L is the number of different tokens of a sentence's phrases, N of states, K
     of terms. A part that no sentence has is ().
-
-    Attributes:
-        tokens: `[B, L]`, then `NO_TOKEN`.
-        next: `[B, N, L + 1]`, the state after each of the tokens; the last is
-            the state after any other token. State 0 is the beginning.
-        bans: `[B, N, L]`, 1 for tokens that would complete a forbidden phrase.
-        ends: `[B, N, K]`, 1 for terms that end in a state.
-        parts: `[B, N, K]`, the tokens of a term that is not complete.
-        sizes: `[B, K]`, the tokens of a whole term; 0 for no term.
     """
 
-    tokens: Tensor = ()
+    tokens: Tensor = ()  # `[B, L]`, then `NO_TOKEN`
+    # `[B, N, L + 1]`, the state after each of the tokens; the last is the state
+    # after any other token. State 0 is the beginning.
     next: Tensor = ()
+    # `[B, N, L]`, 1 for tokens that would complete a forbidden phrase.
     bans: Tensor = ()
-    ends: Tensor = ()
-    parts: Tensor = ()
-    sizes: Tensor = ()
+    ends: Tensor = ()  # `[B, N, K]`, 1 for terms that end in a state
+    parts: Tensor = ()  # `[B, N, K]`, the tokens of a term that is not complete
+    sizes: Tensor = ()  # `[B, K]`, the tokens of a whole term; 0 for no term
 
     @property
     def exist(self) -> bool:
@@ -61,14 +55,10 @@ NO_PHRASES = Phrases()
 
 
 class Reading(typing.NamedTuple):
-    """What an automaton has read of M hypotheses of each sentence.
+    """What an automaton has read of M hypotheses of each sentence."""
 
-    Attributes:
-        states: int32 `[B, M]`.
-        met: bool `[B, M, K]`, terms that were complete; () without terms.
-    """
-
-    states: Tensor = ()
+    states: Tensor = ()  # int32 `[B, M]`
+    # bool `[B, M, K]`, terms that were complete; () without terms.
     met: Tensor = ()
 
 

@@ -105,9 +105,7 @@ def search(
             f" sampling={config.sampling}, stopping={config.stopping!r}"
         )
     run = functools.partial(
-        row_loop.run,
-        max_steps=size if size < max_length else None,
-        pick=pick,
+        row_loop.run, max_steps=size if size < max_length else None, pick=pick
     )
     if beam_size > 1 or constraints.has_terms:
         result, done = search_beams(

@@ -37,30 +37,25 @@ from keras_transformer.documents.charsets import (
 )
 from keras_transformer.documents.document import Document
 from keras_transformer.documents.sentences import split
+from keras_transformer.refusals import expect
 from keras_transformer.translation.alignment import SpanLink
 
 
 class Format(typing.NamedTuple):
-    """A format of documents.
+    """A format of documents."""
 
-    Attributes:
-        read: `read(text, split)` -> pieces, with `sentences.split` for the
-            language; of a container `read(data, split)` -> pieces, and a
-            function from the texts of all pieces to bytes and "".
-        suffixes: Of the names of its files.
-        sign: What its files begin with, and no others.
-        declaration: Finds the charset that a file declares.
-        has_translations: Whether its files have source and translation; `read`
-            has the option `replace`.
-        is_container: Whether its files are no text.
-    """
-
+    # `read(text, split)` -> pieces, with `sentences.split` for the language; of
+    # a container `read(data, split)` -> pieces, and a function from the texts
+    # of all pieces to bytes and "".
     read: Callable
-    suffixes: tuple[str, ...]
-    sign: str = r"(?!)"
+    suffixes: tuple[str, ...]  # of the names of its files
+    sign: str = r"(?!)"  # what its files begin with, and no others
+    # Finds the charset that a file declares.
     declaration: regex.Pattern | None = None
+    # Whether its files have source and translation; `read` has the option
+    # `replace`.
     has_translations: bool = False
-    is_container: bool = False
+    is_container: bool = False  # whether its files are no text
 
 
 XML_START = r"(?:<\?xml[^>]*+>\s*+|<!--(?:(?!-->).)*+-->\s*+)*+"
@@ -162,19 +157,14 @@ def parse(
         target: Code of the language of the translation, which the document
             says then, where it said its language.
 
-    Raises:
-        ValueError: There is no such format or charset, or the document is not
-            of them; the message has the line. Or the extra `documents` is not
-            installed.
+    Raises ValueError: there is no such format or charset, or the document is
+    not of them; the message has the line. Or the extra `documents` is not
+    installed.
 
     >>> parse("One.  Two.\\n\\n  Three.").sentences
     ['One.', 'Two.', 'Three.']
     """
-    if format not in FORMATS:
-        raise ValueError(
-            f"format must be one of {', '.join(FORMATS)}."
-            f" Received: format={format!r}"
-        )
+    expect(format in FORMATS, f"one of {', '.join(FORMATS)}", f"{format=}")
     check_installed()
     if not regex.fullmatch(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]+)*", target):
         target = ""  # no code of a language
@@ -220,8 +210,7 @@ def parse(
 def detect(name: str, data: bytes) -> str:
     """The format of a document: by the suffix of its name, else its content.
 
-    Raises:
-        ValueError: It begins as XML, RTF or another form without a reader.
+    Raises ValueError: it begins as XML, RTF or another form without a reader.
 
     >>> detect("readme.md", b""), detect("", b"<!DOCTYPE html>")
     ('markdown', 'html')
@@ -246,20 +235,15 @@ def detect(name: str, data: bytes) -> str:
 
 
 class Translated(typing.NamedTuple):
-    """The translation of a document.
-
-    Attributes:
-        data: The document.
-        charset: Of the document; "" of one that is no text.
-        pairs: Each sentence and its translation, in order, as the model read
-            and wrote them.
-        repeated: How many sentences were translated twice, the second time
-            without placeholders.
-    """
+    """The translation of a document."""
 
     data: bytes
-    charset: str
+    charset: str  # of the document; "" of one that is no text
+    # Each sentence and its translation, in order, as the model read and wrote
+    # them.
     pairs: list[tuple[str, str]]
+    # How many sentences were translated twice, the second time without
+    # placeholders.
     repeated: int
 
     @property
@@ -269,21 +253,15 @@ class Translated(typing.NamedTuple):
 
 
 class Stage(typing.NamedTuple):
-    """Work of the model on a document.
+    """Work of the model on a document."""
 
-    Attributes:
-        kind: "translate" or "align".
-        items: Sentences to translate; or pairs of a sentence and its
-            translation to align.
-    """
-
-    kind: str
+    kind: str  # "translate" or "align"
+    # Sentences to translate; or pairs of a sentence and its translation to
+    # align.
     items: list
 
 
-def stages(
-    document: Document,
-) -> Generator[Stage | Translated, list, None]:
+def stages(document: Document) -> Generator[Stage | Translated, list, None]:
     """The stages of translating a document, with its markup and placeholders.
 
     A sentence whose translation lacks a placeholder is translated again without

@@ -59,9 +59,8 @@ def decode(
 
     The mark decides, then `name`, then the declaration, else it is UTF-8.
 
-    Raises:
-        ValueError: There is no such charset, or the bytes are not of it; the
-            message has the line.
+    Raises ValueError: there is no such charset, or the bytes are not of it; the
+    message has the line.
     """
     declared = _declared(declaration, data[:SEARCHED].decode("latin-1"))
     label = name or (declared["name"] if declared else "utf-8")
@@ -91,8 +90,7 @@ def decode(
 def text_of(data: bytes, charset: str) -> str:
     """The text that a document in a charset is.
 
-    Raises:
-        ValueError: It is none: the charset is "".
+    Raises ValueError: it is none: the charset is "".
     """
     if not charset:
         raise ValueError(

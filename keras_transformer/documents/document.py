@@ -115,11 +115,9 @@ class Document:
                 alignment, from `Translator.align_spans`. By default markup
                 keeps its relative position.
 
-        Returns:
-            The bytes and their charset.
+        Returns the bytes and their charset.
 
-        Raises:
-            ValueError: There are not as many translations as sentences.
+        Raises ValueError: there are not as many translations as sentences.
         """
         if len(translations) != len(self._sentences):
             raise ValueError(

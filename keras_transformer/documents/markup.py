@@ -17,11 +17,7 @@ from keras_transformer.documents.placement import (
     CLOSE,
     OPEN,
 )
-from keras_transformer.documents.sentences import (
-    SPACE,
-    Item,
-    plain_items,
-)
+from keras_transformer.documents.sentences import SPACE, Item, plain_items
 
 ENTITY = r"&(?:\#[0-9]{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31})"
 # A tag or another code in plain text: <b>, </b>, <br/>, <a href="x">; but not
@@ -117,9 +113,8 @@ def plain_text(
     With `accelerators`, `&`, `~` or `_` before a letter marks the key of a menu
     or button, if there is one such mark.
 
-    Returns:
-        A function from a part of the text to its items, and one that writes
-        plain text as a part.
+    Returns a function from a part of the text to its items, and one that writes
+    plain text as a part.
 
     >>> [item.kind for item in plain_text("")[0]("<b>a</b> <br>")]
     ['open', 'text', 'close', 'space', 'alone']

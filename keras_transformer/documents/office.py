@@ -110,8 +110,7 @@ PLAIN = Format()
 def read_archive(data: bytes) -> dict[str, bytes]:
     """The files of a zip archive, by name.
 
-    Raises:
-        ValueError: It is none, or hostile.
+    Raises ValueError: it is none, or hostile.
     """
     if data.startswith(OLE):
         _refuse(

@@ -18,36 +18,21 @@ OPEN, CLOSE, ALONE, ACCELERATOR = "open", "close", "alone", "accelerator"
 
 
 class Mark(typing.NamedTuple):
-    """Markup that a sentence carries.
+    """Markup that a sentence carries."""
 
-    Attributes:
-        raw: As the document writes it.
-        kind: `OPEN`, `CLOSE`, `ALONE` or `ACCELERATOR`.
-        name: `OPEN` and `CLOSE` of the same name are a pair.
-        place: The position in the sentence's text, in characters.
-        before: The character that the document has before it, or "".
-        after: The character after it, or "".
-    """
-
-    raw: str
-    kind: str
-    name: str
-    place: int
-    before: str
-    after: str
+    raw: str  # as the document writes it
+    kind: str  # `OPEN`, `CLOSE`, `ALONE` or `ACCELERATOR`
+    name: str  # `OPEN` and `CLOSE` of the same name are a pair
+    place: int  # the position in the sentence's text, in characters
+    before: str  # the character that the document has before it, or ""
+    after: str  # the character after it, or ""
 
 
 class Edit(typing.NamedTuple):
-    """A text to insert, in place of some characters.
-
-    Attributes:
-        offset: The position.
-        removed: Number of characters that it replaces.
-        text: The text.
-    """
+    """A text to insert, in place of some characters."""
 
     offset: int
-    removed: int
+    removed: int  # number of characters that it replaces
     text: str
 
 
@@ -97,8 +82,7 @@ def insert_marks(
         translation: The translation.
         links: Its `SpanLink`s.
 
-    Returns:
-        The `Edit`s, each mark once. Those at the same offset are in order.
+    Returns the `Edit`s, each mark once. Those at the same offset are in order.
     """
     if not marks:
         return []

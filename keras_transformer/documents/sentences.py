@@ -53,20 +53,14 @@ DIVISIONS = (
 
 
 class Item(typing.NamedTuple):
-    """A part of a document's text.
+    """A part of a document's text."""
 
-    Attributes:
-        raw: As the document writes it; a piece of the document.
-        text: As the model reads it: "" for markup, " " for white space.
-        kind: `TEXT`, `SPACE`, or one of `CODES`: a tag that opens or closes a
-            range, a code that stands alone, the mark of an accelerator key.
-        name: Of a tag: `OPEN` and `CLOSE` of the same name are a pair.
-    """
-
-    raw: typing.Any
-    text: str
+    raw: typing.Any  # as the document writes it; a piece of the document
+    text: str  # as the model reads it: "" for markup, " " for white space
+    # `TEXT`, `SPACE`, or one of `CODES`: a tag that opens or closes a range, a
+    # code that stands alone, the mark of an accelerator key.
     kind: str = TEXT
-    name: str = ""
+    name: str = ""  # of a tag: `OPEN` and `CLOSE` of the same name are a pair
 
 
 def plain_items(text: str) -> list[Item]:
@@ -366,8 +360,7 @@ def split(
         depth: Of ICU's messages around it.
         placeholders: Their kind.
 
-    Returns:
-        The pieces, which together have all items in order.
+    Returns the pieces, which together have all items in order.
     """
 
     def split_branch(items: Iterable[Item]) -> list:

@@ -8,11 +8,7 @@ from collections.abc import Iterator
 
 import regex
 
-from keras_transformer.documents.markup import (
-    entity_item,
-    escape,
-    plain_text,
-)
+from keras_transformer.documents.markup import entity_item, escape, plain_text
 from keras_transformer.documents.pieces import Left
 from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
 from keras_transformer.documents.sentences import (

@@ -13,6 +13,7 @@ from keras_transformer.documents.placeholders import MESSAGES
 from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
 from keras_transformer.documents.sentences import Item, Split
 from keras_transformer.documents.xml import parse_xml
+from keras_transformer.refusals import expect
 
 # The inline elements of both versions that are a range, or begin or end one;
 # all others stand alone. The halves of a range have an attribute in common.
@@ -34,8 +35,7 @@ APPROVED = regex.compile(r"\bapproved\s*=\s*([\"'])yes\1")
 def read(text: str, split: Split, replace: bool = False) -> Iterator:
     """The pieces of an XLIFF file: sources stay, targets are written."""
     root, events, spans = parse_xml(text)
-    if _name(root) != "xliff":
-        raise ValueError(f"expected the element xliff. Received: {_name(root)}")
+    expect(_name(root) == "xliff", "the element xliff", _name(root))
     reader = _Reader(events, spans, split)
     read_to = 0
     for unit in root.iter("{*}trans-unit", "{*}segment"):

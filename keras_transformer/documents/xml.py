@@ -13,9 +13,8 @@ def parse_xml(text: str) -> tuple:
     The last one is a dictionary from each element of lxml to the indices of the
     events of its tags.
 
-    Raises:
-        ValueError: It is not well-formed, or has a DOCTYPE, which could define
-            entities; the message has the line.
+    Raises ValueError: it is not well-formed, or has a DOCTYPE, which could
+    define entities; the message has the line.
     """
     from lxml import etree  # an extra
 

@@ -11,6 +11,7 @@ import typing
 from collections.abc import Iterator, Sequence
 
 from keras_transformer import files
+from keras_transformer.refusals import expect
 
 MAX_TEXT = 16 << 20  # bytes of a vocabulary or of a file of options
 MAX_WEIGHTS = 16 << 30  # bytes
@@ -39,13 +40,9 @@ def named_errors(path: typing.Any, problem: str = "") -> Iterator[None]:
 
 def check_file(path: pathlib.Path, limit: int = MAX_WEIGHTS) -> int:
     """The size of a regular file in bytes, or raises ValueError."""
-    if not path.is_file():
-        raise ValueError(f"expected a file {path}. Received: none")
+    expect(path.is_file(), f"a file {path}", "none")
     size = path.stat().st_size
-    if size > limit:
-        raise ValueError(
-            f"{path}: expected at most {limit} bytes. Received: {size}"
-        )
+    expect(size <= limit, f"at most {limit} bytes", size, where=path)
     return size
 
 

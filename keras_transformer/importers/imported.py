@@ -15,6 +15,7 @@ from keras_transformer.data.languages import (
 )
 from keras_transformer.importers.stacks import weight_shapes
 from keras_transformer.importers.vocabularies import share_in_table
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
 if typing.TYPE_CHECKING:
@@ -25,32 +26,23 @@ LANGUAGE = re.compile(r"__\w+__|[a-z]{2,3}_[A-Z]\w+")
 
 
 class Imported(typing.NamedTuple):
-    """A model of another system, in the terms of this package.
-
-    Attributes:
-        config: The `TransformerConfig`.
-        weights: Arrays by path, as in `permutation.reorder`:
-            `"encoder/layer_0/self_attention/query/kernel"`. Rows of embeddings
-            stand in the order of the tokenizer's ids.
-        tokenizer: A `Tokenizer`, or one for each side.
-        decoding: The original's defaults.
-        max_length: The longest source in tokens, EOS included.
-        source_language, target_language: As in `Languages`; "" if it is not
-            known.
-        language_tokens: As in `Languages`: it translates between many, and
-            takes the two by tokens.
-        notes: Notes on this import for the user, a line each.
-    """
+    """A model of another system, in the terms of this package."""
 
     config: TransformerConfig
+    # Arrays by path, as in `permutation.reorder`:
+    # `"encoder/layer_0/self_attention/query/kernel"`. Rows of embeddings stand
+    # in the order of the tokenizer's ids.
     weights: dict[str, np.ndarray]
-    tokenizer: Tokenizer | TokenizerPair
-    decoding: DecodingConfig
-    max_length: int
+    tokenizer: Tokenizer | TokenizerPair  # a `Tokenizer`, or one for each side
+    decoding: DecodingConfig  # the original's defaults
+    max_length: int  # the longest source in tokens, EOS included
+    # As in `Languages`; "" if it is not known.
     source_language: str = ""
     target_language: str = ""
+    # As in `Languages`: it translates between many, and takes the two by
+    # tokens.
     language_tokens: str = ""
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = ()  # notes on this import for the user, a line each
 
     @property
     def languages(self) -> Languages:
@@ -93,9 +85,7 @@ class Imported(typing.NamedTuple):
 
 
 def with_languages(
-    imported: Imported,
-    source_language: str | None,
-    target_language: str | None,
+    imported: Imported, source_language: str | None, target_language: str | None
 ) -> Imported:
     """A model with the given languages, else its own.
 
@@ -159,10 +149,9 @@ def named_arrays(imported: Imported) -> dict[str, np.ndarray]:
     for path, shape in shapes.items():
         name = path.replace("/", ".")
         array = np.ascontiguousarray(_read(name, imported.weights[path]))
-        if array.shape != shape:
-            raise ValueError(
-                f"{name}: expected the shape {shape}. Received: {array.shape}"
-            )
+        expect(
+            array.shape == shape, f"the shape {shape}", array.shape, where=name
+        )
         arrays[name] = array
     return arrays
 

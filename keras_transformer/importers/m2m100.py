@@ -30,11 +30,7 @@ import numpy as np
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data.languages import LANGUAGE_TOKENS
 from keras_transformer.importers import tokenizer_json
-from keras_transformer.importers.files import (
-    named_errors,
-    read_file,
-    read_json,
-)
+from keras_transformer.importers.files import named_errors, read_file, read_json
 from keras_transformer.importers.generation import (
     CONFIG,
     read_decoding,
@@ -98,7 +94,7 @@ KNOWN_VALUES = {
     "tie_word_embeddings": (True,),
 }
 LICENCES = {
-    "nllb": "the weights of NLLB-200 are CC-BY-NC 4.0: no commercial use",
+    "nllb": "the weights of NLLB-200 are CC-BY-NC 4.0: no commercial use"
 }
 
 

@@ -27,11 +27,7 @@ from keras_transformer.importers.stacks import (
     read_stacks,
     sharing,
 )
-from keras_transformer.importers.tensors import (
-    Tensors,
-    holds_array,
-    read_npz,
-)
+from keras_transformer.importers.tensors import Tensors, holds_array, read_npz
 from keras_transformer.importers.vocabularies import (
     NO_ROW,
     Side,
@@ -44,6 +40,7 @@ from keras_transformer.importers.yaml_files import (
     read_strings,
 )
 from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import BOS, PAD
 
 OPTIONS = "special:model.yml"  # the member of the archive that has them
@@ -188,8 +185,7 @@ def _read_spm_side(path: pathlib.Path) -> Side:
     with named_errors(path, "not a SentencePiece model: "):
         processor.LoadFromSerializedProto(model)
     special = processor.eos_id(), processor.unk_id()
-    if min(special) < 0:
-        raise ValueError(f"{path}: expected ids of EOS and UNK")
+    expect(min(special) >= 0, "ids of EOS and UNK", where=path)
     size = processor.get_piece_size()
     pieces = processor.id_to_piece(list(range(size)))
     return _make_side(pieces, *special, model, path)
@@ -208,8 +204,7 @@ def _read_yaml_side(path: pathlib.Path, model: pathlib.Path) -> Side:
     if [ids[piece] for piece in pieces] != list(range(len(pieces))):
         raise ValueError(f"{path}: expected each id below {len(pieces)} once")
     for piece in (EOS_PIECE, UNK_PIECE):
-        if piece not in ids:
-            raise ValueError(f"{path}: no {piece}, which Marian needs")
+        expect(piece in ids, f"{piece}, which Marian needs", where=path)
     if not model.is_file():
         raise ValueError(
             f"{path.name} lists pieces; expected the SentencePiece model that"

@@ -47,23 +47,15 @@ from keras_transformer.importers.huggingface import (
 )
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.options import Options
-from keras_transformer.importers.stacks import (
-    make_config,
-    sharing,
-)
-from keras_transformer.importers.tensors import (
-    Tensors,
-)
+from keras_transformer.importers.stacks import make_config, sharing
+from keras_transformer.importers.tensors import Tensors
 from keras_transformer.importers.vocabularies import (
     Side,
     make_tokenizer,
     start_name,
 )
 from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.tokenization import (
-    END_OF_TABLE,
-    TokenizerPair,
-)
+from keras_transformer.tokenization import END_OF_TABLE, TokenizerPair
 from keras_transformer.vocabulary import BOS, PAD
 
 MODELS = {"encoder": "source.spm", "decoder": "target.spm"}

@@ -43,6 +43,7 @@ from keras_transformer.importers.tensors import Tensors
 from keras_transformer.importers.vocabularies import Side, make_tokenizers
 from keras_transformer.importers.yaml_files import read_options
 from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.refusals import expect
 
 DESCRIPTION = "model_description.py"
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -218,10 +219,7 @@ def _find_checkpoint(directory: pathlib.Path) -> str:
     """The prefix of the newest checkpoint in a directory."""
     names = [path.stem for path in directory.glob("ckpt-*.index")]
     steps = [int(name[5:]) for name in names if re.fullmatch(CHECKPOINT, name)]
-    if not steps:
-        raise ValueError(
-            f"{directory}: expected a checkpoint, such as ckpt-5000.index"
-        )
+    expect(steps, "a checkpoint, such as ckpt-5000.index", where=directory)
     return str(directory / f"ckpt-{max(steps)}")
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.vocabularies import with_pieces
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import SPECIAL_IDS, UNK
 
@@ -44,8 +45,7 @@ def prune(imported: Imported, lines: Iterable[str]) -> Imported:
     counts: collections.Counter[int] = collections.Counter()
     for line in lines:
         counts.update(tokenizer.to_ids([line])[0][:-1])
-    if not counts:
-        raise ValueError("expected a corpus with text. Received: none")
+    expect(counts, "a corpus with text", "none")
     entries, size = tokenizer.entries, tokenizer.vocab_size
     scripts = _scripts(tokenizer, counts)
     # <s> after the special tokens; and what is after the table, without rows.

@@ -43,8 +43,7 @@ def read_pieces(path: pathlib.Path) -> tuple[bytes, dict[int, str]]:
 
     Its first pieces are <unk>, <s> and </s>, as in the models of fairseq.
 
-    Raises:
-        ValueError: No SentencePiece model does the same, or it is broken.
+    Raises ValueError: no SentencePiece model does the same, or it is broken.
     """
     values = read_json(path, MAX_BYTES)
     with named_errors(

@@ -22,6 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_transformer.importers.files import check_file, named_errors, shown
+from keras_transformer.refusals import expect
 
 STORAGES = {
     "DoubleStorage": np.dtype("<f8"),
@@ -264,8 +265,7 @@ def _read_pickles(path: pathlib.Path, plain: Sequence[str]) -> typing.Any:
 
         if [unpickle(), unpickle()] != [MAGIC, PROTOCOL]:
             raise ValueError("neither a zip archive nor pickles of torch.save")
-        if not unpickle().get("little_endian"):
-            raise ValueError("expected little-endian numbers")
+        expect(unpickle().get("little_endian"), "little-endian numbers")
         found = unpickle()
         keys = unpickle()
         if sorted(keys) != sorted(storages):

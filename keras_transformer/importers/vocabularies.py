@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.importers.files import named_errors
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import (
     END_OF_TABLE_WITH_CODES,
     SHARED_FILE,
@@ -30,21 +31,13 @@ NO_ROW = -1  # instead of an id: a row of zeros
 
 
 class Side(typing.NamedTuple):
-    """The vocabulary of one language.
+    """The vocabulary of one language."""
 
-    Attributes:
-        table: The subword of each id here.
-        ids: The original's id of each id here, or `NO_ROW`.
-        model: The SentencePiece model that makes the subwords, as bytes.
-        path: Of that model.
-        excluded: Ids here that get no probability.
-    """
-
-    table: list[str]
-    ids: list[int]
-    model: bytes
-    path: pathlib.Path
-    excluded: tuple[int, ...] = ()
+    table: list[str]  # the subword of each id here
+    ids: list[int]  # the original's id of each id here, or `NO_ROW`
+    model: bytes  # the SentencePiece model that makes the subwords, as bytes
+    path: pathlib.Path  # of that model
+    excluded: tuple[int, ...] = ()  # ids here that get no probability
 
 
 def make_tokenizer(
@@ -142,8 +135,7 @@ def _read_model(model_bytes, path):
     model = sentencepiece_model_pb2.ModelProto()
     with named_errors(path, "not a SentencePiece model: "):
         model.ParseFromString(model_bytes)
-    if not model.pieces:
-        raise ValueError(f"{path}: a SentencePiece model without pieces")
+    expect(model.pieces, "a SentencePiece model with pieces", where=path)
     if len(model.pieces) > MAX_PIECES:
         raise ValueError(
             f"{path}: expected at most {MAX_PIECES} pieces."

@@ -13,11 +13,7 @@ import typing
 from collections.abc import Iterator
 
 from keras_transformer.commands import flags
-from keras_transformer.importers.files import (
-    named_errors,
-    read_text,
-    shown,
-)
+from keras_transformer.importers.files import named_errors, read_text, shown
 
 MAX_VALUES = 100_000  # of options, with those that aliases repeat
 MAX_NESTING = 32

@@ -15,9 +15,7 @@ from keras_transformer.layers.attention import (
 from keras_transformer.layers.attention import (
     scaled_dot_product_attention as scaled_dot_product_attention,
 )
-from keras_transformer.layers.embeddings import (
-    InputEmbedding as InputEmbedding,
-)
+from keras_transformer.layers.embeddings import InputEmbedding as InputEmbedding
 from keras_transformer.layers.embeddings import (
     LearnedPositions as LearnedPositions,
 )

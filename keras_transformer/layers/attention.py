@@ -273,11 +273,7 @@ class MultiHeadAttention(TracedLayer):
         return KeyValue(keys=zeros(self.d_key), values=zeros(self.d_value))
 
     def step(
-        self,
-        query: Tensor,
-        cache: KeyValue,
-        slots: Slots,
-        position: Position,
+        self, query: Tensor, cache: KeyValue, slots: Slots, position: Position
     ) -> tuple[Tensor, KeyValue]:
         """Causal self-attention of one position, over a cache.
 

@@ -276,11 +276,7 @@ class SoftmaxProjection(_Softmax):
     """
 
     def __init__(
-        self,
-        vocab_size: int,
-        d_model: int,
-        logits_bias: bool = False,
-        **kwargs,
+        self, vocab_size: int, d_model: int, logits_bias: bool = False, **kwargs
     ):
         super().__init__(**kwargs)
         check_positive(vocab_size=vocab_size, d_model=d_model)
@@ -332,11 +328,9 @@ class LearnedPositions(TracedLayer):
         ids: Integers `[B, T]`, of which `PAD` needs no row.
         start: Place of the first column, from 0, int or int scalar tensor.
 
-    Returns:
-        float `[B, T, D]` in the dtype of `x`.
+    Returns float `[B, T, D]` in the dtype of `x`.
 
-    Raises:
-        ValueError: There are more ids than rows.
+    Raises ValueError: there are more ids than rows.
 
     >>> positions = LearnedPositions(max_positions=10, d_model=4)
     >>> positions(ops.zeros((1, 3, 4)), ops.array([[5, 2, 0]])).shape.as_list()
@@ -397,8 +391,7 @@ class InputEmbedding:
     Call arguments:
         ids, start: As of `PositionalEmbedding`.
 
-    Returns:
-        float `[B, T, D]` in the compute dtype.
+    Returns float `[B, T, D]` in the compute dtype.
     """
 
     def __init__(

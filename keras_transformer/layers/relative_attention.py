@@ -37,9 +37,8 @@ class RelativeAttention(MultiHeadAttention):
     Call arguments, Returns: As in `MultiHeadAttention`; `query` and `value`
         are the same sequence.
 
-    Raises:
-        ValueError: A size is below 1, or `query` and `value` have different
-            lengths, or a mask is not bool.
+    Raises ValueError: a size is below 1, or `query` and `value` have different
+    lengths, or a mask is not bool.
 
     >>> layer = RelativeAttention(2, 4, 3, max_relative_position=5)
     >>> x = ops.ones((1, 7, 8))

@@ -35,10 +35,9 @@ class RestrictedAttention(MultiHeadAttention):
     Call arguments, Returns: As in `MultiHeadAttention`; `query` and `value`
         are the same sequence.
 
-    Raises:
-        ValueError: A size is below 1, or the neighborhood is not two numbers,
-            or `query` and `value` have different lengths, or a mask is not
-            bool.
+    Raises ValueError: a size is below 1, or the neighborhood is not two
+    numbers, or `query` and `value` have different lengths, or a mask is not
+    bool.
 
     >>> layer = RestrictedAttention(2, 4, 3, neighborhood=(2, 0))
     >>> x = ops.ones((1, 7, 8))

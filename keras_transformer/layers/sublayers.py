@@ -105,8 +105,7 @@ class Residual(TracedLayer):
         sublayer: Function of one such tensor that returns another; by name.
         training: Whether dropout is active.
 
-    Returns:
-        float `[B, T, D]` in the compute dtype.
+    Returns float `[B, T, D]` in the compute dtype.
 
     >>> frame = Residual(dropout=0.0, pre_norm=True, layer_norm_epsilon=1e-6)
     >>> frame(keras.ops.ones((1, 1, 4)), sublayer=lambda x: x + 2.0).numpy()

@@ -16,27 +16,18 @@ WORD_OR_SIGN = regex.compile(
 
 
 class Side(typing.NamedTuple):
-    """The words of one side of a pair.
+    """The words of one side of a pair."""
 
-    Attributes:
-        words_of_tokens: The index of each token's word, EOS excluded.
-        num_words: Number of words.
-    """
-
-    words_of_tokens: list[int]
-    num_words: int
+    words_of_tokens: list[int]  # the index of each token's word, EOS excluded
+    num_words: int  # number of words
 
 
 class SpanLink(typing.NamedTuple):
-    """A word or sign of a translation, and the one that it translates.
+    """A word or sign of a translation, and the one that it translates."""
 
-    Attributes:
-        source: Begin and end of the one in the source, in characters.
-        target: Begin and end in the translation.
-    """
-
+    # Begin and end of the one in the source, in characters.
     source: tuple[int, int]
-    target: tuple[int, int]
+    target: tuple[int, int]  # begin and end in the translation
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:

@@ -3,6 +3,8 @@
 import typing
 from collections.abc import Sequence
 
+from keras_transformer.refusals import expect
+
 Ids: typing.TypeAlias = Sequence[int]
 
 
@@ -11,26 +13,17 @@ class Automaton(typing.NamedTuple):
 
     A state is the tokens that lead to it from state 0. Its size is that of the
     phrases: the next state is looked for, not stored.
-
-    Attributes:
-        tokens: Different tokens of the phrases, in ascending order.
-        children: For each state the longer one by token.
-        suffix: For each state the longest one that it ends with.
-        order: The states, shorter ones first.
-        bans: Whether a forbidden phrase ends in each state.
-        ends: For each state the terms that end there.
-        parts: For each state the number of tokens by term, of those begun.
-        sizes: The tokens of each term.
     """
 
-    tokens: list[int]
-    children: list[dict[int, int]]
-    suffix: list[int]
-    order: list[int]
-    bans: list[bool]
-    ends: list[set[int]]
+    tokens: list[int]  # different tokens of the phrases, in ascending order
+    children: list[dict[int, int]]  # for each state the longer one by token
+    suffix: list[int]  # for each state the longest one that it ends with
+    order: list[int]  # the states, shorter ones first
+    bans: list[bool]  # whether a forbidden phrase ends in each state
+    ends: list[set[int]]  # for each state the terms that end there
+    # For each state the number of tokens by term, of those begun.
     parts: list[dict[int, int]]
-    sizes: list[int]
+    sizes: list[int]  # the tokens of each term
 
     def next(self, state: int, token: int) -> int:
         """The state after a token."""
@@ -60,8 +53,7 @@ def make_automaton(
         for number, term in enumerate(terms)
         for ids in term
     ] + [(tuple(ids), None) for ids in forbidden]
-    if any(not ids for ids, _ in phrases):
-        raise ValueError("a phrase must have a token. Received: ()")
+    expect(all(ids for ids, _ in phrases), "a token in each phrase", "()")
     sizes = [max(map(len, term)) for term in terms]
     found = Automaton(
         sorted({token for ids, _ in phrases for token in ids}),

@@ -227,9 +227,7 @@ class BatchedSearch:
         """
         length = padded_length(max(len(ids) for side in sides for ids in side))
         num_rows = padded_count(
-            len(sides[0]),
-            full_rows(length, self.batch_tokens),
-            self.row_factor,
+            len(sides[0]), full_rows(length, self.batch_tokens), self.row_factor
         )
         longest = self.inference.position_limit
         return [pad_rows(side, longest, EOS, num_rows) for side in sides]

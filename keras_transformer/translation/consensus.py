@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from keras_transformer.refusals import expect
+
 CHAR_ORDER = 6  # of chrF: characters of the longest n-gram
 BETA = 2  # of chrF: weight of recall
 WORD_ORDER = 4  # of BLEU: words of the longest n-gram
@@ -40,10 +42,8 @@ def utilities(texts: Sequence[str], metric: str) -> np.ndarray:
     Translations by row, references by column. The metric is "chrf" or "bleu":
     `sacrebleu.sentence_chrf` or `sacrebleu.sentence_bleu`.
     """
-    if not texts:
-        raise ValueError("expected samples. Received: none")
-    if metric not in METRICS:
-        raise ValueError(f"metric must be chrf or bleu. Received: {metric=}")
+    expect(texts, "samples", "none")
+    expect(metric in METRICS, "chrf or bleu", f"{metric=}")
     return METRICS[metric](texts)
 
 

@@ -154,28 +154,17 @@ class CTranslate2Limits(Limits):
 
 @dataclasses.dataclass(frozen=True)
 class CTranslate2Model:
-    """An export in memory, in place of a `Transformer`.
+    """An export in memory, in place of a `Transformer`."""
 
-    Attributes:
-        config: The `TransformerConfig` of the model.
-        alignment: Layer and head that align words.
-        pieces: Those of source and target, by id.
-        translator: CTranslate2's.
-        dtype: The type that it computes in.
-        num_threads: Batches that are translated at the same time.
-        room: The longest output in tokens, EOS included, that it has positions
-            for.
-        adds_eos: Whether sources are given without EOS.
-    """
-
-    config: TransformerConfig
-    alignment: tuple[int, int]
-    pieces: tuple[list[str], list[str]]
-    translator: "ctranslate2.Translator"
-    dtype: str
-    num_threads: int
+    config: TransformerConfig  # the `TransformerConfig` of the model
+    alignment: tuple[int, int]  # layer and head that align words
+    pieces: tuple[list[str], list[str]]  # those of source and target, by id
+    translator: "ctranslate2.Translator"  # CTranslate2's
+    dtype: str  # the type that it computes in
+    num_threads: int  # batches that are translated at the same time
+    # The longest output in tokens, EOS included, that it has positions for.
     room: int
-    adds_eos: bool
+    adds_eos: bool  # whether sources are given without EOS
 
     @classmethod
     def load(

@@ -22,11 +22,9 @@ def make_draws(
         sample: Number of the sample, from 0.
         length: Number of tokens.
 
-    Returns:
-        int32 `[length]`, in [0, `MAX_DRAW`).
+    Returns int32 `[length]`, in [0, `MAX_DRAW`).
 
-    Raises:
-        ValueError: There is no such seed.
+    Raises ValueError: there is no such seed.
 
     >>> make_draws(1, [5, 2], 0, 3).tolist() == (
     ...     make_draws(1, [5, 2], 0, 9)[:3].tolist()

@@ -47,8 +47,7 @@ def exported(
         options: Other flags of the command by name.
         command: The module of the command that makes it.
 
-    Raises:
-        ValueError: It cannot be made; the message is that of the command.
+    Raises ValueError: it cannot be made; the message is that of the command.
     """
     checksum, config = sha256_of(checkpoint + ENDING), workdir.read_config()
     names = ("model", "base", *TOKENIZER_SUMS.values())

@@ -118,17 +118,11 @@ def _clean(cluster, fold):
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """A line of a glossary.
+    """A line of a glossary."""
 
-    Attributes:
-        source: The term.
-        targets: Its translations, one of which suffices.
-        flags: A subset of `FLAGS`.
-    """
-
-    source: str
-    targets: tuple[str, ...]
-    flags: frozenset[str] = frozenset()
+    source: str  # the term
+    targets: tuple[str, ...]  # its translations, one of which suffices
+    flags: frozenset[str] = frozenset()  # a subset of `FLAGS`
 
     def __post_init__(self):
         if not self.source.strip() or not all(map(str.strip, self.targets)):
@@ -284,9 +278,8 @@ class Glossary:
         `check` is called with the translations of each term; it may raise
         ValueError.
 
-        Raises:
-            ValueError: A line is wrong, or a term comes twice; the message has
-                the name and the line.
+        Raises ValueError: a line is wrong, or a term comes twice; the message
+        has the name and the line.
         """
         terms: dict[tuple[str, frozenset[str]], Term] = {}
         rows = [
@@ -334,9 +327,8 @@ class Glossary:
     ) -> "Glossary":
         """The glossary of a file, UTF-8; `check` as in `parse`.
 
-        Raises:
-            ValueError: As `parse`, or it is not UTF-8.
-            OSError: It cannot be read.
+        Raises ValueError: as `parse`, or it is not UTF-8; OSError: it cannot be
+        read.
         """
         return cls.parse(_read_lines(path), str(path), check)
 

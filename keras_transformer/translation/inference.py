@@ -25,6 +25,7 @@ from keras_transformer.decoding import (
 from keras_transformer.fields import unhandled
 from keras_transformer.layers import recorded_weights
 from keras_transformer.model import Transformer
+from keras_transformer.refusals import expect
 from keras_transformer.row_loop import pick_rows
 from keras_transformer.translation.limits import Limits
 from keras_transformer.vocabulary import EOS, PAD
@@ -110,11 +111,7 @@ class Inference(Limits):
                 If B is known, no shape changes.
             max_steps: As in `decoding.search`.
         """
-        if shapes not in SHAPES:
-            raise ValueError(
-                f"shapes must be one of {', '.join(SHAPES)}. Received:"
-                f" shapes={shapes!r}"
-            )
+        expect(shapes in SHAPES, f"one of {', '.join(SHAPES)}", f"{shapes=}")
         config = self.decoding
         max_lengths, max_length = self.output_limits(source_ids)
         memories = tuple(model.encode(source_ids) for model in self.models)

@@ -22,19 +22,14 @@ PRETRAINED = "keras_transformer.importers.pretrained"
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What a translator's model is.
+    """What a translator's model is."""
 
-    Attributes:
-        languages: The `Languages` of the model.
-        direction: The `Direction` of sentences without one of their own. None
-            if the model has several: then each has its own, or begins with a
-            tag.
-        checkpoints: Paths of the checkpoints that `load` read, one for each
-            model; none if the models were made elsewhere.
-    """
-
-    languages: Languages = Languages()
+    languages: Languages = Languages()  # the `Languages` of the model
+    # The `Direction` of sentences without one of their own. None if the model
+    # has several: then each has its own, or begins with a tag.
     direction: Direction | None = Direction()
+    # Paths of the checkpoints that `load` read, one for each model; none if the
+    # models were made elsewhere.
     checkpoints: tuple[str, ...] = ()
 
 

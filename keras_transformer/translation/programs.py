@@ -19,20 +19,15 @@ Nest: typing.TypeAlias = typing.Any  # of tensors, arrays or shapes
 
 
 class Program(typing.NamedTuple):
-    """What a program computes: the key that finds it.
+    """What a program computes: the key that finds it."""
 
-    Attributes:
-        kind: A method of `Inference`.
-        room: The longest source that the program has room for; None if its
-            shapes decide, or if it needs none.
-        shapes: The shape of each array that it takes, None where a size may
-            change.
-        options: The other arguments by name, constants of the program.
-    """
-
-    kind: Callable[..., Nest]
+    kind: Callable[..., Nest]  # a method of `Inference`
+    # The longest source that the program has room for; None if its shapes
+    # decide, or if it needs none.
     room: int | None
+    # The shape of each array that it takes, None where a size may change.
     shapes: Nest
+    # The other arguments by name, constants of the program.
     options: tuple[tuple[str, typing.Any], ...]
 
 

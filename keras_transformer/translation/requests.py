@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import Direction
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.automaton import Automaton, make_automaton
 from keras_transformer.translation.glossary import SPACELESS, Glossary
@@ -58,19 +59,14 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Terminology:
-    """What the translations of some texts must have, and must not have.
+    """What the translations of some texts must have, and must not have."""
 
-    Attributes:
-        glossary: Terms of the texts, with their translations.
-        avoid: As in `Request`.
-    """
-
+    # Terms of the texts, with their translations.
     glossary: Glossary = dataclasses.field(default_factory=lambda: Glossary(()))
-    avoid: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()  # as in `Request`
 
     def __post_init__(self):
-        if not all(map(str.strip, self.avoid)):
-            raise ValueError("avoid must have words. Received: a blank one")
+        expect(all(map(str.strip, self.avoid)), "words in avoid", "a blank one")
 
     @property
     def sums(self) -> dict[str, str]:
@@ -106,38 +102,28 @@ NO_TERMINOLOGY = Terminology()
 
 
 class Row(typing.NamedTuple):
-    """A sentence in ids.
+    """A sentence in ids."""
 
-    Attributes:
-        source_ids: The tokens of languages before the text, if there are any,
-            its own, EOS, and those after it; `[EOS]` if it is blank.
-        tag_length: Number of tokens before the text.
-        target_ids: Tokens of the target that are given: those that the output
-            begins with; or all of a translation to score, EOS included.
-        num_given: How many of them are no part of the translation.
-        notes: A sentence for each truncation.
-        terms: For each term the tokens of its forms.
-        avoid: As in `Request`.
-        forbidden: The phrases that write these words, as far as they are known.
-        automaton: Of terms and forbidden phrases; None if there are none.
-        tokenizer: For the text of the output, if it has terms or words to
-            avoid.
-        seed: Of samples.
-        sample: Number of the sample, from 0.
-    """
-
+    # The tokens of languages before the text, if there are any, its own, EOS,
+    # and those after it; `[EOS]` if it is blank.
     source_ids: list[int]
-    tag_length: int = 0
+    tag_length: int = 0  # number of tokens before the text
+    # Tokens of the target that are given: those that the output begins with; or
+    # all of a translation to score, EOS included.
     target_ids: Sequence[int] = ()
-    notes: Sequence[str] = ()
-    num_given: int = 0
+    notes: Sequence[str] = ()  # a sentence for each truncation
+    num_given: int = 0  # how many of them are no part of the translation
+    # For each term the tokens of its forms.
     terms: Sequence[Sequence[tuple[int, ...]]] = ()
-    avoid: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()  # as in `Request`
+    # The phrases that write these words, as far as they are known.
     forbidden: frozenset[tuple[int, ...]] = frozenset()
+    # Of terms and forbidden phrases; None if there are none.
     automaton: Automaton | None = None
+    # For the text of the output, if it has terms or words to avoid.
     tokenizer: Tokenizer | None = None
-    seed: int = 0
-    sample: int = 0
+    seed: int = 0  # of samples
+    sample: int = 0  # number of the sample, from 0
 
     @property
     def has_terms(self) -> bool:
@@ -190,21 +176,15 @@ def make_requests(
 
 
 class Encoding(typing.NamedTuple):
-    """How the sentences of a translator become ids.
+    """How the sentences of a translator become ids."""
 
-    Attributes:
-        tokenizer: For both sides.
-        inference: Its limits truncate them.
-        tags: With which texts begin that are given no direction.
-        direction: Of the sentences without one; None if each must have it.
-        seed: Of those without one.
-    """
-
-    tokenizer: Tokenizer | TokenizerPair
-    inference: Limits
+    tokenizer: Tokenizer | TokenizerPair  # for both sides
+    inference: Limits  # its limits truncate them
+    # With which texts begin that are given no direction.
     tags: Sequence[str] = ()
+    # Of the sentences without one; None if each must have it.
     direction: Direction | None = Direction()
-    seed: int = 0
+    seed: int = 0  # of those without one
 
     def direction_of(self, request: Request) -> Direction | None:
         """The direction of a sentence; None if its text begins with a tag."""
@@ -245,9 +225,7 @@ def encode(requests: Sequence[Request], encoding: Encoding) -> list[Row]:
     Every sentence that is not blank gets the tokens of its direction, or begins
     with a tag, if there are any.
 
-    Raises:
-        UntaggedError: It does not.
-        ValueError: There is no direction.
+    Raises UntaggedError: it does not; ValueError: there is no direction.
     """
     rows = _sources(requests, encoding)
     automata: dict = {}  # many sentences may have the same terms
@@ -303,9 +281,8 @@ def encode_pairs(pairs: SentencePairs, encoding: Encoding) -> list[Row]:
 def pair_requests(pairs: SentencePairs) -> list[Request]:
     """The sentences of pairs.
 
-    Raises:
-        TypeError: It is no list of pairs of `str`.
-        ValueError: A `Request` asks for what a given translation excludes.
+    Raises TypeError: it is no list of pairs of `str`; ValueError: a `Request`
+    asks for what a given translation excludes.
     """
     _check_list(
         "pairs must be a list of (source, translation), both str",
@@ -332,17 +309,12 @@ def phrase_ids(
 ) -> list[tuple[int, ...]]:
     """The tokens that write phrases: between spaces, or in spaceless text.
 
-    Raises:
-        ValueError: The vocabulary cannot write a phrase.
+    Raises ValueError: the vocabulary cannot write a phrase.
     """
     found = []
     for phrase in phrases:
         ways = phrase_ways(tokenizer, phrase)
-        if not ways:
-            raise ValueError(
-                "the vocabulary has no tokens for a translation. Received:"
-                f" {phrase!r}"
-            )
+        expect(ways, "tokens for a translation in the vocabulary", repr(phrase))
         found += ways
     return found
 
@@ -428,11 +400,10 @@ def direction_ids(tokenizer: Tokenizer, token: str) -> list[int]:
         return []
     id = tokenizer.find(token)
     ids = tokenizer.to_ids([token])[0][:-1] if id is None else [id]
-    if len(ids) != 1 or ids == [UNK]:
-        raise ValueError(
-            "expected a language of the model: its vocabulary has no token"
-            f" {token!r}"
-        )
+    expect(
+        len(ids) == 1 and ids != [UNK],
+        f"a language of the model: its vocabulary has no token {token!r}",
+    )
     return ids
 
 

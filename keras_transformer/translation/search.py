@@ -14,30 +14,23 @@ from keras_transformer.translation.requests import Row
 
 
 class Found(typing.NamedTuple):
-    """The hypotheses of a row, best first; samples are by their numbers.
+    """The hypotheses of a row, best first; samples are by their numbers."""
 
-    Attributes:
-        ids: The tokens of each; a blank sentence has one hypothesis, `[]`.
-        scores: Of each, 0 of a blank sentence; NaN if the search failed.
-    """
-
+    # The tokens of each; a blank sentence has one hypothesis, `[]`.
     ids: list[list[int]]
+    # Of each, 0 of a blank sentence; NaN if the search failed.
     scores: np.ndarray
 
 
 class Programs(typing.NamedTuple):
-    """What makes the programs of a search in advance.
+    """What makes the programs of a search in advance."""
 
-    Attributes:
-        made: Functions that make a program each, with the longest source that
-            it is for, shortest first.
-        compiled: Functions that take seconds each and compile the search of a
-            sentence alone, to be called in turn. For each length, the last one
-            returns whether XLA is faster and will be used, the others return
-            None.
-    """
-
+    # Functions that make a program each, with the longest source that it is
+    # for, shortest first.
     made: list[tuple[int, Callable[[], object]]]
+    # Functions that take seconds each and compile the search of a sentence
+    # alone, to be called in turn. For each length, the last one returns whether
+    # XLA is faster and will be used, the others return None.
     compiled: list[Callable[[], bool | None]]
 
 

@@ -19,24 +19,19 @@ import typing
 
 
 class Kind(typing.NamedTuple):
-    """What options need to know of a kind before its class is loaded.
+    """What options need to know of a kind before its class is loaded."""
 
-    Attributes:
-        path: The class.
-        help: A few words for `--dataset`; empty if it is no value of the
-            option.
-        train_files: What `--train_files` are; empty if it reads no such files.
-            The pairs of files of text have `sizes`, one for each file: they can
-            be mixed, and have word links.
-        holds_ids: Whether its training pairs are ids of a given vocabulary.
-        has_directions: Whether it may have several languages, or tokens that
-            tell a model its languages.
-    """
-
-    path: str
+    path: str  # the class
+    # A few words for `--dataset`; empty if it is no value of the option.
     help: str = ""
+    # What `--train_files` are; empty if it reads no such files. The pairs of
+    # files of text have `sizes`, one for each file: they can be mixed, and have
+    # word links.
     train_files: str = ""
+    # Whether its training pairs are ids of a given vocabulary.
     holds_ids: bool = False
+    # Whether it may have several languages, or tokens that tell a model its
+    # languages.
     has_directions: bool = False
 
 
@@ -75,8 +70,7 @@ OF_TEXT_FILES = tuple(name for name in OF_FILES if name not in OF_IDS)
 def find_kind(dataset: str) -> Kind:
     """The kind of a value of `--dataset`.
 
-    Raises:
-        ValueError: There is none.
+    Raises ValueError: there is none.
 
     >>> find_kind("tfds:wmt14_translate/de-en").path
     'trainers.datasets.tfds.Tfds'

@@ -16,29 +16,22 @@ HELD_OUT = 1000  # examples of the validation split, and of the test split
 
 @dataclasses.dataclass(frozen=True)
 class BuiltIn:
-    """A corpus of the package; no sentence is in it twice.
+    """A corpus of the package; no sentence is in it twice."""
 
-    Attributes:
-        file: Name in `FOLDER`. The file has the test split, the validation
-            split and the training split, in this order.
-        train_size: Examples of the training split.
-        option: The option that says how many of them are read.
-        max_vocab_size: Size of the largest vocabulary that all of them, and
-            the symbols of their targets, can make.
-        recipe: The recipe that trains on it.
-    """
-
+    # Name in `FOLDER`. The file has the test split, the validation split and
+    # the training split, in this order.
     file: str
-    train_size: int
-    option: str
+    train_size: int  # examples of the training split
+    option: str  # the option that says how many of them are read
+    # Size of the largest vocabulary that all of them, and the symbols of their
+    # targets, can make.
     max_vocab_size: int
-    recipe: str
+    recipe: str  # the recipe that trains on it
 
     def read(self, split: str, size: int) -> list[str]:
         """The first examples of a split, each a line without its end.
 
-        Raises:
-            ValueError: The split is unknown, or does not have so many.
+        Raises ValueError: the split is unknown, or does not have so many.
         """
         starts = {"test": 0, "valid": HELD_OUT, "train": 2 * HELD_OUT}
         expect(split in starts, "train, valid or test", f"{split=}")

@@ -132,9 +132,8 @@ def read_trees(path: str | os.PathLike) -> Iterator[Node]:
 
     As `parse_trees`.
 
-    Raises:
-        ValueError: The file is not UTF-8, or no such trees: with its line.
-        OSError: It cannot be read.
+    Raises ValueError: the file is not UTF-8, or no such trees: with its line;
+    OSError: it cannot be read.
     """
     path = pathlib.Path(path)
     return parse_trees(read_lines(path), str(path))
@@ -149,8 +148,7 @@ def parse_trees(lines: Iterable[str], path: str) -> Iterator[Node]:
 
     `path` is where they are from, for errors.
 
-    Raises:
-        ValueError: The lines are no such trees: with the line's number.
+    Raises ValueError: the lines are no such trees: with the line's number.
     """
     brackets: list[list[Part | str]] = []  # of each open one its contents
     number = begin = 0

@@ -36,9 +36,8 @@ class Dataset(typing.Generic[Options]):
     def read(self, data: Options, split: str) -> Pairs:
         """The pairs of a split; none if it has none, or has ids instead.
 
-        Raises:
-            ValueError: The data cannot be used: with its file and line.
-            OSError: It cannot be read.
+        Raises ValueError: the data cannot be used: with its file and line;
+        OSError: it cannot be read.
         """
         raise NotImplementedError
 
@@ -69,9 +68,8 @@ class Dataset(typing.Generic[Options]):
     ) -> "AnyCorpus | None":
         """The training pairs of a kind that holds ids; else None.
 
-        Raises:
-            ValueError: They do not fit the options, or the vocabulary, or have
-                more than `max_length` tokens on a side.
+        Raises ValueError: they do not fit the options, or the vocabulary, or
+        have more than `max_length` tokens on a side.
         """
         return None
 
@@ -90,8 +88,7 @@ class Dataset(typing.Generic[Options]):
 def find_dataset(dataset: str) -> Dataset:
     """The `Dataset` of a value of `--dataset`.
 
-    Raises:
-        ValueError: There is none.
+    Raises ValueError: there is none.
     """
     module, _, name = find_kind(dataset).path.rpartition(".")
     return getattr(importlib.import_module(module), name)()

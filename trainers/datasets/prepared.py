@@ -44,9 +44,8 @@ class Prepared(Files):
     ) -> PreparedCorpus:
         """The corpus on disk.
 
-        Raises:
-            ValueError: It has other languages or another vocabulary, or longer
-                pairs than the options take, or is corrupt.
+        Raises ValueError: it has other languages or another vocabulary, or
+        longer pairs than the options take, or is corrupt.
         """
         (directory,) = data.train_files
         index = read_index(directory)

@@ -127,9 +127,8 @@ def read_tree_files(paths: Iterable[str]) -> Iterator[Node]:
 
     Trees of nothing but traces are skipped, with a warning.
 
-    Raises:
-        ValueError: A file is not UTF-8, or no such trees.
-        OSError: It cannot be read.
+    Raises ValueError: a file is not UTF-8, or no such trees; OSError: it cannot
+    be read.
     """
     for path in paths:
         num_empty = 0

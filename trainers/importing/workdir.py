@@ -41,9 +41,8 @@ def run(
 ) -> None:
     """Imports a model, and shows what it is; arguments as the options.
 
-    Raises:
-        CommandError: The source is no model that can be imported, or the work
-            directory exists, or a file cannot be read or written.
+    Raises CommandError: the source is no model that can be imported, or the
+    work directory exists, or a file cannot be read or written.
     """
     with flags.user_errors():
         check_new(workdir)
@@ -101,10 +100,8 @@ def choose_languages(
 def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
     """Makes the work directory of an imported model, whole or not at all.
 
-    Raises:
-        ValueError: The weights do not fit the model that `config` makes,
-            or the path is in use.
-        OSError: It cannot be written.
+    Raises ValueError: the weights do not fit the model that `config` makes, or
+    the path is in use; OSError: it cannot be written.
     """
     with new_directory(path) as directory:
         workdir = WorkDirectory(directory)
@@ -134,8 +131,7 @@ def new_directory(path: str | os.PathLike) -> Iterator[pathlib.Path]:
 
     If the body fails, nothing is left of it.
 
-    Raises:
-        ValueError: There is something at the path.
+    Raises ValueError: there is something at the path.
     """
     path = check_new(path)
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -153,8 +149,7 @@ def check_new(path: str | os.PathLike, option: str = "workdir") -> pathlib.Path:
 
     `option` is the name of the option that it is.
 
-    Raises:
-        ValueError: There is something at the path.
+    Raises ValueError: there is something at the path.
     """
     path = pathlib.Path(path).absolute()
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):

@@ -65,8 +65,7 @@ def count_brackets(gold: Node, found: Node) -> Counts:
 
     n equal brackets of one tree match m of the other min(n, m) times.
 
-    Raises:
-        ValueError: The trees have different numbers of words.
+    Raises ValueError: the trees have different numbers of words.
     """
     gold_leaves = leaves(gold)
     num_found = len(leaves(found))

@@ -21,8 +21,7 @@ from trainers.translating.options import TranslatorOptions
 def read_references(data: TreeFiles, files: tuple[str, ...]) -> list[Node]:
     """The trees to measure on: of files, or else the test trees of `data`.
 
-    Raises:
-        ValueError: There are none, or they cannot be read.
+    Raises ValueError: there are none, or they cannot be read.
     """
     if files:
         data = TreeFiles(train_trees=files, test_trees=files)

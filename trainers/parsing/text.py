@@ -53,8 +53,7 @@ def parse_sentences(
 
     Sentences are lists of words; `chunk_size` of them are parsed together.
 
-    Raises:
-        RunError: The model's logits are not finite.
+    Raises RunError: the model's logits are not finite.
     """
     sentences, given = itertools.tee(sentences)
     sequences = translate_lines(translator, map(" ".join, given), chunk_size)

@@ -63,9 +63,8 @@ class Folder:
     def check(self, settings: dict[str, typing.Any], overwrite: bool) -> str:
         """Whether the directory is "new", or "begun" or "finished" with these.
 
-        Raises:
-            ValueError: It has other settings, which may not be overwritten, or
-                other files.
+        Raises ValueError: it has other settings, which may not be overwritten,
+        or other files.
         """
         if self.index.exists():
             state, before = "finished", shards.read_index(self.path)["settings"]

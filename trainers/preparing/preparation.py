@@ -71,9 +71,8 @@ def open_given_tokenizer(
 ) -> tuple[Tokenizer | None, CorpusOptions]:
     """The tokenizer that the options name, or None; and options of its size.
 
-    Raises:
-        CommandError: It cannot be read, belongs to an imported model, or has
-            another number of entries than `vocab_size`.
+    Raises CommandError: it cannot be read, belongs to an imported model, or has
+    another number of entries than `vocab_size`.
     """
     if not corpus.tokenizer:
         return None, corpus
@@ -166,8 +165,7 @@ def open_preparation(
 
     Bad input is found here, before work begins.
 
-    Raises:
-        ValueError, OSError: The input is bad.
+    Raises ValueError, OSError: the input is bad.
     """
     settings = settings_of(corpus, cleaning_options, output, tokenizer)
     state = folder.check(settings, output.overwrite)
@@ -234,8 +232,7 @@ class Preparation:
     def check_vocabulary(self) -> None:
         """The parts on disk must have ids of this vocabulary.
 
-        Raises:
-            ValueError: They do not: the vocabulary file was replaced.
+        Raises ValueError: they do not: the vocabulary file was replaced.
         """
         if not self.parts_done():
             return
@@ -334,8 +331,7 @@ class Preparation:
     def finish(self) -> shards.PreparedCounts:
         """Writes the index, which makes the directory a prepared corpus.
 
-        Raises:
-            CommandError: No pair is left; the directory is cleared.
+        Raises CommandError: no pair is left; the directory is cleared.
         """
         parts = [self._part(number) for number in range(self.num_parts)]
         counts = shards.PreparedCounts(

@@ -10,10 +10,7 @@ import keras
 import numpy as np
 
 from keras_transformer.adapters import Base, Factors
-from keras_transformer.checkpoints import (
-    named_weights,
-    weight_name,
-)
+from keras_transformer.checkpoints import named_weights, weight_name
 from keras_transformer.kernels.layers import Linear
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.training_config import TrainingConfig
@@ -69,9 +66,7 @@ class SwitchedAdapters:
     """
 
     def __init__(
-        self,
-        model: keras.Model,
-        adapters: Mapping[str, Mapping[str, Factors]],
+        self, model: keras.Model, adapters: Mapping[str, Mapping[str, Factors]]
     ):
         self._adapters = adapters
         self._used: str | None = ""  # B begins with zeros

@@ -62,9 +62,8 @@ class TrainingCheckpoint:
     def restore(self) -> str | None:
         """Restores the newest intact checkpoint; its path, or None.
 
-        Raises:
-            ValueError, OSError: As `Checkpoints.intact`, or the newest is not
-                one of this training.
+        Raises ValueError, OSError: as `Checkpoints.intact`, or the newest is
+        not one of this training.
         """
         prefix = self.workdir.latest.find_intact()
         if prefix:
@@ -151,9 +150,8 @@ def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
     Returns:
         Paths of the averaged checkpoints, newest first, and path of the result.
 
-    Raises:
-        ValueError, OSError: There is no checkpoint that can be read.
-        RunError: The average cannot be written.
+    Raises ValueError, OSError: there is no checkpoint that can be read;
+    RunError: the average cannot be written.
     """
     workdir.read_section("model", TransformerConfig)  # translators can read it
     workdir.load_tokenizer()  # the vocabulary of the weights is still there
@@ -176,8 +174,7 @@ def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
 def merge(workdir: WorkDirectory, path: pathlib.Path) -> None:
     """Fills a new work directory with the sums of weights and adapters.
 
-    Raises:
-        ValueError, OSError: The base, or the adapters, cannot be read.
+    Raises ValueError, OSError: the base, or the adapters, cannot be read.
     """
     base, prefix = workdir.need_base("merged"), workdir.choose_checkpoint()
     merged = WorkDirectory(path)

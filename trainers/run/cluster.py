@@ -14,17 +14,11 @@ SHOWN = 200  # characters of a wrong TF_CONFIG that a message shows
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The contents of TF_CONFIG.
+    """The contents of TF_CONFIG."""
 
-    Attributes:
-        hosts: HOST:PORT of each worker, the chief first.
-        index: Which of them this process is.
-        task: Name of this process, as in "worker 0".
-    """
-
-    hosts: tuple[str, ...]
-    index: int
-    task: str
+    hosts: tuple[str, ...]  # HOST:PORT of each worker, the chief first
+    index: int  # which of them this process is
+    task: str  # name of this process, as in "worker 0"
 
 
 def find_cluster(strategy: str) -> Cluster | None:

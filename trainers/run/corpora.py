@@ -3,11 +3,7 @@
 import contextlib
 
 from keras_transformer.data.batches import AnyCorpus
-from keras_transformer.data.corpus import (
-    Corpus,
-    encode_corpus,
-    join_corpora,
-)
+from keras_transformer.data.corpus import Corpus, encode_corpus, join_corpora
 from keras_transformer.data.mixture import (
     Mixture,
     parse_mixture,
@@ -18,10 +14,7 @@ from keras_transformer.data.pairs import Pairs
 from keras_transformer.data.subword_sampling import SampledCorpus
 from keras_transformer.data.word_links import TokenLinks, read_links
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from keras_transformer.translation.requests import (
-    direction_ids,
-    text_tokenizer,
-)
+from keras_transformer.translation.requests import direction_ids, text_tokenizer
 from trainers.datasets.dataset import find_dataset, read_split
 from trainers.run.data_config import DataConfig
 from trainers.run.training_config import Configuration
@@ -89,9 +82,8 @@ def open_links(
 ) -> TokenLinks | None:
     """The links of the training pairs; None without guided alignment.
 
-    Raises:
-        ValueError: As `read_links` and `TokenLinks`.
-        OSError: A file of links cannot be read.
+    Raises ValueError: as `read_links` and `TokenLinks`; OSError: a file of
+    links cannot be read.
     """
     data, paths = configuration.data, configuration.training.guided_alignment
     if not paths:
@@ -112,8 +104,7 @@ def open_mixture(
 
     It mixes directions, if there are several.
 
-    Raises:
-        ValueError: No pair of one of the corpora is left.
+    Raises ValueError: no pair of one of the corpora is left.
     """
     names = ["-".join(codes) for codes in pairs.directions] or list(data.tags)
     if not (data.mixture or len(names) > 1):
@@ -127,14 +118,11 @@ def open_mixture(
 
 
 def encode_valid_corpus(
-    data: DataConfig,
-    pairs: Pairs,
-    tokenizer: Tokenizer | TokenizerPair,
+    data: DataConfig, pairs: Pairs, tokenizer: Tokenizer | TokenizerPair
 ) -> Corpus:
     """The validation pairs as ids, for the validation loss.
 
-    Raises:
-        ValueError: No pair is left.
+    Raises ValueError: no pair is left.
     """
     with _naming("validation"):
         return _encode(data, pairs, tokenizer)

@@ -162,8 +162,7 @@ class DataConfig(CorpusConfig, LengthConfig):
 
         It has the validation and test files that have the languages.
 
-        Raises:
-            ValueError: There is no such language.
+        Raises ValueError: there is no such language.
         """
         self.direction(source_language, target_language)  # which are checked
         source = source_language or self.source_language

@@ -47,30 +47,20 @@ class LostWorkerError(RunError):
 
 
 class Steps(typing.NamedTuple):
-    """Updates that an engine has begun to compute.
+    """Updates that an engine has begun to compute."""
 
-    Attributes:
-        num_steps: Number of updates.
-        totals: float32 `[4]`, this worker's sums of `TOTALS` over the tokens of
-            these updates, on the device: `numpy.asarray` waits for them.
-    """
-
-    num_steps: int
+    num_steps: int  # number of updates
+    # float32 `[4]`, this worker's sums of `TOTALS` over the tokens of these
+    # updates, on the device: `numpy.asarray` waits for them.
     totals: Tensor
 
 
 class Workers(abc.ABC):
-    """The workers of a run, and their agreement.
+    """The workers of a run, and their agreement."""
 
-    Attributes:
-        size: Number of workers.
-        is_chief: Whether this worker logs and writes.
-        name: As in "worker 1 of 2".
-    """
-
-    size: int
-    is_chief: bool
-    name: str
+    size: int  # number of workers
+    is_chief: bool  # whether this worker logs and writes
+    name: str  # as in "worker 1 of 2"
 
     @abc.abstractmethod
     def all_reduce_sum(self, values: list[float]) -> list[float]:
@@ -115,24 +105,15 @@ class Workers(abc.ABC):
 
 
 class Devices(typing.Protocol):
-    """The devices of a run.
+    """The devices of a run."""
 
-    Attributes:
-        num_replicas: Replicas of the model, over all workers.
-        num_searches: Batches of sentences that this worker best translates at
-            the same time.
-        description: The devices in one line, or why a GPU cannot be used.
-        num_gpus: GPUs of this worker.
-        precision: The fastest precision that trains as well as float32.
-        framework: Name and version of the framework.
-    """
-
-    num_replicas: int
+    num_replicas: int  # replicas of the model, over all workers
+    # Batches of sentences that this worker best translates at the same time.
     num_searches: int
-    description: str
-    num_gpus: int
-    precision: str
-    framework: str
+    description: str  # the devices in one line, or why a GPU cannot be used
+    num_gpus: int  # GPUs of this worker
+    precision: str  # the fastest precision that trains as well as float32
+    framework: str  # name and version of the framework
 
     @property
     def workers(self) -> Workers: ...
@@ -142,15 +123,10 @@ class Devices(typing.Protocol):
 
 
 class Task(typing.Protocol):
-    """What an engine trains: an `Experiment`, as far as engines know it.
+    """What an engine trains: an `Experiment`, as far as engines know it."""
 
-    Attributes:
-        devices: Those to train on.
-        train_batches: Batches of the training pairs.
-    """
-
-    devices: Devices
-    train_batches: Batches
+    devices: Devices  # those to train on
+    train_batches: Batches  # batches of the training pairs
 
     @property
     def data(self) -> DataConfig: ...
@@ -178,19 +154,15 @@ class Task(typing.Protocol):
 
 
 class Engine(typing.Protocol):
-    """A model and its optimizer on devices.
+    """A model and its optimizer on devices."""
 
-    Attributes:
-        model: The model that is trained.
-        can_validate: Whether `model` itself may be validated; if not, a copy.
-        num_slices: Slices of its rows that a replica computes at the same time.
-        num_programs: Programs that XLA compiles for the batches; 0 without XLA.
-    """
-
-    model: Transformer
+    model: Transformer  # the model that is trained
+    # Whether `model` itself may be validated; if not, a copy.
     can_validate: bool
     optimizer: keras.optimizers.Optimizer
+    # Slices of its rows that a replica computes at the same time.
     num_slices: int
+    # Programs that XLA compiles for the batches; 0 without XLA.
     num_programs: int
 
     def try_batch(self, shape: Shape) -> float:

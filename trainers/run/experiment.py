@@ -44,25 +44,20 @@ from trainers.run.vocabularies import open_tokenizer
 
 @dataclasses.dataclass
 class Experiment:
-    """A configuration with its vocabulary, its pairs and its batches.
-
-    Attributes:
-        tokenizer: A pair of them without `share_vocabulary`.
-        valid_batches: None without validation pairs.
-        valid_pairs, test_pairs: In memory; may be empty.
-        metric: Of validation and test.
-        base: The weights that adapters are added to; None without adapters.
-    """
+    """A configuration with its vocabulary, its pairs and its batches."""
 
     workdir: WorkDirectory
     configuration: Configuration
     devices: Devices
-    metric: DirectionalMetric
+    metric: DirectionalMetric  # of validation and test
+    # A pair of them without `share_vocabulary`.
     tokenizer: Tokenizer | TokenizerPair
     train_batches: Batches
-    valid_batches: Batches | None
+    valid_batches: Batches | None  # none without validation pairs
+    # In memory; may be empty.
     valid_pairs: Pairs
     test_pairs: Pairs
+    # The weights that adapters are added to; None without adapters.
     base: Base | None = None
 
     @property

@@ -91,9 +91,8 @@ def read_parent(
     A run that has begun has its own copy: if the other directory is gone, its
     own configuration counts, at `own_path`.
 
-    Raises:
-        ValueError: There is no such work directory, or it belongs to the run
-            itself or to another task.
+    Raises ValueError: there is no such work directory, or it belongs to the run
+    itself or to another task.
     """
     path = training.init_from
     if not path:

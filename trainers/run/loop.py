@@ -118,15 +118,10 @@ class StopSignals:
 
 @dataclasses.dataclass(frozen=True)
 class Ending:
-    """Why training ends.
+    """Why training ends."""
 
-    Attributes:
-        reason: In words.
-        signal: Name of the signal, if it was one.
-    """
-
-    reason: str
-    signal: str | None = None
+    reason: str  # in words
+    signal: str | None = None  # name of the signal, if it was one
 
 
 class Trainer:

@@ -14,11 +14,7 @@ from keras_transformer.training.schedule import (
 )
 from trainers.run.training_config import TrainingConfig
 
-LOSS_SCALE = {
-    "float32": False,
-    "mixed_bfloat16": False,
-    "mixed_float16": True,
-}
+LOSS_SCALE = {"float32": False, "mixed_bfloat16": False, "mixed_float16": True}
 DECAYING = {"linear": LinearSchedule, "cosine": CosineSchedule}
 
 

@@ -23,36 +23,25 @@ Log = Callable[[str], None]  # shows a line
 
 @dataclasses.dataclass
 class Progress:
-    """How far a training is; a part of every checkpoint.
+    """How far a training is; a part of every checkpoint."""
 
-    Attributes:
-        step: Updates made.
-        data_step: Batches used, over all epochs.
-        epoch: The epoch of the last of them, counted from 0.
-        epoch_start: Batches used before that epoch; with `epoch` and
-            `data_step`, the data position.
-        order_id: `Batches.order_id` of the batches of that epoch.
-        epoch_steps: Batches of that epoch.
-        wall_seconds: Time of all sessions, validation and saving included.
-        train_seconds: The same without validation and saving.
-        best_score: Best score of a validation; below 0: none yet.
-        stale_validations: Validations since.
-        best_label: The metric of that score, as `Metric.label` names it; ""
-            before the first session.
-        lacks_validation: Whether a signal ended the validation of this step.
-    """
-
-    step: int = 0
-    data_step: int = 0
-    epoch: int = 0
+    step: int = 0  # updates made
+    data_step: int = 0  # batches used, over all epochs
+    epoch: int = 0  # the epoch of the last of them, counted from 0
+    # Batches used before that epoch; with `epoch` and `data_step`, the data
+    # position.
     epoch_start: int = 0
-    order_id: int = 0
-    epoch_steps: int = 0
+    order_id: int = 0  # `Batches.order_id` of the batches of that epoch
+    epoch_steps: int = 0  # batches of that epoch
+    # Time of all sessions, validation and saving included.
     wall_seconds: float = 0.0
-    train_seconds: float = 0.0
-    best_score: float = -1.0
-    stale_validations: int = 0
+    train_seconds: float = 0.0  # the same without validation and saving
+    best_score: float = -1.0  # best score of a validation; below 0: none yet
+    stale_validations: int = 0  # validations since
+    # The metric of that score, as `Metric.label` names it; "" before the first
+    # session.
     best_label: str = ""
+    # Whether a signal ended the validation of this step.
     lacks_validation: bool = False
 
     @property

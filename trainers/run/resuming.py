@@ -41,8 +41,7 @@ def write_json(path: str | os.PathLike, value: typing.Any) -> None:
 def run_errors(path: str | os.PathLike) -> Iterator[None]:
     """Turns a full disk at a path and a lost process into one line.
 
-    Raises:
-        RunError: In place of the system's error; bugs keep their traceback.
+    Raises RunError: in place of the system's error; bugs keep their traceback.
     """
     try:
         yield

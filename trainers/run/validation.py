@@ -25,16 +25,12 @@ SAMPLES = 3  # translations shown when training ends
 
 @dataclasses.dataclass(frozen=True)
 class Validation:
-    """The results of a validation.
+    """The results of a validation."""
 
-    Attributes:
-        loss, nll: Smoothed and plain cross entropy, means over tokens.
-        scores: Of the metric, for each direction.
-    """
-
+    # Smoothed and plain cross entropy, means over tokens.
     loss: float
     nll: float
-    scores: Scores
+    scores: Scores  # of the metric, for each direction
 
 
 class Validator:
@@ -56,9 +52,7 @@ class Validator:
         self.pairs = pairs_to_translate(experiment)
         self.loss_sums = loss_sums
         self.translator = experiment.make_translator(
-            model,
-            beam_size=experiment.training.valid_beam_size,
-            **NO_SAMPLING,
+            model, beam_size=experiment.training.valid_beam_size, **NO_SAMPLING
         )
 
     def run(self) -> Validation:
@@ -68,9 +62,7 @@ class Validator:
         loss, nll, tokens = sum(sums, np.zeros(3)).tolist()
         outputs = self.translator.translate(sources_of(self.pairs))
         return Validation(
-            loss / tokens,
-            nll / tokens,
-            self.metric.score(outputs, self.pairs),
+            loss / tokens, nll / tokens, self.metric.score(outputs, self.pairs)
         )
 
 
@@ -78,9 +70,7 @@ def pairs_to_translate(experiment: Experiment) -> PairsToTranslate:
     """The first validation pairs of each direction that are translated."""
     limit = experiment.training.valid_sentences
     found = to_translate(
-        experiment.data,
-        experiment.metric.by_direction,
-        experiment.valid_pairs,
+        experiment.data, experiment.metric.by_direction, experiment.valid_pairs
     )
     return {name: pairs[:limit] for name, pairs in found.items()}
 

@@ -16,29 +16,17 @@ from trainers.run.training_config import Configuration
 
 
 class Vocabulary(typing.NamedTuple):
-    """A vocabulary as a `Configuration` describes it.
+    """A vocabulary as a `Configuration` describes it."""
 
-    Attributes:
-        file: Its file in a work directory.
-        name: Its name in log lines.
-        field: The field of its size.
-        size: Its tokens.
-        given: Path of the model to use; empty to train one.
-        sides: The sides of a pair that it segments.
-        symbols: Words that must be one token each.
-        case_marks: Whether it must have case marks.
-        controls: Tokens of languages, which a new one has.
-    """
-
-    file: str
-    name: str
-    field: str
-    size: int
-    given: str
-    sides: slice
-    symbols: tuple[str, ...]
-    case_marks: bool
-    controls: tuple[str, ...]
+    file: str  # its file in a work directory
+    name: str  # its name in log lines
+    field: str  # the field of its size
+    size: int  # its tokens
+    given: str  # path of the model to use; empty to train one
+    sides: slice  # the sides of a pair that it segments
+    symbols: tuple[str, ...]  # words that must be one token each
+    case_marks: bool  # whether it must have case marks
+    controls: tuple[str, ...]  # tokens of languages, which a new one has
 
     def open(
         self,
@@ -49,8 +37,7 @@ class Vocabulary(typing.NamedTuple):
     ) -> Tokenizer:
         """The one that the work directory uses; else the given; else a new one.
 
-        Raises:
-            ValueError: It is not as described.
+        Raises ValueError: it is not as described.
         """
         path, tokenizer = self.given, None
         if path:
@@ -163,9 +150,8 @@ def open_tokenizer(
 
     With `init_from` the weights decide it.
 
-    Raises:
-        ValueError: Its size is not the model's, or the one given is not the
-            work directory's, or it has no token for a symbol.
+    Raises ValueError: its size is not the model's, or the one given is not the
+    work directory's, or it has no token for a symbol.
     """
     data, path = configuration.data, configuration.training.init_from
     # A tag may be among vocabulary_symbols, too.

@@ -45,11 +45,7 @@ def run(
             f" Received: {len(chosen)} longer ones"
         )
     shortlist = make_shortlist(
-        pairs,
-        tokenizer,
-        NUM_FREQUENT,
-        num_translations,
-        MIN_PROBABILITY,
+        pairs, tokenizer, NUM_FREQUENT, num_translations, MIN_PROBABILITY
     )
     with flags.user_errors():
         shortlist.write(directory.shortlist_path, tokenizer)

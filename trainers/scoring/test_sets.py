@@ -21,9 +21,8 @@ def read_test_pairs(data: DataConfig, options: TestOptions) -> Pairs:
 
     If a test set has several references, the first one is used.
 
-    Raises:
-        ValueError: There are none, or they cannot be read.
-        OSError: Likewise.
+    Raises ValueError: there are none, or they cannot be read; OSError:
+    likewise.
     """
     if options.test_set:
         sources, references = read_test_set(data, options.test_set)
@@ -34,9 +33,8 @@ def read_test_pairs(data: DataConfig, options: TestOptions) -> Pairs:
 def read_pairs(data: DataConfig, split: str, files: tuple[str, ...]) -> Pairs:
     """The pairs of a split ("train", "valid", "test"), or of files instead.
 
-    Raises:
-        ValueError: There are none, or they cannot be read.
-        OSError: Likewise.
+    Raises ValueError: there are none, or they cannot be read; OSError:
+    likewise.
     """
     pairs = read_split(data.with_files(files) if files else data, split)
     expect(pairs, f"--{split}_files=PREFIX", "none")
@@ -58,9 +56,8 @@ def read_test_set(
 ) -> tuple[list[str], list[list[str]]]:
     """A test set of sacreBLEU in the languages of the work directory.
 
-    Raises:
-        ValueError: sacreBLEU lacks the test set or these languages of it, or
-            cannot download it.
+    Raises ValueError: sacreBLEU lacks the test set or these languages of it, or
+    cannot download it.
     """
     languages = data.source_language, data.target_language
     known = DATASETS[name].langpairs if name in DATASETS else ()
@@ -93,9 +90,7 @@ def read_test_set(
 def read_text(path: str) -> list[str]:
     """The lines of a file, with white space normalized to single spaces.
 
-    Raises:
-        ValueError: It is not UTF-8.
-        OSError: It cannot be read.
+    Raises ValueError: it is not UTF-8; OSError: it cannot be read.
     """
     return list(read_lines(pathlib.Path(path)))
 

@@ -49,10 +49,7 @@ class PairFilter:
             self._typical = typical_trigrams(some)
 
     def judge(
-        self,
-        pairs: Sequence[Pair],
-        lengths: np.ndarray,
-        log_probs: np.ndarray,
+        self, pairs: Sequence[Pair], lengths: np.ndarray, log_probs: np.ndarray
     ) -> np.ndarray:
         """Why each pair is dropped, duplicates aside.
 

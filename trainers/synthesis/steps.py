@@ -290,10 +290,7 @@ def write_pairs(
     if not keep.any():
         raise flags.CommandError(f"step {options.name}: no pair is left")
     rows = itertools.chain.from_iterable(part.rows() for part in parts)
-    with (
-        new_text_file(paths[0]) as sources,
-        new_text_file(paths[1]) as targets,
-    ):
+    with new_text_file(paths[0]) as sources, new_text_file(paths[1]) as targets:
         for number, ((source, target), _) in enumerate(rows):
             if not keep[number]:
                 continue

@@ -15,11 +15,7 @@ from keras_transformer.commands import flags
 from keras_transformer.documents.document import Document
 from keras_transformer.files import write_atomically
 from keras_transformer.translation.requests import shown
-from trainers.translating.lines import (
-    CHUNK,
-    check_one_output,
-    open_translator,
-)
+from trainers.translating.lines import CHUNK, check_one_output, open_translator
 from trainers.translating.options import TranslatorChoice
 
 if typing.TYPE_CHECKING:

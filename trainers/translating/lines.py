@@ -165,9 +165,8 @@ def translate_lines(
     `n_best` and `alignments` are as in `OutputOptions`; `first` is the number
     of the first line, for `warn`, which truncations call.
 
-    Raises:
-        RunError: The model's logits are not finite.
-        CommandError: A line has no tag.
+    Raises RunError: the model's logits are not finite; CommandError: a line has
+    no tag.
     """
     lines, done = iter(lines), 0
     while chunk := make_requests(list(itertools.islice(lines, chunk_size))):
@@ -281,9 +280,7 @@ def count_outputs(n_best: int, decoding: DecodingConfig) -> int:
 
 
 def run(
-    choice: TranslatorChoice,
-    options: OutputOptions,
-    prefix_file: str | None,
+    choice: TranslatorChoice, options: OutputOptions, prefix_file: str | None
 ) -> None:
     """Translates standard input; arguments as the flags."""
     lines = read_input()

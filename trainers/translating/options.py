@@ -243,20 +243,16 @@ class TranslatorChoice(typing.NamedTuple):
     """The translator that a command line asks for.
 
     `translating.lines.open_translator` takes these values.
-
-    Attributes:
-        options: The options.
-        search: Fields of `DecodingConfig` on the command line, which override
-            the work directory's.
-        languages: The direction; None: sentences have their own.
-        shortlist: As in `ShortlistOptions`.
-        terminology: The files of the terminology.
     """
 
-    options: TranslatorOptions
+    options: TranslatorOptions  # the options
+    # Fields of `DecodingConfig` on the command line, which override the work
+    # directory's.
     search: Mapping[str, typing.Any]
+    # The direction; None: sentences have their own.
     languages: LanguageOptions | None = LanguageOptions()
-    shortlist: bool = False
+    shortlist: bool = False  # as in `ShortlistOptions`
+    # The files of the terminology.
     terminology: TerminologyOptions = TerminologyOptions()
 
     @classmethod
@@ -306,9 +302,8 @@ class TranslatorChoice(typing.NamedTuple):
     def read_direction(self) -> tuple[str, str]:
         """The languages of source and target, one or several.
 
-        Raises:
-            ValueError: The model does not have them; or it is told the
-                languages by tokens, and has others besides them.
+        Raises ValueError: the model does not have them; or it is told the
+        languages by tokens, and has others besides them.
         """
         own = WorkDirectory(self.options.workdirs[0]).read_languages()
         chosen = self.languages or LanguageOptions()

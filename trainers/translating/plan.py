@@ -249,10 +249,9 @@ def open_plan(
     A .gz has no random access: it is decompressed once, to a copy. The input
     and the version of the package are added to the settings.
 
-    Raises:
-        ValueError: The input is no regular file or a corrupt .gz; the directory
-            has another plan, or other files.
-        OSError: A file cannot be read or written.
+    Raises ValueError: the input is no regular file or a corrupt .gz; the
+    directory has another plan, or other files; OSError: a file cannot be read
+    or written.
     """
     path, input = pathlib.Path(directory), pathlib.Path(input)
     check_paths(path, input)
@@ -279,8 +278,7 @@ def open_plan(
 def read_plan(directory: str | os.PathLike) -> Plan:
     """The plan of a directory, with the copy of its input as source.
 
-    Raises:
-        ValueError: There is none, or it cannot be read.
+    Raises ValueError: there is none, or it cannot be read.
     """
     path = pathlib.Path(directory)
     try:

@@ -50,10 +50,7 @@ METER = "{n:,} of {total:,} lines, {rate_fmt}, {remaining} left"
 
 
 def run(
-    choice: TranslatorChoice,
-    input: str,
-    output: str,
-    **options: typing.Any,
+    choice: TranslatorChoice, input: str, output: str, **options: typing.Any
 ) -> None:
     """Translates a file, together with other processes on the same plan."""
     with flags.user_errors():
@@ -80,12 +77,10 @@ def translate_file(
         output: The directory; `plan.py` describes it.
         **options: As in `make_settings`.
 
-    Returns:
-        The `Plan`.
+    Returns the `Plan`.
 
-    Raises:
-        CommandError: Input, output or an option is wrong.
-        RunError: The disk is full, or the model's logits are not finite.
+    Raises CommandError: input, output or an option is wrong; RunError: the disk
+    is full, or the model's logits are not finite.
     """
     plan = open_for(translator, input, output, **options)
     with run_errors(plan.path):

@@ -7,12 +7,7 @@ import numpy as np
 
 from keras_transformer.translation.consensus import rank
 from keras_transformer.translation.requests import Row
-from keras_transformer.translation.search import (
-    Around,
-    Found,
-    Programs,
-    Search,
-)
+from keras_transformer.translation.search import Around, Found, Programs, Search
 
 
 class Samples(Around):

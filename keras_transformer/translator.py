@@ -284,7 +284,7 @@ class Translator(Loadable):
         Args:
             strings: List of `str`, or of `Request`s.
             prefixes: The beginning of each translation, a list of `str`, ""
-                for a free one; by default those of the `Request`s.
+                for a free one; by default the `Request`s' own.
 
         Returns:
             List of `str`, one for each string.

@@ -130,6 +130,6 @@ def test_what_cannot_be_compared_is_refused():
         with pytest.raises(ValueError, match="expected samples. Received: no"):
             function([], "chrf")
         with pytest.raises(
-            ValueError, match="must be chrf or bleu. Received: metric='ter'"
+            ValueError, match="expected chrf or bleu. Received: metric='ter'"
         ):
             function(["a"], "ter")

@@ -629,7 +629,7 @@ def test_subtitles_and_markdown():
     ],
 )
 def test_malformed_documents_are_refused_with_their_line(format, text, message):
-    with pytest.raises(ValueError, match=f"^(format must be )?{message}"):
+    with pytest.raises(ValueError, match=f"^(expected )?{message}"):
         documents.parse(text, format)
 
 

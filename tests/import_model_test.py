@@ -599,7 +599,7 @@ def test_what_the_files_leave_out_is_as_in_transformers(copy):
     assert dropouts == [0.1, 0.0, 0.0]
     assert found.decoding.beam_size == 4  # of config.json
     assert found.decoding.max_output_length is None  # not transformers' 20
-    assert any("that of transformers is 20" in note for note in found.notes)
+    assert any("transformers has 20" in note for note in found.notes)
     assert (found.source_language, found.max_length) == ("", 128)
     bias = found.weights["embedding/logits_bias"]
     assert bias[BOS] == -1e4 and not np.delete(bias, BOS).any()

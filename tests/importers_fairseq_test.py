@@ -93,7 +93,7 @@ def test_dictionaries_of_a_training_are_found(tmp_path, monkeypatch):
         assert find_format(folder) == "fairseq"
         assert fairseq.read(folder).tokenizer.source.pieces == expected
     shutil.copytree(inner, data / "another")
-    with pytest.raises(ValueError, match="Received those of: .*another, .*en-"):
+    with pytest.raises(ValueError, match="Received: .*another, .*en-"):
         find_format(folder)
     for path in inner.glob("dict.*.txt"):
         path.unlink()

@@ -411,7 +411,7 @@ def test_an_output_without_a_limit_is_not_cut_at_20_tokens(tmp_path):
     decoding = imported.decoding
     assert (decoding.max_output_length, decoding.extra_length) == (None, 50)
     assert any(
-        "source tokens + 50; that of transformers is 20" in note
+        "source tokens + 50; transformers has 20" in note
         for note in imported.notes
     )
 

@@ -818,7 +818,10 @@ def test_a_request_has_terms_and_forbidden_words(served, path, name):
             "glossary must be of at most 1000 terms. Received: 1001",
         ),
         ({"avoid": 1}, "avoid must be a text or a list of texts. Received: 1"),
-        ({"avoid": ["a", " "]}, "expected words in avoid. Received: a blank one"),
+        (
+            {"avoid": ["a", " "]},
+            "expected words in avoid. Received: a blank one",
+        ),
     ],
 )
 def test_a_wrong_terminology_is_refused(served, fields, message):

@@ -3,7 +3,7 @@
 An automaton of a sentence (Aho and Corasick 1975) reads each hypothesis token
 by token. Its state is the longest beginning of a phrase that the hypothesis
 ends with, so one number says how far every phrase is, also where phrases
-overlap. The allocation of the beam is that of Post and Vilar (2018), "Fast
+overlap. The beam is allocated as by Post and Vilar (2018), "Fast
 Lexically Constrained Decoding with Dynamic Beam Allocation".
 """
 
@@ -105,7 +105,7 @@ def read(phrases: Phrases, reading: Reading, ids: Tensor) -> Reading:
 def covered(phrases: Phrases, reading: Reading) -> Tensor:
     """Tokens of terms that hypotheses have: int32 `[B, M]`.
 
-    Those of complete terms, and of one that is not: the longest.
+    Complete terms count, and one that is not: the longest.
     """
     parts = _at_states(phrases.parts, reading.states)  # [B, M, K]
     part = ops.max(ops.where(reading.met, 0, parts), axis=2)

@@ -262,8 +262,8 @@ def _neighbours(items, raws, side):
 def _join(items):
     """Where each item begins in the text that the model reads, and the text.
 
-    White space is one space, and none at the beginning, nor before a code that
-    a sign such as "." follows. A code between two words keeps them apart.
+    White space is one space: none at the start, or before a code and a sign
+    such as ".". A code between two words keeps them apart.
     """
     begins, parts, length, apart = [], [], 0, False
     last = ""

@@ -123,7 +123,7 @@ def read_ass(text: str, split: Split) -> Iterator:
     num_fields, has_dialogue = 10, False
     for line, line_end in separate(text, regex.compile(LINE_END)):
         key, _, value = line.partition(":")
-        if key == "Format":  # the last one is that of events
+        if key == "Format":  # the last one is of events
             num_fields = value.count(",") + 1
         fields = value.split(",", num_fields - 1)
         if key == "Dialogue" and len(fields) == num_fields:

@@ -233,7 +233,7 @@ def _find_dictionaries(directory: pathlib.Path) -> dict[str, pathlib.Path]:
         if len(found) > 1:
             raise ValueError(
                 f"{directory}: expected the dictionaries of the model beside"
-                " the checkpoint. Received those of:"
+                " the checkpoint. Received:"
                 f" {', '.join(str(paths[0].parent) for paths in found)}"
             )
         if found:

@@ -108,7 +108,7 @@ def read_decoding(
     if limit is None:
         notes.append(
             f"without max_length, the maximum output length is source tokens +"
-            f" {extra}; that of transformers is 20"
+            f" {extra}; transformers has 20"
         )
     elif limit <= SHORT_OUTPUT:
         extra = limit

@@ -140,7 +140,7 @@ def read(directory: pathlib.Path) -> Imported:
 
 
 def added_tokens(tokenizer: Tokenizer) -> dict[int, str]:
-    """The tokens after those of the text by id here: languages, and a mask."""
+    """Language tokens and a mask by id here, after the text's tokens."""
     entries = enumerate(tokenizer.entries[: tokenizer.vocab_size])
     return {
         id: piece
@@ -241,7 +241,7 @@ def _read_side(
 
 
 def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
-    """The tokens after those of the text by id, those of languages first."""
+    """The tokens after the text's by id, language tokens first."""
     for name, field in (
         ("tokenizer.json", "added_tokens"),
         (TOKENIZER_CONFIG, "added_tokens_decoder"),

@@ -133,7 +133,7 @@ def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _is_import(node: ast.stmt) -> bool:
-    """Whether a statement is an import; refuses those of other modules."""
+    """Whether a statement is an import; refuses imports of other modules."""
     match node:
         case ast.Import(names):
             modules = [alias.name for alias in names]

@@ -11,7 +11,7 @@ Ids: typing.TypeAlias = Sequence[int]
 class Automaton(typing.NamedTuple):
     """The automaton of one sentence, before it is a row of an array.
 
-    A state is the tokens that lead to it from state 0. Its size is that of the
+    A state is the tokens that lead to it from state 0. It is as large as the
     phrases: the next state is looked for, not stored.
     """
 

@@ -158,7 +158,7 @@ class CTranslate2Model:
 
     config: TransformerConfig  # the `TransformerConfig` of the model
     alignment: tuple[int, int]  # layer and head that align words
-    pieces: tuple[list[str], list[str]]  # those of source and target, by id
+    pieces: tuple[list[str], list[str]]  # of source and target, by id
     translator: "ctranslate2.Translator"  # CTranslate2's
     dtype: str  # the type that it computes in
     num_threads: int  # batches that are translated at the same time
@@ -248,8 +248,8 @@ class CTranslate2Search:
         limits = [self.limits.output_limit(len(r.source_ids) - 1) for r in rows]
         results = [Found([[]], np.zeros(1)) for _ in rows]
         given = self._given_log_probs(rows)
-        # A row that is given tokens would change the others of its batch, and
-        # what is forbidden is so in the whole batch.
+        # Rows with a prefix have batches of their own, and so have rows with
+        # the same forbidden phrases: a batch has one list of them.
         again: dict[tuple, list[int]] = {}
         for i, row in enumerate(rows):
             if len(row.source_ids) > 1:

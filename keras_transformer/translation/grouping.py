@@ -55,8 +55,7 @@ def _from_the_longest(
 ) -> list[list[int]]:
     """Batches, of at most a thread's equal share of the rows.
 
-    `size_of` tells how many of the last of some rows, shortest first, make a
-    batch: the longest decide how many fit.
+    `size_of` tells how many rows, longest first, fill a batch.
     """
     order = np.argsort(lengths, kind="stable").tolist()
     rows = [i for i in order if lengths[i] > 0]

@@ -41,7 +41,7 @@ class Inference(Limits):
     """A model, or an ensemble of models, with its search (sec. 6.1), on ids.
 
     Several models have the same vocabulary; the search sees the mean, by
-    `decoding.ensemble`, and alignments are those of the first. The weights are
+    `decoding.ensemble`, and the first model aligns. The weights are
     those that the models have at a call. Sources, EOS included, have at most
     `max_source_length` tokens. In sampling each sample has a row.
     """
@@ -189,7 +189,7 @@ class Inference(Limits):
         return found._replace(ids=ops.take(tokens, found.ids, axis=0))
 
     def _mean(self, logits: list[Tensor]) -> Tensor:
-        """The logits of the ensemble from those of each model."""
+        """The logits of the ensemble from each model's."""
         if len(logits) == 1:
             return logits[0]
         match self.decoding.ensemble:

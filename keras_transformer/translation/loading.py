@@ -63,7 +63,7 @@ class Loadable:
         Args:
             workdir: Path of a work directory of `kt-train`; or of several,
                 an ensemble of models with the same vocabulary and languages.
-                Options and shortlist are those of the first.
+                Options and shortlist are the first one's.
             decoding: A `DecodingConfig`, by default the work directory's.
             checkpoint: "averaged", "best", "latest" or a checkpoint's path,
                 which excludes several models; by default the first of these

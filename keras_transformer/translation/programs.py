@@ -123,7 +123,7 @@ def lower(
 ) -> typing.Any:
     """The program of JAX for a method, before it is compiled.
 
-    `values` are those of `variables_of`, and `arrays` int32, or both
+    `values` are from `variables_of`, and `arrays` int32, or both
     `jax.ShapeDtypeStruct`s. The program, a `jax.stages.Lowered`, takes values
     and a tuple of arrays.
     """

@@ -70,7 +70,7 @@ class Terminology:
 
     @property
     def sums(self) -> dict[str, str]:
-        """The checksums of those that there are."""
+        """SHA-256 of glossary and forbidden words, if any."""
         sums = {}
         if self.glossary.terms:
             sums["glossary_sha256"] = self.glossary.sha256
@@ -104,8 +104,7 @@ NO_TERMINOLOGY = Terminology()
 class Row(typing.NamedTuple):
     """A sentence in ids."""
 
-    # The tokens of languages before the text, if there are any, its own, EOS,
-    # and those after it; `[EOS]` if it is blank.
+    # Language tokens, the text's, EOS, then language tokens; `[EOS]` if blank.
     source_ids: list[int]
     tag_length: int = 0  # number of tokens before the text
     # Tokens of the target that are given: those that the output begins with; or
@@ -180,8 +179,7 @@ class Encoding(typing.NamedTuple):
 
     tokenizer: Tokenizer | TokenizerPair  # for both sides
     inference: Limits  # its limits truncate them
-    # With which texts begin that are given no direction.
-    tags: Sequence[str] = ()
+    tags: Sequence[str] = ()  # one must begin a text without a direction
     # Of the sentences without one; None if each must have it.
     direction: Direction | None = Direction()
     seed: int = 0  # of those without one

@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_transformer.checkpoints import Checkpoint, check_weights
 from keras_transformer.fields import Fields, hp
+from keras_transformer.refusals import expect
 
 if typing.TYPE_CHECKING:
     import keras
@@ -92,8 +93,7 @@ def read_factors(prefix: str, base: Checkpoint) -> dict[str, Factors]:
         for path in checkpoint.shapes
         if path.startswith("weights/") and path.endswith((A, B))
     }
-    if not found:
-        raise ValueError(f"{prefix}: expected adapters. Received: none")
+    expect(found, "adapters", "none", where=prefix)
     names = tuple(f".{layer.rpartition('.')[2]}{KERNEL}" for layer in found)
     found |= {p.removesuffix(KERNEL) for p in base.shapes if p.endswith(names)}
     factors = {}

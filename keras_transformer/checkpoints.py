@@ -206,7 +206,9 @@ def _write(prefix, groups, step, progress):
         if isinstance(members, list):
             members = {str(index): one for index, one in enumerate(members)}
         for name, member in members.items():
-            arrays[f"{group}/{name}"] = as_array(member)
+            if hasattr(member, "numpy"):
+                member = member.numpy()
+            arrays[f"{group}/{name}"] = np.asarray(member)
     header = {
         "format_version": FORMAT_VERSION,
         "step": str(step),
@@ -230,11 +232,6 @@ def write_safetensors(
         os.chmod(file.name, os.fstat(file.fileno()).st_mode)
         with open(file.name, "rb") as written:
             os.fsync(written.fileno())
-
-
-def as_array(value: typing.Any) -> np.ndarray:
-    """A variable or an array as a NumPy array."""
-    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
 def _sha256(array, version=FORMAT_VERSION):

@@ -432,9 +432,8 @@ class DecodingConfig(SearchConfig, changeable=True):
     )
     num_samples: int = hp(
         1,
-        "Sampling: samples of each sentence. kt-translate and"
-        " translate_corpus write all, as n_best does, unless consensus chooses"
-        " one.",
+        "Sampling: samples of each sentence. kt-translate and translate_corpus"
+        " write all, as n_best does, unless consensus chooses one.",
         low=1,
         high=10**4,
         needs={"sampling": True},

@@ -11,6 +11,7 @@ import pathlib
 import re
 
 from keras_transformer.commands.flags import how_to_install
+from keras_transformer.refusals import expect
 
 PREFIX = "hf://"
 NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
@@ -44,10 +45,7 @@ def find_model(name: str | os.PathLike) -> pathlib.Path:
             raise ValueError(f"expected a directory{hint}. Received: {name!r}")
         return pathlib.Path(name)
     parts = NAME.fullmatch(name[5:])
-    if not parts:
-        raise ValueError(
-            f"expected {PREFIX}OWNER/NAME[@REVISION]. Received: {name!r}"
-        )
+    expect(parts, f"{PREFIX}OWNER/NAME[@REVISION]", f"{name!r}")
     try:
         from huggingface_hub import snapshot_download
     except ImportError:

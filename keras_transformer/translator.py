@@ -23,10 +23,7 @@ from keras_transformer.translation.alignment import (
     word_side,
     word_spans,
 )
-from keras_transformer.translation.around.terms import (
-    notes_on_force,
-    notes_on_terms,
-)
+from keras_transformer.translation.around.terms import notes_on_terms
 from keras_transformer.translation.around.words import notes_on_words
 from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.loading import UNKNOWN, About, Loadable
@@ -150,11 +147,7 @@ class Translator(Loadable):
         )
 
     def with_decoding(self, **changes) -> typing.Self:
-        """The same translator with other fields of its `DecodingConfig`.
-
-        Args:
-            **changes: Fields of `DecodingConfig`, such as `beam_size=1`.
-        """
+        """The same translator with other fields of its `DecodingConfig`."""
         translator = self._with()
         translator._set_decoding(dataclasses.replace(self.decoding, **changes))
         return translator
@@ -168,24 +161,16 @@ class Translator(Loadable):
     ) -> typing.Self:
         """The same translator for one direction of a multilingual model.
 
-        Args:
-            source, target: Languages of the model, such as "en"; None for the
-                only one that it has.
-
-        Raises:
-            ValueError: The model does not have such a language.
+        `source` and `target` are languages of the model, such as "en", else
+        ValueError is raised; None for the only one that it has.
         """
         return self._with(direction=self.languages.direction(source, target))
 
     def with_terminology(self, terminology: Terminology) -> typing.Self:
         """The same translator with a glossary and forbidden words.
 
-        Args:
-            terminology: What holds for every sentence, beside the terms and
-                words of its `Request`.
-
-        Raises:
-            ValueError: There are terms, and the translator samples.
+        They hold for every sentence, beside the terms and words of its
+        `Request`. Raises ValueError for terms if the translator samples.
         """
         terminology.check(self.decoding)
         return self._with(terminology=terminology)
@@ -212,8 +197,6 @@ class Translator(Loadable):
 
     def without_shortlist(self) -> typing.Self:
         """The same translator, with the whole vocabulary for its outputs."""
-        if self.shortlist is None:
-            return self
         translator = self._with(shortlist=None)
         translator._set_decoding(self.decoding)
         return translator
@@ -268,8 +251,7 @@ class Translator(Loadable):
         languages = self.languages
         # Of many directions, all give outputs as many tokens.
         one = self.direction or languages.direction(*languages.pairs[0])
-        given = given_ids(self.encoding, one)
-        return self._search.programs(num_best, given)
+        return self._search.programs(num_best, given_ids(self.encoding, one))
 
     def translate(
         self, strings: Sentences, prefixes: Sequence[str] | None = None
@@ -303,11 +285,7 @@ class Translator(Loadable):
         prefixes: Sequence[str] | None = None,
         num_best: int | None = None,
     ) -> list[list[tuple[str, float]]]:
-        """As `translate`, with all hypotheses and their scores.
-
-        Args:
-            strings, prefixes: As in `translate`.
-            num_best: As in `search`.
+        """As `search`, with a warning for each truncation.
 
         Returns:
             For each sentence a list of `(translation, score)`, best first, at
@@ -322,12 +300,9 @@ class Translator(Loadable):
         prefixes: Sequence[str] | None = None,
         num_best: int | None = None,
     ) -> list[list[tuple[list[int], float]]]:
-        """As `n_best`, in ids.
+        """As `n_best`, in ids, `[([], 0.0)]` for a blank sentence.
 
-        Returns:
-            For each sentence a list of `(ids, score)`; the ids include EOS
-            unless the length limit truncated the output. `[([], 0.0)]` for a
-            blank sentence.
+        They include EOS unless the length limit truncated the output.
         """
         found = self._search_and_warn(strings, prefixes, num_best)
         return [list(zip(t.ids, t.scores, strict=True)) for t in found]
@@ -367,19 +342,14 @@ class Translator(Loadable):
         rows = encode(requests, self.encoding)
         found = self._search.search(rows, num_best)
         mode = self.decoding.glossary_mode
-        on_force = notes_on_force(self._search, rows, found, mode)
+        on_terms = notes_on_terms(self._search, requests, rows, found, mode)
         results = []
         for request, row, (ids, scores), notes in zip(
-            requests, rows, found, on_force, strict=True
+            requests, rows, found, on_terms, strict=True
         ):
             check_finite(scores, request.text)
             texts = self.tokenizer.target.to_strings(ids)
-            notes = [
-                *row.notes,
-                *notes_on_terms(request, row, ids[0], mode),
-                *notes,
-                *notes_on_words(request.avoid, texts),
-            ]
+            notes = [*row.notes, *notes, *notes_on_words(request.avoid, texts)]
             results.append(Translation(texts, ids, scores.tolist(), notes))
         return results
 
@@ -448,16 +418,8 @@ class Translator(Loadable):
         """As `align`, for words without their punctuation, by position.
 
         Each word or sign (see `word_spans`) of a translation that has attention
-        has one link.
-
-        Args:
-            pairs: As in `score`.
-
-        Returns:
-            The `SpanLink`s of each pair, sorted by their target.
-
-        Raises:
-            TypeError, FloatingPointError: As `align`.
+        has one link. Returns the `SpanLink`s of each pair, sorted by their
+        target. Arguments and errors are as of `align`.
         """
         results = []
         aligned = self._align(pairs, span_side)
@@ -478,8 +440,6 @@ class Translator(Loadable):
         shape = self.inference.configs, self.decoding, self.max_source_length
         encoding = self.encoding._replace(inference=Limits(*shape))
         return functools.partial(fits, encoding)
-
-    # The stages of `translate`, `score` and `align`
 
     @property
     def encoding(self) -> Encoding:

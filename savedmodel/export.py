@@ -89,12 +89,7 @@ class Source(typing.NamedTuple):
 def export(
     source: Source, options: ExportOptions, directory: pathlib.Path
 ) -> verify.Comparison | None:
-    """Writes an export into a directory and verifies it.
-
-    Args:
-        source: The translator to export.
-        options: The `ExportOptions`.
-        directory: Exists and is empty.
+    """Writes an export into an empty directory and verifies it.
 
     Returns a `verify.Comparison` that passed, or None, with a warning, if no
     installed package runs the format, or nothing is to be verified.

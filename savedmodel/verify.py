@@ -31,6 +31,7 @@ from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, required
 from keras_transformer.files import check_checksum, read_json, sha256_of
+from keras_transformer.refusals import expect
 from keras_transformer.translation.requests import Request
 from keras_transformer.vocabulary import UNK
 from savedmodel import reload
@@ -123,19 +124,11 @@ def compare(
     sentences: list[str],
     both_searches: bool = True,
 ) -> Comparison:
-    """Compares an export with the live translator.
+    """Compares an export with the live translator, which has its decoding.
 
-    Args:
-        translator: The `Translator`, with the decoding of the export.
-        directory: The export.
-        sentences: List of `str`.
-        both_searches: Whether a second, greedy search of the export is
-            compared, too, with the first sentences.
-
-    Returns a `Comparison`.
-
-    Raises ValueError: there is no export; ExportError: it is corrupt, or cannot
-    be loaded or run.
+    With `both_searches`, a second, greedy search of the export is compared,
+    too, with the first sentences. Raises ValueError: there is no export;
+    ExportError: it is corrupt, or cannot be loaded or run.
     """
     description = read_description(directory)
     check_files(directory, description)
@@ -289,8 +282,7 @@ def read_sentences(path: str | os.PathLike) -> list[str]:
     text = pathlib.Path(path).read_text(encoding="utf-8")
     # Not by splitlines: it splits at more characters than line feeds.
     lines = text.removesuffix("\n").split("\n")
-    if lines == [""]:
-        raise ValueError(f"expected sentences. Received: nothing in {path}")
+    expect(lines != [""], "sentences", f"nothing in {path}")
     return lines
 
 

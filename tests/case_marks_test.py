@@ -13,7 +13,7 @@ from signatures import assert_answers
 from subword_sampling_test import sample
 
 import keras_transformer as kt
-from keras_transformer import case_marks, graph_case_marks
+from keras_transformer import case_marks, graph_tokenization
 from keras_transformer.case_marks import BEGIN, END, MARKS, TITLE, UPPER
 from keras_transformer.data import word_links
 from keras_transformer.data.cleaning import Encoder
@@ -274,7 +274,7 @@ def test_a_graph_has_the_same_ids_and_texts(tokenizer, small):
 def test_a_graph_reads_whatever_a_model_writes():
     """Marks in any order."""
     texts = random_strings(3000, "abßΣς1. -'" + 3 * MARKS, longest=12)
-    restored = tf.function(graph_case_marks.restore)(tf.constant(texts))
+    restored = tf.function(graph_tokenization.restore_case)(tf.constant(texts))
     assert [text.decode() for text in restored.numpy()] == [
         case_marks.remove_marks(case_marks.capitalize(text)) for text in texts
     ]

@@ -31,12 +31,12 @@ from keras_transformer.figures import attention
 from keras_transformer.layers import FeedForward, positional_encoding
 from keras_transformer.model import Transformer
 from keras_transformer.training.rematerialization import REMATERIALIZE
+from keras_transformer.translation import conversion
 from keras_transformer.translation.consensus import rank
 from keras_transformer.translation.ctranslate2 import check_options
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translator import Translator
 from savedmodel import (
-    ctranslate2,
     export,
     formats,
     huggingface,
@@ -87,7 +87,7 @@ def fill_positions(value):
     """Writes the positions of a model for CTranslate2."""
     model = Transformer(replaced(SMALL, "positions", "learned"))
     object.__setattr__(model.config, "positions", value)
-    ctranslate2.make_spec(model, 8)
+    conversion.make_spec(model, 8)
 
 
 def make_metric(value):
@@ -136,7 +136,7 @@ PLACES = {
     ],
     (TransformerConfig, "activation"): [
         lambda value: FeedForward(4, activation=value),
-        ctranslate2.ACTIVATIONS.__getitem__,
+        conversion.ACTIVATIONS.__getitem__,
         huggingface.ACTIVATIONS.__getitem__,
     ],
     (TransformerConfig, "sinusoids"): [

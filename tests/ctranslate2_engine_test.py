@@ -23,7 +23,8 @@ import keras_transformer as kt
 from keras_transformer.adapters import Base
 from keras_transformer.config import DecodingConfig
 from keras_transformer.files import sha256_of, with_checksum
-from keras_transformer.translation import ctranslate2
+from keras_transformer.model import Transformer
+from keras_transformer.translation import assemble, conversion, ctranslate2
 from keras_transformer.translation import exports as engine_exports
 from keras_transformer.translation.glossary import find_words
 from keras_transformer.translation.limits import Limits
@@ -112,9 +113,9 @@ def test_a_score_is_that_of_its_tokens_by_our_definition(
 
 
 @pytest.mark.parametrize("decoding", [GREEDY, POWER])
-def test_it_finds_what_the_export_finds_itself(load, workdir, decoding):
+def test_it_finds_what_the_export_finds_itself(load, decoding):
     translator = load(decoding)
-    [path] = workdir.glob("exports/ctranslate2-*")
+    path, _ = exports.exported("ctranslate2")
     description = json.loads((path / "export.json").read_text())
     description["decoding"] |= dataclasses.asdict(decoding)
     alone = reload.LOADERS["ctranslate2"](path, description)
@@ -265,6 +266,7 @@ def test_every_option_of_a_search_is_decided():
         ("stopping", "transformers"),
         ("min_length", 2),
         ("no_repeat_ngram", 3),
+        ("alignment_head", 2),
         ("sampling", True),
     ],
 )
@@ -347,7 +349,7 @@ def fake_export(calls, seconds=0.0, **values):
     def run(command, **_):
         calls.append(command)
         time.sleep(seconds)
-        [output] = [a[9:] for a in command if a.startswith("--output=")]
+        output = json.loads(command[-1])["output"]
         os.mkdir(output)
         with open(f"{output}/model.bin", "w") as file:
             file.write("weights")
@@ -367,8 +369,8 @@ def test_an_export_has_room_for_long_sources_with_short_outputs(
 ):
     given = []
 
-    def find(workdir, checkpoint, format, options, command):
-        assert command == "savedmodel.export"
+    def find(workdir, checkpoint, format, options, module):
+        assert module == "keras_transformer.translation.conversion"
         given.append(options)
         raise ValueError("no export")
 
@@ -377,9 +379,7 @@ def test_an_export_has_room_for_long_sources_with_short_outputs(
         decoding = dataclasses.replace(BEAM, max_output_length=9)
         with pytest.raises(ValueError, match="no export"):
             load(decoding, max_source_length=length)
-        options = given.pop()
-        assert options["max_source_length"] == length
-        assert options["extra_length"] == longest - length
+        assert given.pop()["num_positions"] == longest + 1
 
 
 @pytest.fixture
@@ -393,7 +393,7 @@ def faked(tmp_path, monkeypatch):
 
     def find(**options):
         return engine_exports.exported(
-            directory, prefix, "x", options, "savedmodel.export"
+            directory, prefix, "x", options, "conversion"
         )
 
     return directory, calls, find
@@ -482,17 +482,39 @@ def test_a_failed_export_is_one_line(tmp_path):
     directory = WorkDirectory(tmp_path / "run")
     shutil.copytree(exports.workdir(), directory.path)
     prefix = directory.choose_checkpoint()
+    options = {"num_positions": 9, "alignment_head": -1}
     with pytest.raises(
-        ValueError, match=r"no export: kt-export: .*\(status 2\)$"
+        ValueError, match=r"no export: ValueError: .*\(status 1\)$"
     ):
         engine_exports.exported(
-            directory,
-            prefix,
-            "ctranslate2",
-            {"no_repeat_ngram": 3},
-            "savedmodel.export",
+            directory, prefix, "ctranslate2", options, assemble.CONVERSION
         )
     assert not directory.exports.exists()
+
+
+def test_a_wrong_conversion_is_seen(tmp_path):
+    """Positions from 1 on instead of 0, which translate nearly as well."""
+    translator = exports.translator()
+    model, tokenizer = translator.model, translator.tokenizer
+    languages, path = translator.languages, tmp_path
+    conversion.convert(model, tokenizer, GREEDY, languages, 1025, path)
+    conversion.check(model, tokenizer, GREEDY, path)
+    weights = model.get_weights()
+    other = Transformer(dataclasses.replace(model.config, first_position=1))
+    other.set_weights(weights)
+    with pytest.raises(ValueError, match="expected the log-probabilities"):
+        conversion.check(other, tokenizer, GREEDY, path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"attention_window": 3}, {"d_key": 2}, {"d_value": 2}]
+)
+def test_a_model_that_it_cannot_run_is_refused(change):
+    config = exports.translator().model.config
+    [name] = change
+    with pytest.raises(ValueError, match=f"{name}.* engine=ctranslate2"):
+        ctranslate2.check_model(dataclasses.replace(config, **change))
+    ctranslate2.check_model(config)
 
 
 @pytest.mark.slow("process")

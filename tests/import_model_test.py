@@ -16,7 +16,6 @@ import struct
 import zipfile
 
 import numpy as np
-import original_models
 import pytest
 import tensorflow as tf
 from commands import fails
@@ -187,7 +186,7 @@ def test_fields_of_generate_change_what_they_change_there(copy, number):
     target = [[ids.index(id) for id in row] for row in search["tokens"]]
     padded = tf.ragged.constant([[BOS, *row] for row in target]).to_tensor(PAD)
     sources = imported.tokenizer.source.encode(values["sources"])
-    logits = original_models.make_model(imported)(
+    logits = imported.make_model()(
         {"source_ids": sources.to_tensor(PAD), "target_ids": padded}
     )
     log_probs = tf.nn.log_softmax(logits).numpy()

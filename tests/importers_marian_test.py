@@ -340,7 +340,7 @@ def test_other_options_have_the_logits_of_marians_formula(tmp_path, name):
         others = [i for i, place in enumerate(side) if not place]
         for place, i in enumerate(others, 4):
             side[i] = place
-    model = original_models.make_model(imported)
+    model = imported.make_model()
     logits = model(
         {
             "source_ids": np.array([[places[0][i] for i in source]], "int32"),

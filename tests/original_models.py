@@ -14,8 +14,7 @@ import numpy as np
 import sentencepiece
 
 import keras_transformer as kt
-from keras_transformer.checkpoints import named_weights
-from keras_transformer.importers.imported import Imported, assign
+from keras_transformer.importers.imported import Imported
 from keras_transformer.vocabulary import BOS, EOS, UNK
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
@@ -48,16 +47,9 @@ def check_text(tokenizer: kt.Tokenizer, model: pathlib.Path, text: str) -> None:
     assert tokenizer.encode([text]).to_list() == [expected]
 
 
-def make_model(imported: Imported) -> kt.Transformer:
-    """The Transformer that was imported."""
-    model = kt.Transformer(imported.config)
-    assign(named_weights(model), imported.weights)
-    return model
-
-
 def check_logits(original: Original, imported: Imported) -> None:
     """The logits of the original's pairs are the original's, to 1e-4."""
-    model = make_model(imported)
+    model = imported.make_model()
     tokenizer = imported.tokenizer
     places = [
         np.array([of_side.pieces.index(piece) for piece in pieces])
@@ -97,7 +89,7 @@ def translate(imported: Imported, sources: list[str], **decoding):
     """Best hypothesis of each source: its pieces without EOS, and its score."""
     translator = kt.Translator(
         imported.tokenizer,
-        make_model(imported),
+        imported.make_model(),
         dataclasses.replace(imported.decoding, **decoding),
         imported.max_length,
     )

@@ -13,7 +13,6 @@ from original_models import FIXTURES
 import keras_transformer as kt
 from keras_transformer.importers import pruning, read_model
 from keras_transformer.importers.imported import Imported
-from keras_transformer.importers.pretrained import make_model
 from keras_transformer.importers.vocabularies import make_tokenizer
 from keras_transformer.translation.loading import About
 from keras_transformer.translation.requests import Request, encode
@@ -153,7 +152,7 @@ def test_tokens_that_stay_have_the_same_logits(name, tmp_path):
     for each in (imported, pruned):
         translator = kt.Translator(
             each.tokenizer,
-            make_model(each),
+            each.make_model(),
             each.decoding,
             each.max_length,
             about=About(

@@ -18,8 +18,9 @@ from later import later
 
 from keras_transformer.commands import flags
 from keras_transformer.files import with_checksum
+from keras_transformer.translation import conversion
 from keras_transformer.translator import Translator
-from savedmodel import ctranslate2, export, reload, verify
+from savedmodel import export, reload, verify
 from savedmodel.formats import FORMATS
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
@@ -535,8 +536,8 @@ def test_a_wrong_export_is_not_kept(precision, tmp_path, monkeypatch, capsys):
         spec.decoder.layer_norm.gamma = -spec.decoder.layer_norm.gamma
         return spec
 
-    make_spec = ctranslate2.make_spec
-    monkeypatch.setattr(ctranslate2, "make_spec", break_the_norm)
+    make_spec = conversion.make_spec
+    monkeypatch.setattr(conversion, "make_spec", break_the_norm)
     options = "--format=ctranslate2", f"--precision={precision}"
     argv = arguments(tmp_path / "out", *options)
     err = commands.fails(export.main, argv, capsys, code=1)

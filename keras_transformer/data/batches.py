@@ -103,9 +103,8 @@ class Batches:
 
     Attributes:
         corpus, shapes: As given.
-        steps_per_epoch: Number of batches of an epoch: the same for all,
-            unless the corpus changes or is mixed; then the number of the first
-            epoch.
+        steps_per_epoch: Number of batches of an epoch: the same for all, unless
+            the corpus changes or is mixed; then the number of the first epoch.
         tokens_per_epoch: Source and target tokens of the first epoch.
         padding_share: Share of all positions of the first epoch, source and
             target, that are `PAD`, in [0, 1).

@@ -165,10 +165,9 @@ class Corpus(SameEveryEpoch):
         return checksum
 
     def kept_of(self, sizes: Sequence[int]) -> list[int]:
-        """How many pairs it has of each of several corpora.
+        """How many pairs it has of each of several corpora, which had `sizes`.
 
-        Args:
-            sizes: How many pairs of each were read, one after the other.
+        They were read one after the other.
         """
         parts = np.split(self.selected, np.cumsum(sizes)[:-1])
         return [int(part.sum()) for part in parts]

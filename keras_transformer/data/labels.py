@@ -10,12 +10,9 @@ from keras_transformer.vocabulary import BOS, PAD
 def shift_right(labels: Tensor) -> Tensor:
     """The decoder's input when it predicts the labels.
 
-    Args:
-        labels: int `[B, T]`, a NumPy array or a tensor; rows end with `EOS`,
-            then `PAD`.
-
-    Returns the same kind of array: `BOS` first, then the labels one position
-    later, without their `EOS`.
+    Labels are int `[B, T]`, an array or a tensor; rows end with `EOS`, then
+    `PAD`. Returns the same kind of array: `BOS` first, then the labels one
+    position later, without their `EOS`.
 
     >>> shift_right(np.array([[5, 6, 2, 0],
     ...                       [7, 2, 0, 0]]))

@@ -158,14 +158,10 @@ class Languages(Fields):
     ) -> Direction | None:
         """What tells the model the languages of a sentence.
 
-        Args:
-            source: Its language; None for the only one that the model has.
-            target: The language to translate it into; likewise.
-
-        Returns a `Direction`; None if one of several languages must be given,
-        and is not. Then, in a model with tags, the text begins with one.
-
-        Raises ValueError: the model does not have a language, or both are one.
+        None stands for the only language that the model has. Returns None if
+        one of several must be given, and is not: then, in a model with tags,
+        the text begins with one. Raises ValueError if the model does not have a
+        language, or both are one.
 
         >>> Languages("en,fr", "de", "m2m100").direction("en")
         Direction(before='__en__', after='', output='__de__')
@@ -262,13 +258,7 @@ def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
 
     A direction has the pairs of each prefix with files of both its languages.
     With tags, sources have theirs; a blank source has none, and stays blank.
-
-    Args:
-        prefixes: As in `read_parallel_files`.
-        languages: Of a model with tags, whose directions must all have files;
-            or with `language_tokens`.
-
-    Returns `Pairs`; their `sizes` count the directions' pairs.
+    The `sizes` of the pairs count the directions' pairs.
 
     Raises FileNotFoundError: a language of tags is in no prefix, or a prefix
     has the files of no direction; ValueError: as in `read_parallel_files`.

@@ -297,8 +297,7 @@ def read_tfds(
     builder.download_and_prepare()
     if split.split("[")[0] not in builder.info.splits:
         raise MissingSplitError(
-            f"{name} has {', '.join(builder.info.splits)}."
-            f" Received: split={split!r}"
+            f"{name} has {', '.join(builder.info.splits)}. Received: {split=}"
         )
     dataset = builder.as_dataset(split=split).batch(1024)
 

@@ -20,6 +20,7 @@ import numpy as np
 from keras_transformer.case_marks import END, MARKS
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.pairs import Pairs, read_lines
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.vocabulary import EOS, PAD, SPACE
 
@@ -103,9 +104,8 @@ class TokenLinks:
 
     All tokens of linked words are linked. The words of tokens follow from the
     ids, since SentencePiece marks the beginning of a word: ids may be sampled
-    anew in every epoch. In a few pairs the words of the vocabulary are not
-    the text's, because its normalization changes white space; they have
-    no links.
+    anew in every epoch. In a few pairs the words of the vocabulary are not the
+    text's, because its normalization changes white space; they have no links.
 
     The corpus is `encode_corpus` of all pairs of `words`; of a sampled corpus,
     the canonical one. An error if no link is left.
@@ -137,8 +137,7 @@ class TokenLinks:
             f" {np.sum(~same):,} pairs have no links, because normalization"
             " changes their words"
         )
-        if not len(self._links):
-            raise ValueError(f"expected links of words. Received: {self}")
+        expect(len(self._links), "links of words", self)
 
     def __str__(self):
         return self._summary

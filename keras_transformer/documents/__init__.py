@@ -265,15 +265,9 @@ def stages(document: Document) -> Generator[Stage | Translated, list, None]:
     """The stages of translating a document, with its markup and placeholders.
 
     A sentence whose translation lacks a placeholder is translated again without
-    its placeholders, which then follow the alignment, as markup does.
-
-    Args:
-        document: From `parse`.
-
-    Yields:
-        Each `Stage`, for which the results of all items must be sent, those of
-        `Translator.translate` or `Translator.align_spans`; at the end the
-        `Translated`.
+    its placeholders, which then follow the alignment, as markup does. Each
+    `Stage` must be sent the results of all items, as `Translator.translate` or
+    `Translator.align_spans` returns them; at the end comes the `Translated`.
     """
     translations = yield Stage("translate", document.sentences)
     hidden = document.hide_placeholders(translations)
@@ -296,10 +290,7 @@ def translate(
 ) -> Translated:
     """The translation of a document, by its `stages`.
 
-    Args:
-        document: From `parse`.
-        translate: `Translator.translate`.
-        align: `Translator.align_spans`.
+    The functions are of a `Translator`: `translate` and `align_spans`.
     """
     run: dict[str, Callable] = {"translate": translate, "align": align}
     work = stages(document)

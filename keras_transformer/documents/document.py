@@ -105,19 +105,12 @@ class Document:
         translations: Sequence[str],
         alignments: Sequence[Sequence[SpanLink]] = (),
     ) -> tuple[bytes, str]:
-        """The document with its sentences translated.
+        """The document with its sentences translated: its bytes and charset.
 
         A sentence whose translation is its text stays as it is written.
-
-        Args:
-            translations: One for each sentence.
-            alignments: The `SpanLink`s of each sentence that needs an
-                alignment, from `Translator.align_spans`. By default markup
-                keeps its relative position.
-
-        Returns the bytes and their charset.
-
-        Raises ValueError: there are not as many translations as sentences.
+        `alignments` are the `SpanLink`s of each sentence that needs them, from
+        `Translator.align_spans`; without them markup keeps its relative
+        position. Raises ValueError unless all sentences have a translation.
         """
         if len(translations) != len(self._sentences):
             raise ValueError(

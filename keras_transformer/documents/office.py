@@ -190,11 +190,8 @@ def read_parts(
 ) -> tuple[list, Callable]:
     """The pieces of XML files of an archive, and what writes it with them.
 
-    Args:
-        data: The archive.
-        files: From `read_archive`.
-        readers: From the name of a file to what makes pieces of its text.
-        languages: Codes of source and target, which the files say.
+    `files` are from `read_archive`; `readers` make pieces of the text of the
+    file of their name. The files say `languages`, codes of source and target.
     """
     charsets, texts, parts = {}, [], []
     for name in filter(readers.__contains__, files):
@@ -240,12 +237,7 @@ def _shown(xml):
 
 
 class Part:
-    """An XML file of a document; each format has a subclass.
-
-    Args:
-        text: The XML.
-        split: `sentences.split`.
-    """
+    """An XML file of a document; each format has a subclass."""
 
     # Of elements that are paragraphs, or that are left for a reason.
     PARAGRAPHS: tuple[str, ...] = ()

@@ -74,15 +74,9 @@ def insert_marks(
 ) -> list[Edit]:
     """Where the marks of a sentence belong in its translation.
 
-    Args:
-        text: The sentence.
-        marks: Its `Mark`s in order. Pairs are nested; a range that begins in an
-            earlier sentence has only its `CLOSE`, one that ends in a later
-            sentence only its `OPEN`.
-        translation: The translation.
-        links: Its `SpanLink`s.
-
-    Returns the `Edit`s, each mark once. Those at the same offset are in order.
+    The marks are in order, and pairs nested; a range that begins in an earlier
+    sentence has only its `CLOSE`, one that ends in a later sentence only its
+    `OPEN`. Returns the `Edit`s, each mark once, in order at the same offset.
     """
     if not marks:
         return []

@@ -87,14 +87,8 @@ def separate(text: str, separator: regex.Pattern) -> Iterator[tuple[str, str]]:
 class Sentence:
     """A sentence, or a part of one, and its place in the document.
 
-    Args:
-        items: Its `Item`s.
-        escape: Writes plain text as the document's format does.
-        kind: Of its placeholders.
-
-    Attributes:
-        text: What the model translates.
-        pieces: What the document has in its place.
+    The model translates `text`; the document has `pieces` in its place.
+    `escape` writes plain text as its format does; `kind` is of placeholders.
     """
 
     def __init__(
@@ -129,11 +123,9 @@ class Sentence:
     def write(self, written: Written) -> str:
         """The translation as the document writes it, markup included.
 
-        Args:
-            written: Its next is the translation of `text`, with the `SpanLink`s
-                of its words; those of sentences inside the markup follow. If
-                it is `text` itself, or None, the result is what the document
-                has.
+        The next of `written` is the translation of `text`, with the `SpanLink`s
+        of its words; then sentences inside the markup follow. If it is `text`
+        itself, or None, the result is what the document has.
         """
         translation, links = next(written)
         raws = write(self.pieces, written)
@@ -349,18 +341,12 @@ def split(
     depth: int = 0,
     placeholders: regex.Pattern = PROSE,
 ) -> list:
-    """The sentences of a stretch of text, and what stands between them.
+    """The pieces of a stretch of text: sentences, and what is between them.
 
-    Args:
-        items: The `Item`s of the text.
-        escape: As of a `Sentence`.
-        language: Code of the language, such as "en".
-        fits: Whether the model can read a text; others are divided, at clause
-            marks if there are any.
-        depth: Of ICU's messages around it.
-        placeholders: Their kind.
-
-    Returns the pieces, which together have all items in order.
+    Together they have all items in order. `escape` is as of a `Sentence`,
+    `language` a code, such as "en". A text that the model cannot read, by
+    `fits`, is divided, at clause marks if there are any. `depth` counts ICU's
+    messages around it; `placeholders` is their kind.
     """
 
     def split_branch(items: Iterable[Item]) -> list:

@@ -16,11 +16,14 @@ tokenizers over a given table of ids.
 
 import contextlib
 import importlib
+import os
 import pathlib
 import re
 import types
+import typing
 from collections.abc import Iterator
 
+from keras_transformer.hub import find_model
 from keras_transformer.importers.files import read_json
 
 # The modules of the formats, in the order in which they are asked.
@@ -53,6 +56,23 @@ def read_model(directory: pathlib.Path, name: str | None = None):
     with named_pointers(directory):
         found = find_format(directory, name)
         return found, _load(found).read(directory)
+
+
+@contextlib.contextmanager
+def opened(
+    name: str | os.PathLike,
+) -> Iterator[tuple[pathlib.Path, typing.Any]]:
+    """The directory of a published model, and its `Imported`; None if ours.
+
+    `name` is as in `find_model`; a work directory is ours. Raises ValueError if
+    there is no such model, or it cannot be used; an error of the body that is
+    due to a Git LFS pointer says so.
+    """
+    directory = find_model(name)
+    config = directory / "config.json"
+    with named_pointers(directory):
+        is_ours = config.is_file() and "format_version" in read_json(config)
+        yield directory, None if is_ours else read_model(directory)[1]
 
 
 @contextlib.contextmanager

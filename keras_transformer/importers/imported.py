@@ -1,12 +1,13 @@
 """The result of every importer."""
 
+import importlib
 import re
 import typing
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from keras_transformer.checkpoints import is_finite
+from keras_transformer.checkpoints import is_finite, named_weights
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.languages import (
     LANGUAGE_TOKENS,
@@ -21,6 +22,7 @@ from keras_transformer.tokenization import Tokenizer, TokenizerPair
 if typing.TYPE_CHECKING:
     import keras
 
+MODEL = "keras_transformer.model"
 # Tokens of languages: __de__ of M2M-100, deu_Latn of NLLB-200, de_DE of mBART.
 LANGUAGE = re.compile(r"__\w+__|[a-z]{2,3}_[A-Z]\w+")
 
@@ -82,6 +84,13 @@ class Imported(typing.NamedTuple):
             for piece, _, kind in self.tokenizer.source.entries
             if kind == "CONTROL" and LANGUAGE.fullmatch(piece)
         ]
+
+    def make_model(self, dtype: str = "float32") -> "keras.Model":
+        """The model with its weights, which are then no longer here."""
+        make = importlib.import_module(MODEL).Transformer
+        model = make(self.config, dtype=dtype)
+        assign(named_weights(model), self.weights)
+        return model
 
 
 def with_languages(

@@ -20,14 +20,10 @@ def constraints_of(
     sampling: bool,
     tokens: np.ndarray | None = None,
 ) -> Constraints:
-    """The `Constraints` of a batch.
+    """The `Constraints` of a batch, whose rows are padded to `num_rows`, B.
 
-    Args:
-        rows: Its rows.
-        num_rows: B, the number that they are padded to.
-        longest: The maximum length of an output.
-        sampling: Whether the outputs are samples.
-        tokens: The shortlist, whose places the search has for ids.
+    Outputs have at most `longest` tokens. The search has places in `tokens`,
+    the shortlist, for ids.
     """
 
     def places(ids: np.ndarray) -> np.ndarray:
@@ -60,11 +56,9 @@ def constraints_of(
 def stack(
     automata: Sequence[Automaton | None], num_rows: int | None = None
 ) -> Phrases:
-    """The `Phrases` of a batch. Few shapes: sizes are powers of two.
+    """The `Phrases` of `num_rows` sentences, B; None has no phrases.
 
-    Args:
-        automata: Of each sentence; None for one without phrases.
-        num_rows: B; sentences that are not given have no phrases.
+    So have sentences that are not given. Few shapes: sizes are powers of two.
     """
     given = [automaton for automaton in automata if automaton is not None]
     num_rows = num_rows or len(automata)

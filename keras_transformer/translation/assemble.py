@@ -40,7 +40,7 @@ MODEL = "keras_transformer.model"
 INFERENCE = "keras_transformer.translation.inference"
 BATCHED = "keras_transformer.translation.batched"
 SINGLE = "keras_transformer.translation.around.single"
-EXPORT = "savedmodel.export"  # a command: it makes what CTranslate2 runs
+CONVERSION = "keras_transformer.translation.conversion"
 
 Model: typing.TypeAlias = "Transformer | ctranslate2.CTranslate2Model"
 
@@ -164,13 +164,7 @@ def load_models(
 ) -> tuple[list[Model], list[str]]:
     """The models of work directories, and the path of each one's checkpoint.
 
-    Args:
-        engine: Its name.
-        directories: One of each model.
-        checkpoint: As in `Translator.load`.
-        tokenizer: Of the models.
-        limits: Their configurations, the search, and the longest source.
-        precision, compute_type, device, num_threads: As in `Translator.load`.
+    `limits` have their configurations; the others are as in `Translator.load`.
     """
     if not runs_keras(engine):
         [directory] = directories
@@ -180,10 +174,10 @@ def load_models(
             prefix,
             tokenizer,
             limits,
-            compute_type,
-            device,
-            num_threads,
-            EXPORT,
+            CONVERSION,
+            compute_type=compute_type,
+            device=device,
+            num_threads=num_threads,
         )
         return [model], [prefix]
     models, prefixes = [], []
@@ -205,11 +199,7 @@ def make_search(
     num_threads: int,
     shortlist: Shortlist | None,
 ) -> tuple[typing.Any, Search]:
-    """The limits of models of one engine, and their search.
-
-    Args:
-        tokenizer, ...: As in `Translator`.
-    """
+    """The limits of models of one engine, and their search; as `Translator`."""
     first = models[0]
     if isinstance(first, ctranslate2.CTranslate2Model):
         limits = ctranslate2.CTranslate2Limits(

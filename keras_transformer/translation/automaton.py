@@ -35,12 +35,9 @@ class Automaton(typing.NamedTuple):
 def make_automaton(
     terms: Sequence[Sequence[Ids]], forbidden: Sequence[Ids]
 ) -> Automaton:
-    """The automaton of a sentence.
+    """The automaton of a sentence, of sequences of tokens.
 
-    Args:
-        terms: For each term the sequences of tokens that express it; one of
-            them must be in the output.
-        forbidden: Sequences that may not be in it.
+    For each term, one sequence must be in the output; none of `forbidden` may.
 
     >>> automaton = make_automaton([[(7, 8)], [(8,), (9, 9)]], [(7, 9)])
     >>> [automaton.next(1, token) for token in (7, 8, 9)]
@@ -93,8 +90,10 @@ def make_automaton(
     return found
 
 
-def missing_terms(automaton: Automaton, ids: Ids) -> list[int]:
-    """The numbers of the terms that an output lacks."""
+def missing_terms(automaton: Automaton | None, ids: Ids) -> list[int]:
+    """The numbers of the terms that an output lacks; none if it is empty."""
+    if automaton is None or not ids:
+        return []
     state, missing = 0, set(range(len(automaton.sizes)))
     for token in ids:
         state = automaton.next(state, token)

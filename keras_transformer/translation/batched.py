@@ -113,12 +113,13 @@ class BatchedSearch:
         return results
 
     def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
-        """As of `Search`."""
         is_static = self.has_static_shapes
-        shape_for = padded_length if is_static else _free_room
         lengths = range(2, self.inference.max_source_length + 1)
+        longest = {padded_length(n): n for n in lengths}
+        if not is_static:
+            longest = {room(padded): n for padded, n in longest.items()}
         made: list[tuple[int, Callable[[], object]]] = []
-        for length in {shape_for(n): n for n in lengths}.values():
+        for length in longest.values():
             full = full_rows(padded_length(length), self.batch_tokens)
             numbers = range(1, full + 1) if is_static else [1]
             ids = [UNK] * (length - 1) + [EOS]
@@ -288,11 +289,6 @@ def room(length: int) -> int:
     [32, 32, 64, 256]
     """
     return max(32, 1 << (length - 1).bit_length())
-
-
-def _free_room(length: int) -> int:
-    """The `room` for a row of any length."""
-    return room(padded_length(length))
 
 
 def _count_existing(scores: np.ndarray) -> int:

@@ -18,6 +18,7 @@ is in none of them must have its default.
 import dataclasses
 import functools
 import importlib.util
+import pathlib
 import typing
 from collections.abc import Collection, Sequence
 
@@ -34,6 +35,7 @@ from keras_transformer.config import (
 )
 from keras_transformer.files import read_json
 from keras_transformer.machine import count_cores
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.exports import exported
 from keras_transformer.translation.grouping import few_batches_of
@@ -58,12 +60,13 @@ MISSING = -1e9  # at most the log-probability of a hypothesis that is none
 
 HAS: tuple[str, ...] = ("beam_size", "length_penalty", "length_normalization")
 HAS += ("extra_length", "max_output_length")
-HAS += ("alignment_layer", "alignment_head")
+HAS += ("alignment_layer",)
 # The values that these must have: its rules differ, or it has none.
 NEEDS: dict[str, tuple] = {
     "stopping": ("fairseq",),  # with a beam
     "min_length": (0, 1),
     "no_repeat_ngram": (0,),
+    "alignment_head": (0, 1),  # it returns the first head or all
     "sampling": (False,),  # its samples depend on other sentences
 }
 # Options of what it does not have: ensembles, terms, and sampling.
@@ -83,6 +86,17 @@ def check_search(decoding: SearchConfig) -> None:
                 f"{ENGINE} needs {field.name}={' or '.join(map(str, values))}."
                 f" Received: {field.name}={value!r}"
             )
+
+
+def check_model(config: TransformerConfig) -> None:
+    """Raises ValueError for a model that CTranslate2 cannot run."""
+    window, sizes = config.attention_window, {config.key_size}
+    expect(window is None, "attention_window=None with " + ENGINE, window)
+    expect(
+        sizes | {config.value_size} == {config.d_model / config.num_heads},
+        f"d_key and d_value of d_model / num_heads with {ENGINE}",
+        f"{config.d_key=}, {config.d_value=}",
+    )
 
 
 def needed_changes(
@@ -173,26 +187,36 @@ class CTranslate2Model:
         checkpoint: str,
         tokenizer: Tokenizer | TokenizerPair,
         limits: Limits,
-        compute_type: str,
-        device: str | None,
-        num_threads: int | None,
-        export: str,
+        module: str,
+        **options: typing.Any,
     ) -> "CTranslate2Model":
-        """Loads the export of a checkpoint; `export` as of `exported`."""
-        import ctranslate2
-
+        """Opens the export of a checkpoint; `module` as of `exported`."""
         [config] = limits.configs
+        check_model(config)
         layer, head = _alignment_of(config, limits.decoding)
         longest = limits.max_target_length + 1  # BOS and a given beginning
         room = max(SMALLEST_ROOM, limits.max_source_length, longest)
-        options = {
-            "alignment_layer": layer,
-            "alignment_head": head,
-            "no_repeat_ngram": 0,
-            "max_source_length": limits.max_source_length,
-            "extra_length": room - limits.max_source_length,
-        }
-        path = exported(workdir, checkpoint, NAME, options, export)
+        alignment = {"alignment_layer": layer, "alignment_head": head}
+        settings = {"num_positions": room + 1, **alignment}
+        path = exported(workdir, checkpoint, NAME, settings, module)
+        return cls.open(path, tokenizer, limits, room, **options)
+
+    @classmethod
+    def open(
+        cls,
+        path: pathlib.Path,
+        tokenizer: Tokenizer | TokenizerPair,
+        limits: Limits,
+        room: int = SMALLEST_ROOM,
+        *,
+        compute_type: str = "float32",
+        device: str | None = "cpu",
+        num_threads: int | None = None,
+    ) -> "CTranslate2Model":
+        """Opens an export with sinusoids for `room` positions, and BOS."""
+        import ctranslate2
+
+        [config] = limits.configs
         found = find_device(device)
         threads = num_threads or (count_cores() if found == "cpu" else 1)
         translator = ctranslate2.Translator(
@@ -207,7 +231,7 @@ class CTranslate2Model:
         adds_eos = adds_eos or not config.source_eos
         return cls(
             config,
-            (layer, head),
+            _alignment_of(config, limits.decoding),
             (tokenizer.source.pieces, tokenizer.target.pieces),
             translator,
             translator.compute_type,
@@ -244,7 +268,6 @@ class CTranslate2Search:
         self._ids = {piece: id for id, piece in enumerate(model.pieces[1])}
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        """As of `Search`."""
         limits = [self.limits.output_limit(len(r.source_ids) - 1) for r in rows]
         results = [Found([[]], np.zeros(1)) for _ in rows]
         given = self._given_log_probs(rows)

@@ -16,15 +16,8 @@ def make_draws(
     They depend on nothing else, so the samples of a sentence do not change with
     its batch, its place in a file, the backend, or how many samples there are.
 
-    Args:
-        seed: From 0 to 2^64 - 1.
-        source_ids: The sentence.
-        sample: Number of the sample, from 0.
-        length: Number of tokens.
-
-    Returns int32 `[length]`, in [0, `MAX_DRAW`).
-
-    Raises ValueError: there is no such seed.
+    `seed` is from 0 to 2^64 - 1, else ValueError is raised; `sample` counts
+    from 0. Returns int32 `[length]`, in [0, `MAX_DRAW`).
 
     >>> make_draws(1, [5, 2], 0, 3).tolist() == (
     ...     make_draws(1, [5, 2], 0, 9)[:3].tolist()

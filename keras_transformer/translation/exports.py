@@ -2,9 +2,9 @@
 
     DIR/exports/FORMAT-CHECKSUM/
 
-is what a command made of a checkpoint, verified. The checksum is of
-all that determines it. A process of its own makes it when it is first needed,
-so that the one that translates imports no framework; others wait for it. Then
+is what `conversion` made of a checkpoint, and checked. The checksum is of all
+that determines it. A process of its own makes it when it is first needed, so
+that the one that translates imports no framework; others wait for it. Then
 those whose checkpoint is no longer there are removed.
 """
 
@@ -36,18 +36,12 @@ def exported(
     checkpoint: str,
     format: str,
     options: Mapping[str, typing.Any],
-    command: str,
+    module: str,
 ) -> pathlib.Path:
     """The directory of an intact export, which is made if there is none.
 
-    Args:
-        workdir: The work directory.
-        checkpoint: Path of the checkpoint, without its ending.
-        format: Name of the format.
-        options: Other flags of the command by name.
-        command: The module of the command that makes it.
-
-    Raises ValueError: it cannot be made; the message is that of the command.
+    `checkpoint` is a path without its ending. The `main` of `module` makes the
+    export, as `conversion` does. Raises ValueError if it cannot be made.
     """
     checksum, config = sha256_of(checkpoint + ENDING), workdir.read_config()
     names = ("model", "base", *TOKENIZER_SUMS.values())
@@ -64,9 +58,8 @@ def exported(
         try:
             found = damage(path)  # another process may have made it meanwhile
             if found is not None:
-                flags = {"workdir": workdir.path, "checkpoint": checkpoint}
-                flags |= {"format": format, "output": path, **options}
-                _make(path, found, command, flags, lock)
+                run = {"workdir": str(workdir.path), "checkpoint": checkpoint}
+                _make(path, found, module, {**run, **options}, lock)
                 if sha256_of(checkpoint + ENDING) != checksum:
                     shutil.rmtree(path)
                     raise ValueError(f"{checkpoint} changed in its export")
@@ -103,17 +96,20 @@ def _remove_old(workdir, format, new):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _make(path, reason, command, flags, lock):
-    """Runs the command, which keeps the lock if this process dies."""
+def _make(path, reason, module, settings, lock):
+    """Runs the module, which keeps the lock if this process dies."""
     if path.exists():
         logging.warning("%s is made again: %s", path, reason)
         shutil.rmtree(path)
     else:
         logging.warning("making %s, once for this checkpoint", path)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a killed process
+    settings = json.dumps({**settings, "output": str(path)})
+    only_cpus = {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1"}
     found = subprocess.run(
-        [sys.executable, "-m", command]
-        + [f"--{name}={value}" for name, value in flags.items()],
-        env=os.environ | {"KERAS_BACKEND": "tensorflow"},
+        [sys.executable, "-m", module, settings],
+        env=os.environ | only_cpus,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -121,5 +117,6 @@ def _make(path, reason, command, flags, lock):
         pass_fds=(lock,),
     )
     if found.returncode:
+        shutil.rmtree(unfinished, ignore_errors=True)
         lines = found.stderr.strip().splitlines() or ["no message"]
         raise ValueError(f"no export: {lines[-1]} (status {found.returncode})")

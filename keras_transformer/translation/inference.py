@@ -105,10 +105,9 @@ class Inference(Limits):
                 places in this list. Probabilities are those among the tokens.
             num_best: As in `decoding.search`.
             shapes: The shapes that may change while the search runs. "free":
-                sentences leave the batch as their searches end, and caches
-                grow with the outputs.
-                "growing": caches grow. "static": none, as XLA requires.
-                If B is known, no shape changes.
+                sentences leave the batch as their searches end, and caches grow
+                with the outputs. "growing": caches grow. "static": none, as XLA
+                requires. If B is known, no shape changes.
             max_steps: As in `decoding.search`.
         """
         expect(shapes in SHAPES, f"one of {', '.join(SHAPES)}", f"{shapes=}")

@@ -1,28 +1,18 @@
 """The longest source and output, in tokens: what every engine of search has."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 
 
+@dataclasses.dataclass(eq=False)
 class Limits:
-    """The limits of models with their search.
+    """The limits of models with their search."""
 
-    Attributes:
-        configs: The `TransformerConfig`s of the models.
-        decoding: The `DecodingConfig`.
-        max_source_length: Maximum length of a source in tokens, EOS included.
-    """
-
-    def __init__(
-        self,
-        configs: Sequence[TransformerConfig],
-        decoding: DecodingConfig,
-        max_source_length: int,
-    ):
-        self.configs = configs
-        self.decoding = decoding
-        self.max_source_length = max_source_length
+    configs: Sequence[TransformerConfig]
+    decoding: DecodingConfig
+    max_source_length: int  # of a source in tokens, EOS included
 
     @property
     def position_limit(self) -> int | None:

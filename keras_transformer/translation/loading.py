@@ -1,7 +1,6 @@
 """Translators of work directories and of models of other systems."""
 
 import dataclasses
-import importlib
 import math
 import os
 import typing
@@ -11,13 +10,16 @@ from absl import logging
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.languages import Direction, Languages
+from keras_transformer.refusals import expect
 from keras_transformer.translation import assemble
 from keras_transformer.translation.limits import Limits, shortened_outputs
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import open_ensemble
 
-# Imported by name when it is needed: it needs Keras.
-PRETRAINED = "keras_transformer.importers.pretrained"
+# Options of `load` that need a work directory, with their defaults.
+OF_WORKDIRS: dict[str, typing.Any] = dict(
+    shortlist=False, engine="native", compute_type="default", device=None
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +119,10 @@ class Loadable:
         assemble.check_search(engine, decoding)
         tokenizer = first.load_tokenizer()
         if shortlist:
-            options["shortlist"] = _read_shortlist(first, tokenizer)
+            path = first.shortlist_path
+            made = f"{path}, which kt-shortlist makes"
+            expect(path.exists(), made, "no such file")
+            options["shortlist"] = Shortlist.read(path, tokenizer)
         limits = Limits(configs, decoding, options["max_source_length"])
         models, prefixes = assemble.load_models(
             engine,
@@ -151,15 +156,13 @@ class Loadable:
         """The translator of a published model, of this or another system.
 
         Logs known differences from the system that it comes from. To train or
-        export a model of another system, import it with
-        `kt-import`.
+        export a model of another system, import it with `kt-import`.
 
         Args:
-            name: A directory with a model of a system that
-                `kt-import` knows, such as OPUS-MT, or a work
-                directory; or `hf://OWNER/NAME`, a repository of the
-                Hugging Face Hub that holds one of these, with `@REVISION` for
-                a branch, tag or commit. A download is kept: see
+            name: A directory with a model of a system that `kt-import` knows,
+                such as OPUS-MT, or a work directory; or `hf://OWNER/NAME`, a
+                repository of the Hugging Face Hub that holds one of these, with
+                `@REVISION` for a branch, tag or commit. A download is kept: see
                 `keras_transformer.hub`.
             decoding: A `DecodingConfig`, by default the model's own.
             source_language, target_language: As in `with_languages`:
@@ -175,8 +178,9 @@ class Loadable:
         """
         assemble.check_choice("native", "default", None, 1, precision)
         # A shelf: most translators need no importer.
-        pretrained = importlib.import_module(PRETRAINED)
-        with pretrained.opened(name) as (directory, imported):
+        from keras_transformer.importers import opened
+
+        with opened(name) as (directory, imported):
             if imported is None:
                 translator: typing.Any = cls.load(
                     directory, decoding, precision=precision, **options
@@ -184,18 +188,17 @@ class Loadable:
                 return translator.with_languages(
                     source_language, target_language
                 )
-        for option in ("shortlist", "engine", "compute_type", "device"):
-            value = (cls.load.__kwdefaults__ or {})[option]
-            if options.pop(option, value) != value:
-                raise ValueError(
-                    f"{option} needs a work directory, which"
-                    f" kt-import makes. Received: {name}"
-                )
+        for option, default in OF_WORKDIRS.items():
+            expect(
+                options.pop(option, default) == default,
+                f"a work directory, which kt-import makes, for {option}",
+                name,
+            )
         languages = imported.languages
         about = About(
             languages, languages.direction(source_language, target_language)
         )
-        model = pretrained.make_model(imported, precision)
+        model = imported.make_model(precision)
         options = {"max_source_length": imported.max_length, **options}
         decoding = decoding or imported.decoding
         for note in imported.notes:
@@ -216,13 +219,3 @@ def _warn_of_shortened_outputs(limits):
     )
     if line:
         logging.warning("%s", line)
-
-
-def _read_shortlist(directory, tokenizer):
-    """The `Shortlist` of a `WorkDirectory`."""
-    path = directory.shortlist_path
-    if not path.exists():
-        raise ValueError(
-            f"expected {path}, which kt-shortlist makes. Received: no such file"
-        )
-    return Shortlist.read(path, tokenizer)

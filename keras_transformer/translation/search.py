@@ -5,6 +5,7 @@ search for some sentences is a search around another one, in `around/`.
 `assemble` puts them together.
 """
 
+import dataclasses
 import typing
 from collections.abc import Callable, Sequence
 
@@ -56,25 +57,24 @@ class Search(typing.Protocol):
         """
 
 
+@dataclasses.dataclass(eq=False)
 class Around:
-    """A search around another one, `inner`, of which it changes a part."""
+    """A search around another one, of which it changes a part."""
 
-    def __init__(self, inner: Search):
-        self.inner = inner
-        self.name = inner.name
+    inner: Search
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        """As of `Search`."""
         return self.inner.search(rows, num_best)
 
     def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
-        """As of `Search`."""
         return self.inner.score(rows)
 
     def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
-        """As of `Search`."""
         return self.inner.attention(rows)
 
     def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
-        """As of `Search`."""
         return self.inner.programs(num_best, given)

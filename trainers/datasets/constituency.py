@@ -41,8 +41,7 @@ Part = Node | Leaf
 def walk(tree: Node) -> Iterator[tuple[str, Part]]:
     """Yields the parts of a tree in the order in which it is written.
 
-    Yields:
-        `("open", node)`, `("leaf", leaf)` and `("close", node)`.
+    They are `("open", node)`, `("leaf", leaf)` and `("close", node)`.
 
     >>> tree = Node("NP", (Leaf("DT", "the"), Leaf("NN", "cat")))
     >>> [event for event, _ in walk(tree)]

@@ -57,12 +57,9 @@ def _linear_layers(model: keras.Model) -> dict[str, Linear]:
 class SwitchedAdapters:
     """Several adapters over one model, of which one is in use.
 
-    Whoever computes with the model says which, by `use`. All have the rank of
-    the largest one, in memory: zeros change no product.
-
-    Args:
-        model: The model, which gets the adapters; it has no programs yet.
-        adapters: The factors of each, by its name and the name of a kernel.
+    Whoever computes with the model, which has no programs yet, says which, by
+    `use`. All have the rank of the largest one, in memory: zeros change no
+    product. `adapters` has the factors of each, by its name and a kernel's.
     """
 
     def __init__(

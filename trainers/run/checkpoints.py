@@ -126,8 +126,7 @@ def write(
         reason = " ".join(str(error).split())
         raise RunError(
             f"cannot write the checkpoint of step {step} into"
-            f" {checkpoints.directory}: {reason}."
-            f" {last_good(checkpoints)}"
+            f" {checkpoints.directory}: {reason}. {last_good(checkpoints)}"
         ) from error
 
 
@@ -145,10 +144,8 @@ def last_good(checkpoints: Checkpoints) -> str:
 def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
     """Averages the weights of up to `last` checkpoints (sec. 6.1).
 
-    Weights that are not floats, if any, are taken from the newest.
-
-    Returns:
-        Paths of the averaged checkpoints, newest first, and path of the result.
+    Weights that are not floats, if any, are taken from the newest. Returns the
+    paths of the averaged checkpoints, newest first, and of the result.
 
     Raises ValueError, OSError: there is no checkpoint that can be read;
     RunError: the average cannot be written.

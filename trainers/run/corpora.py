@@ -28,10 +28,8 @@ def open_train_corpus(
 ) -> AnyCorpus:
     """The training pairs as ids: encoded now or before, or in every epoch.
 
-    The seed is for `subword_sampling` and `modifiers`.
-
-    Raises:
-        ValueError: No pair is left, or ids do not fit: see `Dataset.read_ids`.
+    The seed is for `subword_sampling` and `modifiers`. Raises ValueError if no
+    pair is left, or ids do not fit: see `Dataset.read_ids`.
     """
     dataset = find_dataset(data.dataset)
     ids = dataset.read_ids(data, tokenizer, data.max_length)

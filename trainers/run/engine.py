@@ -91,9 +91,8 @@ class Workers(abc.ABC):
     def lost_another(self, reason: str) -> LostWorkerError:
         """The error of a worker whose connection to another broke."""
         return LostWorkerError(
-            f"{self.name} has lost another worker ({reason})."
-            " Rerun the same command on every worker to resume from the"
-            " last checkpoint"
+            f"{self.name} has lost another worker ({reason}). Rerun the same"
+            " command on every worker to resume from the last checkpoint"
         )
 
     @abc.abstractmethod

@@ -119,8 +119,7 @@ def read_parent(
         if parent.read_base() is not None:
             raise ValueError(
                 "init_from must have weights. Received: adapters, of which"
-                " kt-average --merged makes them:"
-                f" init_from={path!r}"
+                f" kt-average --merged makes them: init_from={path!r}"
             )
     return Parent(
         path,

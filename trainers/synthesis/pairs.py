@@ -28,11 +28,8 @@ Pair = tuple[str, str]  # source and target
 class PairFilter:
     """Judges synthetic pairs by text, lengths and probability.
 
-    Args:
-        filters: The limits.
-        originals: The original corpus.
-        are_replaced: Whether the training has distilled pairs in place of the
-            originals: then a pair that equals an original is kept.
+    `are_replaced` says that the training has distilled pairs in place of the
+    originals: then a pair that equals an original is kept.
     """
 
     def __init__(self, filters: Filters, originals: Pairs, are_replaced: bool):

@@ -77,10 +77,9 @@ def run(
     number, left = len(found.pairs), document.summary()
     _report(
         f"{number:,} sentence{'s' * (number != 1)},"
-        f" {sum(document.needs_alignment)} with"
-        f" markup or placeholders placed by alignment ({found.repeated}"
-        " translated again without their placeholders)"
-        f"{left and f'; {left}'}"
+        f" {sum(document.needs_alignment)} with markup or placeholders placed"
+        f" by alignment ({found.repeated} translated again without their"
+        f" placeholders){left and f'; {left}'}"
     )
 
 

@@ -168,8 +168,7 @@ class ShortlistOptions(Fields):
     shortlist: bool = hp(
         False,
         "Score only the tokens of a shortlist, DIR/shortlist.txt, which"
-        " kt-shortlist makes: faster on a CPU if the vocabulary is"
-        " large.",
+        " kt-shortlist makes: faster on a CPU if the vocabulary is large.",
     )
 
 

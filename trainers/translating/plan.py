@@ -194,8 +194,7 @@ class Plan:
     def check_shards(self) -> list[pathlib.Path]:
         """The files of all shards in order, compared with their records.
 
-        Raises:
-            ValueError: Shards are missing or corrupt; the message names them.
+        Raises ValueError for missing and corrupt ones, with their names.
         """
         missing = self.unfinished()
         if missing:

@@ -66,18 +66,11 @@ def translate_file(
     output: str | os.PathLike,
     **options: typing.Any,
 ) -> Plan:
-    """Translates a file to a directory of shards, or continues to.
+    """Translates a file, text or .gz, to a directory, or continues to.
 
-    It skips finished shards, and those that other processes translate; see
+    `plan.py` describes the directory; options are as of `make_settings`. Skips
+    finished shards, and those that other processes translate: see
     `Plan.unfinished` and `Plan.check_shards`.
-
-    Args:
-        translator: A `Translator` of a work directory.
-        input: The file, text or .gz.
-        output: The directory; `plan.py` describes it.
-        **options: As in `make_settings`.
-
-    Returns the `Plan`.
 
     Raises CommandError: input, output or an option is wrong; RunError: the disk
     is full, or the model's logits are not finite.
@@ -110,11 +103,7 @@ def make_settings(
 ) -> dict[str, typing.Any]:
     """All that determines the translations of a file: the plan's settings.
 
-    Args:
-        translator: A `Translator` of a work directory.
-        shard_lines: Lines of a shard.
-        n_best, alignments: As in `OutputOptions`.
-        seed: Seed of samples.
+    A shard has `shard_lines` lines; the others are as in `OutputOptions`.
     """
     check_search(translator.decoding, n_best, seed)
     by_keras = assemble.runs_keras(translator.engine)

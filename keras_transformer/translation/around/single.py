@@ -39,14 +39,12 @@ class Single(Around):
         self._faster: dict[Kind | None, BatchedSearch] = {}
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        """As of `Search`."""
         search: BatchedSearch | None = None
         if len(rows) == 1 and self._faster:
             search = self._faster.get(_kind_of(rows[0], num_best))
         return (search or self.inner).search(rows, num_best)
 
     def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
-        """As of `Search`."""
         longest = min(self.inner.inference.max_source_length, LONGEST)
         steps: list[Callable[[], bool | None]] = []
         for length in {padded_length(n): n for n in range(2, longest + 1)}:

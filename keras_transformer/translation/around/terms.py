@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 
 from absl import logging
@@ -15,26 +14,14 @@ from keras_transformer.translation.search import Around, Found, Search
 FAR_BELOW = 2.0  # a score of forced terms, below the score without them
 
 
+@dataclasses.dataclass(eq=False)
 class Terms(Around):
-    """A search whose rows with terms have another one, `exact`.
+    """A search whose rows with terms have another one, `exact`."""
 
-    Args:
-        inner: The search of the others.
-        decoding: How it searches.
-        make: Makes a search of another `DecodingConfig`.
-    """
-
-    def __init__(
-        self,
-        inner: Search,
-        decoding: DecodingConfig,
-        make: Callable[[DecodingConfig], Search],
-    ):
-        super().__init__(inner)
-        self._decoding, self._make = decoding, make
+    decoding: DecodingConfig  # how the inner one searches
+    make: Callable[[DecodingConfig], Search]  # makes another search
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        """As of `Search`."""
         if not any(row.has_terms for row in rows):
             return self.inner.search(rows, num_best)
         results: list = [None] * len(rows)
@@ -48,7 +35,7 @@ class Terms(Around):
     @functools.cached_property
     def exact(self) -> Search:
         """The search of rows with terms, which has programs of its own."""
-        before, decoding = self._decoding, search_for_terms(self._decoding)
+        before, decoding = self.decoding, search_for_terms(self.decoding)
         if decoding.beam_size != before.beam_size:
             logging.warning(
                 "sentences with terms of a glossary have beam_size=%d, the"
@@ -56,7 +43,7 @@ class Terms(Around):
                 decoding.beam_size,
                 before.beam_size,
             )
-        return self._make(decoding)
+        return self.make(decoding)
 
 
 def search_for_terms(decoding: DecodingConfig) -> DecodingConfig:
@@ -73,40 +60,38 @@ def search_for_terms(decoding: DecodingConfig) -> DecodingConfig:
 
 
 def notes_on_terms(
-    request: Request, row: Row, ids: Sequence[int], mode: str
-) -> list[str]:
-    """A note for each term that an output lacks, by `glossary_mode`."""
-    if row.automaton is None or not ids:
-        return []
-    reason = ""
-    if mode == "force":
-        reason = (
-            ": it does not fit beside the other terms, or is forbidden, too"
-        )
-    return [
-        f"lacks the term {' or '.join(request.terms[number])!r} in its"
-        f" translation{reason}"
-        for number in missing_terms(row.automaton, ids)
-    ]
-
-
-def notes_on_force(
-    search: Search, rows: Sequence[Row], found: Sequence[Found], mode: str
+    search: Search,
+    requests: Sequence[Request],
+    rows: Sequence[Row],
+    found: Sequence[Found],
+    mode: str,
 ) -> list[list[str]]:
-    """Notes on each row: a forced term may break the sentence."""
-    is_forced = [mode == "force" and row.has_terms for row in rows]
+    """Notes on each row, by `glossary_mode`.
+
+    Its best output may lack a term; a forced term may break the sentence.
+    """
+    are_forced = mode == "force"
+    reason = ": it does not fit beside the other terms, or is forbidden, too"
     free = [
         row._replace(automaton=None, terms=(), avoid=())
-        for row in itertools.compress(rows, is_forced)
+        for row in rows
+        if are_forced and row.has_terms
     ]
     without = iter(search.search(free, 1) if free else [])
-    notes: list[list[str]] = [[] for _ in rows]
-    for i in itertools.compress(range(len(rows)), is_forced):
-        forced, by_choice = found[i].scores[0], next(without).scores[0]
-        if forced < by_choice - FAR_BELOW:
-            notes[i].append(
-                "may be broken by its terms: it has the score"
-                f" {forced:.2f}, without terms {by_choice:.2f}"
-                " (glossary_mode=prefer lets the model choose)"
-            )
-    return notes
+    results = []
+    for request, row, (ids, scores) in zip(requests, rows, found, strict=True):
+        notes = [
+            f"lacks the term {' or '.join(request.terms[number])!r} in its"
+            f" translation{reason * are_forced}"
+            for number in missing_terms(row.automaton, ids[0])
+        ]
+        if are_forced and row.has_terms:
+            forced, by_choice = scores[0], next(without).scores[0]
+            if forced < by_choice - FAR_BELOW:
+                notes.append(
+                    "may be broken by its terms: it has the score"
+                    f" {forced:.2f}, without terms {by_choice:.2f}"
+                    " (glossary_mode=prefer lets the model choose)"
+                )
+        results.append(notes)
+    return results

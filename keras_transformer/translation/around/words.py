@@ -32,7 +32,6 @@ class Words(Around):
     """A search without the words that rows are to avoid."""
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        """As of `Search`."""
         rows, found = list(rows), self.inner.search(rows, num_best)
         left = [i for i, row in enumerate(rows) if row.avoid]
         for _ in range(MORE_SEARCHES):

@@ -1,0 +1,236 @@
+"""A model as CTranslate2 reads it: for the engine, and for exports.
+
+    python -m keras_transformer.translation.conversion OPTIONS
+
+makes what `exports` looks for, in a process of its own: it needs Keras, which
+the engine does not. OPTIONS are those of `main`, as JSON.
+"""
+
+import json
+import os
+import pathlib
+import sys
+import typing
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.checkpoints import named_weights
+from keras_transformer.config import (
+    DecodingConfig,
+    TransformerConfig,
+    find_alignment_layer,
+)
+from keras_transformer.data.languages import LANGUAGE_TOKENS, Languages
+from keras_transformer.fields import unhandled
+from keras_transformer.files import sha256_of, with_checksum
+from keras_transformer.layers import (
+    DecoderLayer,
+    EncoderLayer,
+    RelativeAttention,
+    positional_encoding,
+)
+from keras_transformer.model import Transformer
+from keras_transformer.refusals import expect
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation.batched import BatchedSearch
+from keras_transformer.translation.ctranslate2 import (
+    CTranslate2Model,
+    CTranslate2Search,
+)
+from keras_transformer.translation.inference import Inference
+from keras_transformer.translation.requests import Row
+from keras_transformer.vocabulary import BOS, EOS, SPECIAL_IDS, UNK
+from keras_transformer.workdir import WorkDirectory
+
+Spec: typing.TypeAlias = typing.Any  # a `LayerSpec` of CTranslate2
+# Names in its enumeration of activations.
+ACTIVATIONS = {
+    "relu": "RELU",
+    "swish": "SWISH",
+    "gelu": "GELU",
+    "gelu_tanh": "GELUTanh",
+}
+# Of the pairs that a conversion is checked with: their tokens, and by how much
+# log-probabilities may differ.
+LENGTHS, TOLERANCE = (1, 3, 5), 1e-2
+
+
+def convert(
+    model: Transformer,
+    tokenizer: Tokenizer | TokenizerPair,
+    decoding: DecodingConfig,
+    languages: Languages,
+    num_positions: int,
+    directory: pathlib.Path,
+    precision: str = "float32",
+) -> None:
+    """Writes a model and its vocabularies; `num_positions` if sinusoidal."""
+    config, pieces = model.config, tokenizer.target.pieces
+    spec = make_spec(model, num_positions)
+    layer = find_alignment_layer(config, decoding)
+    spec.decoder.alignment_layer = np.int16(layer - 1)
+    # Its first heads; 0: all of them.
+    spec.decoder.alignment_heads = np.int16(decoding.alignment_head)
+    spec.register_source_vocabulary(tokenizer.source.pieces)
+    spec.register_target_vocabulary(pieces)
+    spec.config.bos_token = pieces[BOS]
+    spec.config.eos_token = pieces[EOS]
+    spec.config.unk_token = pieces[UNK]
+    spec.config.decoder_start_token = pieces[BOS]
+    spec.config.add_source_bos = False
+    tokens = LANGUAGE_TOKENS.get(languages.language_tokens)
+    has_end = tokens is not None and "after" in tokens.places
+    spec.config.add_source_eos = config.source_eos and not has_end
+    spec.config.layer_norm_epsilon = config.layer_norm_epsilon
+    spec.validate()
+    spec.optimize(quantization=None if precision == "float32" else precision)
+    spec.save(str(directory))
+
+
+def make_spec(model: Transformer, num_positions: int) -> Spec:
+    """The model's weights as CTranslate2's `TransformerSpec`."""
+    from ctranslate2.specs import common_spec, transformer_spec
+
+    config = model.config
+    spec = transformer_spec.TransformerSpec.from_config(
+        (config.num_layers, config.decoder_depth),
+        config.num_heads,
+        pre_norm=config.pre_norm,
+        activation=common_spec.Activation[ACTIVATIONS[config.activation]],
+        layernorm_embedding=config.embedding_norm,
+        with_relative_position=config.positions == "relative",
+    )
+    (source,), target = spec.encoder.embeddings, spec.decoder.embeddings
+    source.weight = model.source_input.embedding.embeddings.numpy()
+    target.weight = model.target_input.embedding.embeddings.numpy()
+    projection, softmax = spec.decoder.projection, model.softmax
+    projection.weight = softmax.softmax_matrix.numpy()
+    if softmax.logits_bias is not None:
+        projection.bias = softmax.logits_bias.numpy()
+    for stack, ours, inputs in (
+        (spec.encoder, model.encoder, model.source_input),
+        (spec.decoder, model.decoder, model.target_input),
+    ):
+        stack.scale_embeddings = config.scale_embeddings
+        match config.positions:
+            case "sinusoidal":
+                sinusoids = positional_encoding(
+                    num_positions,
+                    config.d_model,
+                    start=config.first_position,
+                    sinusoids=config.sinusoids,
+                )
+                table = ops.convert_to_numpy(sinusoids)
+                stack.position_encodings.encodings = table
+            case "learned":
+                table = inputs.positions.table.numpy()
+                stack.position_encodings.encodings = table
+            case "relative":
+                pass  # weights of each self-attention
+            case other:
+                raise unhandled(positions=other)
+        if config.embedding_norm:
+            _fill_norm(stack.layernorm_embedding, inputs.norm)
+        for layer, block in zip(stack.layer, ours.blocks, strict=True):
+            _fill_layer(layer, block)
+        if config.pre_norm:
+            _fill_norm(stack.layer_norm, ours.final_norm)
+    return spec
+
+
+def _fill_layer(layer: Spec, block: EncoderLayer | DecoderLayer) -> None:
+    """Self-attention, attention to the source (in decoders), feed-forward."""
+    attention, spec = block.self_attention, layer.self_attention
+    _fill_linear(
+        spec.linear[0],
+        attention.query_projection,
+        attention.key_projection,
+        attention.value_projection,
+    )
+    _fill_linear(spec.linear[1], attention.output_projection)
+    if isinstance(attention, RelativeAttention):
+        spec.relative_position_keys = attention.relative_keys.numpy()
+        spec.relative_position_values = attention.relative_values.numpy()
+    _fill_norm(spec.layer_norm, block.self_attention_residual.norm)
+    if isinstance(block, DecoderLayer):
+        attention, spec = block.cross_attention, layer.attention
+        _fill_linear(spec.linear[0], attention.query_projection)
+        _fill_linear(
+            spec.linear[1], attention.key_projection, attention.value_projection
+        )
+        _fill_linear(spec.linear[2], attention.output_projection)
+        _fill_norm(spec.layer_norm, block.cross_attention_residual.norm)
+    _fill_linear(layer.ffn.linear_0, block.feed_forward.inner)
+    _fill_linear(layer.ffn.linear_1, block.feed_forward.outer)
+    _fill_norm(layer.ffn.layer_norm, block.feed_forward_residual.norm)
+
+
+def _fill_norm(spec: Spec, norm: keras.Layer) -> None:
+    spec.gamma = norm.gamma.numpy()
+    spec.beta = norm.beta.numpy()
+
+
+def _fill_linear(spec: Spec, *layers: keras.Layer) -> None:
+    """Kernels [in, out] -> one weight [sum of out, in]; biases, if any."""
+    spec.weight = np.concatenate([each.kernel.numpy().T for each in layers])
+    if layers[0].use_bias:
+        spec.bias = np.concatenate([each.bias.numpy() for each in layers])
+
+
+def check(
+    model: Transformer,
+    tokenizer: Tokenizer | TokenizerPair,
+    decoding: DecodingConfig,
+    directory: pathlib.Path,
+) -> None:
+    """Raises ValueError unless CTranslate2 scores as the model does."""
+    rng = np.random.default_rng(1)
+    first, config = len(SPECIAL_IDS), model.config
+    sizes = config.num_source_tokens, config.vocab_size
+    rows = []
+    for n in LENGTHS:
+        source, target = ([*rng.integers(first, s, n), EOS] for s in sizes)
+        rows.append(Row(source, target_ids=target))
+    native = Inference([model], decoding, max(LENGTHS) + 1)
+    loaded = CTranslate2Model.open(directory, tokenizer, native, num_threads=1)
+    searches = (
+        BatchedSearch(native, 64, jit_compile=False, num_threads=1),
+        CTranslate2Search(loaded, native, 64),
+    )
+    found = (search.score(rows) for search in searches)
+    for row, *scores in zip(rows, *found, strict=True):
+        ours, its = (of[: len(row.target_ids)] for of in scores)
+        is_close = np.allclose(ours, its, TOLERANCE, TOLERANCE)
+        expect(is_close, f"the log-probabilities {ours}", its)
+
+
+def main(
+    workdir: str,
+    checkpoint: str,
+    output: str,
+    num_positions: int,
+    **alignment: int,
+) -> None:
+    """Makes the directory `output`, which appears when it is complete."""
+    run, path = WorkDirectory(workdir), pathlib.Path(output)
+    tokenizer = run.load_tokenizer()
+    model = Transformer(run.read_section("model", TransformerConfig))
+    run.restore_weights(named_weights(model), checkpoint)
+    decoding = DecodingConfig(beam_size=1, **alignment)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished.mkdir()
+    languages = run.read_languages()
+    convert(model, tokenizer, decoding, languages, num_positions, unfinished)
+    check(model, tokenizer, decoding, unfinished)
+    sums = {file.name: sha256_of(file) for file in unfinished.iterdir()}
+    # From the work directory, which may be moved.
+    relative = os.path.relpath(checkpoint, workdir)
+    description = with_checksum({"checkpoint": relative, "sha256": sums})
+    (unfinished / "export.json").write_text(json.dumps(description, indent=2))
+    os.rename(unfinished, path)
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))

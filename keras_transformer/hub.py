@@ -11,7 +11,6 @@ import pathlib
 import re
 
 from keras_transformer.commands.flags import how_to_install
-from keras_transformer.refusals import expect
 
 PREFIX = "hf://"
 NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
@@ -45,7 +44,10 @@ def find_model(name: str | os.PathLike) -> pathlib.Path:
             raise ValueError(f"expected a directory{hint}. Received: {name!r}")
         return pathlib.Path(name)
     parts = NAME.fullmatch(name[5:])
-    expect(parts, f"{PREFIX}OWNER/NAME[@REVISION]", f"{name!r}")
+    if not parts:
+        raise ValueError(
+            f"expected {PREFIX}OWNER/NAME[@REVISION]. Received: {name!r}"
+        )
     try:
         from huggingface_hub import snapshot_download
     except ImportError:

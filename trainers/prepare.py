@@ -10,8 +10,11 @@ many pairs each rule dropped.
 
 from keras_transformer.commands import flags
 from trainers.preparing import preparation
-from trainers.preparing.options import CorpusOptions, OutputOptions
-from trainers.preparing.rules import CleaningOptions
+from trainers.preparing.options import (
+    CleaningOptions,
+    CorpusOptions,
+    OutputOptions,
+)
 
 
 @flags.command(

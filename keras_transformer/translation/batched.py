@@ -1,6 +1,7 @@
 """The native search: batches, few shapes and programs, and threads."""
 
 import concurrent.futures
+import dataclasses
 import functools
 import threading
 import typing
@@ -38,44 +39,31 @@ Item = typing.TypeVar("Item")
 Result = typing.TypeVar("Result")
 
 
+@dataclasses.dataclass(eq=False)
 class BatchedSearch:
-    """The `Search` of an `Inference`; arguments as of `Translator`.
+    """The `Search` of an `Inference`; arguments as of `Translator`."""
 
-    Attributes:
-        has_static_shapes: Whether no shape may change while a program runs.
-        row_factor: A batch that is not full is padded to the rows of a full one
-            divided by a power of this. A greater factor means fewer programs.
-    """
+    inference: Inference
+    batch_tokens: int
+    jit_compile: bool
+    num_threads: int
+    shortlist: Shortlist | None = None
 
     name = "native"
+    # A batch that is not full is padded to the rows of a full one divided by a
+    # power of this. JAX compiles each number of rows.
+    row_factor = 2 if ON_TENSORFLOW else 8
 
-    def __init__(
-        self,
-        inference: Inference,
-        batch_tokens: int,
-        jit_compile: bool,
-        num_threads: int,
-        shortlist: Shortlist | None = None,
-    ):
-        self.inference = inference
-        self.shortlist = shortlist
-        self.batch_tokens = batch_tokens
-        self.jit_compile = jit_compile
-        self.has_static_shapes = jit_compile or not ON_TENSORFLOW
-        self.row_factor = 2 if ON_TENSORFLOW else 8  # JAX compiles each
-        self.num_threads = num_threads
+    def __post_init__(self):
+        # Whether no shape may change while a program runs.
+        self.has_static_shapes = self.jit_compile or not ON_TENSORFLOW
         self._programs: dict[Program, Callable[..., Nest]] = {}
         self._one_compiles = threading.Lock()
 
     def with_decoding(self, decoding: DecodingConfig) -> "BatchedSearch":
         """The same models with another search, of programs of its own."""
-        return BatchedSearch(
-            self.inference.with_decoding(decoding),
-            self.batch_tokens,
-            self.jit_compile,
-            self.num_threads,
-            self.shortlist,
-        )
+        inference = self.inference.with_decoding(decoding)
+        return dataclasses.replace(self, inference=inference)
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
         """As of `Search`; a sample is a row of its own."""

@@ -211,7 +211,7 @@ def main(
     checkpoint: str,
     output: str,
     num_positions: int,
-    **alignment: int,
+    **alignment: typing.Any,
 ) -> None:
     """Makes the directory `output`, which appears when it is complete."""
     run, path = WorkDirectory(workdir), pathlib.Path(output)

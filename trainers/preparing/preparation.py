@@ -19,8 +19,11 @@ from keras_transformer.machine import count_cores
 from keras_transformer.tokenization import Tokenizer
 from trainers.datasets.dataset import find_dataset, read_split
 from trainers.preparing.folder import Folder
-from trainers.preparing.options import CorpusOptions, OutputOptions
-from trainers.preparing.rules import CleaningOptions
+from trainers.preparing.options import (
+    CleaningOptions,
+    CorpusOptions,
+    OutputOptions,
+)
 from trainers.run.resuming import describe_file, run_errors, write_json
 from trainers.run.vocabularies import check_case_marks
 

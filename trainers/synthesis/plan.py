@@ -18,7 +18,7 @@ from keras_transformer.fields import (
 )
 from keras_transformer.importers.files import check_file, shown
 from keras_transformer.importers.yaml_files import read_options
-from trainers.preparing.rules import CleaningOptions
+from trainers.preparing.options import CleaningOptions
 from trainers.run.data_config import DataConfig
 from trainers.translating.options import split_workdirs
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import typing
+from collections.abc import Mapping
 
 from keras_transformer.fields import GIVEN, Fields, check_positive, hp
 
@@ -496,6 +497,20 @@ NO_SAMPLING = {"sampling": False} | {
     for field in dataclasses.fields(DecodingConfig)
     if any(of.other == "sampling" for of in field.metadata["relations"])
 }
+
+
+def changed_search(
+    search: DecodingConfig, changes: Mapping[str, typing.Any]
+) -> DecodingConfig:
+    """A search with other fields; the options of sampling end with it.
+
+    >>> drawn = DecodingConfig(sampling=True, temperature=0.7)
+    >>> changed_search(drawn, {"sampling": False}).temperature
+    1.0
+    """
+    if changes.get("sampling") is False:
+        changes = NO_SAMPLING | dict(changes)
+    return dataclasses.replace(search, **changes)
 
 
 class LengthConfig(Fields):

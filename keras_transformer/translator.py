@@ -4,14 +4,17 @@ Validation, `kt-evaluate`, `kt-translate` and every exporter use a
 `Translator`.
 """
 
-import dataclasses
 import functools
 import typing
 from collections.abc import Callable, Sequence
 
 from absl import logging
 
-from keras_transformer.config import DecodingConfig, check_alignment
+from keras_transformer.config import (
+    DecodingConfig,
+    changed_search,
+    check_alignment,
+)
 from keras_transformer.data.languages import Direction
 from keras_transformer.fields import check_positive
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
@@ -149,7 +152,7 @@ class Translator(Loadable):
     def with_decoding(self, **changes) -> typing.Self:
         """The same translator with other fields of its `DecodingConfig`."""
         translator = self._with()
-        translator._set_decoding(dataclasses.replace(self.decoding, **changes))
+        translator._set_decoding(changed_search(self.decoding, changes))
         return translator
 
     def with_seed(self, seed: int) -> typing.Self:

@@ -457,6 +457,18 @@ UNITS = {
 }
 
 
+@pytest.mark.parametrize(
+    "code", ["<?x a> </b> ?>", "<!-- > </b> -->", "<?x?>", "<x a='>'/>"]
+)
+def test_signs_in_codes_of_xml_end_no_element(code):
+    unit = f'{code}<trans-unit id="1">{code}<source>a</source>'
+    text = XLIFF.format(f"{unit}</trans-unit>{code}")
+    _, found = translate(text, "xliff")
+    written = r"<source>a</source>\s*<target[^>]*>A</target>"
+    assert re.search(written, found.text)
+    assert re.sub(r"\s*<target.*</target>", "", found.text) == text
+
+
 @pytest.mark.parametrize("case", UNITS.values(), ids=UNITS)
 def test_a_unit_becomes(case):
     content, expected, reasons = case

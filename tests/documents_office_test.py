@@ -461,11 +461,33 @@ def test_the_languages_of_a_document_are_those_of_its_translation():
         '<style:text-properties xmlns:fo="f" fo:language="{}" fo:country="{}"/>'
     )
     styles = f"<style:style>{style.format('en', 'US')}</style:style>"
-    document = documents.parse(
-        odt("<text:p>a</text:p>", styles), "odt", "en", target="de"
+    for target, words in (
+        ("de", ("de", "none")),
+        ("sr_Latn", ('sr" fo:script="Latn', "none")),
+        ("sr-Cyrl-RS", ('sr" fo:script="Cyrl', "RS")),
+        ("es_419", ("es", "419")),
+        ("ca-valencia", ("ca", "none")),
+    ):
+        data = odt("<text:p>a</text:p>", styles)
+        document = documents.parse(data, "odt", "en", target=target)
+        found = documents.translate(document, capitals, align).data
+        written = contents(found)["content.xml"].decode()
+        assert style.format(*words) in written, target
+
+
+def test_the_script_of_a_text_document_is_not_kept_in_another_language():
+    old = (
+        '<style:text-properties xmlns:fo="f" fo:language="sr" fo:script="Latn"'
+        ' fo:country="RS"/>'
     )
+    new = (
+        '<style:text-properties xmlns:fo="f" fo:language="de"'
+        ' fo:country="none"/>'
+    )
+    data = odt("<text:p>a</text:p>", f"<style:style>{old}</style:style>")
+    document = documents.parse(data, "odt", "sr_Latn", target="de")
     found = documents.translate(document, capitals, align).data
-    assert style.format("de", "none") in contents(found)["content.xml"].decode()
+    assert new in contents(found)["content.xml"].decode()
 
 
 @pytest.mark.parametrize("case", TEXTS.values(), ids=TEXTS)

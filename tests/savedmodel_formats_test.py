@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import types
@@ -106,6 +107,19 @@ def test_a_saved_model_has_one_thread_within_an_operation(own, tmp_path):
         text=True,
     )
     assert found == f"{own or 1}\n"
+
+
+@pytest.mark.parametrize("name", ["reload-1.0", "json", "ctranslate2"])
+def test_the_folder_that_runs_exports_may_have_any_name(name, tmp_path):
+    folder = tmp_path / name
+    shutil.copytree(pathlib.Path(reload.__file__).parent, folder)
+    found = subprocess.run(
+        [sys.executable, "-I", folder, tmp_path],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert "ValueError: expected an export" in found.stderr
 
 
 @pytest.mark.parametrize(

@@ -328,6 +328,15 @@ def test_ids_and_scores_are_those_of_the_texts(translator):
     )
 
 
+def test_options_of_sampling_end_with_it(translator):
+    drawn = {"sampling": True, "temperature": 0.7, "top_k": 3, "num_samples": 2}
+    samples = translator.with_decoding(**drawn)
+    beam = samples.with_decoding(sampling=False)
+    assert beam.decoding == translator.decoding
+    with pytest.raises(ValueError, match="temperature needs sampling=True"):
+        samples.with_decoding(sampling=False, temperature=0.5)
+
+
 def test_with_decoding_changes_a_copy_alone(translator, monkeypatch):
     unusual = {"checkpoint": "ckpt-1", "seed": 5, "batch_tokens": 99}
     for name, value in {**unusual, "jit_compile": True}.items():

@@ -60,7 +60,10 @@ HTML_TOKEN, XML_TOKEN = (
     )
     for start, cdata in (
         ("[A-Za-z]", "(?!)"),
-        (r"[^\s!?/>]", r"(?<cdata><!\[CDATA\[.*?(?:\]\]>|\Z))"),
+        (
+            r"[^\s!?/>]",
+            r"<\?.*?(?:\?>|\Z) | (?<cdata><!\[CDATA\[.*?(?:\]\]>|\Z))",
+        ),
     )
 )
 

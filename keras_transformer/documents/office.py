@@ -69,27 +69,33 @@ LANGUAGE = regex.compile(
 
 def with_language(text: str, source: str, target: str) -> str:
     """An XML text whose languages are the target instead of the source."""
-    code, _, region = target.replace("_", "-").partition("-")
+    code, *others = target.replace("_", "-").split("-")
     word = {"zh": "eastAsia", "ja": "eastAsia", "ko": "eastAsia"}.get(
         code, "val"
     )
     old = r".*?" if word != "val" else rf"{base_language(source)}(?:[-_]\w+)*"
+    # ODF has a word for each part of a code: sr-Latn-RS.
+    scripts = [part for part in others if regex.fullmatch("[A-Za-z]{4}", part)]
+    regions = [p for p in others if regex.fullmatch(r"[A-Za-z]{2}|\d{3}", p)]
+    of_odf = f'fo:language="{code}"' + "".join(
+        f' fo:script="{script}"' for script in scripts
+    )
+    country = f'fo:country="{(regions or ["none"])[0]}"'
 
     def change(match: regex.Match) -> str:
-        tag, number = regex.subn(
+        tag = regex.sub(
             rf"\bw:{word}=[\"']{old}[\"']",
-            f'w:{word}="{code}{"-" * bool(region)}{region}"',
+            f'w:{word}="{"-".join([code, *others])}"',
             match.group(),
         )
         tag, found = regex.subn(
-            rf"\bfo:language=[\"']{base_language(source)}[\"']",
-            f'fo:language="{code}"',
-            tag,
+            rf"\bfo:language=[\"']{base_language(source)}[\"']", "@@", tag
         )
-        country = f'fo:country="{region or "none"}"'
         if not found:
             return tag
-        return regex.sub(r"\bfo:country=[\"'].*?[\"']", country, tag)
+        tag = regex.sub(r"\s+fo:script=[\"'].*?[\"']", "", tag)
+        tag = regex.sub(r"\bfo:country=[\"'].*?[\"']", country, tag)
+        return tag.replace("@@", of_odf)
 
     return LANGUAGE.sub(change, text) if source and target else text
 

@@ -1,6 +1,6 @@
 """Runs an export, as `python -I savedmodel/reload DIR`; see `__init__.py`."""
 
-import importlib
+import importlib.util
 import json
 import pathlib
 import sys
@@ -14,8 +14,13 @@ def load_package() -> types.ModuleType:
     """
     folder = pathlib.Path(__file__).resolve().parent
     sys.path = [p for p in sys.path if pathlib.Path(p).resolve() != folder]
-    sys.path.append(str(folder.parent))
-    return importlib.import_module(folder.name)
+    spec = importlib.util.spec_from_file_location(
+        "copied_reload", folder / "__init__.py"
+    )
+    assert spec and spec.loader  # for mypy: the file is there
+    package = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(package)
+    return package
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
+from keras_transformer.config import changed_search
 from keras_transformer.data.languages import shortened
 from keras_transformer.translation import assemble
 from keras_transformer.translation.glossary import Glossary
@@ -354,7 +355,7 @@ class Service:
         """The `Search` of a request, checked."""
         with bad_values():
             before = pair.model.translator
-            decoding = dataclasses.replace(before.decoding, **search)
+            decoding = changed_search(before.decoding, search)
             before.check_search(decoding)
         self._check_adapter(options.adapter)
         if options.seed is not None and not decoding.sampling:

@@ -16,6 +16,7 @@ from keras_transformer.config import (
     SEARCH_ENGINES,
     SEARCH_PRECISIONS,
     DecodingConfig,
+    changed_search,
 )
 from keras_transformer.data.languages import LANGUAGE_TOKENS, shortened
 from keras_transformer.fields import GIVEN, Fields, hp, names_of, required
@@ -295,7 +296,7 @@ class TranslatorChoice(typing.NamedTuple):
         """
         workdir = WorkDirectory(self.options.workdirs[0])
         before = workdir.read_section("decoding", DecodingConfig)
-        search = dataclasses.replace(before, **self.search)
+        search = changed_search(before, self.search)
         return assemble.fitted(self.options.engine, search, self.search, tell)
 
     def read_direction(self) -> tuple[str, str]:

@@ -740,3 +740,8 @@ def test_line_breaks_do_not_enter_placeholders():
     counts = collections.Counter(re.findall(r"\{%.*?%\}", found.text))
     assert counts == {"{% a b c d e f %}": 1}
     assert found.text.count("\n") == 1
+
+
+def test_an_error_of_xml_is_one_line():
+    with pytest.raises(ValueError, match=r"\Aline 1: Invalid char[^\n]*\Z"):
+        documents.parse(XLIFF.format("a\0b").encode(), "xliff")

@@ -29,7 +29,8 @@ def parse_xml(text: str) -> tuple:
     except etree.XMLSyntaxError as error:
         if not error.lineno:
             raise MemoryError from error
-        raise ValueError(f"line {error.lineno}: {error.msg}") from error
+        message = error.msg.split("\n")[0]  # it may say the line again
+        raise ValueError(f"line {error.lineno}: {message}") from error
     if root.getroottree().docinfo.doctype:
         line = text[: text.find("<!DOCTYPE")].count("\n") + 1
         raise ValueError(f"line {line}: the XML must not have a DOCTYPE")

@@ -17,7 +17,8 @@ def load_package() -> types.ModuleType:
     spec = importlib.util.spec_from_file_location(
         "copied_reload", folder / "__init__.py"
     )
-    assert spec and spec.loader  # for mypy: the file is there
+    if spec is None or spec.loader is None:
+        raise ImportError(f"expected __init__.py in {folder}")
     package = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(package)
     return package

@@ -262,6 +262,8 @@ XML = [
         '<x:g id="1">One</x:g><x:x id="2"/>two <x:bpt id="3">{\\b</x:bpt>!',
         '<x:mrk mtype="seg" mid="1">Eins</x:mrk> <x:mrk mtype="seg">zwei'
         "</x:mrk>"), ("One two !", "Eins zwei")),
+    ("xlf", XLIFF.replace('id="g"', 'restype="x-gettext-plurals"'),
+     unit("%d", "eine") + unit("%d", "%d"), ("%d", "%d")),
     ("xlf", XLIFF_2, segment("a <pc id='1'>b</pc>", "c<ph id='2'/>d"),
      ("a b", "c d")),
     *(("xliff", XLIFF_2, segment("a", "b", f'state="{state}"'), wanted)

@@ -244,7 +244,8 @@ def read_xliff(path: pathlib.Path, languages: Sequence[str]) -> Translations:
             around.get("source-language") or around.get("srcLang") or "unknown",
             around.get("target-language") or around.get("trgLang"),
         )
-        yield place, _judge(path, pair, codes, languages, reason)
+        is_plural = around.get("restype") == "x-gettext-plurals"  # the group
+        yield place, _judge(path, pair, codes, languages, reason, is_plural)
 
 
 def read_ts(path: pathlib.Path, languages: Sequence[str]) -> Translations:

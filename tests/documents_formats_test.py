@@ -10,6 +10,7 @@ import pytest
 from capitals import align, capitals
 
 from keras_transformer import documents
+from keras_transformer.documents.document import REFUSED
 
 
 def translate(data, format, **options):
@@ -290,7 +291,7 @@ MESSAGES = {
         PLURALS.format(2, "(n != 1)"),
         DOG + 'msgstr[0] "Ein Hund"\nmsgstr[1] ""\n',
         'msgstr[0] "Ein Hund"\nmsgstr[1] "%d DOGS"\n',
-        [(9, "already translated")],
+        [(8, "already translated")],
     ),
     "one form": (
         PLURALS.format(1, "0"),
@@ -386,7 +387,7 @@ def test_flags_of_obsolete_messages_stay():
         lambda texts: [""] * len(texts),
         lambda pairs: [[] for _ in pairs],
     )
-    assert empty.text == '#, fuzzy\nmsgid "a"\nmsgstr ""\n'
+    assert empty.text == 'msgid "a"\nmsgstr ""\n'
     text = '#, fuzzy\n#~ msgid "a"\n#~ msgstr "b"\n\n#, x\nmsgid "c"\nmsgstr ""'
     _, found = translate(text, "po")
     expected = text.replace("#, x", "#, x, fuzzy").replace('""', '"C"')
@@ -394,6 +395,71 @@ def test_flags_of_obsolete_messages_stay():
     # The second message without text is none, either.
     second = f'{text}\n\nmsgid ""\nmsgstr "x"\n'
     assert translate(second, "po")[1].text.endswith('msgid ""\nmsgstr "x"\n')
+
+
+@pytest.mark.parametrize(
+    ("flag", "message", "translation", "is_written"),
+    [
+        ("c-format", "%s or %d", "%d: %s", True),
+        ("c-format", "%1$s or %2$d", "%2$d: %1$s", True),
+        ("python-format", "%(a)s by %(b)s", "von %(b)s %(a)s", True),
+        ("c-format", "%d files", "50% von %d", False),
+        ("c-format", "%d%% done", "%d%% 100%% fertig", True),
+        ("c-format", "93% of %s", "93% der %s", False),  # "% o" and "% d"
+        ("c-format", "%<PRIu64> of %s", "%s von %<PRIu64>", False),
+        ("qt-format", "%1 of %2", "%2 %1", True),
+        ("no-c-format", "50% of", "50% von", True),
+        ("x", "{a} and %s", "%s und {a}", True),
+        ("x", "_Open file_name", "Datei", False),
+        ("x", "_Open", "_Neu & _Auf", False),
+        ("x", "R&_D", "Auf & zu", True),
+        ("x", "Open", "", False),
+    ],
+)
+def test_what_a_program_could_not_use_is_left_and_counted(
+    flag, message, translation, is_written
+):
+    """The checks of `msgfmt --check-format` and `--check-accelerators`."""
+    before = f'# A comment.\n#, {flag}\nmsgid "{message}"\nmsgstr '
+    others = '"old"\n\nmsgid "A cat"\nmsgstr '
+    for replaced in (False, True):
+        text = f"{before}{others if replaced else others.replace('old', '')}"
+        document = documents.parse(f'{text}""\n', "po", "en", all, replaced)
+        found = documents.translate(
+            document,
+            lambda texts: [
+                "Katze" if t == "A cat" else translation for t in texts
+            ],
+            lambda pairs: [[] for _ in pairs],
+        )
+        [written] = re.findall('# A comment(?s:.)*?msgstr "(.*)"', found.text)
+        assert ("Katze" in found.text) and found.text.count("fuzzy") == 1 + (
+            is_written
+        )
+        if is_written:
+            assert left(document) == [] and written not in ("", "old")
+            continue
+        assert written == "old" * replaced
+        assert left(document) == [(4, REFUSED)]
+        assert "left: 1 with placeholders or marks" in document.summary()
+
+
+def test_lost_order_is_placed_by_alignment():
+    """A model that swaps placeholders is asked again without them."""
+    asked = []
+
+    def answer(texts):
+        asked.append(texts)
+        return ["%d von %s" if "%" in text else "von" for text in texts]
+
+    text = '#, c-format\nmsgid "%s of %d"\nmsgstr ""\n'
+    found = documents.translate(
+        documents.parse(text, "po"), answer, lambda p: [[] for _ in p]
+    )
+    assert asked == [["%s of %d"], ["of"]]
+    assert found.text == text.replace("at", "at, fuzzy").replace(
+        '""', '"%s von %d"'
+    )
 
 
 XLIFF = '<xliff version="1.2"><file><body>{}</body></file></xliff>'

@@ -484,9 +484,9 @@ def test_lost_placeholders_are_placed_by_alignment():
         ("po c-format", "%d%% of 50", "%d%% von %50s %d", "%d%% von %%50s "),
         ("po c-format", "Open %1", "Auf", None),
         ("po qt-format", "100%ige", "A 100% %50'si", None),
-        ("po qt-format", "Open %1", "Auf", "Auf %1 "),
+        ("po qt-format", "Open %1", "Auf", "Auf %1"),
         ("po no-c-format", "100%ige", "100%", None),
-        ("po", "Open %s", "Auf", "Auf %s "),
+        ("po", "Open %s", "Auf", "Auf %s"),
         ("text", "Open %s now", "Auf", "Auf %s"),
     ],
 )

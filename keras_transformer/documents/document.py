@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 import regex
 
 from keras_transformer.documents.charsets import text_of
-from keras_transformer.documents.pieces import Left, write
+from keras_transformer.documents.pieces import Checked, Left, write
 from keras_transformer.documents.sentences import Sentence
 from keras_transformer.translation.alignment import SpanLink
 
+REFUSED = "with placeholders or marks that the translation would change"
 LINE_END = regex.compile(r"\r\n|[\r\n]")
 
 
@@ -32,7 +33,8 @@ class Document:
 
     Attributes:
         lines: The line of each sentence, from 1.
-        left: The `Unread` texts.
+        left: The `Unread` texts; once it is written, also those whose
+            translation could not be used.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Document:
         self._before: list[list[str]] = [[]]
         self.lines: list[int] = []
         self.left: list[Unread] = []
+        self._checked: list[tuple[int, Checked]] = []
         self._walk(pieces, 1)
 
     def _walk(self, pieces, line, inside=False):
@@ -61,6 +64,8 @@ class Document:
                 after = line
             else:
                 is_sentence = isinstance(piece, Sentence)
+                if isinstance(piece, Checked):
+                    self._checked.append((line, piece))
                 if is_sentence:
                     self._sentences.append(piece)
                     self._before.append([])
@@ -124,7 +129,13 @@ class Document:
                 translations, self.needs_alignment, strict=True
             )
         )
-        return self._finish(write(self._pieces, written))
+        texts = write(self._pieces, written)
+        self.left = [u for u in self.left if u.reason != REFUSED] + [
+            Unread(line, REFUSED, block.text)
+            for line, block in self._checked
+            if block.is_refused
+        ]
+        return self._finish(texts)
 
     def write(
         self,

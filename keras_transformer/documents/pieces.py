@@ -61,6 +61,36 @@ class Block:
         return self._finish("".join(write(self.pieces, written)))
 
 
+class Checked(Block):
+    """A block that stays as it is if a program could not use its translation.
+
+    Args:
+        pieces, finish, source: As of a `Block`.
+        fits: Whether the written pieces, joined, can be used.
+        text: What the block translates.
+
+    Attributes:
+        is_refused: Whether the last translation was not used.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[typing.Any],
+        finish: Callable[[str], str],
+        source: str,
+        fits: Callable[[str], bool],
+        text: str,
+    ):
+        super().__init__(pieces, finish, source)
+        self._fits, self.text, self.is_refused = fits, text, False
+
+    def write(self, written: Written) -> str:
+        """As of a `Block`; `source` if the translation does not fit."""
+        text = "".join(write(self.pieces, written))
+        self.is_refused = not self._fits(text)
+        return (self.source or "") if self.is_refused else self._finish(text)
+
+
 def write(pieces: Sequence[typing.Any], written: Written) -> list[str]:
     """The text of each piece."""
     return [

@@ -36,7 +36,7 @@ NUMBERED = r"%L?[0-9]{1,2}(?![0-9]|\$|\.[0-9]) | \$[0-9](?![0-9]|[.,][0-9])"
 # %s, %1$s, %-5.2f, %lld, but not 10%-ige; Qt: %n; and %NAME%, %NAME
 CONVERSION = r"""%(?:[0-9]{1,2}\$)?(?:[#0+-]{0,5}(?=[0-9*])|[#0+]{0,5})
       (?:[0-9]{1,5}|\*)?(?:\.(?:[0-9]{1,5}|\*))?
-      (?:hh|h|ll|l|q|L|j|z|t)?[diouxXeEfFgGaAcCrsSpn@]"""
+      (?:(?:hh|h|ll|l|q|L|j|z|t)?[diouxXeEfFgGaAcCrsSpn@]|<PRI\w++>)"""
 NAMED = r"%[A-Z][A-Z0-9_]+%?"
 NO_ENDING = r"(?!%[0-9]++[aeinoAEIO])"  # Turkish: %50i
 
@@ -57,6 +57,12 @@ PROSE = _compile(
     rf"""(?<![\p{{N}})])(?!(?<=\p{{N}}\s)%[^sd])
         (?:{NAMED}|{NO_ENDING}{CONVERSION})(?![\p{{L}}\p{{M}}\p{{N}}'\u2019])"""
 )
+STRICT_C = _compile(
+    "%%",
+    CONVERSION,
+    r"%[#0+\-\ 'I]++[0-9.*]*+(?:hh|h|ll|l|q|L|j|z|t)?[diouxXeEfFgGaAcCrsSpn]",
+)
+ORDERED = regex.compile(r"%(?![%(]|[0-9]{1,2}\$)")
 NUMBER = regex.compile(r"\p{Nd}+")
 AMOUNT = regex.compile(r"[%$]L?[0-9]++(?!\$)")
 
@@ -88,6 +94,52 @@ def keeps_placeholders(
         and regex.fullmatch(NUMBERED, name, regex.VERBOSE)
         and int(NUMBER.search(name).group()) in numbers
         for name in lost
+    )
+
+
+def fits_format(text: str, translation: str, kind: regex.Pattern) -> bool:
+    """Whether a program can use a translation in the place of a message.
+
+    If the format is declared, it has the same placeholders, those without a
+    number or name in the same order; and the same line ends at its edges.
+
+    >>> fits_format("%s: %d", "%d: %s", C), fits_format("%1: %2", "%2: %1", QT)
+    (False, True)
+    """
+    if not translation.strip() or any(
+        text[at] != translation[at] and "\n" in text[at] + translation[at]
+        for at in (0, -1)
+    ):
+        return False
+    if kind is not C:
+        return keeps_placeholders(text, translation, kind)
+    (found, rest), (new, new_rest) = map(_directives, (text, translation))
+    return found == new and (rest or not new_rest)
+
+
+def keeps_order(text: str, translation: str, kind: regex.Pattern) -> bool:
+    """Whether a translation has C's placeholders without numbers in order.
+
+    What `added_placeholders` would remove is not looked at.
+    """
+    found, new = (_directives(t)[0] for t in (text, translation))
+    left, kept = collections.Counter(found), []
+    for name in new:
+        left[name] -= 1
+        kept += [name] * (left[name] >= 0)
+    return kind is not C or found == kept
+
+
+def _directives(text):
+    """C's placeholders, those without a number or name last, and what is none.
+
+    Here they have flags that prose has: in "5% of" it is "% o".
+    """
+    found = [name for name in STRICT_C.findall(text) if name != "%%"]
+    return (
+        sorted(f for f in found if not ORDERED.match(f))
+        + [f for f in found if ORDERED.match(f)],
+        "%" in STRICT_C.sub("", text),
     )
 
 

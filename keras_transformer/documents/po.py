@@ -14,13 +14,21 @@ import regex
 
 from keras_transformer.documents.markup import plain_text
 from keras_transformer.documents.messages import find_messages
-from keras_transformer.documents.pieces import Block, Left
+from keras_transformer.documents.pieces import (
+    Block,
+    Checked,
+    Left,
+    Written,
+    write,
+)
 from keras_transformer.documents.placeholders import (
     MESSAGES,
     QT,
     C,
     count_placeholders,
+    fits_format,
 )
+from keras_transformer.documents.placement import ACCELERATOR
 from keras_transformer.documents.sentences import Split
 from keras_transformer.documents.text import line_items
 from keras_transformer.documents.text import read as read_text
@@ -68,31 +76,51 @@ def read(text: str, split: Split, replace: bool = False) -> Iterator:
             continue
         pieces: list = []
         read_to = fields[0].start()
-        split_as_declared = functools.partial(
-            split, placeholders=_declared(comments)
-        )
+        kind = _declared(comments)
+        split_as_declared = functools.partial(split, placeholders=kind)
         for field, (keyword, value) in zip(
             fields, messages.items(), strict=True
         ):
             if not keyword.startswith("msgstr"):
                 continue
             strings = field["strings"].lstrip()
-            found: list | str = "already translated"
-            if not value or replace:
-                message = message_of(keyword, messages, singular or (0, True))
-                found = _translation(message, split_as_declared)
             pieces.append(text[read_to : field.end() - len(strings)])
+            read_to = field.end()
+            found: list | str = "already translated"
+            message = message_of(keyword, messages, singular or (0, True))
+            if not value or replace:
+                found = _translation(message, split_as_declared)
             if isinstance(found, str):
                 pieces.append(Left(strings, found))
-            else:
-                pieces.append(
-                    Block(found, lambda t: _write_strings(t, ending), strings)
-                )
-            read_to = field.end()
-        is_written = any(isinstance(piece, Block) for piece in pieces)
-        yield _mark_fuzzy(comments, ending) if is_written else comments
-        yield from pieces
+                continue
+            fits = functools.partial(_fits, message, kind=kind)
+            finish = functools.partial(_write_strings, ending=ending)
+            pieces.append(Checked(found, finish, strings, fits, message))
+        yield _Entry(
+            [comments, *pieces], functools.partial(_mark_fuzzy, ending=ending)
+        )
     yield text[end:]
+
+
+class _Entry(Block):
+    """The comments of an entry and all else; new translations are fuzzy."""
+
+    def write(self, written: Written) -> str:
+        before = [getattr(p, "source", p) for p in self.pieces[1:]]
+        comments, *texts = write(self.pieces, written)
+        comments = comments if texts == before else self._finish(comments)
+        return "".join([comments, *texts])
+
+
+def _fits(message, translation, kind):
+    """Whether a translation has the placeholders and the accelerator key."""
+    if any(find_messages(message)):  # their branches are translated
+        return bool(translation.strip())
+    items = plain_text(message, accelerators=True)[0](message)
+    marks = [item.raw for item in items if item.kind == ACCELERATOR]
+    return fits_format(message, translation, kind) and all(
+        translation.count(mark) == message.count(mark) for mark in marks
+    )
 
 
 def entries(text: str) -> Iterator[tuple[int, list, dict[str, str]]]:

@@ -21,6 +21,7 @@ from keras_transformer.documents.placeholders import (
     PLACEHOLDER,
     PROSE,
     added_placeholders,
+    keeps_order,
     keeps_placeholders,
 )
 from keras_transformer.documents.placement import (
@@ -104,7 +105,9 @@ class Sentence:
         self._items = list(items)
         self._begins, text = _join(self._items)
         self.text = text.rstrip(" ")
-        self._after = text[len(self.text) :]  # before a tag that closes
+        is_last = bool(items) and self._items[-1].kind == ALONE
+        # White space before a tag that closes.
+        self._after = "" if is_last else text[len(self.text) :]
         self.pieces = [item.raw for item in self._items]
 
     @property
@@ -113,8 +116,9 @@ class Sentence:
         return any(item.kind in CODES for item in self._items)
 
     def keeps_placeholders(self, translation: str) -> bool:
-        """Whether a translation has all placeholders of the text."""
-        return keeps_placeholders(self.text, translation, self._kind)
+        """Whether a translation has all placeholders, in a usable order."""
+        given = self.text, translation, self._kind
+        return keeps_placeholders(*given) and keeps_order(*given)
 
     def hide_placeholders(self) -> None:
         """Makes markup of the placeholders, which the text has no more."""

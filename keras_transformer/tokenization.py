@@ -7,6 +7,7 @@ TensorFlow operations, for exported models, which read and write strings.
 
 import bisect
 import functools
+import hashlib
 import itertools
 import os
 import pathlib
@@ -175,6 +176,11 @@ class Tokenizer:
     def id_dtype(self) -> str:
         """The smallest dtype for the ids of a corpus: uint16 or int32."""
         return "uint16" if self.vocab_size <= 2**16 else "int32"
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the model, in hexadecimal digits."""
+        return hashlib.sha256(self.model_bytes).hexdigest()
 
     @property
     def source(self) -> "Tokenizer":

@@ -19,7 +19,6 @@ removes a checkpoint that a command is about to read, the command looks again.
 import contextlib
 import dataclasses
 import fcntl
-import hashlib
 import json
 import os
 import pathlib
@@ -50,7 +49,7 @@ from keras_transformer.config import (
 )
 from keras_transformer.data.languages import Languages
 from keras_transformer.fields import REMOVED_FIELDS, from_values, kinds_of
-from keras_transformer.files import read_json, write_atomically
+from keras_transformer.files import read_json, sha256_of, write_atomically
 from keras_transformer.hub import suggest
 from keras_transformer.locking import lock_file, without_empty_directories
 from keras_transformer.refusals import expect
@@ -198,8 +197,7 @@ class WorkDirectory:
         }
         for file, key in TOKENIZER_SUMS.items():
             if (self.path / file).exists():
-                content = (self.path / file).read_bytes()
-                config[key] = hashlib.sha256(content).hexdigest()
+                config[key] = sha256_of(self.path / file)
         self._write(config)
 
     def replace_section(self, name: str, section: typing.Any) -> None:
@@ -229,12 +227,11 @@ class WorkDirectory:
         config = self.read_config() if self.config_path.exists() else {}
         for file, of_side in tokenizer.files.items():
             expected = config.get(TOKENIZER_SUMS[file])
-            received = hashlib.sha256(of_side.model_bytes).hexdigest()
-            if expected not in (None, received):
+            if expected not in (None, of_side.sha256):
                 raise ValueError(
                     f"{self.path / file} is not the vocabulary that training"
                     f" used: expected the SHA-256 of config.json, {expected!r}."
-                    f" Received: {received!r}"
+                    f" Received: {of_side.sha256!r}"
                 )
         return tokenizer
 

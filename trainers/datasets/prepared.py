@@ -1,6 +1,5 @@
 """Corpora that `kt-prepare` has cleaned and encoded."""
 
-import hashlib
 import pathlib
 
 from keras_transformer.data.pairs import Pairs
@@ -60,7 +59,7 @@ class Prepared(Files):
                 f"max_length must be at least {index['max_length']}, as in"
                 f" {directory}. Received: max_length={max_length}"
             )
-        received = hashlib.sha256(tokenizer.source.model_bytes).hexdigest()
+        received = tokenizer.source.sha256
         if received != index["tokenizer_sha256"]:
             raise ValueError(
                 f"{directory}: the ids are not of this vocabulary: expected a"

@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import dataclasses
-import hashlib
 import itertools
 import time
 import typing
@@ -115,14 +114,9 @@ def settings_of(
         **dataclasses.asdict(cleaning_options),
         "columns": ",".join(corpus.columns) or None,
         "shard_pairs": output.shard_pairs,
-        "tokenizer": sha256_of(tokenizer) if tokenizer else "",
+        "tokenizer": tokenizer.sha256 if tokenizer else "",
         "train_files": list(map(describe_file, paths)),
     }
-
-
-def sha256_of(tokenizer: Tokenizer) -> str:
-    """The SHA-256 of a vocabulary, in hexadecimal digits."""
-    return hashlib.sha256(tokenizer.model_bytes).hexdigest()
 
 
 def open_vocabulary(
@@ -215,7 +209,6 @@ class Preparation:
         self.folder = folder
         self._pairs = pairs
         self._tokenizer = tokenizer
-        self._tokenizer_sha256 = sha256_of(tokenizer)
         self._drop_duplicates = (
             cleaning_options.clean and cleaning_options.drop_duplicates
         )
@@ -240,11 +233,11 @@ class Preparation:
         if not self.parts_done():
             return
         expected = self._part(0)["tokenizer_sha256"]
-        if expected != self._tokenizer_sha256:
+        if expected != self._tokenizer.sha256:
             raise ValueError(
                 f"{self.folder.unfinished}: expected the vocabulary that part 0"
                 f" was encoded with, of SHA-256 {expected}. Received:"
-                f" {self._tokenizer_sha256}. --overwrite starts over"
+                f" {self._tokenizer.sha256}. --overwrite starts over"
             )
 
     def encode(self) -> int:
@@ -321,7 +314,7 @@ class Preparation:
         write_json(
             self.folder.part(number, "json"),
             {
-                "tokenizer_sha256": self._tokenizer_sha256,
+                "tokenizer_sha256": self._tokenizer.sha256,
                 "read": sum(read for (_, read), _ in chunks),
                 "dropped": {name: dropped[name] for name in shards.REASONS},
                 "shard": record,
@@ -356,7 +349,7 @@ class Preparation:
             "source_language": settings["source_language"],
             "target_language": settings["target_language"],
             "vocab_size": self._tokenizer.vocab_size,
-            "tokenizer_sha256": self._tokenizer_sha256,
+            "tokenizer_sha256": self._tokenizer.sha256,
             "max_length": self._rules.max_length,
             "ids": self._tokenizer.id_dtype,
             "read": counts.read,

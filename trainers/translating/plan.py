@@ -47,9 +47,9 @@ from keras_transformer.commands import flags
 from keras_transformer.data.pairs import text_lines
 from keras_transformer.files import (
     CHECKSUM,
-    naming,
     new_file,
     read_checked_json,
+    sha256_of,
     with_checksum,
 )
 from keras_transformer.locking import lock_file, without_empty_directories
@@ -105,7 +105,7 @@ class Plan:
         size = self.input_stamp[0]
         if not size or not path.is_file() or path.stat().st_size != size:
             return False
-        return _sha256(path) == self.settings["input_sha256"]
+        return sha256_of(path) == self.settings["input_sha256"]
 
     def unfinished(self) -> list[Shard]:
         """The shards that are not finished yet."""
@@ -218,7 +218,7 @@ class Plan:
         """Why a finished shard is corrupt, or None."""
         try:
             record = self._read_record(shard)
-            found = _sha256(self.path / shard.name / TRANSLATION)
+            found = sha256_of(self.path / shard.name / TRANSLATION)
         except (FileNotFoundError, NotADirectoryError, ValueError) as error:
             return " ".join(str(error).split())
         if record["plan_checksum"] != self.checksum:
@@ -264,7 +264,7 @@ def open_plan(
     # The plan's checksum holds while the file is as it was: each shard is
     # compared with its own when it is read.
     if plan.input_stamp != _stamp(input):
-        sha256 = _sha256(input)
+        sha256 = sha256_of(input)
     now = settings | {"input_sha256": sha256, "package_version": __version__}
     differences = describe_differences(plan.settings, now)
     if differences:
@@ -316,7 +316,10 @@ def check_paths(path: pathlib.Path, input: pathlib.Path) -> None:
 def _make_plan(path, input, settings):
     """Writes the plan, and before it the copy of an input that is .gz."""
     stamp, source = _stamp(input), input
-    identity = {"input_sha256": _sha256(input), "package_version": __version__}
+    identity = {
+        "input_sha256": sha256_of(input),
+        "package_version": __version__,
+    }
     if input.suffix == ".gz":
         source = path / INPUT
         _decompress(input, source)
@@ -355,11 +358,6 @@ def _stamp(path):
     """Bytes of a file and the time of its last change in nanoseconds."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns]
-
-
-def _sha256(path):
-    with naming(path), open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def listed(names: list[str]) -> str:

@@ -129,7 +129,7 @@ def make_settings(
         **dataclasses.asdict(translator.model.config),
         **dataclasses.asdict(translator.decoding),
         **{
-            TOKENIZER_SUMS[name]: hashlib.sha256(side.model_bytes).hexdigest()
+            TOKENIZER_SUMS[name]: side.sha256
             for name, side in translator.tokenizer.files.items()
         },
         "checkpoint_sha256": sha256_of(f"{translator.checkpoint}{ENDING}"),

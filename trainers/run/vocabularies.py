@@ -99,45 +99,36 @@ def describe_vocabularies(
     """The vocabulary of both languages, or one for each."""
     data, model = configuration.data, configuration.model
     given = data.given_tokenizers
+    both = Vocabulary(
+        SHARED_FILE,
+        "vocabulary",
+        "vocab_size",
+        model.vocab_size,
+        given["vocab_size"],
+        slice(0, 2),
+        source_symbols + target_symbols,
+        data.case_marks,
+        data.tokens,
+    )
     if data.share_vocabulary:
-        return [
-            Vocabulary(
-                SHARED_FILE,
-                "vocabulary",
-                "vocab_size",
-                model.vocab_size,
-                given["vocab_size"],
-                slice(0, 2),
-                source_symbols + target_symbols,
-                data.case_marks,
-                data.tokens,
-            )
-        ]
+        return [both]
     source_file, target_file = PAIR_FILES
-    return [
-        Vocabulary(
-            source_file,
-            "source vocabulary",
-            "source_vocab_size",
-            model.num_source_tokens,
-            given["source_vocab_size"],
-            slice(0, 1),
-            source_symbols,
-            data.case_marks,
-            data.tokens,
-        ),
-        Vocabulary(
-            target_file,
-            "target vocabulary",
-            "vocab_size",
-            model.vocab_size,
-            given["vocab_size"],
-            slice(1, 2),
-            target_symbols,
-            data.case_marks,
-            data.tokens,
-        ),
-    ]
+    source = both._replace(
+        file=source_file,
+        name="source vocabulary",
+        field="source_vocab_size",
+        size=model.num_source_tokens,
+        given=given["source_vocab_size"],
+        sides=slice(0, 1),
+        symbols=source_symbols,
+    )
+    target = both._replace(
+        file=target_file,
+        name="target vocabulary",
+        sides=slice(1, 2),
+        symbols=target_symbols,
+    )
+    return [source, target]
 
 
 def open_tokenizer(

@@ -10,6 +10,7 @@ from commands import fails, write_pairs
 
 from keras_transformer.commands.flags import RunError
 from keras_transformer.config import SEARCH_PRECISIONS, DecodingConfig
+from keras_transformer.translation.results import NotFiniteError
 from keras_transformer.translator import Alignment, PairScore, Translator
 from trainers import align, score
 from trainers.run.data_config import DataConfig
@@ -92,7 +93,7 @@ def test_pairs_are_scored_as_they_are_read():
         def score(self, pairs):
             asked.append(len(pairs))
             if len(pairs) == 1:
-                raise FloatingPointError("not finite")
+                raise NotFiniteError("not finite")
             half = math.log(0.5)
             return [PairScore([0, 0], [half, half], []) for _ in pairs]
 

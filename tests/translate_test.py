@@ -13,6 +13,7 @@ from commands import fails
 from tolerance import assert_close
 
 from keras_transformer.commands.flags import CommandError, RunError
+from keras_transformer.translation.results import NotFiniteError
 from keras_transformer.translator import Alignment, Translation, Translator
 from trainers import translate
 from trainers.translating import lines as translating
@@ -27,7 +28,7 @@ class Echo:
     def search(self, requests, num_best):
         strings = [request.prefix + request.text for request in requests]
         if "no number" in strings:
-            raise FloatingPointError("not finite")
+            raise NotFiniteError("not finite")
         return [
             Translation(
                 [string, string.upper()][:num_best],

@@ -4,6 +4,7 @@ import typing
 
 import numpy as np
 
+from keras_transformer.commands.flags import RunError
 from keras_transformer.translation.requests import shown
 
 
@@ -59,10 +60,14 @@ class Alignment(typing.NamedTuple):
     truncated: bool
 
 
+class NotFiniteError(FloatingPointError, RunError):
+    """The model's logits are not finite; a command ends with this line."""
+
+
 def check_finite(numbers: np.ndarray, string: str) -> None:
-    """Raises FloatingPointError if the search or score of a string failed."""
+    """Raises an error if the search or score of a string failed."""
     if not np.isfinite(numbers).all():
-        raise FloatingPointError(
+        raise NotFiniteError(
             f"the model's logits are not finite ({shown(string)}). Its weights"
             " are corrupt, or its training diverged"
         )

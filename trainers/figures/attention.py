@@ -45,12 +45,7 @@ def make_figure(
     languages = translator.languages
     source, target = model.read_direction()
     target = languages.directions.get(text.split()[0], target)
-    try:
-        return attention_figure.attention_figure(
-            translator,
-            text,
-            reference or None,
-            (source or None, target or None),
-        )
-    except FloatingPointError as error:
-        raise flags.RunError(str(error)) from error
+    codes = source or None, target or None
+    return attention_figure.attention_figure(
+        translator, text, reference or None, codes
+    )

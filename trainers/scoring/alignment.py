@@ -119,14 +119,11 @@ def output_lines(
     given: int | None,
 ) -> Iterator[str]:
     """Yields the lines of the command, of a given layer or of the best."""
-    try:
-        if given is None:
-            alignments, summary = choose_layer(translator, pairs, gold)
-        else:
-            alignments = translator.align(pairs)
-            summary = {"layer": given, "criterion": "given"}
-    except FloatingPointError as error:
-        raise flags.RunError(str(error)) from error
+    if given is None:
+        alignments, summary = choose_layer(translator, pairs, gold)
+    else:
+        alignments = translator.align(pairs)
+        summary = {"layer": given, "criterion": "given"}
     links = [alignment.links for alignment in alignments]
     if gold is not None:
         summary["aer"] = error_rate(links, gold)

@@ -31,10 +31,7 @@ def score_lines(
     pairs = iter(pairs)
     total, num_tokens, num_pairs, truncated = 0.0, 0, 0, 0
     while chunk := list(itertools.islice(pairs, chunk_size)):
-        try:
-            scores = translator.score(chunk)
-        except FloatingPointError as error:
-            raise flags.RunError(str(error)) from error
+        scores = translator.score(chunk)
         for number, score in enumerate(scores, num_pairs + 1):
             for note in score.notes:
                 logging.warning("line %d %s", number, note)

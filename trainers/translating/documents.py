@@ -60,14 +60,11 @@ def run(
     except ValueError as error:
         raise flags.CommandError(f"standard input: {error}") from error
     lines = dict(zip(document.sentences, document.lines, strict=True))
-    try:
-        found = documents.translate(
-            document,
-            lambda sentences: _translate(translator, sentences, lines),
-            translator.align_spans,
-        )
-    except FloatingPointError as error:
-        raise flags.RunError(str(error)) from error
+    found = documents.translate(
+        document,
+        lambda sentences: _translate(translator, sentences, lines),
+        translator.align_spans,
+    )
     if document_map:
         with flags.user_errors():
             write_atomically(document_map, _map_lines(document, found.pairs))

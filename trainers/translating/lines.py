@@ -172,8 +172,6 @@ def translate_lines(
     while chunk := make_requests(list(itertools.islice(lines, chunk_size))):
         try:
             results = translator.search(chunk, num_best=n_best or 1)
-        except FloatingPointError as error:
-            raise flags.RunError(str(error)) from error
         except UntaggedError as error:
             number = first + done + error.index
             raise flags.CommandError(

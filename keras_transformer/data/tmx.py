@@ -50,8 +50,7 @@ def read_tmx(
 def read_units(path: pathlib.Path, units: "Units", form: str) -> Iterator:
     """Yields the place of each unit that `units` finds, and what it is.
 
-    Raises:
-        ValueError, OSError: As in `read_tmx`, of a form of XML.
+    Raises ValueError, OSError: as in `read_tmx`, of a form of XML.
     """
     parser = units.parser
     with open_bytes(path) as file:

@@ -96,8 +96,7 @@ class TokenExactTraining(keras.Model):
             jit_compile: With `SmoothedCrossEntropy`, whether XLA compiles the
                 computation inside a replica; "auto": if there is a GPU.
 
-        Raises:
-            ValueError: `loss_weights` is given where it would do nothing.
+        Raises ValueError: `loss_weights` is given where it would do nothing.
         """
         # Keras keeps the loss of an earlier call, and its metrics.
         own_loss = self.loss if loss is None else loss
@@ -269,7 +268,6 @@ class TokenExactTraining(keras.Model):
     def quantize(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """Refused: Keras could not load the file of a quantized Transformer.
 
-        Raises:
-            NotImplementedError: Always.
+        Raises NotImplementedError: always.
         """
         raise NotImplementedError(NOT_QUANTIZED)

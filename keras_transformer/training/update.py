@@ -32,22 +32,16 @@ class GuidedHead(typing.NamedTuple):
 
 
 class StepOptions(typing.NamedTuple):
-    """The options of an update that every engine has.
-
-    Attributes:
-        accumulate_steps: Micro-batches of a device's rows, computed one after
-            the other; the number of rows must divide by theirs.
-        clip_norm: Maximum norm of the gradient of all weights together; 0 means
-            no limit.
-        r_drop: Alpha of R-Drop; see `TokenLosses`.
-        ema_decay: As in `average_changes`; 0 keeps no average.
-    """
+    """The options of an update that every engine has."""
 
     label_smoothing: float
+    # Micro-batches of a device's rows, computed one after the other; the number
+    # of rows must divide by theirs.
     accumulate_steps: int = 1
+    # Maximum norm of the gradient of all weights together; 0 means no limit.
     clip_norm: float = 0.0
-    r_drop: float = 0.0
-    ema_decay: float = 0.0
+    r_drop: float = 0.0  # alpha of R-Drop; see `TokenLosses`
+    ema_decay: float = 0.0  # as in `average_changes`; 0 keeps no average
     guided_head: GuidedHead | None = None
 
 

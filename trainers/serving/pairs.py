@@ -86,18 +86,13 @@ class Model:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pair:
-    """A language pair.
+    """A language pair."""
 
-    Attributes:
-        source, target: The codes of its languages.
-        model: The model, which may serve others, too: all share batches.
-        direction: What tells it these languages.
-    """
-
+    # The codes of its languages.
     source: str
     target: str
-    model: Model
-    direction: Direction | None
+    model: Model  # the model, which may serve others, too: all share batches
+    direction: Direction | None  # what tells it these languages
 
     @property
     def is_same(self) -> bool:
@@ -114,38 +109,27 @@ class Pair:
 
 
 class Found(typing.NamedTuple):
-    """What a search has found for a sentence.
+    """What a search has found for a sentence."""
 
-    Attributes:
-        translation: The hypotheses, best first.
-        details: Of each hypothesis, if they are wanted: "tokens" without EOS
-            and "words" as white space separates them, with the "text" and the
-            "probability" of each; "alignment": links of words, source and
-            target, from 0.
-    """
-
-    translation: "Translation"
+    translation: "Translation"  # the hypotheses, best first
+    # Of each hypothesis, if they are wanted: "tokens" without EOS and "words"
+    # as white space separates them, with the "text" and the "probability" of
+    # each; "alignment": links of words, source and target, from 0.
     details: list[dict[str, list]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """Work for the batcher: `Request`s -> `Found`.
+    """Work for the batcher: `Request`s -> `Found`."""
 
-    Attributes:
-        model: The model. Each request has a direction.
-        decoding: The search options.
-        everything: Whether all hypotheses are wanted, or the best one. A number
-            between would need a program of its own.
-        details: Whether details are wanted.
-        adapter: The name of an adapter, or "".
-    """
-
+    # The model. Each request has a direction.
     model: Model
-    decoding: DecodingConfig
+    decoding: DecodingConfig  # the search options
+    # Whether all hypotheses are wanted, or the best one. A number between would
+    # need a program of its own.
     everything: bool = False
-    details: bool = False
-    adapter: str = ""
+    details: bool = False  # whether details are wanted
+    adapter: str = ""  # the name of an adapter, or ""
 
     def __call__(self, items: Sequence[Request]) -> list[Found]:
         """Translates sentences; see `trainers.serving.batcher.Work`."""

@@ -101,5 +101,5 @@ API = Api(
             dict.fromkeys(("text", "translation", "source", "target"), TEXT),
             {"adapter": TEXT},
         ),
-    },
+    }
 )

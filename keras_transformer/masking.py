@@ -90,11 +90,8 @@ def checked_mask(mask: typing.Any, shape: Sequence[int | None]) -> Tensor:
 
     Without the first axes it is `[S]`, `[T, S]` or `[H, T, S]`, as they are
     broadcast, or `[B, S]` or `[B, T, S]`, as Keras has masks: its sizes must
-    say which.
-
-    Args:
-        mask: Of a caller.
-        shape: Of the scores, `[B, H, T, S]`; None where it is not known.
+    say which. The shape is of the scores, `[B, H, T, S]`; None where it is not
+    known.
 
     Raises ValueError: it is not bool (an additive mask would be read with the
     opposite meaning), or its shape is none of these, or may be two.

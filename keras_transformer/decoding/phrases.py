@@ -125,12 +125,9 @@ def allocate(
 
     The best of each bank come first, those of the bank that covers most tokens
     before the others; then the second best of each, and so on. So at least one
-    hypothesis comes nearer to all terms at each position.
-
-    Args:
-        values: float32 `[B, P]`, log-probabilities of the candidates.
-        banks: int32 `[B, P]`, the tokens of terms that each covers.
-        may_live: bool `[B, P]`.
+    hypothesis comes nearer to all terms at each position. Arguments are
+    `[B, P]`: log-probabilities of the candidates, the tokens of terms that each
+    covers, int32, and bool.
     """
     values = ops.where(may_live, values, -np.inf)
     size = ops.shape(values)[1]

@@ -217,13 +217,9 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         return self.finish(self.sum(ids, start))
 
     def sum(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
-        """E[ids] * sqrt(d_model) + PE.
+        """E[ids] * sqrt(d_model) + PE, float32 `[B, T, D]`; see `call`.
 
-        Args:
-            ids, start: As in `call`.
-
-        Returns:
-            float32 `[B, T, D]`; float64 if that is the dtype of the weights.
+        float64 if that is the dtype of the weights.
         """
         ids = integer_ids(ids, "ids")
         dtype = precise_dtype(self.variable_dtype)
@@ -262,12 +258,8 @@ class SoftmaxProjection(_Softmax):
     Differs from the paper, which has one matrix for both (sec. 3.4): models of
     other systems may have two.
 
-    It has no `call`: the Transformer builds it and calls `logits`.
-
-    Args:
-        vocab_size: Number of tokens V.
-        d_model: Width D.
-        logits_bias: Whether logits have a bias `[V]`.
+    It has no `call`: the Transformer builds it and calls `logits`. With
+    `logits_bias`, logits have a bias `[V]`.
 
     >>> projection = SoftmaxProjection(vocab_size=10, d_model=4)
     >>> projection.build()
@@ -376,22 +368,9 @@ class InputEmbedding:
     their order, which the optimizer's variables have in a checkpoint,
     would be another. The Transformer holds its parts as attributes.
 
-    Args:
-        config: A `TransformerConfig`.
-        side: "source" or "target".
-        dtype: The policy of the parts.
-        shared: The embedding of the other side, if both have one matrix; by
-            default a new one is made.
-
-    Attributes:
-        embedding: The `PositionalEmbedding`.
-        positions: `LearnedPositions`, or None.
-        norm: A norm, or None.
-
-    Call arguments:
-        ids, start: As of `PositionalEmbedding`.
-
-    Returns float `[B, T, D]` in the compute dtype.
+    `side` is "source" or "target"; `shared` the embedding of the other side, if
+    both have one matrix. Call arguments and result are as of
+    `PositionalEmbedding`.
     """
 
     def __init__(

@@ -42,7 +42,8 @@ def smoothed_cross_entropy(
 
     @with_gradient
     def losses_of(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        softmax, nll, label_logits = likelihoods(labels, valid, logits)
+        softmax, log_sum_exp = softmax_and_scale(logits)
+        nll, label_logits = likelihoods(labels, valid, logits, log_sum_exp)
         losses = nll
         if label_smoothing:  # else 0 times an infinite logit would be NaN
             margin = label_logits - ops.mean(logits, axis=-1)
@@ -93,13 +94,18 @@ def checked_labels(labels: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:
     return ops.cast(ops.where(valid, labels, 0), "int32"), valid
 
 
-def likelihoods(
-    labels: Tensor, valid: Tensor, logits: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Softmax `[N, V]`, -log p(label) and the label's logit, both `[N]`."""
+def softmax_and_scale(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax `[N, V]` and log sum exp `[N]` of logits, read once."""
     softmax = ops.softmax(logits, axis=-1)
     # The softmax at the largest logit is 1 / sum exp(l - max l).
-    log_sum_exp = ops.max(logits, axis=-1) - ops.log(ops.max(softmax, axis=-1))
+    scale = ops.max(logits, axis=-1) - ops.log(ops.max(softmax, axis=-1))
+    return softmax, scale
+
+
+def likelihoods(
+    labels: Tensor, valid: Tensor, logits: Tensor, log_sum_exp: Tensor
+) -> tuple[Tensor, Tensor]:
+    """-log p(label) and the label's logit, both `[N]`."""
     label_logits = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     nll = ops.where(valid, log_sum_exp - label_logits, math.nan)
-    return softmax, nll, label_logits
+    return nll, label_logits

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from keras import ops
 
 from keras_transformer.backend import (
+    ON_TENSORFLOW,
     Tensor,
     after,
     precise_dtype,
@@ -20,6 +21,7 @@ from keras_transformer.kernels.cross_entropy import (
     checked_labels,
     gradient_scales,
     likelihoods,
+    softmax_and_scale,
 )
 
 
@@ -59,7 +61,7 @@ def projected_cross_entropy(
             scales = gradient_scales(
                 upstream, valid, label_smoothing, vocab_size
             )
-            return projection.gradients(projection.softmax, scales)
+            return projection.gradients(projection.softmax(), scales)
 
         return ops.stack([losses, nll]), gradient
 
@@ -104,9 +106,9 @@ def projected_r_drop(
         projection = _Projection(labels, valid, x, matrix, biases)
         nll = _mean_of_halves(projection.nll)
         margin = _mean_of_halves(projection.margin)
-        first, second = ops.split(projection.logits, 2)
+        first, second = ops.split(projection.logits(), 2)
         difference = first - second  # l - k
-        p, q = ops.split(projection.softmax, 2)
+        p, q = ops.split(projection.softmax(), 2)
         m = ops.sum(p * difference, axis=-1)
         n = ops.sum(q * difference, axis=-1)
         losses = nll + label_smoothing * margin + (alpha / 4) * (m - n)
@@ -163,6 +165,11 @@ class _Projection:
     All are of N positions. `logits` and `softmax`, `[N, V]`, have the dtype of
     losses; `nll` is -log p(label), `margin` the label's logit minus the mean of
     all, both `[N]`.
+
+    In half precision JAX computes both again where they are read, from x W^T
+    and log sum exp of the logits: no array as wide as the vocabulary is written
+    in the dtype of losses. Else the softmax, which is computed at once, is
+    kept.
     """
 
     def __init__(
@@ -179,12 +186,16 @@ class _Projection:
         self._has_bias = bool(biases)
         self._precise = precise_dtype(x.dtype)
         self._w = ops.cast(matrix, x.dtype)
-        logits = ops.matmul(x, ops.transpose(self._w))
-        self.logits = ops.cast(logits, self._precise)
-        for bias in biases:
-            self.logits += bias
-        self.softmax, self.nll, label_logits = likelihoods(
-            labels, valid, self.logits
+        self._biases = biases
+        self._product = ops.matmul(x, ops.transpose(self._w))
+        logits = self.logits()
+        self._keeps = ON_TENSORFLOW or x.dtype == self._precise
+        if self._keeps:
+            self._softmax, self._log_sum_exp = softmax_and_scale(logits)
+        else:
+            self._log_sum_exp = ops.logsumexp(logits, axis=-1)
+        self.nll, label_logits = likelihoods(
+            labels, valid, logits, self._log_sum_exp
         )
         self._center = ops.cast(ops.mean(matrix, axis=0), self._precise)  # [D]
         mean = ops.matmul(ops.cast(x, self._precise), self._center[:, None])[
@@ -193,6 +204,19 @@ class _Projection:
         self.margin = label_logits - mean
         for bias in biases:
             self.margin -= ops.mean(bias)
+
+    def logits(self) -> Tensor:
+        """x W^T + b."""
+        logits = ops.cast(self._product, self._precise)
+        for bias in self._biases:
+            logits += bias
+        return logits
+
+    def softmax(self) -> Tensor:
+        """exp(l - log sum exp l)."""
+        if self._keeps:
+            return self._softmax
+        return ops.exp(self.logits() - self._log_sum_exp[:, None])
 
     def gradients(
         self, wide: Tensor, scales: GradientScales

@@ -1,7 +1,11 @@
 """The stages of accelerator.py that JAX computes; it runs this script."""
 
+import collections
 import functools
 import itertools
+import pathlib
+import re
+import tempfile
 import time
 
 import jax
@@ -38,12 +42,13 @@ VARIANTS = {
     "float32, rounded factors": ("float32", None, 5e-3, 1e-3, 0.01),
 }
 STEPS = 200
+PROFILED = 4  # steps
 
 
 def main():
     on_cpu = jax.default_backend() == "cpu"
     case = begin(describe(jax.devices()[:1]), is_accelerator=not on_cpu)
-    stages = [correctness, training, decoding]
+    stages = [correctness, training, profile, decoding]
     {stage.__name__: stage for stage in stages}[case["stage"]](case)
 
 
@@ -126,14 +131,18 @@ def copies(number, rows, length, vocab_size):
 
 def make_step(config, dtype, device, warmup_steps=4000):
     """The `JaxStep` of a new model on a device, and its first state."""
+    mesh = jax.sharding.Mesh(np.array([device]), (AXIS,))
+    step = jax_step_of(config, dtype, mesh, warmup_steps)
+    return step, step.initial_state()
+
+
+def jax_step_of(config, dtype, mesh, warmup_steps=4000):
+    """The `JaxStep` of a new model."""
     with jax.default_device(jax.devices("cpu")[0]):
         keras.utils.set_random_seed(1)
         model = kt.Transformer(config, dtype=dtype)
         optimizer = kt.paper_adam(config.d_model, warmup_steps=warmup_steps)
-        mesh = jax.sharding.Mesh(np.array([device]), (AXIS,))
-        step = JaxStep(model, optimizer, mesh, StepOptions(LABEL_SMOOTHING))
-    values = jax.tree.map(lambda v: np.asarray(v.value), step.variables)
-    return step, step.place(values)
+        return JaxStep(model, optimizer, mesh, StepOptions(LABEL_SMOOTHING))
 
 
 # Speed
@@ -164,6 +173,68 @@ def training(case):
 
         seconds = median_seconds(run, 1 if small else 20)
         emit_speed("JAX", name, config, rows, length, seconds, product)
+
+
+def profile(case):
+    """The kernels of a step by the part of the model that they belong to."""
+    for name, config, rows, length in itertools.islice(
+        speed_cases(case["small"]), 2
+    ):
+        step, state = make_step(config, "mixed_bfloat16", jax.devices()[0])
+        ids = np.random.default_rng(1).integers(
+            4, config.vocab_size, (rows, length), np.int32
+        )
+        batch = step.place_rows({"source_ids": ids, "target_ids": ids}, ids)
+        arguments = *batch, np.float32(0)
+        program = step.lower(state, *arguments).compile()
+        state, totals = program(state, *arguments)
+        totals.block_until_ready()
+        with tempfile.TemporaryDirectory() as folder:
+            with jax.profiler.trace(folder):
+                for _ in range(PROFILED):
+                    state, totals = program(state, *arguments)
+                totals.block_until_ready()
+            kernels = [*kernels_in(pathlib.Path(folder))]
+        parts = parts_of(program.as_text())
+        seconds, launches = collections.Counter(), collections.Counter()
+        for operation, nanoseconds in kernels:
+            part = parts.get(operation, "copies and others")
+            seconds[part] += nanoseconds / 1e9 / PROFILED
+            launches[part] += 1 / PROFILED
+        sizes = program.memory_analysis()
+        row = {"model": name, "ms": round(1e3 * seconds.total(), 2)}
+        row |= {"launches": round(launches.total())}
+        row |= {"GiB of arrays": round(sizes.temp_size_in_bytes / 2**30, 2)}
+        emit("kernels of a step", row)
+        for part, duration in seconds.most_common(40):
+            row = {"model": name, "part": part}
+            row |= {"ms": round(1e3 * duration, 3)}
+            emit("parts", row | {"launches": round(launches[part])})
+
+
+def kernels_in(folder):
+    """The operation of HLO and the nanoseconds of each kernel in a trace."""
+    [path] = folder.rglob("*.xplane.pb")
+    for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
+        for line in plane.lines:
+            on_gpu = "gpu" in plane.name.lower()
+            if on_gpu and "stream" not in line.name.lower():
+                continue  # the same kernels, summed up
+            for event in line.events:
+                operation = dict(event.stats).get("hlo_op")
+                if operation is not None or on_gpu:
+                    yield str(operation or event.name), event.duration_ns
+
+
+def parts_of(program):
+    """Operation of HLO -> the layers and the primitive that it is made of."""
+    found = re.findall(
+        r"%?([\w.\-]+) = [^\n]*metadata={op_name=\"([^\"]*)\"", program
+    )
+    return {
+        operation: re.sub(r"jit\(\w+\)/|\w+\(|\)|_\d+(?=/)", "", name)
+        for operation, name in found
+    }
 
 
 def decoding(case):

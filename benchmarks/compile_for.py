@@ -453,7 +453,7 @@ def make_step(configuration, case, devices):
         )
 
     step = without_values(make)
-    state = jax.tree.map(shape_of, step.variables, step.shardings)
+    state = step.layout
     ids = jax.ShapeDtypeStruct(
         (case["rows"], length),
         "int32",
@@ -464,7 +464,7 @@ def make_step(configuration, case, devices):
     )
     inputs = {"source_ids": ids, "target_ids": ids}
     lowered = step.lower(state, inputs, ids, elapsed)
-    sizes = {"weights": size_of(state.trained)}
+    sizes = {"weights": size_of([state.trained])}
     sizes["optimizer"] = size_of(state.optimizer)
     tokens = case["rows"] * length / len(devices)
     flops = training_flops(configuration.model, 1, tokens, length)

@@ -1,7 +1,9 @@
 """Keras' layers in fewer operations: linear, normalization, dropout."""
 
+import contextlib
+import contextvars
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
@@ -183,7 +185,11 @@ def random_uint16(
 
     They are good enough for dropout. A `SeedGenerator` advances.
     """
-    keys = keras.random.randint((2,), 0, 2**31 - 1, dtype="int32", seed=seed)
+    keys = (_DRAWN.get() or {}).pop(id(getattr(seed, "state", None)), None)
+    if keys is None:
+        keys = _draw_keys(seed)
+    else:
+        seed.next()
     size = ops.size(like)
     is_even = not (like.shape[-1] or 1) % 2
     count = (size if is_even else size + 1) // 2  # two numbers in a word
@@ -192,6 +198,31 @@ def random_uint16(
     if not is_even:
         numbers = ops.reshape(numbers, (-1,))[:size]
     return ops.reshape(numbers, ops.shape(like))
+
+
+def _draw_keys(seed):
+    """Two keys, int32 `[2]`."""
+    return keras.random.randint((2,), 0, 2**31 - 1, dtype="int32", seed=seed)
+
+
+_DRAWN: contextvars.ContextVar[dict[int, Tensor] | None] = (
+    contextvars.ContextVar("drawn", default=None)
+)
+
+
+@contextlib.contextmanager
+def drawn_keys(states: list[keras.Variable], values: Tensor) -> Iterator[None]:
+    """Draws the next keys of many `SeedGenerator`s at once, under JAX.
+
+    Meanwhile each generator gives the keys that it would give by itself. Its
+    `state`, among the states, has the value in its row of the values, `[N, 2]`.
+    """
+    keys = ops.vectorized_map(_draw_keys, values)
+    token = _DRAWN.set({id(s): keys[i] for i, s in enumerate(states)})
+    try:
+        yield
+    finally:
+        _DRAWN.reset(token)
 
 
 def hashed(counters: Tensor, keys: Tensor) -> Tensor:

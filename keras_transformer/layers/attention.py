@@ -18,6 +18,7 @@ from keras_transformer.backend import (
     precise_dtype,
 )
 from keras_transformer.fields import check_positive
+from keras_transformer.kernels.attention import attend, is_fused
 from keras_transformer.kernels.layers import Dropout, Linear
 from keras_transformer.layers.cache import Position, Slots
 from keras_transformer.masking import checked_mask
@@ -208,7 +209,19 @@ class MultiHeadAttention(TracedLayer):
     ) -> Tensor:
         """Attention over projected keys and values: float `[B, T, D]`."""
         keys, values = key_value
-        weights = self.weigh(self._project_query(query), keys, attention_mask)
+        query = self._project_query(query)
+        if (
+            _RECORD.get() is None
+            and type(self) is MultiHeadAttention
+            and not self.weight_dropout.rate
+            and is_fused(query, keys, values)
+        ):
+            if attention_mask is not None:
+                shape = (*query.shape[:3], keys.shape[2])
+                attention_mask = checked_mask(attention_mask, shape)
+            heads = attend(query, keys, values, attention_mask)
+            return self._join_heads(heads)
+        weights = self.weigh(query, keys, attention_mask)
         record_weights(self, lambda: weights)
         return self._join_heads(self.weigh_values(weights, values))
 

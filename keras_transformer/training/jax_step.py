@@ -3,9 +3,16 @@
 `update.py` defines the update. Each device computes the gradients of its
 rows; they are added up once, in float32. The state goes in and comes out, so
 that its memory is used again.
+
+All weights lie one after the other in a flat array, and so do their moments and
+averages: they are cast at once and updated at once, instead of in 300 kernels
+that take longer to start than to run.
 """
 
 import concurrent.futures
+import functools
+import itertools
+import math
 import typing
 from collections.abc import Iterable
 
@@ -16,6 +23,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from keras_transformer import vocabulary
+from keras_transformer.kernels.adam import FusedAdam
+from keras_transformer.kernels.attention import fused_attention
+from keras_transformer.kernels.layers import drawn_keys
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import (
     SEED_STRIDE,
@@ -34,23 +44,60 @@ REPLICATED = PartitionSpec()
 
 
 class State(typing.NamedTuple):
-    """The arrays that a step changes, and the frozen weights."""
+    """The arrays that a step changes, and the frozen weights.
 
-    trained: list[typing.Any]  # the trainable weights
-    frozen: list[typing.Any]  # the other weights
-    seeds: list[typing.Any]  # of the random generators of dropout
-    optimizer: list[typing.Any]
-    averages: list[typing.Any]  # moving, of the trained weights; may be empty
+    `JaxStep.variables` has the Keras variables instead, in lists.
+    """
+
+    trained: typing.Any  # the trainable weights: one flat array
+    frozen: typing.Any  # the other weights, too
+    seeds: typing.Any  # of the random generators of dropout: [N, 2]
+    optimizer: list[typing.Any]  # its scalars; two moments, flat
+    averages: typing.Any  # moving, of the trained weights; may be empty
+
+
+class Flat:
+    """Where arrays lie in a flat one, whose length a number divides.
+
+    >>> flat = Flat([(2, 2), (3,)], multiple=4)
+    >>> flat.part(np.arange(8.0), 1), flat.length
+    (array([4., 5., 6.]), 8)
+    """
+
+    def __init__(self, shapes: Iterable[tuple[int, ...]], multiple: int = 1):
+        self.shapes = list(map(tuple, shapes))
+        sizes = map(math.prod, self.shapes)
+        *self.starts, size = itertools.accumulate(sizes, initial=0)
+        self.length = -(-size // multiple) * multiple
+        self._rest = np.zeros(self.length - size, np.float32)
+
+    def join(
+        self, arrays: Iterable[typing.Any], numpy: typing.Any = jnp
+    ) -> typing.Any:
+        """The flat array, of JAX or NumPy; zeros are at its end."""
+        parts = [array.reshape(-1) for array in arrays]
+        return numpy.concatenate([*parts, self._rest])
+
+    def part(self, flat: typing.Any, index: int) -> typing.Any:
+        """One of the arrays; of NumPy's flat array, a view."""
+        start, shape = self.starts[index], self.shapes[index]
+        return flat[start : start + math.prod(shape)].reshape(shape)
+
+    def split(self, flat: typing.Any) -> list[typing.Any]:
+        """All of the arrays."""
+        return [self.part(flat, index) for index in range(len(self.shapes))]
 
 
 class JaxStep:
     """The training step of a model, as a function of its state.
 
-    The variables of model and optimizer name the arrays of the state; their
-    values are not used. The optimizer is built here, and has no loss scale.
-    `shardings` is a `State` with the `NamedSharding` of each array.
+    The variables of model and optimizer name the arrays of the state; after
+    `initial_state` their values are not used. The optimizer is built here.
+    `variables` is a `State` of them, and `layout` of the arrays on the devices:
+    `jax.ShapeDtypeStruct`s.
 
     Args:
+        optimizer: A `FusedAdam`, without a scale of the loss.
         mesh: A `jax.sharding.Mesh` with the one axis `AXIS`.
         shard_parameters: Whether every device stores a part of the weights and
             of the optimizer's variables instead of all. Weights are collected
@@ -61,7 +108,7 @@ class JaxStep:
     def __init__(
         self,
         model: typing.Any,
-        optimizer: typing.Any,
+        optimizer: FusedAdam,
         mesh: Mesh,
         options: StepOptions,
         shard_parameters: bool = False,
@@ -81,30 +128,71 @@ class JaxStep:
             list(optimizer.variables),
             list(model.trainable_variables) if options.ema_decay else [],
         )
-        self._specs = jax.tree.map(
-            lambda variable: self._spec(variable, shard_parameters),
-            self.variables,
+        self._spec = PartitionSpec(AXIS) if shard_parameters else REPLICATED
+        multiple = mesh.shape[AXIS] if shard_parameters else 1
+        self._trained, self._frozen, self._averages = (
+            Flat([v.shape for v in variables], multiple)
+            for variables in (
+                self.variables.trained,
+                self.variables.frozen,
+                self.variables.averages,
+            )
         )
-        self._specs = self._specs._replace(
-            seeds=[REPLICATED for _ in self.variables.seeds]
-        )
-        self.shardings = jax.tree.map(self._sharding, self._specs)
+        self._scalars = [v for v in optimizer.variables if not v.shape]
+        self.layout = self._layout()
         everywhere = self._sharding(REPLICATED)
         self._compiled = jax.jit(
             self._steps,
             donate_argnums=0,
-            out_shardings=(self.shardings, everywhere),
+            out_shardings=(
+                jax.tree.map(lambda array: array.sharding, self.layout),
+                everywhere,
+            ),
         )
         self._programs: dict[Shapes, concurrent.futures.Future] = {}
 
     # For the caller
+
+    def initial_state(self) -> State:
+        """The state that the variables have."""
+        values = jax.tree.map(lambda v: np.asarray(v.value), self.variables)
+        scalars = values.optimizer[: len(self._scalars)]
+        moments = values.optimizer[len(self._scalars) :]
+        join = functools.partial(self._trained.join, numpy=np)
+        return self.place(
+            State(
+                join(values.trained),
+                self._frozen.join(values.frozen, np),
+                np.array(values.seeds, np.uint32).reshape(-1, 2),
+                [*scalars, join(moments[::2]), join(moments[1::2])],
+                self._averages.join(values.averages, np),
+            )
+        )
 
     def place(self, values: State) -> State:
         """The arrays of a state on the devices, from NumPy arrays.
 
         With several hosts, each gives the same arrays.
         """
-        return jax.tree.map(place, values, self.shardings)
+        return jax.tree.map(
+            lambda value, array: place(value, array.sharding),
+            values,
+            self.layout,
+        )
+
+    def value(self, state: State, field: str, index: int) -> np.ndarray:
+        """The value of a variable; a view of the arrays that are NumPy's."""
+        arrays = getattr(state, field)
+        if field == "optimizer":
+            number = len(self._scalars)
+            if index < number:
+                return np.asarray(arrays[index])
+            index, moment = divmod(index - number, 2)
+            arrays = arrays[number + moment]
+        if field == "seeds":
+            return np.asarray(arrays)[index]
+        flat = self._frozen if field == "frozen" else self._trained
+        return flat.part(np.asarray(arrays), index)
 
     def place_rows(
         self, inputs: dict[str, np.ndarray], labels: np.ndarray
@@ -191,18 +279,18 @@ class JaxStep:
                 sharded_rows,
                 sharded_rows,
             ),
-            out_specs=(self._specs.trained, REPLICATED, REPLICATED),
+            out_specs=(self._spec, REPLICATED, REPLICATED),
             check_vma=False,
         )(state.trained, state.frozen, state.seeds, inputs, labels)
         if self._options.clip_norm:
-            gradients = clipped(gradients, self._options.clip_norm)
+            [gradients] = clipped([gradients], self._options.clip_norm)
         state = self._updated(state, gradients, elapsed)
         return state._replace(seeds=seeds), totals
 
     def _on_device(self, trained, frozen, seeds, inputs, labels):
         """Sums over the devices; runs on each of them with its own rows."""
         offset = jax.lax.axis_index(AXIS) * SEED_STRIDE
-        own = [shifted_seed(seed, offset) for seed in seeds]
+        own = shifted_seeds(seeds, offset)
         real = labels != vocabulary.PAD
         tokens = jnp.sum(real, dtype=jnp.float32)
         global_tokens = jnp.maximum(jax.lax.psum(tokens, AXIS), 1.0)
@@ -211,28 +299,27 @@ class JaxStep:
         )
         sources = inputs["source_ids"] != vocabulary.PAD
         totals = jnp.stack([*sums, tokens, jnp.sum(sources, dtype=jnp.float32)])
-        gradients = [
-            _sum_over_devices(gradient, spec)
-            for gradient, spec in zip(
-                gradients, self._specs.trained, strict=True
-            )
-        ]
-        seeds = [shifted_seed(seed, -offset) for seed in own]
+        if self._spec == REPLICATED:
+            gradients = jax.lax.psum(gradients, AXIS)
+        else:  # this device's part of the sum
+            gradients = jax.lax.psum_scatter(gradients, AXIS, tiled=True)
+        seeds = shifted_seeds(own, -offset)
         return gradients, seeds, jax.lax.psum(totals, AXIS)
 
     def _gradients(self, trained, frozen, seeds, inputs, labels, global_tokens):
         """A device's share of the gradient, next seeds, sums of two losses."""
         compute = jax.grad(self._share_of_loss, has_aux=True)
+        weights = self._trained.split(trained)
 
         def of_rows(
-            seeds: list[jax.Array],
+            seeds: jax.Array,
             inputs: dict[str, jax.Array],
             labels: jax.Array,
         ) -> tuple:
             gradients, (seeds, sums) = compute(
-                trained, frozen, seeds, inputs, labels, global_tokens
+                weights, frozen, seeds, inputs, labels, global_tokens
             )
-            return gradients, seeds, sums
+            return self._trained.join(gradients), seeds, sums
 
         if self._options.accumulate_steps == 1:
             return of_rows(seeds, inputs, labels)
@@ -244,7 +331,7 @@ class JaxStep:
             return (added[0], seeds, added[1]), None
 
         parts = micro_batches((inputs, labels), self._options.accumulate_steps)
-        zeros = jax.tree.map(jnp.zeros_like, trained)
+        zeros = jnp.zeros_like(trained)
         nothing = jnp.zeros(2, jnp.float32)
         totals, _ = jax.lax.scan(
             add_micro_batch, (zeros, seeds, nothing), parts
@@ -252,69 +339,88 @@ class JaxStep:
         return totals
 
     def _share_of_loss(
-        self, trained, frozen, seeds, inputs, labels, global_tokens
+        self, weights, frozen, seeds, inputs, labels, global_tokens
     ):
         """Sum of the rows' losses / tokens of the global batch."""
         variables = self.variables
         pairs = zip(
             variables.trained + variables.frozen + variables.seeds,
-            trained + frozen + seeds,
+            [*weights, *self._frozen.split(frozen), *seeds],
             strict=True,
         )
-        with keras.StatelessScope(pairs, collect_losses=True) as scope:
+        with (
+            fused_attention(attention_of(self._mesh)),
+            keras.StatelessScope(pairs, collect_losses=True) as scope,
+            drawn_keys(variables.seeds, seeds),
+        ):
             losses, nll = self._losses(inputs, labels, training=True)
-            seeds = [scope.get_current_value(v) for v in variables.seeds]
+            after = [scope.get_current_value(v) for v in variables.seeds]
+        seeds = jnp.stack(after) if after else seeds
         real = labels != vocabulary.PAD
         sums = jnp.stack(
             [jnp.sum(jnp.where(real, x, 0.0)) for x in (losses, nll)]
         )
         return sums[0] / global_tokens, (seeds, sums)
 
-    def _updated(self, state, gradients, elapsed):
+    def _updated(self, state, gradient, elapsed):
         """The state after the update of the optimizer."""
-        variables, optimizer = self.variables, self._optimizer
-        pairs = list(
-            zip(
-                variables.trained + variables.optimizer,
-                state.trained + state.optimizer,
-                strict=True,
-            )
-        )
+        optimizer, scalars = self._optimizer, self._scalars
+        *values, momentum, velocity = state.optimizer
+        pairs = list(zip(scalars, values, strict=True))
         if self._clock is not None:
             pairs.append((self._clock, elapsed))
         with keras.StatelessScope(pairs) as scope:
-            optimizer.apply(gradients, variables.trained)
-            trained, of_optimizer = (
-                [scope.get_current_value(v) for v in group]
-                for group in (variables.trained, variables.optimizer)
+            trained, *moments = optimizer.updated(
+                state.trained, momentum, velocity, gradient, self._decaying()
             )
+            values = [scope.get_current_value(v) for v in scalars]
             updates = scope.get_current_value(optimizer.iterations)
-        state = state._replace(trained=trained, optimizer=of_optimizer)
+        state = state._replace(trained=trained, optimizer=values + moments)
         if not self._options.ema_decay:
             return state
-        changes = average_changes(
-            state.averages, trained, updates, self._options.ema_decay
+        [change] = average_changes(
+            [state.averages], [trained], updates, self._options.ema_decay
         )
-        averages = jax.tree.map(jnp.add, state.averages, changes)
-        return state._replace(averages=averages)
+        return state._replace(averages=state.averages + change)
 
-    # Sharding
+    def _decaying(self):
+        """bool `[P]`: which weights decay; None without weight decay."""
+        if self._optimizer.weight_decay is None:
+            return None
+        return 0 < self._trained.join(
+            jnp.full(v.shape, self._optimizer.decays(v), jnp.float32)
+            for v in self.variables.trained
+        )
+
+    # The arrays of the state
+
+    def _layout(self):
+        """A `State` of `jax.ShapeDtypeStruct`s, with shardings."""
+
+        def array(shape, dtype, spec=REPLICATED):
+            sharding = self._sharding(spec)
+            return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+        trained, frozen, averages = (
+            array((flat.length,), "float32", self._spec)
+            for flat in (self._trained, self._frozen, self._averages)
+        )
+        scalars = [array((), v.dtype) for v in self._scalars]
+        seeds = array((len(self.variables.seeds), 2), "uint32")
+        return State(
+            trained, frozen, seeds, [*scalars, trained, trained], averages
+        )
 
     def _sharding(self, spec):
         return NamedSharding(self._mesh, spec)
 
-    def _spec(self, variable, shard_parameters):
-        """Where a variable is divided: its longest axis that divides."""
-        size = self._mesh.shape[AXIS]
-        axes = [
-            axis
-            for axis, length in enumerate(variable.shape)
-            if length % size == 0
-        ]
-        if not shard_parameters or not axes or size == 1:
-            return REPLICATED
-        longest = max(axes, key=lambda axis: variable.shape[axis])
-        return PartitionSpec(*[None] * longest, AXIS)
+
+def attention_of(mesh: Mesh) -> str | None:
+    """The implementation of attention for `fused_attention`."""
+    device = mesh.devices.flat[0]
+    if device.platform != "gpu" or "rocm" in device.client.platform_version:
+        return None
+    return "cudnn" if float(device.compute_capability) >= 8 else None
 
 
 def place(value: np.ndarray, sharding: NamedSharding) -> jax.Array:
@@ -329,10 +435,6 @@ def _shapes_of(inputs, labels):
     return tuple(x.shape for x in jax.tree.leaves((inputs, labels)))
 
 
-def _sum_over_devices(gradient, spec):
-    """The sum of a gradient, all of it or, if sharded, this device's part."""
-    if spec == REPLICATED:
-        return jax.lax.psum(gradient, AXIS)
-    return jax.lax.psum_scatter(
-        gradient, AXIS, scatter_dimension=len(spec) - 1, tiled=True
-    )
+def shifted_seeds(seeds: jax.Array, offset: jax.Array) -> jax.Array:
+    """`shifted_seed` of each row, `[N, 2]`."""
+    return jax.vmap(shifted_seed, (0, None))(seeds, offset)

@@ -20,7 +20,7 @@ from keras_transformer.devices import check_device, count_searches, describe
 from keras_transformer.machine import count_cores
 from keras_transformer.model import Transformer
 from keras_transformer.refusals import expect
-from keras_transformer.training.jax_step import AXIS, JaxStep, State, place
+from keras_transformer.training.jax_step import AXIS, JaxStep, State
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import StepOptions
@@ -124,10 +124,9 @@ class JaxEngine:
                 config.shard_parameters,
                 self._clock,
             )
-        self._state = self._step.place(
-            jax.tree.map(lambda v: np.asarray(v.value), self._step.variables)
-        )
-        self._gathered: State | None = None
+        self._state = self._step.initial_state()
+        self._copy: State | None = None  # in NumPy, complete
+        self._is_written = False  # whether the copy is newer than the devices
         self._elapsed = 0.0
         self._are_compiled = False
         self.num_programs = len(task.train_batches.shapes)
@@ -146,7 +145,7 @@ class JaxEngine:
 
     def try_batch(self, shape: Shape) -> float:
         self._compile_all()
-        before = self._on_this_host()
+        before = self._copied()
         batch = self._full_batch(shape)
         try:
             np.asarray(self._make_step(batch))  # may compile, for `_advice`
@@ -215,7 +214,9 @@ class JaxEngine:
 
     def _make_step(self, batch: Batch) -> jax.Array:
         """Updates the state; returns the totals on the device."""
-        self._gathered = None
+        if self._is_written:
+            self._state = self._step.place(self._copy)
+        self._copy, self._is_written = None, False
         self._state, totals = self._step(self._state, *batch, self._elapsed)
         return totals
 
@@ -223,50 +224,48 @@ class JaxEngine:
 
     def variables(self) -> Groups:
         variables = self._step.variables
-        views = State(
-            *(
-                [_View(self, field, index) for index in range(len(group))]
-                for field, group in zip(State._fields, variables, strict=True)
-            )
-        )
 
-        def by_name(
-            variables: list[keras.Variable], views: list[_View]
-        ) -> dict[str, _View]:
-            names = map(weight_name, variables)
-            return dict(zip(names, views, strict=True))
+        def views(field: str) -> list[_View]:
+            group = getattr(variables, field)
+            return [_View(self, field, index) for index in range(len(group))]
 
-        weights = by_name(variables.trained, views.trained)
+        def by_name(field: str) -> dict[str, _View]:
+            names = map(weight_name, getattr(variables, field))
+            return dict(zip(names, views(field), strict=True))
+
+        weights = by_name("trained")
         if not self._config.lora_rank:
-            weights |= by_name(variables.frozen, views.frozen)
+            weights |= by_name("frozen")
         groups: Groups = {
             "weights": weights,
-            "optimizer": views.optimizer,
-            "seeds": views.seeds,
+            "optimizer": views("optimizer"),
+            "seeds": views("seeds"),
         }
         if self._config.ema_decay:
-            groups["trained"] = by_name(variables.trained, views.trained)
-            weights.update(by_name(variables.trained, views.averages))
+            groups["trained"] = by_name("trained")
+            weights.update(by_name("averages"))
         return groups
 
     def synchronize(self) -> None:
         """Collects arrays that are divided among hosts on each of them."""
-        if self._config.shard_parameters and self._workers.size > 1:
-            self._gathered = self._on_this_host()
+        if self._copy is None and self._workers.size > 1:
+            self._copy = self._copied()
 
-    def _on_this_host(self) -> State:
+    def _copied(self) -> State:
         """The state in NumPy, every array complete; every worker calls it."""
-        return jax.tree.map(complete, self._state)
+        state = self._copy if self._is_written else self._state
+        return jax.tree.map(complete, state)
 
     def read(self, field: str, index: int) -> np.ndarray:
-        """An array of the state, in NumPy."""
-        return np.array(getattr(self._gathered or self._state, field)[index])
+        """The value of a variable, in NumPy."""
+        state = self._copy or self._state
+        return np.array(self._step.value(state, field, index))
 
     def write(self, field: str, index: int, value: np.ndarray) -> None:
-        """Replaces an array of the state."""
-        sharding = getattr(self._step.shardings, field)[index]
-        getattr(self._state, field)[index] = place(value, sharding)
-        self._gathered = None
+        """Sets the value of a variable; the next step has it on the devices."""
+        if not self._is_written:
+            self._copy, self._is_written = self._copied(), True
+        self._step.value(self._copy, field, index)[...] = value
 
     def make_loss_sums(self, model: Transformer) -> LossSums:
         options = StepOptions(self._config.label_smoothing)
@@ -295,14 +294,15 @@ class JaxEngine:
         return of_batch
 
     def first_not_finite(self) -> str | None:
-        names = {
-            "trained": [v.path for v in self._step.variables.trained],
-            "optimizer": [v.path for v in self._step.variables.optimizer],
-        }
-        for field, paths in names.items():
-            finite = np.asarray(_are_finite(getattr(self._state, field)))
-            if not finite.all():
-                return paths[int(finite.argmin())]
+        for field in ("trained", "optimizer"):
+            if np.asarray(_are_finite(getattr(self._state, field))):
+                continue
+            self.synchronize()
+            for index, variable in enumerate(
+                getattr(self._step.variables, field)
+            ):
+                if not np.isfinite(self.read(field, index)).all():
+                    return variable.path
         return None
 
     def learning_rate(self) -> float:
@@ -321,9 +321,13 @@ class JaxEngine:
         self._elapsed = share
 
 
-def complete(array: jax.Array) -> np.ndarray:
-    """An array in NumPy, also if hosts have parts of it: all of them call."""
-    if array.is_fully_addressable or array.is_fully_replicated:
+def complete(array: jax.Array | np.ndarray) -> np.ndarray:
+    """A copy in NumPy, also if hosts have parts of it: all of them call."""
+    if (
+        isinstance(array, np.ndarray)
+        or array.is_fully_addressable
+        or array.is_fully_replicated
+    ):
         return np.array(array)
     return np.array(multihost_utils.process_allgather(array, tiled=True))
 
@@ -345,8 +349,9 @@ class _View:
 
 @jax.jit
 def _are_finite(arrays: list[jax.Array]) -> jax.Array:
-    """bool for each array: whether all of its numbers are finite."""
-    return jnp.stack([jnp.isfinite(array).all() for array in arrays])
+    """bool: whether all numbers are finite."""
+    leaves = jax.tree.leaves(arrays)
+    return jnp.stack([jnp.isfinite(array).all() for array in leaves]).all()
 
 
 def _on_host() -> contextlib.AbstractContextManager[object]:

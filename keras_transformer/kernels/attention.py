@@ -1,0 +1,62 @@
+"""Attention as one operation of JAX, which cuDNN has for GPUs."""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
+from keras import ops
+
+from keras_transformer.backend import ON_TENSORFLOW, Tensor
+
+if not ON_TENSORFLOW:
+    import jax
+
+# The `implementation` of `jax.nn.dot_product_attention`; None is our own code.
+_IMPLEMENTATION: contextvars.ContextVar[str | None] = contextvars.ContextVar(
+    "implementation", default=None
+)
+
+
+@contextlib.contextmanager
+def fused_attention(implementation: str | None) -> Iterator[None]:
+    """Attention layers that can use this implementation meanwhile, "cudnn"."""
+    token = _IMPLEMENTATION.set(implementation)
+    try:
+        yield
+    finally:
+        _IMPLEMENTATION.reset(token)
+
+
+def is_fused(query: Tensor, keys: Tensor, values: Tensor) -> bool:
+    """Whether `attend` is wanted, and cuDNN computes it and its gradient.
+
+    It has half precision alone, and with a mask even lengths alone.
+    """
+    lengths = query.shape[2], keys.shape[2]
+    return (
+        _IMPLEMENTATION.get() is not None
+        and query.dtype in ("bfloat16", "float16")
+        and keys.shape == values.shape
+        and keys.shape[3] % 8 == 0
+        and keys.shape[3] <= 128
+        and all(length and length % 2 == 0 for length in lengths)
+    )
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """softmax(Q K^T / sqrt(d_k)) V of eq. 1, without arrays of its weights.
+
+    `[B, H, T, K]`, `[B, H, S, K]` twice and a mask `[B, H, T, S]`, of which an
+    axis may be 1 -> `[B, H, T, K]`. A query that may attend to nothing weighs
+    all keys alike.
+    """
+    length, num_keys = query.shape[2], keys.shape[2]
+    if mask is not None:
+        mask = ops.broadcast_to(mask, (*mask.shape[:2], length, num_keys))
+    # The projections have [B, T, H, K]: XLA finds both transpositions useless.
+    heads = jax.nn.dot_product_attention(
+        *(ops.swapaxes(x, 1, 2) for x in (query, keys, values)),
+        mask=mask,
+        implementation=_IMPLEMENTATION.get(),
+    )
+    return ops.swapaxes(heads, 1, 2)

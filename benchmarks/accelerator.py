@@ -6,15 +6,18 @@ Needs JAX and PyTorch, each with CUDA; no TensorFlow, no network, no data:
 
     correctness  logits and 200 steps of training, the GPU against the CPU
     training     tokens per second of `JaxStep`, base and big, in bfloat16
+    profile      the kernels of a step of base and big: time and launches of
+                 each part of the model, bytes of the arrays
+    torch        the step of `training` in PyTorch, first with torch.compile
     decoding     sentences per second of greedy and beam search
-    torch        the step of `training`, written in PyTorch
+    generate     the same by `generate` of transformers, which must be there
 
 Each is a process with a share of the time; most of it goes into compiling.
 Its rows are in the file when it ends, those before a failure or the time limit,
-too: training needs a minute for each of its four cases, the other stages were
-not measured to their ends. A file that exists is continued, so that --stages
-may be run one by one. --small runs everything on a toy model, on a CPU, too: a
-test of this script.
+too: training needs a minute for each of its four cases, torch.compile 40 s. A
+file that exists is continued, so that --stages may be run one by one. --small
+runs everything on a toy model, on a CPU, too: a test of this script. To compare
+two commits, run `--stages training profile` in a checkout of each.
 
 The FLOPs of a step are computed by formulas.py, which counts matrix products.
 The column "of the product" is the ratio of the step's FLOPs per second to the
@@ -72,10 +75,12 @@ TITLE = "A GPU: correctness and speed"
 STAGES = {
     "correctness": ("accelerator_jax.py", 5),
     "training": ("accelerator_jax.py", 4),
+    "profile": ("accelerator_jax.py", 2),
+    "torch": ("accelerator_torch.py", 3),
     "decoding": ("accelerator_jax.py", 2),
-    "torch": ("accelerator_torch.py", 2),
+    "generate": ("accelerator_torch.py", 2),
 }
-PACKAGES = "jax", "jaxlib", "keras", "numpy", "torch"
+PACKAGES = "jax", "jaxlib", "keras", "numpy", "torch", "transformers"
 # The training that the stages `training` and `torch` measure.
 BATCH_TOKENS = 25_000  # on each side (sec. 5.1)
 SPEED_CASES = ("base", 64), ("big", 64), ("base", 256), ("big", 256)
@@ -131,6 +136,9 @@ def run_stage(stage, seconds, arguments, tables):
     case = {"stage": stage, "small": arguments.small, "seconds": seconds}
     script = str(ROOT / "benchmarks" / STAGES[stage][0])
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    xla_flags = os.environ.get("XLA_FLAGS", "")
+    if stage == "profile" and find_gpus():  # else all kernels have one name
+        xla_flags += " --xla_gpu_enable_command_buffer="
     started = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, script, json.dumps(case)],
@@ -139,6 +147,7 @@ def run_stage(stage, seconds, arguments, tables):
             "KERAS_BACKEND": "jax",
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "TF_CPP_MIN_LOG_LEVEL": "2",
+            "XLA_FLAGS": xla_flags,
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

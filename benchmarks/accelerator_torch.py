@@ -1,14 +1,20 @@
-"""The stage of accelerator.py in PyTorch: the model, plainly written.
+"""The stages of accelerator.py in PyTorch: the model, plainly written.
 
 The same sizes, parameters and dropout as the model beside it; bfloat16 by
 autocast, fused AdamW, one batch on the device. Attention is PyTorch's fused
 function, with a mask of the source's padding, as batches of a corpus need it.
+
+The stage `generate` is the search of transformers with a model of base's sizes.
 """
+
+import itertools
 
 import torch
 from accelerator import (
     LABEL_SMOOTHING,
     begin,
+    config_of,
+    emit,
     emit_speed,
     measure_product,
     median_seconds,
@@ -120,13 +126,16 @@ def main():
     case = begin(
         f"device: {name} (PyTorch {torch.__version__})", DEVICE == "cuda"
     )
+    if case["stage"] == "generate":
+        generate(case["small"])
+        return
     product = measure_product(
         "PyTorch",
         lambda size: torch.randn(2, size, size, device=DEVICE).bfloat16(),
         lambda product: product[0, 0].item(),
         case["small"],
     )
-    for compiled in (False, True):
+    for compiled in (True, False):
         for size in speed_cases(case["small"]):
             measure(*size, compiled, product)
 
@@ -163,6 +172,63 @@ def measure(name, config, rows, length, compiled, product):
     seconds = median_seconds(run, 20 if DEVICE == "cuda" else 1)
     system = "PyTorch, torch.compile" if compiled else "PyTorch"
     emit_speed(system, name, config, rows, length, seconds, product)
+
+
+def generate(small):
+    """Sentences a second of `generate`; weights are random."""
+    from transformers import MarianConfig, MarianMTModel
+
+    torch.manual_seed(1)
+    config, length = config_of("base", small), 8 if small else 30
+    both = {
+        "layers": config.num_layers,
+        "attention_heads": config.num_heads,
+        "ffn_dim": config.d_ff,
+    }
+    sizes = {
+        f"{side}_{name}": value
+        for side, (name, value) in itertools.product(
+            ("encoder", "decoder"), both.items()
+        )
+    }
+    model = MarianMTModel(
+        MarianConfig(
+            vocab_size=config.vocab_size,
+            d_model=config.d_model,
+            pad_token_id=0,
+            eos_token_id=2,
+            decoder_start_token_id=0,
+            forced_eos_token_id=None,
+            scale_embedding=True,
+            activation_function="relu",
+            **sizes,
+        )
+    )
+    model = model.to(DEVICE, torch.bfloat16).eval()
+    for size, beam_size in itertools.product(
+        (8,) if small else (64, 256, 512), (1, 4)
+    ):
+        shape = (size, length)
+        ids = torch.randint(4, config.vocab_size, shape, device=DEVICE)
+
+        def run(number, ids=ids, beam_size=beam_size):
+            for _ in range(number):
+                with torch.inference_mode():
+                    found = model.generate(
+                        ids,
+                        attention_mask=torch.ones_like(ids),
+                        num_beams=beam_size,
+                        do_sample=False,
+                        min_new_tokens=length,
+                        max_new_tokens=length,
+                    )
+                found.cpu()  # waits for the device
+
+        seconds = median_seconds(run, 1, rounds=2)
+        row = {"beam": beam_size, "sentences": size}
+        row |= {"sentences/s": round(size / seconds, 1)}
+        row |= {"ms a batch": round(1e3 * seconds, 1)}
+        emit(f"search, transformers, outputs of {length} tokens", row)
 
 
 if __name__ == "__main__":

@@ -229,8 +229,7 @@ def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:
     With several workers its network logs errors from several threads;
     `Workers.watch` sums them up in one line.
     """
-    options = arguments.build(DeviceOptions)
-    choose_backend(options.backend, options.device)
+    choose_backend(arguments.build(DeviceOptions))
     training = arguments.build(TrainingConfig)
     batch_tokens = arguments.given.get("batch_tokens", default_tokens)
     num_slices = count_slices(

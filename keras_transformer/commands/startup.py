@@ -5,7 +5,9 @@ before its flags and its input are checked: what is wrong is told at once. Then
 `load` imports the modules that need one.
 """
 
+import contextlib
 import importlib
+import importlib.metadata
 import os
 import signal
 import sys
@@ -41,6 +43,12 @@ class DeviceOptions(Fields):
         " there is none. Default: the fastest kind that there is.",
         choices=DEVICES,
         common=True,
+    )
+    keep_programs: bool = hp(
+        True,
+        "Whether JAX stores the programs that it compiles for a GPU, for the"
+        " next process: in $JAX_COMPILATION_CACHE_DIR, by default a folder of"
+        " ~/.cache/keras_transformer.",
     )
 
 
@@ -99,13 +107,13 @@ def prepared_slices() -> int:
     return _prepared["num_slices"]
 
 
-def choose_backend(backend: str | None, device: str | None) -> None:
+def choose_backend(options: DeviceOptions) -> None:
     """Sets the Keras backend of this process; on request, hides accelerators.
 
     Call it before `load`. Whether there is the wanted device is checked when
     the backend looks at its devices.
     """
-    chosen = backend or backend_name()
+    chosen = options.backend or backend_name()
     keras = sys.modules.get("keras")
     if keras is not None and keras.backend.backend() != chosen:
         raise CommandError(
@@ -113,8 +121,30 @@ def choose_backend(backend: str | None, device: str | None) -> None:
             f" Received: backend={chosen}"
         )
     os.environ["KERAS_BACKEND"] = chosen
-    if device == "cpu" and "jax" not in sys.modules:
+    if chosen != "jax" or "jax" in sys.modules:
+        return
+    if options.device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
+    elif gpus := find_gpus():
+        store_programs(options.keep_programs, gpus[0])
+
+
+def store_programs(wanted: bool, gpu: str) -> None:
+    """Sets whether JAX stores its programs; a folder that is set stays.
+
+    JAX itself tells programs of other versions and devices apart. They have
+    folders of their own so that one can delete them.
+    """
+    if not wanted:
+        os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+        return
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        name = f"jax-{importlib.metadata.version('jaxlib')}-{gpu}"
+        folder = os.path.join(base, "keras_transformer", name.replace(" ", "-"))
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
+        # Those that take less than a second take seconds together.
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
 def prepare_search(jit_compile: bool) -> None:

@@ -1,6 +1,7 @@
 """The laws of the JAX engine: one update, however its rows are divided."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -77,14 +78,10 @@ def test_parameters_are_stored_in_parts(exact, tmp_path):
         [*exact, "--shard_parameters", f"--workdir={tmp_path}"]
     )
     state = trainer.engine._state
-    matrix = max(state.trained, key=lambda array: array.size)
-    assert not matrix.sharding.is_fully_replicated
-    [part] = {shard.data.size for shard in matrix.addressable_shards}
-    assert part == matrix.size // 8
-    moments = [x for x in state.optimizer if x.shape == matrix.shape]
-    assert moments and all(
-        not moment.sharding.is_fully_replicated for moment in moments
-    )
+    assert sum(x.size for x in state.optimizer) > 2 * state.trained.size
+    for array in (state.trained, *state.optimizer[-2:]):
+        [part] = {shard.data.size for shard in array.addressable_shards}
+        assert part == array.size // 8
 
 
 def test_several_steps_in_one_call(exact, one_device, tmp_path, capsys):
@@ -101,11 +98,12 @@ def steps_of_equal_rows(argv, num_rows):
     engine = open_trainer(argv).engine
     rows = np.tile(np.array([[5, 6, 7, 2]], np.int32), (num_rows, 1))
     inputs = {"source_ids": rows, "target_ids": rows}
-    weights = [np.asarray(x) for x in engine._state.trained]
+    views = [*engine.variables()["weights"].values()]
+    weights = [view.numpy() for view in views]
     losses, seeds = [], []
     for _ in range(3):
-        for index, value in enumerate(weights):
-            engine.write("trained", index, value)
+        for view, value in zip(views, weights, strict=True):
+            view.assign(value)
         batch = engine._step.place_rows(inputs, rows)
         losses.append(float(engine.make_steps(batch).totals[0]))
         seeds.append(tuple(map(int, engine.read("seeds", 0))))
@@ -424,6 +422,28 @@ def test_no_command_needs_tensorflow(run):
     expected = kt.Translator.load(run).translate([line])
     assert done.stdout.splitlines() == [*expected, ""]
     assert "tensorflow" not in sys.modules
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_programs_for_a_gpu_are_stored(wanted, tmp_path):
+    """The commands' start, where a GPU seems to be there; a CPU computes."""
+    program = (
+        "import sys\n"
+        "from keras_transformer.commands import startup\n"
+        "startup.find_gpus = lambda: ['NVIDIA X 1']\n"
+        "options = startup.DeviceOptions(\n"
+        f"    backend='jax', keep_programs={wanted}\n"
+        ")\n"
+        "startup.choose_backend(options)\n"
+        "import jax\n"
+        "jax.jit(lambda x: x + 1)(1.0)\n"
+    )
+    kept = {k: v for k, v in os.environ.items() if "CACHE" not in k}
+    kept["XDG_CACHE_HOME"] = str(tmp_path)
+    subprocess.run([sys.executable, "-c", program], env=kept, check=True)
+    folder = tmp_path / f"keras_transformer/jax-{jax.__version__}-NVIDIA-X-1"
+    assert folder.exists() == wanted
+    assert not wanted or any("lambda" in path.name for path in folder.iterdir())
 
 
 # Errors

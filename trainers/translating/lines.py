@@ -13,6 +13,7 @@ import stat
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from absl import logging
 
@@ -53,12 +54,15 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
     others: dict[str, typing.Any]
     if assemble.runs_keras(options.engine):
         devices = load("keras_transformer.devices")
+        # A GPU takes seconds to start, and so do the imports.
+        number = ThreadPoolExecutor(1).submit(
+            devices.count_searches, options.device
+        )
         translators = load("keras_transformer.translator")
         with flags.user_errors():
             others = {
                 "jit_compile": options.jit_compile,
-                "num_threads": options.num_threads
-                or devices.count_searches(options.device),
+                "num_threads": options.num_threads or number.result(),
             }
     else:  # which needs no framework
         translators = importlib.import_module("keras_transformer.translator")

@@ -64,7 +64,7 @@ class SearchDeviceOptions(DeviceOptions):
 
     def prepare_process(self) -> None:
         """Chooses backend, device and threads; call it before `load`."""
-        choose_backend(self.backend, self.device)
+        choose_backend(self)
         prepare_search(bool(self.jit_compile))
 
     def choose_backend(self) -> None:
@@ -74,7 +74,7 @@ class SearchDeviceOptions(DeviceOptions):
                 "a command without a search has engine=native. Received:"
                 f" engine={self.engine}"
             )
-        choose_backend(self.backend, self.device)
+        choose_backend(self)
 
     def check_engine(self, workdirs: Sequence[str], shortlist: bool) -> None:
         """Raises ValueError for options that the engine does not have."""

@@ -119,6 +119,7 @@ def test_extra_of_the_tests_has_every_package_of_the_others(metadata):
     extras = set(metadata.get_all("Provides-Extra"))
     assert set(names.split(",")) == extras - {
         "test",
+        "notebook",
         "beam",
         "ja",
         "ko",

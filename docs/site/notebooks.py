@@ -5,6 +5,7 @@
 Figures are stored as SVG, which Jupyter would store as pixels. That of a cell
 with the tag "picture NAME.svg" becomes docs/NAME.svg, too, for other pages. The
 sources are stored as a checksum, so that a test finds outputs of other sources.
+The page folds code with the tag "hide-input"; its first line is "# @title ...".
 `docs/site/hooks.py` adds the page to the site; it runs nothing.
 """
 
@@ -19,6 +20,7 @@ import re
 import sys
 import time
 import typing
+from collections.abc import Sequence
 
 ROOT = pathlib.Path(__file__).parents[2]
 PICTURE = re.compile(r"picture (?P<name>\w+\.svg)")
@@ -54,7 +56,7 @@ def run(path: pathlib.Path) -> None:
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             number += 1
-            start = time.perf_counter()
+            start, used = time.perf_counter(), time.process_time()
             cell["outputs"] = outputs_of("".join(cell["source"]), variables)
             cell["execution_count"] = number
             for tag in cell["metadata"].get("tags", ()):
@@ -65,7 +67,9 @@ def run(path: pathlib.Path) -> None:
                 if output["output_type"] == "execute_result":
                     output["execution_count"] = number
             seconds = time.perf_counter() - start
-            print(f"cell {number}: {seconds:.1f} s", file=sys.stderr)
+            used = time.process_time() - used
+            took = f"{seconds:.1f} s, {used:.1f} s of CPU time"
+            print(f"cell {number}: {took}", file=sys.stderr)
     notebook["metadata"]["sources"] = checksum(notebook)
     text = json.dumps(notebook, indent=1, ensure_ascii=False)
     write_atomically(path, text + "\n")
@@ -129,11 +133,23 @@ def page(path: pathlib.Path) -> dict[str, str]:
         if cell["cell_type"] == "markdown":
             texts.append(source.replace("<details>", "<details markdown>"))
             continue
-        texts.append(f"```python\n{source}\n```")
+        texts.append(page_of_code(source, cell["metadata"].get("tags", ())))
         for output in cell["outputs"]:
             texts.append(page_of_output(output, name, files))
     files[f"{name}.md"] = "\n\n".join(texts) + "\n"
     return files
+
+
+def page_of_code(source: str, tags: Sequence[str]) -> str:
+    """Markdown for the code of a cell, folded if a tag says so."""
+    if "hide-input" not in tags:
+        return f"```python\n{source}\n```"
+    title, _, code = source.partition("\n")
+    title = title.removeprefix("# @title ")
+    return (
+        f'<details class="code" markdown>\n<summary>{title}</summary>\n\n'
+        f"```python\n{code}\n```\n\n</details>"
+    )
 
 
 def page_of_output(

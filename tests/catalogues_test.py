@@ -75,7 +75,7 @@ msgstr "zwei\\n"
 #~ msgstr "Fort"
 """
 PAIRS = [
-    ("_File", "_Datei"),
+    ("File", "Datei"),
     ("%d files", "%d Dateien"),
     ("two lines", 'zwei Zeilen "so"'),
 ]
@@ -270,7 +270,7 @@ XML = [
       for state, wanted in (
         ("initial", "untranslated"), ("translated", ("a", "b")),
         ("reviewed", ("a", "b")), ("final", ("a", "b")))),
-    ("ts", TS, message("&amp;File", "&amp;Datei"), ("&File", "&Datei")),
+    ("ts", TS, message("&amp;File", "&amp;Datei"), ("File", "Datei")),
     ("ts", TS, message("a", ""), "untranslated"),
     ("ts", TS, message("a", "", 'type="unfinished"'), "untranslated"),
     ("ts", TS, message("a", "b", 'type="unfinished"'), "fuzzy"),

@@ -266,15 +266,16 @@ def test_commands_have_the_flags_that_pages_give_them():
     assert number > 60  # else the pages are not read as they should be
 
 
-def flags_of_benchmarks():
-    """What the parsers of the benchmarks' scripts know."""
-    sources = [path.read_text() for path in ROOT.glob("benchmarks/*.py")]
+def flags_of_scripts():
+    """What the parsers of the benchmarks and examples know."""
+    paths = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("examples/*/*.py")]
+    sources = [path.read_text() for path in paths]
     return set(re.findall(r'add_argument\(\s*"--(\w+)"', "".join(sources)))
 
 
 def test_flags_in_the_text_exist():
     known = set().union(*map(help_of, SCRIPTS.values())) | FLAGS_OF_OTHERS
-    known |= flags_of_benchmarks()
+    known |= flags_of_scripts()
     for page, text in read_pages():
         for code in re.findall(r"(?<!`)`(--[^`]+)`(?!`)", text):
             for flag in re.findall(r"(?<!\S)--([\w-]+)", code):

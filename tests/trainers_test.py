@@ -940,7 +940,7 @@ def test_a_recipe_is_found_by_name(tmp_path, monkeypatch, capsys):
     assert found.given["dropout"] == 0.5  # a flag file does, too
     message = fails(wmt.main, ["--workdir=run", "--recipe=multi"], capsys)
     assert "recipe must be one of " in message
-    assert "'multi30k_ende', 'pairs_300k', 'quickstart', " in message
+    assert "'multi30k_ende', 'pairs_300k', 'pairs_300k_cpu', " in message
     message = fails(wmt.main, ["--workdir=run", "--recipe=none"], capsys)
     assert "Received: recipe='none'" in message
 

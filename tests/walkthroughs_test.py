@@ -9,15 +9,22 @@ import http.server
 import importlib
 import io
 import json
+import os
 import pathlib
 import re
+import runpy
 import shlex
 import shutil
+import sys
+import tarfile
 import threading
 import tomllib
 
 import exports
+import polib
 import pytest
+from babel.messages import Catalog
+from babel.messages.mofile import write_mo
 from commands import module_of, write_pairs
 
 import keras_transformer as kt
@@ -203,3 +210,188 @@ def test_the_headings_are_those_of_the_list():
     ]
     assert anchors == re.findall(r"\]\(#([^)]+)\)", page)
     assert kt.PRESETS.keys() >= set(re.findall(r"--recipe=(table3_\w+)", page))
+
+
+# ---- The messages of a program -----------------------------------------------
+
+# The programs of Debian that collect.py runs; here an archive is a tar.
+PROGRAMS = {
+    "apt-get": 'cp "$DEBS/$3.tar" "$3_1.0-1_all.deb"',
+    "dpkg-deb": 'cat "$2"',
+}
+CATALOGS = {
+    "geany": [("_File", "_Datei"), ("Save as", "Speichern als"), ("A", "B")],
+    "wget": [("&Quit now", "&Jetzt beenden"), ("Save as", "Ablegen als")],
+    "nano": [
+        ("Save as", "Sichern als"),
+        ("File", "Datei"),
+        ("Done now. Lines: <b>%s</b>", "Fertig. Zeilen: <b>%s</b>"),
+        ("Quit now", "Beenden"),
+        ("Status", "Status"),
+    ],
+}
+MESSAGES = "The messages of a program"
+TEMPLATE = """msgid ""
+msgstr ""
+"Language: de\\n"
+"Plural-Forms: nplurals=2; plural=(n != 1);\\n"
+
+#, c-format
+msgid "%d _File of <b>%s</b>"
+msgid_plural "%d _Files of <b>%s</b>"
+msgstr[0] ""
+msgstr[1] ""
+"""
+
+
+def write_package(folder, name, pairs):
+    """An archive with a catalogue; nano has its licence in another package."""
+    catalog = Catalog("de")
+    for source, target in pairs:
+        catalog.add(source, target)
+    file = io.BytesIO()
+    write_mo(file, catalog)
+    with tarfile.open(folder / f"{name}.tar", "w") as archive:
+
+        def add(path, data=b"", link=""):
+            member = tarfile.TarInfo(path)
+            member.size, member.linkname = len(data), link
+            member.type = tarfile.SYMTYPE if link else tarfile.REGTYPE
+            archive.addfile(member, io.BytesIO(data))
+
+        for language in ("de", "fr"):
+            folder = f"./usr/share/locale/{language}/LC_MESSAGES"
+            add(f"{folder}/{name}.mo", file.getvalue())
+        add(f"./usr/share/{name}/de.txt", b"no catalogue")
+        if name == "nano":
+            add("./usr/share/doc/nano", link="geany")
+        else:
+            add(f"./usr/share/doc/{name}/copyright", name.encode())
+
+
+@pytest.fixture
+def debian(tmp_path, monkeypatch):
+    """Three packages in an own distribution, and an empty directory."""
+    folder = tmp_path / "debian"
+    folder.mkdir()
+    for name, pairs in CATALOGS.items():
+        write_package(folder, name, pairs)
+    for name, script in PROGRAMS.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("DEBS", str(folder))
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def read_set(name):
+    """The pairs of a set."""
+    texts = (
+        pathlib.Path(f"messages/de/{name}.{code}").read_text("utf-8")
+        for code in ("en", "de")
+    )
+    return [*zip(*map(str.splitlines, texts), strict=True)]
+
+
+def collect(**changed):
+    """Runs the walk-through's second command for three packages."""
+    _, words, *_ = commands_of(MESSAGES)
+    three = {"packages": "geany wget nano", "valid": "wget", "test": "nano"}
+    for name, other in {**three, **changed}.items():
+        words = [
+            re.sub(rf"^--{name}=.*", f"--{name}={other}", w) for w in words
+        ]
+    assert words[0] == "python"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", words[1:])
+        runpy.run_path(str(ROOT / words[1]), run_name="__main__")
+
+
+def test_messages_are_collected(debian):
+    collect()
+    # Without marks, tags, names, and what is the same; in sentences.
+    assert read_set("train") == [
+        ("Save as", "Speichern als"),
+        ("File", "Datei"),
+    ]
+    assert read_set("valid") == [("Quit now", "Jetzt beenden")]
+    assert read_set("test") == [
+        ("Done now.", "Fertig."),
+        ("Lines: %s", "Zeilen: %s"),
+        ("Quit now", "Beenden"),
+    ]
+    # A memory of the training set knows them, and one of them better.
+    assert read_set("known") == [("File", "Datei"), ("Save as", "Sichern als")]
+    messages = debian / "messages"
+    answers = (messages / "de/known.memory").read_text().splitlines()
+    assert answers == ["Datei", "Speichern als"]
+    for name, licence in (("wget", "wget"), ("nano", "geany")):
+        folder = messages / "catalogs" / name
+        assert (folder / "copyright").read_text() == licence
+        assert [path.name for path in folder.glob("**/*.mo")] == [f"{name}.mo"]
+    counts = (messages / "de/counts.tsv").read_text().splitlines()
+    assert counts[1:] == ["geany\ttrain\t2\t2\t0", "wget\tvalid\t2\t1\t1"] + [
+        "nano\ttest\t5\t3\t2"
+    ]
+
+
+def test_what_is_not_collected_is_told(debian, capsys):
+    with pytest.raises(SystemExit):
+        collect(test="emacs")
+    assert "Received: geany wget nano, emacs" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="apt-get download --quiet vim: cp: "):
+        collect(packages="vim")
+
+
+@pytest.mark.slow("run")
+def test_messages_of_a_program(debian):
+    install, _, train, evaluate, compare, *others = commands_of(MESSAGES)
+    run(install)
+    collect()
+    # For the vocabulary and for a step, there must be more of it.
+    for split in ("train", "valid"):
+        pairs = read_set(split) + phrasebook.read_split("train", 60)
+        write_pairs(f"messages/de/{split}", pairs)
+    [script] = scripts_of(MESSAGES)
+    exec(script.replace("vocab_size=8000", "vocab_size=330"), {})
+    fit = ["--batch_tokens=400", "--num_buckets=1", "--vocab_size=330"]
+    run(train, *TINY, *QUICK, *fit, "--num_decoder_layers=1")
+    words = [
+        word.replace("python examples", f"{sys.executable} {ROOT}/examples")
+        for word in evaluate
+    ]
+    search = ["--beam_size=1", "--max_output_length=8"]
+    scores = json.loads(run(words, *search).splitlines()[-1])
+    assert scores["score_command"] == 0  # two steps are no training
+    scores = json.loads(run(compare, *search).splitlines()[-1])
+    [memory] = scores["compare"]["systems"]
+    assert memory["name"].endswith("known.memory")
+
+    init, translate, clear, check, adapt = others
+    assert [command[0] for command in (init, clear, check)] == [
+        "msginit",
+        "msgattrib",
+        "msgfmt",
+    ]
+    pathlib.Path("de.po").write_text(TEMPLATE)
+    run(translate, *search)
+    [entry] = polib.pofile("translated.po")
+    for form in filter(None, entry.msgstr_plural.values()):
+        assert all(form.count(part) == 1 for part in ("%d", "<b>%s</b>"))
+        assert entry.fuzzy
+    form = '[0] "%d _Datei von <b>%s</b>"'
+    pathlib.Path("old.po").write_text(TEMPLATE.replace('[0] ""', form))
+    run(adapt, *QUICK, *fit[:2], "--lora_rank=2")
+
+
+def test_exact_matches(tmp_path, capsys):
+    (tmp_path / "output").write_text("Datei\nAlle\ndatei\n")
+    (tmp_path / "reference").write_text("Datei\nAlles\nDatei\n")
+    script = ROOT / "examples/localization/exact.py"
+    with pytest.MonkeyPatch.context() as patch:
+        argv = [script, tmp_path / "output", tmp_path / "reference"]
+        patch.setattr("sys.argv", argv)
+        runpy.run_path(str(script), run_name="__main__")
+    assert capsys.readouterr().out == "exact matches: 33.33\n"

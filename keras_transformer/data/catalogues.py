@@ -126,6 +126,7 @@ def _string(data, order, at):
 def _read_messages(path, found, languages):
     """Reads the messages of gettext: place, texts by keyword, reason."""
     from keras_transformer.documents import po  # for this form alone
+    from keras_transformer.documents.markup import text_of
 
     header, singular = {}, (0, True)  # as gettext has it without a rule
     try:
@@ -144,7 +145,7 @@ def _read_messages(path, found, languages):
             for keyword, text in messages.items():
                 if keyword.startswith("msgstr"):
                     source = po.message_of(keyword, messages, singular)
-                    pair = source, text
+                    pair = text_of(source), text_of(text)
                     yield (
                         place,
                         _judge(path, pair, codes, languages, reason, is_plural),
@@ -254,17 +255,20 @@ def read_ts(path: pathlib.Path, languages: Sequence[str]) -> Translations:
     Raises:
         ValueError, OSError: As in `read_po`.
     """
+    from keras_transformer.documents.markup import text_of  # for this form
+
     reasons = dict(unfinished="fuzzy", obsolete="obsolete", vanished="obsolete")
     units = _Elements("message")
     for place, (around, message) in read_units(path, units, "Qt's TS"):
-        source = _text(message.find("source"))
+        source = text_of(_text(message.find("source")))
         codes = around.get("sourcelanguage"), around.get("language")
         for translation in message.findall("translation"):
             reason = reasons.get(translation.get("type"), "")
             forms = translation.findall("numerusform")
             for form in forms or [translation]:
                 shortest = form.find("lengthvariant")
-                pair = source, _text(form if shortest is None else shortest)
+                text = _text(form if shortest is None else shortest)
+                pair = source, text_of(text)
                 judged = _judge(
                     path, pair, codes, languages, reason, bool(forms)
                 )

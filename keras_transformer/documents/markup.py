@@ -151,6 +151,19 @@ def plain_text(
     return make_items, write if is_html else str
 
 
+def text_of(message: str) -> str:
+    """The text of a program's message, as a model reads it.
+
+    >>> text_of("Save <b>%s</b> _as")
+    'Save %s as'
+    """
+    make_items, _ = plain_text(message, accelerators=True)
+    return "".join(
+        item.raw if item.raw.isspace() else item.text
+        for item in make_items(message)
+    )
+
+
 def _mark_accelerator(items):
     """The items, with the mark of the accelerator key as one."""
     marked = [

@@ -115,7 +115,7 @@ class Browser:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    def wait(self, expression, seconds=60):
+    def wait(self, expression, seconds=600):
         """Waits until an expression is true."""
         deadline = time.monotonic() + seconds
         while not self.evaluate(expression):

@@ -19,7 +19,7 @@ def readers():
 
 
 def read(readers, data, name="a.html"):
-    return readers.advance(data, name, "en", bool, [])
+    return readers.advance(data, name, ("en", "de"), bool, [])
 
 
 def test_a_file_that_takes_too_much_ends_its_process_alone(readers):
@@ -73,7 +73,7 @@ def test_all_stages_are_those_of_a_document(readers):
         results, kinds = [], []
         while True:
             stage, _ = await readers.advance(
-                data, "a.html", "en", bool, results
+                data, "a.html", ("en", "de"), bool, results
             )
             if not isinstance(stage, documents.Stage):
                 return kinds, stage

@@ -97,6 +97,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/":
             html, policy = page.render()
             self._send(html.encode(), "text/html", policy)
+        elif self.path == "/favicon.ico":
+            self._send(page.ICON, "image/svg+xml", "")
         elif self.path == "/languages":
             self._send_json(
                 [
@@ -141,14 +143,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         sentences = [
             {
-                "before": "\n" * (i > 0) + re.match(r"\s*", line)[0],
+                "before": before,
                 **translated(line, asked["n_best"], self.server.notes),
             }
-            for i, line in enumerate(asked["text"].split("\n"))
+            for before, line in re.findall(r"(\s*)([^\n]*\S)", asked["text"])
         ]
         text = "".join(
             one["before"] + one["hypotheses"][0]["text"] for one in sentences
         )
+        text += asked["text"][len(asked["text"].rstrip()) :]
         source = "en" if asked["source"] == "auto" else asked["source"]
         if source == asked["target"]:
             text, sentences = asked["text"], []

@@ -424,7 +424,7 @@ def test_an_error_of_attention_is_words_and_not_a_frame(page, server):
     server.failures = [(400, {}, "it is too long")]
     server.gates["attention"].set()
     page.wait("!find('problem').hidden")
-    assert text(page, "#message") == "it is too long"
+    assert text(page, "#message") == "It is too long."
     assert not shown(page, "#attention") and not shown(page, "#drawing")
     page.click("#ask button")
     page.wait("find('attention').clientHeight > 100")
@@ -449,6 +449,7 @@ def test_what_a_server_does_not_have_is_not_shown(chromium, server):
 
 # Sentences of five words; the third part of the text begins with the last one.
 SENTENCE = "Many people walk through markets."
+PAUSE = " \n\n\n "
 LONG = "\n\n".join([" ".join([SENTENCE] * 13)] * 6)
 
 
@@ -458,6 +459,11 @@ def test_a_long_text_keeps_to_the_window(page, server, width, height):
     page.resize(width, height)
     parts = page.evaluate(f"divided({json.dumps(LONG)})")
     assert "".join(parts) == LONG and len(parts) > 4
+    # White space at the end of a part would be lost.
+    block = " ".join([SENTENCE] * 12)
+    found = page.evaluate(f"divided({json.dumps(block + PAUSE + block)})")
+    assert "".join(found) == block + PAUSE + block
+    assert all(part == part.rstrip() for part in parts + found)
     server.gates[parts[2]] = threading.Event()
     page.type(LONG)
     wait_until(lambda: len(server.asked) == 3)
@@ -474,7 +480,8 @@ def test_a_long_text_keeps_to_the_window(page, server, width, height):
     assert [body["text"] for body in server.asked] == parts
     joined = page.evaluate("find('result').textContent")
     assert joined == page.evaluate("translation()")
-    assert joined.count("\n\n") == 5
+    ends = r"\n+"
+    assert re.findall(ends, joined) == re.findall(ends, LONG)
     assert len(joined.split()) == len(LONG.split())
     for pane in ("field", "result"):
         assert page.evaluate(
@@ -547,7 +554,7 @@ def test_a_file_comes_back_as_a_download(page, server, tmp_path):
     server.failures = [(400, {}, "it is no text")]
     give_file(page, "a b.txt")
     page.wait("!find('problem').hidden")
-    assert text(page, "#message") == "it is no text"
+    assert text(page, "#message") == "It is no text."
     assert not shown(page, "#finished")
     page.click("#again")
     page.wait("!find('finished').hidden")

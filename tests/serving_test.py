@@ -21,6 +21,7 @@ import types
 import urllib.error
 import urllib.request
 from http.client import BadStatusLine, HTTPResponse
+from unittest import mock
 
 import commands
 import examples_test
@@ -63,6 +64,9 @@ from trainers.serving.service import Service
 # ---- Batches -----------------------------------------------------------------
 
 
+MINUTES = 600  # seconds, on a machine that is busy with other work
+
+
 class Work:
     """Work that records its batches; it waits for `may_run`."""
 
@@ -75,7 +79,7 @@ class Work:
     def run(self, items):
         self.batches.append(items)
         self.runs.release()
-        assert self.may_run.wait(60)
+        assert self.may_run.wait(MINUTES)
         if "bad" in items:
             raise ValueError("no such item")
         return [f"{item}!" for item in items]
@@ -90,7 +94,7 @@ class Stepped(Work):
 
     def run(self, items):
         found = super().run(items)
-        assert self.step.acquire(timeout=60)
+        assert self.step.acquire(timeout=MINUTES)
         return found
 
 
@@ -135,7 +139,7 @@ def test_equal_work_shares_batches_in_order(make_batcher):
                 [one, other, one, other, one], "abcde", strict=True
             )
         ]
-    assert [f.result(60) for f in futures] == [[f"{i}!"] for i in "abcde"]
+    assert [f.result(MINUTES) for f in futures] == [[f"{i}!"] for i in "abcde"]
     assert one.batches == [["a", "c", "e"]] and other.batches == [["b", "d"]]
 
 
@@ -145,9 +149,9 @@ def test_a_batch_that_is_full_ends_there(make_batcher):
         first = submit(batcher, work, "a", "b", "c")
         second = submit(batcher, work, "d", "e", "f")
         third = batcher.submit(work.run, ["g", "h"], [9, 1])
-    assert first.result(60) == ["a!", "b!", "c!"]
-    assert second.result(60) == ["d!", "e!", "f!"]
-    assert third.result(60) == ["g!", "h!"]
+    assert first.result(MINUTES) == ["a!", "b!", "c!"]
+    assert second.result(MINUTES) == ["d!", "e!", "f!"]
+    assert third.result(MINUTES) == ["g!", "h!"]
     # Each job in turn. An item larger than a batch has one of its own.
     assert work.batches == [["a", "d"], ["g"], ["b", "e", "c", "f"], ["h"]]
 
@@ -164,7 +168,7 @@ def test_a_short_job_waits_for_one_batch(make_batcher, number, is_same_work):
         found = submit(batcher, work, "short")
         long.step.release()
         if not is_same_work:
-            assert found.result(60) == ["short!"]
+            assert found.result(MINUTES) == ["short!"]
             continue
         long.runs.acquire()
         assert "short" in long.batches[-1] and len(long.batches[-1]) == 8
@@ -172,7 +176,7 @@ def test_a_short_job_waits_for_one_batch(make_batcher, number, is_same_work):
     assert not any(future.done() for future in futures)
     long.step.release(100)
     assert all(
-        f.result(60) == [f"{i}!" for i in "abcdefgh"] * 4 for f in futures
+        f.result(MINUTES) == [f"{i}!" for i in "abcdefgh"] * 4 for f in futures
     )
 
 
@@ -194,7 +198,7 @@ def test_a_long_job_goes_on_whatever_comes(make_batcher):
         for _ in range(8):
             submit(batcher, work, "s")
         long = submit(batcher, work, *"l" * 9)
-    assert long.result(60) == ["l!"] * 9
+    assert long.result(MINUTES) == ["l!"] * 9
     # An eighth of the speed: the last has the turn of the 64th token.
     done = "".join(itertools.chain(*work.batches))
     assert 64 <= done.rindex("l") < 64 + 3 * 8
@@ -206,27 +210,27 @@ def test_other_work_is_done_when_no_job_has_come_for_a_while(
     idle_seconds = "trainers.serving.batcher.IDLE_SECONDS"
     monkeypatch.setattr(idle_seconds, 0.0)
     batcher, work, order = make_batcher(), Work(), []
-    batcher.when_idle(lambda: None).result(60)
+    batcher.when_idle(lambda: None).result(MINUTES)
     monkeypatch.setattr(idle_seconds, 1000.0)
     with busy(batcher):
         idle = [batcher.when_idle(lambda i=i: order.append(i)) for i in "xy"]
         first = submit(batcher, work, "a")
         first.add_done_callback(lambda _: order.append("a"))
     begin = time.monotonic()
-    assert first.result(60) and not any(future.done() for future in idle)
+    assert first.result(MINUTES) and not any(future.done() for future in idle)
     second = submit(batcher, work, "b")  # a client that has its answer
     second.add_done_callback(lambda _: order.append("b"))
-    assert second.result(60)
+    assert second.result(MINUTES)
     monkeypatch.setattr(idle_seconds, 0.3)
     batcher.when_idle(lambda: None)  # it looks at the clock again
-    assert idle[1].result(60) is None and order == ["a", "b", "x", "y"]
+    assert idle[1].result(MINUTES) is None and order == ["a", "b", "x", "y"]
     assert time.monotonic() - begin > 0.3
 
     def fail():
         raise ValueError("no room")
 
     with pytest.raises(ValueError, match="no room"):
-        batcher.when_idle(fail).result(60)
+        batcher.when_idle(fail).result(MINUTES)
     with busy(batcher):
         never = batcher.when_idle(fail)
         batcher.close()
@@ -237,10 +241,10 @@ def test_other_work_does_not_wait_for_ever(make_batcher, monkeypatch):
     monkeypatch.setattr("trainers.serving.batcher.IDLE_SECONDS", 1000.0)
     monkeypatch.setattr("trainers.serving.batcher.PATIENCE", 0.3)
     batcher, work = make_batcher(), Work()
-    batcher.when_idle(lambda: None).result(60)
+    batcher.when_idle(lambda: None).result(MINUTES)
     begin = time.monotonic()
-    assert submit(batcher, work, "a").result(60)
-    batcher.when_idle(lambda: None).result(60)
+    assert submit(batcher, work, "a").result(MINUTES)
+    batcher.when_idle(lambda: None).result(MINUTES)
     assert time.monotonic() - begin > 0.25
 
 
@@ -249,7 +253,7 @@ def test_a_batch_that_is_full_does_not_wait(make_batcher):
     first = submit(batcher, work, "a")
     assert not work.batches
     second = submit(batcher, work, "b")
-    assert first.result(60) == ["a!"] and second.result(60) == ["b!"]
+    assert first.result(MINUTES) == ["a!"] and second.result(MINUTES) == ["b!"]
     assert work.batches == [["a", "b"]]
 
 
@@ -263,7 +267,7 @@ def test_a_full_queue_refuses_work(make_batcher):
         assert batcher.waiting_tokens == 9
         long.cancel()  # makes room
         short = submit(batcher, work, "c", size=5)
-    assert short.result(60) == ["c!"] and work.batches == [["c"]]
+    assert short.result(MINUTES) == ["c!"] and work.batches == [["c"]]
     assert batcher.waiting_tokens == 0
 
 
@@ -274,7 +278,7 @@ def test_a_queue_is_filled_to_its_last_token(make_batcher):
         last = submit(batcher, work, "b", size=3)
         with pytest.raises(QueueFullError):
             submit(batcher, work, "c")
-    assert first.result(60) == ["a!"] and last.result(60) == ["b!"]
+    assert first.result(MINUTES) == ["a!"] and last.result(MINUTES) == ["b!"]
 
 
 def test_a_queue_that_would_take_too_long_refuses_work(
@@ -295,7 +299,7 @@ def test_a_queue_that_would_take_too_long_refuses_work(
             return super().run(items)
 
     batcher = make_batcher(max_batch_tokens=64, max_queue_seconds=5.0)
-    assert submit(batcher, Slow(), "a", size=2).result(60) == ["a!"]
+    assert submit(batcher, Slow(), "a", size=2).result(MINUTES) == ["a!"]
     with busy(batcher):
         submit(batcher, Work(), "b", size=6)
         submit(batcher, Work(), "c", size=4)
@@ -313,7 +317,7 @@ def test_cancelled_work_is_dropped(make_batcher):
     assert running.cancel() and waiting.cancel()
     last = submit(batcher, work, "f")
     work.may_run.set()
-    assert last.result(60) == ["f!"]
+    assert last.result(MINUTES) == ["f!"]
     assert work.batches == [["a", "b"], ["f"]]
 
 
@@ -326,14 +330,14 @@ def test_a_job_that_is_cancelled_in_its_last_batch_harms_no_other(make_batcher):
         work.runs.acquire()
         assert running.cancel()
         work.may_run.set()
-        assert submit(batcher, Work(), "b").result(60) == ["b!"]
+        assert submit(batcher, Work(), "b").result(MINUTES) == ["b!"]
         work.may_run.clear()
 
 
 def test_the_wait_of_a_job_is_measured_once(make_batcher):
     seen = []
     batcher = make_batcher(max_batch_tokens=2, observe=seen.append)
-    assert submit(batcher, Work(), *"abc").result(60) == ["a!", "b!", "c!"]
+    assert submit(batcher, Work(), *"abc").result(MINUTES) == ["a!", "b!", "c!"]
     batcher.close()
     batcher.join()
     assert [(len(b.waits), b.items, b.tokens) for b in seen] == [
@@ -346,9 +350,11 @@ def test_one_bad_item_fails_its_job_only(make_batcher):
     batcher, work = make_batcher(), Work()
     with busy(batcher):
         futures = [submit(batcher, work, item) for item in ("a", "bad", "b")]
-    assert futures[0].result(60) == ["a!"] and futures[2].result(60) == ["b!"]
+    assert futures[0].result(MINUTES) == ["a!"] and futures[2].result(
+        MINUTES
+    ) == ["b!"]
     with pytest.raises(ValueError, match="no such item"):
-        futures[1].result(60)
+        futures[1].result(MINUTES)
 
 
 def test_the_rest_of_a_job_that_has_failed_is_dropped(make_batcher):
@@ -357,8 +363,8 @@ def test_the_rest_of_a_job_that_has_failed_is_dropped(make_batcher):
         future = submit(batcher, work, "bad", "a", "b", "c")
         last = submit(batcher, work, "d")
     with pytest.raises(ValueError, match="no such item"):
-        future.result(60)
-    assert last.result(60) == ["d!"]
+        future.result(MINUTES)
+    assert last.result(MINUTES) == ["d!"]
     assert "c" not in itertools.chain(*work.batches)
 
 
@@ -401,7 +407,7 @@ def test_three_times_as_many_requests_as_can_be_done(make_batcher):
             accepted.append((i, future))
         most = max(most, batcher.waiting_tokens)
     capacity.release(10_000)
-    assert all(future.result(60) == [f"{i}!"] for i, future in accepted)
+    assert all(future.result(MINUTES) == [f"{i}!"] for i, future in accepted)
     batcher.close()
     batcher.join()
     assert len(accepted) + refused == 10_000 and refused > 5000
@@ -473,7 +479,7 @@ class Script:
 
     def warm_up_steps(self, num_best):
         def make(length):
-            assert self.may_run.wait(60)
+            assert self.may_run.wait(MINUTES)
             self.made.append((num_best, length))
 
         return [(n, functools.partial(make, n)) for n in (32, 64, 128)]
@@ -488,7 +494,7 @@ class Script:
             dataclasses.replace(r, seed=None, direction=None) for r in requests
         ]
         self.calls.append((self.decoding, seeds, requests, num_best))
-        assert self.may_run.wait(60)
+        assert self.may_run.wait(MINUTES)
         found = []
         for request in requests:
             if request.text == "fail":
@@ -517,18 +523,36 @@ def warm_up(service, lines):
 
 
 @contextlib.contextmanager
-def running(scripts=None, warm=True, options=None, limits=None):
-    """A server in a thread, as the command runs it: client, service, server."""
+def running(
+    scripts=None, warm=True, options=None, limits=None, idle_seconds=0.0
+):
+    """A server in a thread, as the command runs it: client, service, server.
+
+    It has made all programs if it is `warm`, with None those of usual requests.
+    """
+    with mock.patch("trainers.serving.batcher.IDLE_SECONDS", idle_seconds):
+        with _running(scripts, warm, options, limits) as served:
+            yield served
+
+
+@contextlib.contextmanager
+def _running(scripts, warm, options, limits):
     scripts = scripts or {("en", "de"): Script()}
     service = Service(
         [
             pairs.Pair(*key, pairs.Model(script, 2), Direction())
             for key, script in scripts.items()
         ],
-        ServeOptions(**{"max_wait_ms": 0.0, **(options or {})}),
+        ServeOptions(
+            **{
+                "max_wait_ms": 0.0,
+                "request_seconds": MINUTES,
+                **(options or {}),
+            }
+        ),
         Limits(**(limits or {})),
     )
-    if not warm:
+    if warm is False:
         for script in scripts.values():
             script.may_run.clear()
     bound = server.bind("127.0.0.1", 0)
@@ -543,9 +567,11 @@ def running(scripts=None, warm=True, options=None, limits=None):
     for thread in threads:
         thread.start()
     try:
-        with httpx.Client(base_url=url, timeout=60) as client:
-            while warm and client.get("/health").status_code != 200:
+        with httpx.Client(base_url=url, timeout=MINUTES) as client:
+            while warm is not False and client.get("/health").is_error:
                 time.sleep(0.01)
+            if warm:
+                threads[1].join()
             yield types.SimpleNamespace(
                 client=client,
                 service=service,
@@ -647,7 +673,9 @@ def test_a_request_chooses_an_adapter():
 def translated(text, text_format, rank=0):
     """The translation of a document by `documents` and a `Script`."""
     script = Script()
-    document = documents.parse(text, text_format, "en", script.fits)
+    document = documents.parse(
+        text, text_format, "en", script.fits, target="de"
+    )
     return documents.translate(
         document,
         lambda sentences: [
@@ -662,6 +690,7 @@ def translated(text, text_format, rank=0):
     ("text_format", "text"),
     [
         ("html", "<p>One <b>red</b> dog.\n%s <i>trees</i>.</p><pre>a</pre>"),
+        ("html", "<html lang=en-GB><body>One dog.\n%s trees.</html>"),
         ("markdown", "# One *red* dog\n\n- %s `x` trees. Two\n"),
         ("po", 'msgid "%d ~dogs\\n"\nmsgstr ""\n'),
         ("text", " "),
@@ -861,13 +890,13 @@ def test_the_server_reads_its_glossaries_again(tmp_path, caplog):
         script = served.service.pairs["en", "de"].translator
         assert names() == ["cars"] and terms() == (("Hund",),)
         (tmp_path / "trees.tsv").write_text("tree\n")
-        server.reload(served.service).join()
+        server.reload(served.service)
         assert "stay as they were" in caplog.text
         assert "trees.tsv: line 1: expected a term" in caplog.text
         first.write_text("dog\tKöter\n")
         assert names() == ["cars"] and terms() == (("Hund",),)
         (tmp_path / "trees.tsv").write_text("tree\tBaum\n")
-        server.reload(served.service).join()
+        server.reload(served.service)
         assert names() == ["cars", "trees"] and terms() == (("Köter",),)
     with pytest.raises(ValueError, match="expected files NAME.tsv"):
         (tmp_path / "none").mkdir()
@@ -1281,7 +1310,9 @@ def test_a_full_server_says_when_to_try_again():
 
 async def send_many(served, number, fields, script):
     """Answers to requests of which the first runs until all are sent."""
-    async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+    async with httpx.AsyncClient(
+        base_url=served.url, timeout=MINUTES
+    ) as client:
         tasks = []
         for _ in range(number):
             tasks.append(
@@ -1366,14 +1397,14 @@ def test_a_server_is_ready_before_all_programs_are_made():
 
         def wait():
             reached.set()
-            assert may_go_on.wait(60)
+            assert may_go_on.wait(MINUTES)
             make()
 
         return [*made[:-1], (length, wait)]
 
     script.warm_up_steps = steps
-    with running(scripts) as served:
-        assert reached.wait(60)
+    with running(scripts, warm=None) as served:
+        assert reached.wait(MINUTES)
         usual = [(1, 32), (1, 64), (3, 32), (3, 64)]
         assert served.service.is_ready
         fields = {"q": "a", "source": "en", "target": "de"}
@@ -1399,6 +1430,16 @@ def test_a_server_is_ready_before_all_programs_are_made():
     ]
     late = [(1, 128), (3, 128), "XLA"]
     assert [script.made for script in scripts.values()] == [usual + late] * 2
+
+
+def test_a_request_right_after_ready_waits_for_no_program():
+    script = Script()
+    fields = {"q": "a", "source": "en", "target": "de"}
+    with running({("en", "de"): script}, None, idle_seconds=1e6) as served:
+        post(served, "/translate", **fields)
+        post(served, "/translate", **fields)
+        assert script.made == [(1, 32), (1, 64), (3, 32), (3, 64)]
+        assert served.lines[-1] == "ready"
 
 
 def test_a_server_that_ends_finishes_what_it_has_accepted():
@@ -1479,7 +1520,7 @@ def test_requests_and_batches_are_counted(served):
 
 def connect(served):
     host, port = served.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=60)
+    return socket.create_connection((host, int(port)), timeout=MINUTES)
 
 
 def read_answer(client):
@@ -1552,7 +1593,7 @@ def test_a_refused_client_may_first_send_its_body(status, kind):
         client.settimeout(0.3)
         with pytest.raises(TimeoutError):
             client.recv(1)
-        client.settimeout(60)
+        client.settimeout(MINUTES)
         client.sendall(body[9:])
         found, answer = read_answer(client)
     assert found == status and list(json.loads(answer)) == ["error"]
@@ -1575,7 +1616,7 @@ def test_a_client_that_sends_5_mb_gets_its_answer(
         served.url + path, b"q=" + b"a" * 5_000_000
     )
     with pytest.raises(urllib.error.HTTPError) as error:
-        urllib.request.urlopen(request, timeout=60)
+        urllib.request.urlopen(request, timeout=MINUTES)
     assert error.value.code == status
     assert json.load(error.value)["error"].startswith(message)
 
@@ -1696,6 +1737,7 @@ def test_the_command_refuses_bad_flags(capsys, tmp_path):
 def start(processes):
     """Starts the command in a process of its own."""
     argv = [f"--workdir={exports.workdir()}", "--port=0"]
+    argv.append(f"--request_seconds={MINUTES}")
     return lambda: processes.start(argv, "none", "trainers.serve", "script")
 
 
@@ -1731,7 +1773,9 @@ def test_a_server_that_is_ended_under_load_loses_no_request(start, number):
     text = process.read_until("\nready\n")
     [url] = re.findall(r"listening at (\S+),", text)
     file = {"file": ("a.txt", "one dog")}
-    sent = httpx.post(f"{url}/translate_file", data=BOTH, files=file)
+    sent = httpx.post(
+        f"{url}/translate_file", data=BOTH, files=file, timeout=MINUTES
+    )
     secret = sent.json()["translatedFileUrl"].split("/")[-1].split(".")[0]
     temporary = pathlib.Path(tempfile.gettempdir())
     [written] = temporary.glob(f"translated-*/{secret}")
@@ -1749,7 +1793,7 @@ def test_a_server_that_is_ended_under_load_loses_no_request(start, number):
 
 async def load_and_end(url, sentences, process, number):
     """Answers to requests; a signal is sent when one is answered."""
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=MINUTES) as client:
 
         async def send(sentence):
             fields = {"text": [sentence], "target": "de", "split": False}

@@ -18,11 +18,12 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from trainers.serving import libretranslate, page, translations
+from trainers.serving.access_log import AccessLog
+from trainers.serving.metrics import HUNG_UP
 from trainers.serving.requests import Body, read_fields
 from trainers.serving.service import Service
 from trainers.serving.spec import FILE_FORM, Api, Get, describe
 
-HUNG_UP = 499  # nobody reads it; metrics count it
 # What is still read of a request that is answered before its end.
 DISCARD_BYTES = 2**26
 DISCARD_SECONDS = 10.0
@@ -50,9 +51,11 @@ def make_app(service: Service) -> Starlette:
         limits=service.limits,
         seconds=min(DISCARD_SECONDS, service.options.request_seconds),
     )
+    notes = Middleware(AccessLog, service.metrics, service.options.access_log)
     application = Starlette(
         routes=routes,
-        middleware=[bodies, cors] if service.options.cors_origins else [bodies],
+        middleware=[notes, bodies]
+        + [cors] * bool(service.options.cors_origins),
         exception_handlers={
             HTTPException: lambda _, error: _refuse(error, COMMON)
         },
@@ -70,8 +73,7 @@ def _get(service, get):
     return endpoint
 
 
-def _page(service):
-    html, policy = page.render()
+def _page(html, policy):
     return HTMLResponse(html, headers={"Content-Security-Policy": policy})
 
 
@@ -86,8 +88,19 @@ def _metrics(service):
 
 COMMON = Api(
     gets={
-        "/": Get("A page that translates as one types.", _page),
+        "/": Get(
+            "A page that translates as one types.",
+            lambda _: _page(*page.render()),
+        ),
+        "/docs": Get(
+            "This description as a page.",
+            lambda _: _page(*page.render_docs(describe(APIS))),
+        ),
         "/spec": Get("This description.", lambda _: describe(APIS)),
+        "/favicon.ico": Get(
+            "The icon of the pages.",
+            lambda _: Response(page.ICON, media_type="image/svg+xml"),
+        ),
         "/health": Get("Whether the server is ready.", _health),
         "/metrics": Get("Metrics for Prometheus.", _metrics),
     }

@@ -176,6 +176,11 @@ class Batcher:
                 self._changed.notify()
         return future
 
+    def rest(self) -> None:
+        """Other work waits as if a job had just been done."""
+        with self._changed:
+            self._busy_until = time.monotonic()
+
     def close(self) -> None:
         """Takes no more jobs; those that were taken are done."""
         with self._changed:

@@ -6,6 +6,7 @@ from trainers.serving.batcher import Batch
 
 # Seconds: from a cached answer to the deadline of a request.
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+HUNG_UP = 499  # the status of an answer that nobody reads
 POWERS_OF_TWO = tuple(1 << i for i in range(14))
 
 
@@ -21,6 +22,15 @@ class Metrics:
         )
         self.requests = prometheus_client.Counter(
             "requests", "Answered requests.", ["path", "status"], **common
+        )
+        self.refusals = prometheus_client.Counter(
+            "refusals", "Refused requests.", ["path", "status"], **common
+        )
+        self.characters = prometheus_client.Counter(
+            "source_characters",
+            "Characters of translated sentences.",
+            ["source", "target"],
+            **common,
         )
         self.seconds = prometheus_client.Histogram(
             "request_seconds",
@@ -59,6 +69,11 @@ class Metrics:
         """Counts an answered request."""
         self.requests.labels(path, str(status)).inc()
         self.seconds.labels(path).observe(seconds)
+
+    def observe_answer(self, path: str, status: int) -> None:
+        """Counts a refusal; `path` is "-" if there is no such path."""
+        if status >= 400 and status != HUNG_UP:
+            self.refusals.labels(path, str(status)).inc()
 
     def text(self) -> bytes:
         """All metrics as Prometheus reads them."""

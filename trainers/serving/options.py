@@ -40,6 +40,12 @@ class ServeOptions(Fields):
         " SIGHUP reads them again; without it, SIGHUP ends the server.",
         common=True,
     )
+    access_log: str = hp(
+        "",
+        "File that gets a line about each answer, in the Common Log Format and"
+        " without texts; -: standard error. Default: none.",
+        common=True,
+    )
     adapter: tuple[str, ...] = hp(
         (),
         "Low-rank adapters that requests choose by NAME: NAME=DIR, a work"

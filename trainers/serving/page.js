@@ -79,7 +79,7 @@ async function ask(path, signal, status, body) {
       throw new ServerError(`The server cannot be reached (${error.message}).`);
     });
     const answer = await response.json().catch(() => null);
-    const reason = answer?.error ?? `The server answered with status ${response.status}.`;
+    const reason = asSentence(answer?.error ?? `the server answered with status ${response.status}`);
     if (BUSY.includes(response.status)) {
       const seconds = Number(response.headers.get("Retry-After")) || RETRY;
       state.busy = { until: Date.now() + 1000 * seconds, reason };
@@ -108,6 +108,10 @@ async function run(action) {
     if (!(error instanceof ServerError)) throw error;
     complain(error.message);
   }
+}
+
+function asSentence(error) {
+  return error[0].toUpperCase() + error.slice(1) + (/[.!?]$/.test(error) ? "" : ".");
 }
 
 function report(status, isBusy = false) {
@@ -161,9 +165,10 @@ function divided(text) {
     // The lines of a paragraph that was wrapped by hand belong together.
     const isOne = block.trim().includes("\n") && !UNWRAPPED.test(block);
     for (const piece of isOne ? [block] : block.split(SURE_END)) {
-      if (part.length >= PART && piece.trim()) {
-        parts.push(part);
-        part = "";
+      const text = part.trimEnd(); // what follows it is before the next one
+      if (text.length >= PART && piece.trim()) {
+        parts.push(text);
+        part = part.slice(text.length);
       }
       part += piece;
     }
@@ -597,7 +602,7 @@ function showAttention() {
   find("attention").hidden = true;
   let message = "The attention cannot be shown.";
   try {
-    message = JSON.parse(page.body.textContent).error;
+    message = asSentence(JSON.parse(page.body.textContent).error);
   } catch {} // an answer of a proxy
   complain(message, false);
   find("problem").scrollIntoView({ block: "nearest" });

@@ -1,31 +1,45 @@
-"""The page of the translation server, and the policy that it is sent with."""
+"""The pages of the translation server, and the policies they are sent with."""
 
 import base64
 import functools
 import hashlib
+import pathlib
 import re
+import typing
 
 from keras_transformer.figures.pages import render_page
 
+ICON = pathlib.Path(__file__).with_name("icon.svg").read_bytes()
 _POLICY = (
-    "default-src 'none'; style-src {style}; script-src {script};"
-    " img-src data:; connect-src 'self'; frame-src 'self';"
-    " form-action 'self'; base-uri 'none'; frame-ancestors 'none';"
-    " require-trusted-types-for 'script'"
+    "default-src 'none'; style-src {style}; img-src 'self'; base-uri 'none';"
+    " frame-ancestors 'none'"
+)
+_PROGRAM = (
+    "; script-src {script}; connect-src 'self'; frame-src 'self';"
+    " form-action 'self'; require-trusted-types-for 'script'"
 )
 
 
 @functools.cache
 def render() -> tuple[str, str]:
-    """The page, and its Content-Security-Policy.
+    """The page that translates, and its Content-Security-Policy.
 
     The policy allows the page's own style sheet and program by their hashes,
     requests to the server that it came from, and nothing else: text that was
     inserted as HTML by mistake could not run.
     """
-    page = render_page("trainers.serving", "page.html")
-    hashes = {tag: _hash_of(page, tag) for tag in ("style", "script")}
-    return page, _POLICY.format(**hashes)
+    return _render("page.html", _POLICY + _PROGRAM)
+
+
+def render_docs(description: dict[str, typing.Any]) -> tuple[str, str]:
+    """The page about the APIs in an OpenAPI document, and its policy."""
+    return _render("docs.html", _POLICY, **description)
+
+
+def _render(template, policy, **values):
+    page = render_page(__package__, template, **values)
+    tags = re.findall("{(.*?)}", policy)
+    return page, policy.format(**{tag: _hash_of(page, tag) for tag in tags})
 
 
 def _hash_of(page, tag):

@@ -29,7 +29,7 @@ Step = tuple[documents.Stage | documents.Translated, str]
 def advance(
     data: bytes,
     name: str,
-    language: str,
+    languages: tuple[str, str],
     fits: Callable[[str], bool],
     results: Sequence[list],
 ) -> Step:
@@ -38,7 +38,10 @@ def advance(
     A process does not keep the document while the model works: each stage reads
     the file again.
     """
-    document = documents.parse(data, documents.AUTO, language, fits, name=name)
+    language, target = languages
+    document = documents.parse(
+        data, documents.AUTO, language, fits, name=name, target=target
+    )
     work = documents.stages(document)
     stage = next(work)
     for one in results:
@@ -64,12 +67,12 @@ class Readers:
         self,
         data: bytes,
         name: str,
-        language: str,
+        languages: tuple[str, str],
         fits: Callable,
         results: list,
     ) -> Step:
         """`advance` in a process; ValueError if it takes more than it may."""
-        call = data, name, language, pickle.dumps(fits), results
+        call = data, name, languages, pickle.dumps(fits), results
         if len(data) <= SMALL:
             return await self._call(call)
         async with self._large:
@@ -145,7 +148,7 @@ def main() -> None:
             memory, call = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        data, name, language, fits, results = call
+        data, name, languages, fits, results = call
         used = resource.getrusage(resource.RUSAGE_SELF)
         seconds = int(used.ru_utime + used.ru_stime) + 1 + _seconds(data)
         for kind, most in (
@@ -155,7 +158,7 @@ def main() -> None:
             resource.setrlimit(kind, (most, resource.RLIM_INFINITY))
         answer: Step | ValueError
         try:
-            answer = advance(data, name, language, unpickle(fits), results)
+            answer = advance(data, name, languages, unpickle(fits), results)
         except ValueError as error:
             answer = ValueError(str(error))
         except MemoryError:

@@ -88,7 +88,7 @@ TERMINOLOGY: dict[str, Schema] = {
         " the object as JSON.",
         "oneOf": [TEXT, {"type": "object", "additionalProperties": TEXT}],
     },
-    "glossary_id": {"description": "The same as `glossary`.", **TEXT},
+    "glossary_id": {"description": "The same as glossary.", **TEXT},
     "avoid": {
         "description": "Words and phrases that translations do not have.",
         **TEXTS,

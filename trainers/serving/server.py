@@ -9,6 +9,7 @@ import contextlib
 import gc
 import math
 import os
+import queue
 import signal
 import socket
 import sys
@@ -20,6 +21,7 @@ import uvicorn
 from absl import logging
 
 from keras_transformer.commands import flags
+from trainers.serving.access_log import open_log
 from trainers.serving.app import make_app, read_keys
 from trainers.serving.options import Limits, ServeOptions
 from trainers.serving.pairs import load_pairs
@@ -50,6 +52,8 @@ def run(
     with flags.user_errors():
         # Before the models, whose loading takes long. Nobody can connect yet.
         read_keys(options.api_keys)
+        if options.access_log:
+            open_log(options.access_log).close()
         bound = bind(options.host, options.port)
     with bound:
         pairs = load_pairs(
@@ -65,7 +69,7 @@ def run(
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, _end)
             if options.glossaries is not None:
-                signal.signal(signal.SIGHUP, lambda *_: reload(service))
+                reload_at_sighup(service)
             elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
                 signal.signal(signal.SIGHUP, _hang_up)
             bound.listen()
@@ -104,7 +108,7 @@ def make_server(service: Service) -> uvicorn.Server:
             lifespan="off",
             log_config=None,
             log_level="error",
-            access_log=False,  # a path may have a user's text
+            access_log=False,  # it has whole paths, and so texts of users
             server_header=False,
             headers=[("X-Content-Type-Options", "nosniff")],
             # uvicorn counts the connection that asks, too.
@@ -130,24 +134,34 @@ def _warm_up(service):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def reload(service: Service) -> threading.Thread:
-    """Reads the glossaries again, in a thread: a signal must not wait."""
+def reload(service: Service) -> None:
+    """Reads the glossaries again."""
+    try:
+        gc.disable()  # it would stop all threads to look at all terms
+        service.read_glossaries()
+        gc.freeze()
+    except (ValueError, OSError) as error:
+        logging.error("the glossaries stay as they were: %s", error)
+    else:
+        flags.show(f"glossaries: {', '.join(service.glossaries)}")
+    finally:
+        gc.enable()
+
+
+def reload_at_sighup(service: Service) -> None:
+    """Each SIGHUP reads the glossaries again, one after the other.
+
+    The thread is there already: a handler that starts one may wait for ever, if
+    the signal comes while the main thread starts another.
+    """
+    signals: queue.SimpleQueue = queue.SimpleQueue()
 
     def read():
-        try:
-            gc.disable()  # it would stop all threads to look at all terms
-            service.read_glossaries()
-            gc.freeze()
-        except (ValueError, OSError) as error:
-            logging.error("the glossaries stay as they were: %s", error)
-        else:
-            flags.show(f"glossaries: {', '.join(service.glossaries)}")
-        finally:
-            gc.enable()
+        while signals.get():
+            reload(service)
 
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    return thread
+    threading.Thread(target=read, daemon=True).start()
+    signal.signal(signal.SIGHUP, lambda number, _: signals.put(number))
 
 
 def _end(*_):

@@ -157,6 +157,7 @@ class Service:
                 gc.freeze()  # a collection of graphs stops all for 0.5 s
             if number == len(usual):
                 self.is_ready = True
+                self.batcher.rest()  # clients have waited for this
                 yield "ready"
         faster = [
             result
@@ -314,7 +315,7 @@ class Service:
 
         is_detected = source.lower() == AUTO
         if is_detected:
-            stage, _ = await advance("en", bool, [])
+            stage, _ = await advance(("en", ""), bool, [])
             text = "\n".join(stage.items)[: self.limits.max_characters]
             source, _ = self._detect(text, target)
         pair = self.find_pair(source, target, is_detected)
@@ -332,9 +333,10 @@ class Service:
         )
         results: list[list] = []
         rows: list[Found] = []
+        sentences: list[str] = []
         while True:
             stage, left = await advance(
-                pair.source, pair.translator.fits, results
+                (pair.source, pair.target), pair.translator.fits, results
             )
             if not isinstance(stage, documents.Stage):
                 break
@@ -344,9 +346,11 @@ class Service:
                 translated = await self._search(
                     search, _of_texts(request, stage.items), terminology
                 )
+                sentences = sentences or stage.items
                 rows = rows or translated
                 found = _texts(translated, 0)
             results.append(found)
+        self._count(pair, sentences)
         key = await self.downloads.add(name, stage.data)
         notes = [n for found in rows for n in found.translation.notes]
         return key, [*notes, *filter(None, [left])]
@@ -391,6 +395,7 @@ class Service:
             return [request.text], []
         if not options.split:
             [found] = await self._search(search, [request], terminology)
+            self._count(pair, [request.text])
             return found.translation.texts, [(request.text, "", found)]
         parse = functools.partial(_parse, request.text, options.format)
         translated, rows = await self._translate_document(
@@ -407,7 +412,9 @@ class Service:
             requests = _of_texts(request, texts)
             return await self._search(search, requests, terminology)
 
-        parse = functools.partial(parse, pair.source, pair.translator.fits)
+        parse = functools.partial(
+            parse, pair.source, pair.target, pair.translator.fits
+        )
         document = await _in_thread(parse)
         sentences, before = document.sentences, document.texts_before()
         found = await find(sentences)
@@ -426,6 +433,7 @@ class Service:
                     now = None
                 stage = await _in_thread(work.send, results)
             translated.append(stage)
+        self._count(pair, sentences)
         return translated, list(zip(sentences, before, found, strict=True))
 
     async def _search(self, search, requests, terminology):
@@ -450,6 +458,11 @@ class Service:
         ]
         align = AlignSpans(search.model, search.adapter)
         return await self._run(align, items, sizes)
+
+    def _count(self, pair, sentences):
+        """Counts characters that are translated."""
+        of_pair = self.metrics.characters.labels(pair.source, pair.target)
+        of_pair.inc(sum(map(len, sentences)))
 
     def _check_adapter(self, adapter):
         """Raises HTTPException if there is no adapter with a name."""
@@ -568,10 +581,10 @@ def _prepare(translator, requests, terminology):
     return requests, list(map(len, ids))
 
 
-def _parse(text, format, *language):
-    """The document that a text is, of a language and what `fits`."""
+def _parse(text, format, source, target, fits):
+    """The document that a text is, of two languages and what `fits`."""
     with bad_values():
-        return documents.parse(text, format, *language)
+        return documents.parse(text, format, source, fits, target=target)
 
 
 def _texts(found, rank):

@@ -124,7 +124,7 @@ def _body(post):
     """The body of a request."""
     schema = {
         "type": "object",
-        "properties": {"api_key": TEXT, **post.optional, **post.required},
+        "properties": {**post.required, **post.optional, "api_key": TEXT},
         "required": list(post.required),
     }
     content = dict.fromkeys(post.kinds, {"schema": schema})

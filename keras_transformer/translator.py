@@ -271,9 +271,6 @@ class Translator(Loadable):
             prefixes: The beginning of each translation, a list of `str`, ""
                 for a free one; by default the `Request`s' own.
 
-        Returns:
-            List of `str`, one for each string.
-
         Raises:
             TypeError: An argument is not a list of `str`.
             ValueError: There are not as many prefixes as strings.

@@ -18,11 +18,13 @@ import sys
 
 import lazy_loader
 
+from keras_transformer.commands.quiet import QuietTensorFlow
 from keras_transformer.machine import prefer_onednn
 
 __version__ = "0.2.0"  # the only place; setup.py reads it from here
 
 prefer_onednn()
+sys.meta_path.insert(0, QuietTensorFlow())
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

@@ -226,6 +226,13 @@ class Tokenizer:
         trainer = self._proto().trainer_spec
         return trainer.ModelType.Name(trainer.model_type).lower()
 
+    def is_trained_for(self, vocab_size: int) -> bool:
+        """Whether it has this size, or all that its corpus had of it."""
+        is_smaller = not self._proto().trainer_spec.hard_vocab_limit
+        return self.vocab_size == vocab_size or (
+            is_smaller and self.vocab_size < vocab_size
+        )
+
     @functools.cached_property
     def without_tags(self) -> "Tokenizer":
         """The same vocabulary and ids; a tag such as `<2fr>` in text is text.
@@ -501,6 +508,7 @@ class Tokenizer:
         symbols: Sequence[str] = (),
         case_marks: bool = False,
         controls: Sequence[str] = (),
+        at_most: bool = False,
     ) -> "Tokenizer":
         """Learns a byte-pair vocabulary with every character of the corpus.
 
@@ -517,6 +525,8 @@ class Tokenizer:
             case_marks: Whether the vocabulary is of text in lower case with
                 the marks of `case_marks`.
             controls: Tokens that no text has, such as `"__de__"`.
+            at_most: Whether a corpus with fewer pieces than `vocab_size` gives
+                a smaller vocabulary, rather than an error.
 
         Raises:
             ValueError: The corpus is empty, or gives fewer than `vocab_size`
@@ -524,11 +534,8 @@ class Tokenizer:
                 capital letter, with case marks.
             TypeError: `lines` is a string, such as a path, or has others.
         """
-        return cls(
-            train_model(
-                lines, vocab_size, max_lines, symbols, case_marks, controls
-            )
-        )
+        options = symbols, case_marks, controls, at_most
+        return cls(train_model(lines, vocab_size, max_lines, *options))
 
 
 class TokenizerPair(typing.NamedTuple):

@@ -23,6 +23,7 @@ def train_model(
     symbols: Sequence[str],
     case_marks: bool,
     controls: Sequence[str] = (),
+    at_most: bool = False,
 ) -> bytes:
     """The bytes of a byte-pair model; see `Tokenizer.train`."""
     if vocab_size <= len(SPECIAL_IDS):
@@ -77,6 +78,7 @@ def train_model(
             character_coverage=1.0,
             input_sentence_size=max_lines,
             max_sentence_length=1 << 20,  # bytes; drops longer lines
+            hard_vocab_limit=not at_most,
             shuffle_input_sentence=True,
             num_threads=1,
             minloglevel=2,
@@ -86,14 +88,15 @@ def train_model(
         if errors:
             raise errors[0] from None
         raise ValueError(_explain(str(error), vocab_size)) from error
-    if not case_marks:
-        return model.getvalue()
     Model = sentencepiece_model_pb2.ModelProto
-    marked = Model.FromString(model.getvalue())
-    marked.normalizer_spec.CopyFrom(
-        Model.FromString(normalizer.serialized_model_proto()).normalizer_spec
-    )
-    return marked.SerializeToString(deterministic=True)
+    trained = Model.FromString(model.getvalue())
+    # False is left in a vocabulary that is smaller than wanted.
+    if len(trained.pieces) == vocab_size:
+        trained.trainer_spec.ClearField("hard_vocab_limit")
+    if case_marks:
+        plain = Model.FromString(normalizer.serialized_model_proto())
+        trained.normalizer_spec.CopyFrom(plain.normalizer_spec)
+    return trained.SerializeToString(deterministic=True)
 
 
 def check_symbols_without_case(symbols: Sequence[str]) -> None:

@@ -278,6 +278,12 @@ class WorkDirectory:
             raise ValueError(f"another process is training in {self.path}")
         return lock
 
+    def check_path(self) -> None:
+        """Raises ValueError if the path is a file, or below one."""
+        paths = (self.path.absolute(), *self.path.absolute().parents)
+        if not next(path for path in paths if path.exists()).is_dir():
+            raise self._not_a_directory()
+
     def _not_a_directory(self):
         """The error of a path that is a file."""
         return ValueError(

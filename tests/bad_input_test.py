@@ -142,7 +142,7 @@ OTHERS = [
     ("wmt", "--workdir=begun --vocab_size=61", "another configuration"),
     ("parse", "--train_trees=nowhere", NO_FILE),
     # What would work is said.
-    ("wmt", "--epochs=3", "Did you mean --train_steps?"),
+    ("wmt", "--epochs=3", "Did you mean: train_steps ?"),
     (
         "wmt",
         "--dataset=files --train_files=pairs.en",

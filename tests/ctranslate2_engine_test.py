@@ -1,9 +1,12 @@
 """CTranslate2 as the engine: values, refusals, and the export that it makes."""
 
 import dataclasses
+import errno
 import itertools
 import json
+import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +14,7 @@ import sys
 import threading
 import time
 import types
+from unittest.mock import Mock
 
 import exports
 import numpy as np
@@ -461,6 +465,33 @@ def test_a_damaged_export_is_made_again(faked, caplog, name, how):
     assert find() == path and len(calls) == 2
     assert f"{path} is made again: " in caplog.text
     assert engine_exports.damage(path) is None
+
+
+def test_an_export_that_is_made_is_told_as_progress(faked, caplog):
+    """Not as a warning: commands show it, programs by their settings."""
+    *_, find = faked
+    with caplog.at_level(logging.INFO, "keras_transformer"):
+        path = find()
+    [record] = [r for r in caplog.records if "making " in r.getMessage()]
+    assert record.getMessage() == f"making {path}, once for this checkpoint"
+    assert record.levelname == "INFO"
+
+
+def test_without_a_place_for_it_the_command_is_named(faked, monkeypatch):
+    directory, calls, find = faked
+    error = OSError(errno.EROFS, "Read-only file system")
+    monkeypatch.setattr(engine_exports, "lock_file", Mock(side_effect=error))
+    with pytest.raises(ValueError) as told:
+        find()
+    assert re.fullmatch(
+        rf"expected {directory.exports}/x-\w+, or a work directory that can be"
+        " written: as a user who may write there run once kt-translate"
+        f" --workdir={directory.path}"
+        f" --checkpoint={directory.choose_checkpoint()} --engine=x"
+        r"\. Received: Read-only file system",
+        str(told.value),
+    )
+    assert not calls
 
 
 def test_a_checkpoint_that_changes_meanwhile_is_refused(faked, monkeypatch):

@@ -16,7 +16,7 @@ from later import later
 
 import keras_transformer as kt
 from keras_transformer import machine
-from keras_transformer.commands import startup
+from keras_transformer.commands import quiet, startup
 from trainers import (
     align,
     evaluate,
@@ -192,11 +192,11 @@ def test_commands_start_without_what_frameworks_import_for_themselves():
 @pytest.mark.parametrize("gpus, level", [([], "2"), (["NVIDIA A"], "0")])
 def test_tensorflow_tells_why_it_cannot_use_a_gpu(gpus, level, monkeypatch):
     monkeypatch.setattr(os, "environ", {})
-    monkeypatch.setattr(startup, "find_gpus", lambda: gpus)
-    startup.load_tensorflow()
+    monkeypatch.setattr(machine, "find_gpus", lambda: gpus)
+    assert quiet.choose_log_level() == (not gpus)
     assert os.environ == {"TF_CPP_MIN_LOG_LEVEL": level}
     monkeypatch.setattr(os, "environ", {"TF_CPP_MIN_LOG_LEVEL": "1"})
-    startup.load_tensorflow()
+    quiet.choose_log_level()
     assert os.environ == {"TF_CPP_MIN_LOG_LEVEL": "1"}
 
 

@@ -51,7 +51,7 @@ def test_missing_files_are_named(tmp_path):
 
 def test_line_counts_must_agree(tmp_path):
     prefix = write_pair(tmp_path, b"a\nb\nc\n", b"a\nb\n")
-    message = r"train\.en with 3 lines, .*train\.de with 2 lines"
+    message = r"Received: 3 in .*train\.en, 2 in .*train\.de"
     with pytest.raises(ValueError, match=message):
         pairs_module.read_parallel_files([prefix], "en", "de")
 

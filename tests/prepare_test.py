@@ -571,10 +571,20 @@ def test_nothing_left_is_an_error(command, tmp_path, capsys):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_small_corpus_has_all_of_its_subwords(tmp_path, capsys):
+    files = write_pairs(tmp_path / "train", [("a dog", "ein Hund")] * 2)
+    argv = ["--dataset=files", f"--train_files={files}", "--workers=1"]
+    prepare.main([*argv, f"--output={tmp_path}/out", "--vocab_size=9999"])
+    size = Tokenizer.load(tmp_path / "out/tokenizer.model").vocab_size
+    line = f"the corpus has {size} subwords, fewer than 9,999: the vocabulary"
+    assert (
+        15 < size < 40 and f"{line} has all of them" in capsys.readouterr().out
+    )
+
+
 @pytest.mark.parametrize(
     "german, flag, message",
     [
-        (b"ein Hund\n", "--vocab_size=9999", "vocab_size must be at most"),
         (b"ein Hund\xff\n", "--vocab_size=99", r"train.de, line 1: not UTF-8"),
         (b"ein Hund\n\n", "--vocab_size=99", "as many lines in both files"),
         (b"", "--vocab_size=99", "as many lines in both files"),

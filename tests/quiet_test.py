@@ -9,11 +9,13 @@ import os
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 from commands import ROOT
 
-from keras_transformer.commands import quiet, startup
+from keras_transformer import machine
+from keras_transformer.commands import quiet
 from keras_transformer.commands.quiet import MESSAGES, NOTICE
 
 RUN = ROOT / "tests/fixtures/workdir_0_2/run"
@@ -51,13 +53,13 @@ say({first!r})
 COMMAND = [sys.executable, "-m", "trainers.translate", f"--workdir={RUN}"]
 LOAD = """
 import os
-from keras_transformer.commands.startup import load_tensorflow
+import keras_transformer
 before = sorted(os.listdir('/proc/self/fd'))
 try:
     os.dup2(2, 50)
 except OSError:
     pass
-load_tensorflow()
+import tensorflow
 try:
     print(os.path.sameopenfile(2, 50))
     os.close(50)
@@ -189,11 +191,15 @@ def test_ctrl_c_reaches_the_command(start):
 @pytest.mark.parametrize("level, gpus", [("0", []), ("2", ["NVIDIA A"])])
 def test_with_a_gpu_and_at_level_0_nothing_is_dropped(level, gpus, monkeypatch):
     monkeypatch.setitem(os.environ, "TF_CPP_MIN_LOG_LEVEL", level)
-    monkeypatch.setattr(startup, "find_gpus", lambda: gpus)
-    monkeypatch.setattr(startup, "first_lines_dropped", pytest.fail)
-    monkeypatch.delitem(sys.modules, "tensorflow")
-    monkeypatch.setattr(startup.importlib, "import_module", lambda name: None)
-    startup.load_tensorflow()
+    monkeypatch.setattr(machine, "find_gpus", lambda: gpus)
+    monkeypatch.setattr(quiet, "first_lines_dropped", pytest.fail)
+    finder = Mock()
+    monkeypatch.setattr(sys, "meta_path", [quiet.QuietTensorFlow(), finder])
+    execute = finder.find_spec.return_value.loader.exec_module
+    spec = sys.meta_path[0].find_spec("tensorflow", None)
+    spec.loader.exec_module("the module")
+    execute.assert_called_once_with("the module")
+    assert sys.meta_path[0].find_spec("tensorflow_text") is None
 
 
 def test_without_a_second_process_nothing_is_dropped(monkeypatch, capfd):
@@ -211,19 +217,26 @@ def test_without_a_second_process_nothing_is_dropped(monkeypatch, capfd):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["trainers.translate", f"--workdir={RUN}"],
+        ["-m", "trainers.translate", f"--workdir={RUN}"],
         pytest.param(
-            ["savedmodel.export", f"--workdir={RUN}", "--format=saved_model"],
+            [
+                *("-m", "savedmodel.export", f"--workdir={RUN}"),
+                "--format=saved_model",
+            ],
             marks=pytest.mark.slow("format"),
+        ),
+        pytest.param(
+            ["-c", "import keras_transformer as kt; kt.Transformer"],
+            marks=pytest.mark.slow("process"),
         ),
     ],
 )
-def test_a_command_on_a_cpu_is_quiet(arguments, tmp_path):
+def test_a_program_on_a_cpu_is_quiet(arguments, tmp_path):
     """TensorFlow itself: its lines are still the known ones."""
-    if arguments[0] == "savedmodel.export":
+    if "savedmodel.export" in arguments:
         arguments = [*arguments, f"--output={tmp_path / 'exported'}"]
     done = subprocess.run(
-        [sys.executable, "-m", *arguments],
+        [sys.executable, *arguments],
         env=environment(tmp_path),
         input=b"a\n",
         capture_output=True,

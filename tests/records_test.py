@@ -1,5 +1,6 @@
 """Own data as people have it: ten files of each form, five of them broken."""
 
+import dataclasses
 import gzip
 import json
 import logging
@@ -316,6 +317,33 @@ def test_forms_and_prefixes_are_one_corpus_after_the_other(tmp_path):
     assert [file.name for file in found] == [
         *("pairs.csv", "more.en", "more.de", "pairs.tmx")
     ]
+
+
+def test_each_split_may_have_columns_of_its_own(tmp_path):
+    names = ("train", "en,de"), ("valid", "English,German"), ("test", "a,b")
+    files = {
+        f"{split}_files": (str(tmp_path / f"{split}.csv"),)
+        for split, _ in names
+    }
+    for split, head in names:
+        text = f"{head}\n{split},{split.upper()}\n"
+        (tmp_path / f"{split}.csv").write_text(text)
+    data = DataConfig(
+        dataset="files",
+        valid_columns=("English", "German"),
+        test_columns=("b", "a"),
+        **files,
+    )
+    assert [list(read_split(data, split)) for split, _ in names] == [
+        [("train", "TRAIN")],
+        [("valid", "VALID")],
+        [("TEST", "test")],
+    ]
+    other = dataclasses.replace(
+        data, columns=("a", "b"), test_columns=(), train_files=("x",)
+    )
+    assert list(read_split(other, "test")) == [("test", "TEST")]
+    assert list(read_split(other, "valid")) == [("valid", "VALID")]
 
 
 def test_units_without_a_language_are_counted(tmp_path, caplog):

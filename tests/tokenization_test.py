@@ -583,6 +583,22 @@ def test_the_bounds_that_errors_name_are_right():
         Tokenizer.train(lines, vocab_size=4)
 
 
+@pytest.mark.parametrize("case_marks", [False, True])
+def test_a_small_corpus_may_have_fewer_subwords(case_marks):
+    def train(size, at_most):
+        options = {"case_marks": case_marks, "at_most": at_most}
+        return Tokenizer.train(["a rose is a rose"], size, **options)
+
+    largest = train(100, at_most=True)
+    number = largest.vocab_size
+    exact = train(number, at_most=False)
+    assert number < 30 and largest.pieces == exact.pieces
+    assert train(number, at_most=True).model_bytes == exact.model_bytes
+    sizes = number - 1, number, number + 1
+    assert [*map(largest.is_trained_for, sizes)] == [False, True, True]
+    assert [*map(exact.is_trained_for, sizes)] == [False, True, False]
+
+
 @pytest.mark.parametrize("lines", [[], [""], ["", "  "]])
 def test_training_needs_text(lines):
     with pytest.raises(ValueError, match="no text"):

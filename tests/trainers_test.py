@@ -689,7 +689,6 @@ def test_misspelled_flag_in_a_process(tmp_path):
         ("--train_files=/no/such", "No such file: /no/such.en"),
         ("--valid_files=/no/such", "No such file: /no/such.en"),
         ("--test_files=/no/such", "No such file: /no/such.en"),
-        ("--vocab_size=90000", "vocab_size must be at most"),
         ("--tokenizer=/no/such.model", "/no/such.model"),
         ("--batch_tokens=5", "expected at least"),
         ("--average_last=9", "average_last of at most keep_checkpoints"),
@@ -707,6 +706,34 @@ def test_bad_flag(flag, message, command, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_corpus_too_small_for_the_vocabulary(command, tmp_path, capsys):
+    """It has all subwords of the corpus, also if the run is resumed."""
+    path = tmp_path / "run"
+    for size in (9000, 9000, 8000):
+        argv = [*command, f"--workdir={path}", f"--vocab_size={size}"]
+        experiment = open_trainer(argv).experiment
+        found = experiment.tokenizer.vocab_size
+        line = f"the corpus has {found:,} subwords, fewer than 9,000: the"
+        is_new = not (path / "checkpoints").exists()
+        assert (line in capsys.readouterr().out) == is_new
+        assert experiment.configuration.model.vocab_size == found < 8000
+        config = WorkDirectory(path).read_section("model", TransformerConfig)
+        assert config.vocab_size == found
+        # As if there were weights, whose shape decides.
+        (path / "checkpoints").mkdir(exist_ok=True)
+        (path / "checkpoints/ckpt-1.safetensors").touch()
+        arguments, options = wmt.read_arguments(argv)
+        configuration = wmt.read_configuration(arguments, options.preset)
+        wmt.check_input(configuration, str(path))
+        for file in (path / "checkpoints").iterdir():
+            file.unlink()
+    for size in (found - 1, 60):
+        other = [*command, f"--workdir={path}", f"--vocab_size={size}"]
+        (path / "checkpoints/ckpt-1.safetensors").touch()
+        message = fails(wmt.main, other, capsys)
+        assert f"vocab_size was {found} and is {size}" in message
+
+
 def test_bad_files(command, tmp_path, capsys):
     def failure():
         argv = [*command, f"--workdir={tmp_path}/run", f"--train_files={bad}"]
@@ -718,13 +745,12 @@ def test_bad_files(command, tmp_path, capsys):
     english, german = (pathlib.Path(f"{bad}.{e}") for e in ("en", "de"))
     english.write_text("a\nb\n")
     message = failure()
-    assert f"{english} with 2 lines" in message
-    assert f"{german} with 3 lines" in message
+    assert f"Received: 2 in {english}, 3 in {german}" in message
     english.write_bytes(b"a\nb\n\xff\n")
     assert f"{english}, line 3: not UTF-8" in failure()
     english.write_text("")
     german.write_text("")
-    assert "expected lines in the corpus" in failure()
+    assert f"{english}: expected lines. Received: an empty" in failure()
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,7 @@ def read_configuration(
 def check_input(configuration: Configuration, workdir: str) -> None:
     """Raises CommandError for files and for a run that has begun."""
     with flags.user_errors():
+        WorkDirectory(workdir).check_path()
         configuration.check_files()
         check_same(WorkDirectory(workdir), configuration)
 

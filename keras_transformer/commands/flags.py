@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import logging
 import os
 import re
 import signal
@@ -109,7 +110,8 @@ def parse(
     try:
         rest = values(["command", *argv])[1:]
     except flags.Error as error:
-        raise CommandError(_one_line(error) + _hint(error, values)) from error
+        hint = _hint(error, values, description)
+        raise CommandError(_one_line(error) + hint) from error
     except UnicodeDecodeError as error:  # absl reads flag files as text
         files = [a.partition("=")[2] for a in argv if _is_flagfile(a)]
         raise CommandError(
@@ -218,7 +220,12 @@ def user_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exit_status(command: str) -> Iterator[None]:
-    """Ends with `command: error` and a status on `CommandError` or Ctrl-C."""
+    """Ends with `command: error` and a status on `CommandError` or Ctrl-C.
+
+    Until then the library's progress is shown.
+    """
+    logging.basicConfig()
+    logging.getLogger("keras_transformer").setLevel(logging.INFO)
     try:
         yield
     except CommandError as error:
@@ -389,10 +396,16 @@ def _indented(text: str) -> list[str]:
     return textwrap.indent(text, " " * 6).splitlines()
 
 
-def _hint(error: flags.Error, values: flags.FlagValues) -> str:
-    """The flag of this command that an unknown flag probably means."""
-    name = OTHER_NAMES.get(getattr(error, "flagname", ""), "")
-    return f" Did you mean --{name}?" if name in values else ""
+def _hint(
+    error: flags.Error, values: flags.FlagValues, description: str
+) -> str:
+    """What an unknown flag of this command probably means."""
+    name = getattr(error, "flagname", "")
+    if name in ("input", "output") and "standard input" in description:
+        return ". Text comes by standard input: < FILE > TRANSLATION"
+    other = OTHER_NAMES.get(name, "")
+    is_meant = other in values and "Did you mean" not in str(error)
+    return f". Did you mean: {other} ?" if is_meant else ""
 
 
 def _flagfiles_first(argv: list[str]) -> list[str]:

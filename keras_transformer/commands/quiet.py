@@ -9,6 +9,7 @@ as after an abort, which this process outlives, they are written, too.
 import contextlib
 import os
 import sys
+import typing
 from collections.abc import Iterator
 
 LOADED, FAILED = b"\0loaded\n", b"\0failed\n"  # the last line
@@ -65,6 +66,49 @@ def first_lines_dropped() -> Iterator[None]:
             with contextlib.suppress(BrokenPipeError):
                 os.write(pipe, last)
             reader.wait()
+
+
+class QuietTensorFlow:
+    """Finds TensorFlow for its first import, in a command or in any program.
+
+    On a machine with a GPU TensorFlow logs everything, so that the reason is
+    visible if it cannot use the GPU. Elsewhere it logs warnings and errors, and
+    the lines are dropped that it writes before it reads the level. A level that
+    the environment sets stays; with 0 nothing is dropped.
+    """
+
+    def find_spec(self, name: str, *others: typing.Any) -> typing.Any:
+        """The specification of the module; None of every other one."""
+        if name != "tensorflow":
+            return None
+        finders = [f for f in sys.meta_path if f is not self]
+        found = (finder.find_spec(name, *others) for finder in finders)
+        spec: typing.Any = next(filter(None, found), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: _execute(execute, module)
+        return spec
+
+
+def _execute(execute, module):
+    """Executes TensorFlow's code, and looks for its devices."""
+    if not choose_log_level():
+        execute(module)
+        return
+    with first_lines_dropped():
+        execute(module)
+        if config := getattr(sys.modules["tensorflow"], "config", None):
+            config.list_physical_devices()
+
+
+def choose_log_level() -> bool:
+    """Sets the level of TensorFlow's log; whether its first lines are noise."""
+    from keras_transformer import machine  # not for the reader
+
+    has_gpu = bool(machine.find_gpus()) or os.path.exists("/dev/dxg")  # of WSL
+    default = "0" if has_gpu else "2"
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", default)
+    return not has_gpu and level != "0"
 
 
 def pass_on() -> None:

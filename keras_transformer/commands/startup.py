@@ -15,7 +15,6 @@ import types
 import typing
 
 from keras_transformer.commands.flags import CommandError
-from keras_transformer.commands.quiet import first_lines_dropped
 from keras_transformer.fields import Fields, hp
 from keras_transformer.machine import count_cores, find_gpus, memory_limit
 
@@ -173,27 +172,8 @@ def backend_name() -> str:
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow and lets it log warnings and errors only.
-
-    On a machine with a GPU it logs everything, so that the reason is visible if
-    it cannot use the GPU. A level that is already set stays; with 0 everything
-    is logged, else without a GPU also the lines are dropped that TensorFlow
-    writes before it reads the level. Does nothing if TensorFlow is already
-    imported.
-    """
-    has_gpu = bool(find_gpus()) or os.path.exists("/dev/dxg")  # of WSL
-    default = "0" if has_gpu else "2"
-    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", default)
-    if "tensorflow" in sys.modules:
-        return
-    unneeded = ("jax", "matplotlib")
-    if has_gpu or level == "0":
-        _import_without("tensorflow", *unneeded)
-        return
-    with first_lines_dropped():
-        _import_without("tensorflow", *unneeded)
-        tensorflow = importlib.import_module("tensorflow")
-        tensorflow.config.list_physical_devices()  # which looks for GPUs
+    """Imports TensorFlow, if it is not there yet; see `QuietTensorFlow`."""
+    _import_without("tensorflow", "jax", "matplotlib")
 
 
 def _import_without(name: str, *others: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from keras_transformer.refusals import expect
 
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+ZIP = b"PK\3\4"
 FIRST_BYTES = 4096  # of a file, in which NUL shows that it is no text
 
 
@@ -156,8 +157,7 @@ def _count_pairs(source_path, target_path):
     expect(
         source_lines == target_lines,
         "as many lines in both files",
-        f"{source_path} with {source_lines:,} lines,"
-        f" {target_path} with {target_lines:,} lines",
+        f"{source_lines:,} in {source_path}, {target_lines:,} in {target_path}",
     )
     return source_lines
 
@@ -208,11 +208,17 @@ def open_bytes(path: pathlib.Path) -> Iterator[io.BufferedIOBase]:
 def text_lines(file: Iterable[bytes], name: object) -> Iterator[bytes]:
     """Yields the lines of a file as they are.
 
-    Raises ValueError: it begins with the byte-order mark of UTF-16, or has a
-    NUL byte in its first lines, as UTF-16 without the mark and UTF-32 have.
+    Raises ValueError: it is a zip archive, or begins with the byte-order mark
+    of UTF-16, or has a NUL byte in its first lines, as UTF-16 without the mark
+    and UTF-32 have.
     """
     size = 0
     for line in file:
+        if not size and line.startswith(ZIP):
+            raise ValueError(
+                f"{name}: expected text in UTF-8. Received: a zip archive, such"
+                " as a document, or a spreadsheet: save that as CSV"
+            )
         is_marked = not size and line.startswith(UTF_16)
         if is_marked or (size < FIRST_BYTES and b"\0" in line):
             raise ValueError(

@@ -31,6 +31,7 @@ from keras_transformer.data.tmx import LeftOut, read_tmx
 from keras_transformer.files import read_json, unique_names
 
 Records = Iterator[tuple[str, typing.Any]]
+SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 MOST_CHARACTERS = 2**31 - 1  # of a field of CSV
 SAMPLE = 1000  # rows that show the delimiter
 _SHORT = reprlib.Repr()  # also of what is nested too deeply for `repr`
@@ -244,9 +245,15 @@ def find_record_files(name: str) -> list[pathlib.Path]:
 
     Raises:
         FileNotFoundError: There is no file.
-        ValueError: It is a data set of several splits, or a broken one.
+        ValueError: It is a spreadsheet, a data set of several splits, or a
+            broken one.
     """
     path = pathlib.Path(name)
+    if path.suffix.lower() in SPREADSHEETS:
+        raise ValueError(
+            "expected text: save the spreadsheet as CSV (UTF-8), with the names"
+            f" of the columns as its first row. Received: {path}"
+        )
     if glob.has_magic(name) and not path.exists():
         files = [
             pathlib.Path(p) for p in sorted(glob.glob(name, recursive=True))

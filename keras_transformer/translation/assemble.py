@@ -93,8 +93,8 @@ def check_terms(engine: str, received: str) -> None:
     """Raises ValueError if the engine has no terms of a glossary."""
     if not runs_keras(engine):
         raise ValueError(
-            f"engine={engine} has no terms of a glossary: use engine=native."
-            f" Received: {received}"
+            f"engine={engine} has no terms of a glossary: leave it out, or use"
+            f" engine=native. Received: {received}"
         )
 
 

@@ -18,6 +18,7 @@ import sys
 import time
 import typing
 from collections.abc import Mapping
+from logging import getLogger
 
 from absl import logging
 
@@ -27,6 +28,7 @@ from keras_transformer.files import check_checksum, read_json, sha256_of
 from keras_transformer.locking import lock_file, without_empty_directories
 from keras_transformer.workdir import TOKENIZER_SUMS, WorkDirectory
 
+progress = getLogger(__name__)  # which commands show
 WAIT = 0.1  # seconds between attempts to take the lock
 DIGITS = 16  # of the checksum in a name
 
@@ -53,8 +55,16 @@ def exported(
         return path
     file = path.with_name(f".{path.name}.lock")
     with without_empty_directories(path.parent):
-        while (lock := lock_file(file)) is None:
-            time.sleep(WAIT)
+        try:
+            while (lock := lock_file(file)) is None:
+                time.sleep(WAIT)
+        except OSError as error:
+            raise ValueError(
+                f"expected {path}, or a work directory that can be written: as"
+                " a user who may write there run once kt-translate"
+                f" --workdir={workdir.path} --checkpoint={checkpoint}"
+                f" --engine={format}. Received: {error.strerror}"
+            ) from error
         try:
             found = damage(path)  # another process may have made it meanwhile
             if found is not None:
@@ -102,7 +112,7 @@ def _make(path, reason, module, settings, lock):
         logging.warning("%s is made again: %s", path, reason)
         shutil.rmtree(path)
     else:
-        logging.warning("making %s, once for this checkpoint", path)
+        progress.info("making %s, once for this checkpoint", path)
     unfinished = path.with_name(f".{path.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)  # of a killed process
     settings = json.dumps({**settings, "output": str(path)})

@@ -272,11 +272,12 @@ class Glossary:
         lines: Iterable[str],
         name: str,
         check: Callable[[Sequence[str]], object] = lambda targets: None,
+        tell: bool = True,
     ) -> "Glossary":
         """The glossary of the lines of a file.
 
         `check` is called with the translations of each term; it may raise
-        ValueError.
+        ValueError. It logs what it takes for a header, if `tell` is true.
 
         Raises ValueError: a line is wrong, or a term comes twice; the message
         has the name and the line.
@@ -291,10 +292,12 @@ class Glossary:
         table = [(number, _fields(row, delimiter)) for number, row in rows]
         if table and _is_header([fields for _, fields in table]):
             (number, languages), *table = table
-            logging.warning(
+            told = name, number, " and ".join(languages[:2])
+            logging.log(
+                logging.WARNING if tell else logging.DEBUG,
                 "%s: line %d: read as the languages of the glossary, not as a"
                 " term: %s. A term must not be on the first line",
-                *(name, number, " and ".join(languages[:2])),
+                *told,
             )
         pairs: set[tuple[str, ...]] = set()
         for number, fields in table:
@@ -324,13 +327,14 @@ class Glossary:
         cls,
         path: str | os.PathLike,
         check: Callable[[Sequence[str]], object] = lambda targets: None,
+        tell: bool = True,
     ) -> "Glossary":
-        """The glossary of a file, UTF-8; `check` as in `parse`.
+        """The glossary of a file, UTF-8; `check` and `tell` as in `parse`.
 
         Raises ValueError: as `parse`, or it is not UTF-8; OSError: it cannot be
         read.
         """
-        return cls.parse(_read_lines(path), str(path), check)
+        return cls.parse(_read_lines(path), str(path), check, tell)
 
 
 def read_words(path: str | os.PathLike) -> tuple[str, ...]:
@@ -370,7 +374,10 @@ def _read_lines(path):
     try:
         return pathlib.Path(path).read_text("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 ({error.reason})") from error
+        raise ValueError(
+            f"{path}: expected text in UTF-8, as of a spreadsheet that is saved"
+            f" as CSV. Received: no UTF-8 ({error.reason})"
+        ) from error
 
 
 def _delimiter(name, line):
@@ -401,9 +408,10 @@ def _is_header(table):
 def _parse(fields: Sequence[str]) -> Term:
     """The term of the fields of a line."""
     if len(fields) not in (2, 3):
+        plural = "s" * (len(fields) != 1)
         raise ValueError(
             "expected a term, a tab and its translation, and flags after"
-            f" another tab. Received: {len(fields)} fields"
+            f" another tab. Received: {len(fields)} field{plural}"
         )
     source, targets, *flags = fields
     given = [f.strip() for flag in flags for f in flag.split(",")]

@@ -1,8 +1,8 @@
 """Runs commands with bad flags, in one process.
 
-Each line of standard input is a JSON list, MODULE and arguments. The output has
-a JSON object for each: what the command did, and which of the slow packages it
-had imported by then.
+Each line of standard input is a JSON list, MODULE and arguments; a last one
+`<FILE` is the command's standard input. The output has a JSON object for each:
+what the command did, and which of the slow packages it had imported by then.
 """
 
 import contextlib
@@ -17,7 +17,10 @@ SLOW = {"jax", "keras", "tensorflow", "tensorflow_text"}
 def main(commands):
     for module, *argv in map(json.loads, commands):
         out, err, status = io.StringIO(), io.StringIO(), 0
-        sys.stdin = io.TextIOWrapper(io.BytesIO(b"One dog.\n"))
+        stdin = io.BytesIO(b"One dog.\n")
+        if argv and argv[-1][:1] == "<":
+            stdin = open(argv.pop()[1:], "rb")
+        sys.stdin = io.TextIOWrapper(stdin)
         with contextlib.redirect_stderr(err), contextlib.redirect_stdout(out):
             try:
                 importlib.import_module(module).main(argv)

@@ -45,9 +45,10 @@ class Dataset(typing.Generic[Options]):
         """The files that `read` reads: a change in one is a change of data."""
         return []
 
-    def check_file(self, data: Options, path: pathlib.Path) -> None:
+    def check_file(self, data: Options, path: pathlib.Path, split: str) -> None:
         """Raises ValueError or OSError if the start of a file is no data."""
-        next(read_lines(path), None)
+        has_lines = any(True for _ in read_lines(path))  # reads one
+        expect(has_lines, "lines", "an empty file", where=path)
 
     def check_downloaded(self, data: Options) -> None:
         """Raises ValueError if `read` would download the data first."""
@@ -173,15 +174,15 @@ class CorpusConfig(Languages):
         dataset = find_dataset(self.dataset)
         super().__post_init__()
         self._check_languages()
-        if self.columns and (
-            len({*self.columns}) < 2
-            or len(self.columns) > 2
-            or "0" in self.columns
-        ):
-            raise ValueError(
-                "columns must be two names SOURCE,TARGET, or numbers from 1."
-                f" Received: columns={','.join(self.columns)!r}"
-            )
+        for name in (name for name in vars(self) if name.endswith("columns")):
+            columns = getattr(self, name)
+            if columns and (
+                len({*columns}) < 2 or len(columns) > 2 or "0" in columns
+            ):
+                raise ValueError(
+                    f"{name} must be two names SOURCE,TARGET, or numbers from"
+                    f" 1. Received: {name}={','.join(columns)!r}"
+                )
         dataset.check(self)
 
     def _check_languages(self) -> None:
@@ -223,3 +224,9 @@ class CorpusConfig(Languages):
     def files_of(self, split: str) -> tuple[str, ...]:
         """The files of a split, as the options name them."""
         return getattr(self, f"{split}_files")
+
+    def columns_of(self, split: str) -> tuple[str, ...]:
+        """The columns of the source and the target in records of a split."""
+        own = getattr(self, f"{split}_columns", ())
+        languages = self.source_language, self.target_language
+        return own or self.columns or languages

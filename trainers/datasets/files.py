@@ -23,7 +23,10 @@ class Files(Dataset[CorpusConfig]):
 
     def check(self, data: CorpusConfig) -> None:
         if not data.train_files:
-            raise ValueError("dataset=files needs train_files=PREFIX[,PREFIX].")
+            raise ValueError(
+                "dataset=files needs train_files=PREFIX[,PREFIX]. Received: no"
+                " train_files"
+            )
         records = [name for name in data.train_files if find_form(name)]
         if (data.tags or data.language_tokens) and records:
             raise ValueError(
@@ -36,7 +39,7 @@ class Files(Dataset[CorpusConfig]):
         languages = data.source_language, data.target_language
         if (data.tags or data.language_tokens) and names:
             return read_directions(names, data)
-        columns = data.columns or languages
+        columns = data.columns_of(split)
         corpora: list[Pairs] = []
         for name in names:
             files = find_record_files(name)
@@ -58,9 +61,10 @@ class Files(Dataset[CorpusConfig]):
             ]
         return paths
 
-    def check_file(self, data: CorpusConfig, path: pathlib.Path) -> None:
-        languages = data.source_language, data.target_language
+    def check_file(
+        self, data: CorpusConfig, path: pathlib.Path, split: str
+    ) -> None:
         if find_form(path):
-            next(read_records(path, data.columns or languages), None)
+            next(read_records(path, data.columns_of(split)), None)
         else:
-            super().check_file(data, path)
+            super().check_file(data, path, split)

@@ -90,6 +90,11 @@ class Trees(Dataset[TreeFiles]):
     def find_files(self, data: TreeFiles, split: str) -> list[pathlib.Path]:
         return [pathlib.Path(path) for path in data.files_of(split)]
 
+    def check_file(
+        self, data: TreeFiles, path: pathlib.Path, split: str
+    ) -> None:
+        next(read_tree_files([str(path)]), None)
+
     def symbols(self, data: TreeFiles, pairs: Pairs) -> tuple[str, ...]:
         return tuple(
             sorted({token for _, tree in pairs for token in tree.split()})

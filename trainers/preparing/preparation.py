@@ -24,7 +24,7 @@ from trainers.preparing.options import (
     OutputOptions,
 )
 from trainers.run.resuming import describe_file, run_errors, write_json
-from trainers.run.vocabularies import check_case_marks
+from trainers.run.vocabularies import check_case_marks, train_vocabulary
 
 
 def run(
@@ -143,8 +143,11 @@ def open_vocabulary(
             if rules.judge(*pair) == cleaning.KEPT
             for line in pair
         )
-        tokenizer = Tokenizer.train(
-            lines, corpus.vocab_size, case_marks=corpus.case_marks
+        tokenizer = train_vocabulary(
+            lines,
+            corpus.vocab_size,
+            flags.show,
+            case_marks=corpus.case_marks,
         )
     folder.unfinished.mkdir(parents=True, exist_ok=True)
     tokenizer.save(path)

@@ -31,6 +31,18 @@ class DataConfig(CorpusConfig, LengthConfig):
         changeable=True,
         common=True,
     )
+    valid_columns: tuple[str, ...] = hp(
+        (),
+        "The columns of valid_files. Default: columns.",
+        needs={"dataset": OF_FILES},
+        changeable=True,
+    )
+    test_columns: tuple[str, ...] = hp(
+        (),
+        "The columns of test_files, and of the files that other commands read.",
+        needs={"dataset": OF_FILES},
+        changeable=True,
+    )
     share_vocabulary: bool = hp(
         True,
         "One vocabulary for both languages, as in sec. 5.1. If not, each"

@@ -39,7 +39,7 @@ from trainers.run.inheritance import check_same
 from trainers.run.optimization import make_optimizer, make_schedule
 from trainers.run.progress import Log
 from trainers.run.training_config import Configuration, TrainingConfig
-from trainers.run.vocabularies import open_tokenizer
+from trainers.run.vocabularies import open_tokenizer, with_sizes
 
 
 @dataclasses.dataclass
@@ -184,6 +184,7 @@ def open_experiment(
             workdir, configuration, devices, metric, log
         )
         check_start(experiment)
+        configuration = experiment.configuration
         if configuration.training.freeze:
             experiment.make_model()  # refuses names that no weight has
         if keep:
@@ -222,6 +223,7 @@ def read_experiment(
             f" patience={training.patience}, no pairs"
         )
     tokenizer = open_tokenizer(workdir, configuration, train, log)
+    configuration = with_sizes(configuration, tokenizer)
     corpus = open_train_corpus(data, train, tokenizer, training.seed)
     links = open_links(configuration, corpus, tokenizer)
     mixture = open_mixture(data, train, corpus, training.seed)

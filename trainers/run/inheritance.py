@@ -134,7 +134,7 @@ def check_same(workdir: WorkDirectory, configuration: Configuration) -> None:
 
     Fields that are `changeable` may differ. Before there are weights, only the
     data of the vocabulary may not. A run that does not say its precision keeps
-    it.
+    it, and so does one whose corpus was too small for the vocabulary.
     """
     begun = workdir.latest.prefixes()
     if not workdir.config_path.exists():
@@ -150,11 +150,23 @@ def check_same(workdir: WorkDirectory, configuration: Configuration) -> None:
         before = workdir.read_section(name, type(section))
         for field in names_of(section, changeable=False):
             old, new = resolved(before, field), resolved(section, field)
-            keeps = field == "precision" and new is None
-            if old != new and not keeps:
+            if old == new or (field == "precision" and new is None):
+                continue
+            if "vocab_size" not in field or not _is_all(
+                workdir, configuration.data, field, new
+            ):
                 differences.append(f"{field} was {old!r} and is {new!r}")
     if differences:
         raise ValueError(
             f"{workdir.path} was made with another configuration:"
             f" {'; '.join(differences)}. Choose another workdir"
         )
+
+
+def _is_all(workdir, data, field, vocab_size):
+    """Whether a new vocabulary is smaller since its corpus had no more."""
+    if not vocab_size or data.given_tokenizers.get(field):
+        return False
+    tokenizer = workdir.load_tokenizer()
+    side = tokenizer.target if field == "vocab_size" else tokenizer.source
+    return side.is_trained_for(vocab_size)

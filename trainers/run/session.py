@@ -142,7 +142,7 @@ def open_trainer(
         seconds_per_step = try_batches(experiment, trainer.engine)
         trainer.engine.begin()
         if keep:
-            write_flags(workdir, configuration)
+            write_flags(workdir, experiment.configuration)
     for line in budget_lines(experiment, trainer.engine, seconds_per_step):
         tell(line)
     for line in start_lines(trainer, restored):

@@ -376,7 +376,7 @@ class Configuration:
         dataset = find_dataset(self.data.dataset)
         for split in SPLITS:
             for path in dataset.find_files(self.data, split):
-                dataset.check_file(self.data, path)
+                dataset.check_file(self.data, path, split)
         for name in self.training.guided_alignment:
             next(read_lines(pathlib.Path(name)), None)
 

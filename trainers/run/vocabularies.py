@@ -1,7 +1,8 @@
 """The vocabulary of a run: found in its work directory, given, or trained."""
 
+import dataclasses
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from keras_transformer.data.pairs import Pairs
 from keras_transformer.tokenization import (
@@ -52,14 +53,16 @@ class Vocabulary(typing.NamedTuple):
             lines = (
                 line for pair in pairs for line in pair[self.sides] if line
             )
-            return Tokenizer.train(
+            return train_vocabulary(
                 lines,
                 self.size,
+                log,
                 symbols=self.symbols,
                 case_marks=self.case_marks,
                 controls=self.controls,
             )
-        if tokenizer.vocab_size != self.size:
+        is_own = not self.given and tokenizer.is_trained_for(self.size)
+        if tokenizer.vocab_size != self.size and not is_own:
             raise ValueError(
                 f"{self.field} must be {tokenizer.vocab_size}, the size of"
                 f" {path}. Received: {self.field}={self.size}"
@@ -67,6 +70,37 @@ class Vocabulary(typing.NamedTuple):
         check_symbols(tokenizer, self.symbols, path)
         check_case_marks(tokenizer, self.case_marks, path)
         return tokenizer
+
+
+def train_vocabulary(
+    lines: Iterable[str],
+    vocab_size: int,
+    log: Callable[[str], None],
+    **options: typing.Any,
+) -> Tokenizer:
+    """A new vocabulary; a line says if the corpus is too small for it."""
+    tokenizer = Tokenizer.train(lines, vocab_size, at_most=True, **options)
+    if tokenizer.vocab_size < vocab_size:
+        log(
+            f"the corpus has {tokenizer.vocab_size:,} subwords, fewer than"
+            f" {vocab_size:,}: the vocabulary has all of them"
+        )
+    return tokenizer
+
+
+def with_sizes(
+    configuration: Configuration, tokenizer: Tokenizer | TokenizerPair
+) -> Configuration:
+    """The configuration with the sizes that new vocabularies have."""
+    if configuration.training.init_from:
+        return configuration
+    is_shared = configuration.data.share_vocabulary
+    model = dataclasses.replace(
+        configuration.model,
+        vocab_size=tokenizer.target.vocab_size,
+        source_vocab_size=None if is_shared else tokenizer.source.vocab_size,
+    )
+    return dataclasses.replace(configuration, model=model)
 
 
 def check_symbols(

@@ -25,7 +25,7 @@ from trainers.serving.access_log import open_log
 from trainers.serving.app import make_app, read_keys
 from trainers.serving.options import Limits, ServeOptions
 from trainers.serving.pairs import load_pairs
-from trainers.serving.service import Service
+from trainers.serving.service import Service, read_glossaries
 from trainers.translating.options import TranslatorOptions
 
 MAX_HEADER_BYTES = 16384
@@ -54,6 +54,7 @@ def run(
         read_keys(options.api_keys)
         if options.access_log:
             open_log(options.access_log).close()
+        read_glossaries(options.glossaries, tell=False)
         bound = bind(options.host, options.port)
     with bound:
         pairs = load_pairs(

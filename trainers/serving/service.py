@@ -74,6 +74,26 @@ class Translated(typing.NamedTuple):
         return [n for *_, of in self.sentences for n in of.translation.notes]
 
 
+def read_glossaries(path: str | None, tell: bool = True) -> dict[str, Glossary]:
+    """The glossaries of a directory by name; `tell` as in `Glossary.parse`.
+
+    Raises:
+        ValueError, OSError: As `Glossary.read`, or there are none.
+    """
+    if path is None:
+        return {}
+    found = {
+        p.stem: Glossary.read(p, tell=tell)
+        for p in sorted(pathlib.Path(path).iterdir())
+        if p.suffix in (".tsv", ".csv")
+    }
+    if not found:
+        raise ValueError(
+            f"expected files NAME.tsv. Received: glossaries={path!r}"
+        )
+    return found
+
+
 class Service:
     """Translates for many clients.
 
@@ -116,25 +136,8 @@ class Service:
         self.failure: Exception | None = None
 
     def read_glossaries(self) -> None:
-        """Reads the glossaries; those that it has stay if one is wrong.
-
-        Raises:
-            ValueError, OSError: As `Glossary.read`, or there are none.
-        """
-        if self.options.glossaries is None:
-            return
-        paths = sorted(pathlib.Path(self.options.glossaries).iterdir())
-        found = {
-            p.stem: Glossary.read(p)
-            for p in paths
-            if p.suffix in (".tsv", ".csv")
-        }
-        if not found:
-            raise ValueError(
-                "expected files NAME.tsv. Received:"
-                f" glossaries={self.options.glossaries!r}"
-            )
-        self.glossaries = found
+        """As the function; the glossaries stay if one is wrong."""
+        self.glossaries = read_glossaries(self.options.glossaries)
 
     def warm_up(self) -> Iterator[str]:
         """Makes the programs of all models; yields a line after each.

@@ -6,7 +6,7 @@ The work of `kt-translate-document`.
 import json
 import sys
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from absl import logging
 
@@ -35,10 +35,23 @@ def run(
         if document_map:
             flags.check_output(document_map)
         check_one_output(choice.read_search())
+        choice.check()
+        language, target = choice.read_direction()
     try:
         data = sys.stdin.buffer.read()
     except OSError as error:
         raise flags.RunError(f"standard input: {error.strerror}") from error
+
+    def parse(fits: Callable[[str], bool]) -> Document:
+        try:
+            return documents.parse(
+                *(data, format, language or "en", fits, retranslate, charset),
+                target=target,
+            )
+        except ValueError as error:
+            raise flags.CommandError(f"standard input: {error}") from error
+
+    document = parse(lambda sentence: True)  # before a framework is imported
     translator = open_translator(choice)
     if translator.direction is None:
         raise flags.CommandError(
@@ -46,19 +59,8 @@ def run(
             f" {', '.join(translator.languages.targets)}. Received: no"
             " target_language"
         )
-    language = choice.read_direction()[0] or "en"
-    try:
-        document = documents.parse(
-            data,
-            format,
-            language,
-            translator.fits,
-            retranslate,
-            charset,
-            target=choice.read_direction()[1],
-        )
-    except ValueError as error:
-        raise flags.CommandError(f"standard input: {error}") from error
+    if not all(map(translator.fits, document.sentences)):
+        document = parse(translator.fits)
     lines = dict(zip(document.sentences, document.lines, strict=True))
     found = documents.translate(
         document,

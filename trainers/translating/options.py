@@ -21,6 +21,7 @@ from keras_transformer.config import (
 from keras_transformer.data.languages import LANGUAGE_TOKENS, shortened
 from keras_transformer.fields import GIVEN, Fields, hp, names_of, required
 from keras_transformer.translation import assemble
+from keras_transformer.translation.glossary import Glossary, read_words
 from keras_transformer.workdir import WorkDirectory, open_ensemble
 
 
@@ -344,5 +345,7 @@ class TranslatorChoice(typing.NamedTuple):
             workdir.check_translator(
                 search, options.checkpoint, length, self.shortlist
             )
-        for path in filter(None, (files.glossary, files.avoid)):
-            open(path, "rb").close()
+        if files.glossary:
+            Glossary.read(files.glossary, tell=False)
+        if files.avoid:
+            read_words(files.avoid)

@@ -1,7 +1,13 @@
 """Tests of `keras_transformer.translation.glossary`."""
 
+import itertools
+import random
+import sys
+import unicodedata
+
 import pytest
 
+from keras_transformer.translation import glossary as module
 from keras_transformer.translation.glossary import Glossary, Term
 
 
@@ -154,3 +160,147 @@ def test_other_quotes_are_signs_and_one_pair_of_languages_counts():
     assert [term.source for term in terms.terms] == ['5" pipe', '"Hi']
     with pytest.raises(ValueError, match="line 2: expected one source and one"):
         Glossary.parse(["a,b,FR,DE", "c,d,FR,EN"], "a.csv")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "press,drücken, pressen, stampfen",
+        "IT,IT,case,part",
+        "press,drücken,is pressing,to press",
+        "press,drücken,de,",
+        "press,drücken,english,german",
+    ],
+)
+def test_no_column_of_a_table_is_dropped(line):
+    with pytest.raises(ValueError, match="a.csv: line 2: .* Received: 4 field"):
+        Glossary.parse(["a,b", line], "a.csv")
+
+
+def test_codes_of_a_table_may_have_script_and_region():
+    [term] = Glossary.parse(["a,b, en-US ,ZH_Hant-TW"], "a.csv").terms
+    assert term == Term("a", ("b",))
+
+
+# ---- What the search finds, and what it costs --------------------------------
+
+LETTERS = "aAbB中"
+
+
+def brute_force(terms, text):
+    """All places of all terms; of those that overlap, the first by its rank."""
+
+    def is_whole(i):  # between two letters of one word, no term begins or ends
+        pair = text[i - 1 : i + 1] if i else ""
+        return len(pair) < 2 or not all(
+            c.isascii() and c.isalpha() for c in pair
+        )
+
+    def in_row(part):
+        return " ".join(part.split())
+
+    found = []
+    for begin, end in itertools.combinations(range(len(text) + 1), 2):
+        part = text[begin:end]
+        if part != part.strip() or not (is_whole(begin) and is_whole(end)):
+            continue
+        for number, term in enumerate(terms):
+            other_case = in_row(part) != in_row(term.source)
+            is_it = in_row(part).lower() == in_row(term.source).lower()
+            if is_it and not (other_case and "case" in term.flags):
+                found.append((begin - end, other_case, number, begin, end))
+    chosen = []
+    for *_, number, begin, end in sorted(found):
+        if all(end <= b or e <= begin for b, e, _ in chosen):
+            chosen.append((begin, end, terms[number]))
+    return sorted(chosen, key=lambda c: c[:2])
+
+
+def test_all_terms_are_found_as_by_brute_force():
+    draw = random.Random(1)
+    number = 0
+    for _ in range(2000):
+        signs = draw.choice(["ab ", "aAbB  ", "aA+ ", "a中文 ", "aB+-  中"])
+
+        def text(most, signs=signs):
+            return "".join(draw.choices(signs, k=draw.randint(1, most)))
+
+        sources = filter(
+            str.strip, (text(6) for _ in range(draw.randint(1, 9)))
+        )
+        flags = [frozenset(), frozenset(["case"])]
+        terms = [
+            Term(source, (str(i),), draw.choice(flags))
+            for i, source in enumerate(sources)
+        ]
+        line = text(20)
+        found = [(*m.span(), term) for m, term in Glossary(terms).find(line)]
+        assert found == brute_force(terms, line), (line, terms)
+        number += len(found)
+    assert number > 2000
+
+
+def count_lines(work):
+    """The lines of the module that a call runs."""
+    count = 0
+
+    def trace(frame, event, _):
+        nonlocal count
+        count += event == "line"
+        return trace if frame.f_code.co_filename == module.__file__ else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+WORD = "abcdefghij"
+CASES = itertools.product(*[(c, c.upper()) for c in WORD])
+
+
+@pytest.mark.parametrize(
+    ("sources", "text"),
+    [
+        (["".join(c) for c in itertools.islice(CASES, 1000)], f"{WORD} "),
+        (["a " * n for n in range(1, 20)], "a "),
+        (["+ " * n for n in range(1, 20)], "+"),  # which no text of these has
+        (["+" * n for n in range(1, 20)], "+"),
+        (["中" * n for n in range(1, 20)], "中"),
+        ([f"{'中' * n}b" for n in range(20)] + ["b"], "中"),
+        (["a " * n + "b" for n in range(20)], "a a a b "),
+    ],
+    ids=range(7),
+)
+def test_the_work_is_in_proportion_to_the_text(sources, text):
+    """However many terms begin at a word, overlap, or differ by their case."""
+    terms = Glossary.of(dict.fromkeys(sources, "x"))
+    terms.find("")
+    few, many = (
+        count_lines(lambda n=n: terms.find(text * n)) for n in (100, 400)
+    )
+    depth = max(map(len, sources))
+    assert many < 4.4 * few and few < 10 * depth * 100 + 1000
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    ["\u0315\u0300", "\u1100", "👩\u200d", "\u0600", "\u0915\u094d"],
+)
+def test_no_long_run_of_marks_is_normalized_as_one(cluster, monkeypatch):
+    """It would take the square of its length, and all threads would wait."""
+    seen = []
+    normalize = unicodedata.normalize
+
+    def spy(form, text):
+        seen.append(len(text))
+        return normalize(form, text)
+
+    monkeypatch.setattr(module.unicodedata, "normalize", spy)
+    run = "a" + cluster * 3000
+    terms = Glossary.of({"end": "Ende", run: "x"})
+    assert len(terms.find(f"{run} end")) == 2
+    assert seen and max(seen) <= 4 * 32

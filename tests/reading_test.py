@@ -1,6 +1,8 @@
 """Processes that read files: their limits, and what others notice of them."""
 
 import asyncio
+import io
+import signal
 
 import pytest
 
@@ -19,7 +21,7 @@ def readers():
 
 
 def read(readers, data, name="a.html"):
-    return readers.advance(data, name, ("en", "de"), bool, [])
+    return readers.advance(io.BytesIO(data), name, ("en", "de"), bool, [])
 
 
 def test_a_file_that_takes_too_much_ends_its_process_alone(readers):
@@ -73,7 +75,7 @@ def test_all_stages_are_those_of_a_document(readers):
         results, kinds = [], []
         while True:
             stage, _ = await readers.advance(
-                data, "a.html", ("en", "de"), bool, results
+                io.BytesIO(data), "a.html", ("en", "de"), bool, results
             )
             if not isinstance(stage, documents.Stage):
                 return kinds, stage
@@ -92,3 +94,61 @@ def test_all_stages_are_those_of_a_document(readers):
     )
     assert kinds == ["translate", "translate", "align"]
     assert translated == expected
+
+
+def test_signals_to_all_processes_leave_the_readers(readers):
+    """Ctrl-C, and systemd, tell all; what was accepted must be finished."""
+
+    async def work():
+        await read(readers, b"<p>One.</p>")
+        [process] = readers._free
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            process.send_signal(number)
+        assert (await read(readers, b"<p>Two.</p>"))[0].items == ["Two."]
+        assert readers._free == [process]
+        process.stdin.close()  # as when the server ends
+        assert process.wait(60) == 0
+        # One that has ended is not asked.
+        return await read(readers, b"<p>Three.</p>")
+
+    assert asyncio.run(work())[0].items == ["Three."]
+
+
+def test_a_failure_is_no_large_file_and_is_logged_without_the_text(
+    readers, capfd
+):
+    async def work():
+        fits = {}.__getitem__  # KeyError of the text
+        file = io.BytesIO(b"<p>Secret.</p>")
+        with pytest.raises(RuntimeError, match="a file cannot be read"):
+            await readers.advance(file, "a.html", ("en", "de"), fits, [])
+        return await read(readers, b"<p>Two.</p>")
+
+    assert asyncio.run(work())[0].items == ["Two."]
+    logged = capfd.readouterr().err
+    assert "KeyError" in logged and "in advance" in logged
+    assert "Secret" not in logged
+
+
+def test_a_file_that_waits_is_not_in_memory(readers):
+    """It is read when its process is there."""
+    seen = []
+
+    class File(io.BytesIO):
+        def read(self, *size):
+            seen.append(size)
+            return super().read(*size)
+
+    async def work():
+        for _ in range(reading.NUM_PROCESSES):
+            await readers._all.acquire()
+        file = File(b"<p>One.</p>")
+        task = asyncio.ensure_future(
+            readers.advance(file, "a.html", ("en", "de"), bool, [])
+        )
+        await asyncio.sleep(0)
+        assert not seen and not task.done()
+        readers._all.release()
+        return await task
+
+    assert asyncio.run(work())[0].items == ["One."] and seen

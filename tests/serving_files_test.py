@@ -16,7 +16,7 @@ from serving_test import MINUTES, Script, connect, read_answer, running
 from keras_transformer import documents
 from keras_transformer.locking import lock_file
 from keras_transformer.translation.requests import Request, make_requests
-from trainers.serving import downloads, requests
+from trainers.serving import downloads, requests, service
 from trainers.serving.batcher import QueueFullError
 
 BOTH = {"source": "en", "target": "de"}
@@ -315,6 +315,45 @@ def test_a_file_leaves_room_in_the_queue(monkeypatch):
             thread.join()
     assert [answer.status_code for answer in found] == [200] * 3
     assert found[-1].content == file.upper().encode()
+
+
+def test_a_file_that_is_translated_is_not_refused(served, monkeypatch):
+    """Markup is placed afterwards: then a full queue is waited for."""
+    batcher, asked = served.service.batcher, []
+    submit = batcher.submit
+
+    def full_once(work, *arguments):
+        asked.append(work)
+        if len(asked) == 2:
+            raise QueueFullError(1)
+        return submit(work, *arguments)
+
+    monkeypatch.setattr(batcher, "submit", full_once)
+    download(served, "a.html", "<p>Press <b>it</b> now.</p>")
+    assert len(asked) == 3
+
+
+def test_a_file_that_cannot_be_read_is_a_failure_of_the_server():
+    class Failing(Script):
+        fits = {}.__getitem__
+
+    with running({("en", "de"): Failing()}) as served:
+        assert refused(send(served, "a.html", b"<p>One.</p>"), 500)
+
+
+def test_sentences_are_prepared_some_at_a_time(served, monkeypatch):
+    """A thread cannot be stopped, and others wait for it."""
+    sizes, prepare = [], service._prepare
+
+    def spy(translator, requests, terminology):
+        sizes.append(len(requests))
+        return prepare(translator, requests, terminology)
+
+    monkeypatch.setattr(service, "_prepare", spy)
+    monkeypatch.setattr(service, "PREPARED", 120)
+    text = "\n\n".join([*(["A b."] * 3), "a " * 60 + "b."])
+    assert download(served, "a.txt", text).text == text.upper()
+    assert sizes == [2, 1, 1]
 
 
 def test_a_large_upload_is_on_the_disk_and_closed(monkeypatch):

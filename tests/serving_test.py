@@ -40,6 +40,7 @@ from keras_transformer.commands.flags import RunError
 from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
 from keras_transformer.figures import attention
+from keras_transformer.translation import glossary
 from keras_transformer.translation.batched import BatchedSearch
 from keras_transformer.translation.requests import (
     Encoding,
@@ -901,6 +902,43 @@ def test_the_server_reads_its_glossaries_again(tmp_path, caplog):
     with pytest.raises(ValueError, match="expected files NAME.tsv"):
         (tmp_path / "none").mkdir()
         Service([], ServeOptions(glossaries=str(tmp_path / "none")), Limits())
+
+
+def test_two_glossaries_of_one_name_are_refused(tmp_path):
+    for name in ("med.csv", "med.tsv"):
+        (tmp_path / name).write_text("a\tb\n")
+    with pytest.raises(ValueError, match="Received: med.csv and med.tsv"):
+        Service([], ServeOptions(glossaries=str(tmp_path)), Limits())
+
+
+def test_no_term_is_read_in_the_thread_of_all_requests(served, monkeypatch):
+    """A thousand terms take a while, and others wait for that thread."""
+    threads, read_as = [], glossary.read_as
+
+    def spy(*arguments, **options):
+        threads.append(threading.current_thread().name)
+        return read_as(*arguments, **options)
+
+    monkeypatch.setattr(glossary, "read_as", spy)
+    fields = {"glossary": {"dog": "Hund"}, **BOTH}
+    post(served, "/translate", q="a dog", **fields)
+    post(served, "/v1/translate", text="a dog", **fields)
+    assert threads and all(name.startswith("asyncio_") for name in threads)
+
+
+def test_no_code_of_any_length_is_kept(served):
+    """Caches of codes have many entries."""
+    caches = languages._read, served.service._has_pair
+    before = [cache.cache_info().currsize for cache in caches]
+    code = "x" * 10_000
+    for source, target in (("auto", code), ("en", code), (code, "de")):
+        for path, name in (("/translate", "q"), ("/v1/translate", "text")):
+            fields = {name: "a", "source": source, "target": target}
+            assert refused(served, 400, path, **fields) == (
+                "language codes must have at most 35 characters."
+                " Received: 10000"
+            )
+    assert [cache.cache_info().currsize for cache in caches] == before
 
 
 def test_unknown_languages_are_not_detected(caplog):

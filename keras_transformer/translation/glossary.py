@@ -23,6 +23,8 @@ import csv
 import dataclasses
 import functools
 import hashlib
+import heapq
+import math
 import os
 import pathlib
 import typing
@@ -33,6 +35,7 @@ import regex
 from absl import logging
 
 FLAGS = ("case", "part", "pattern")
+SEARCHED = {"part", "pattern"}  # terms that are no row of whole words
 # Han, kana, Thai, Lao, Khmer, Myanmar: no spaces between words.
 SPACELESS = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf"
@@ -41,7 +44,7 @@ SPACELESS = (
 IN_WORD = rf"[^\W{SPACELESS}]"  # with the marks that belong to a letter
 WORD = regex.compile(rf"{IN_WORD}++|\S")  # or a sign
 WHOLE = regex.compile(r".+", regex.DOTALL)
-TERMS = ""  # the key of terms that end with a word
+TERMS = ""  # the key of terms that end with a word, and of one in any case
 # What no reader sees (soft hyphens, joiners, directions, tatweel), and signs
 # that readers take for others.
 UNSEEN = "\u00ad\u034f\u061c\u0640\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff"
@@ -51,6 +54,8 @@ SIGNS = str.maketrans(
     | dict.fromkeys("\u201c\u201d\u201e\u201f", '"')
 )
 CLUSTER = regex.compile(rf"[{UNSEEN}]|\X")
+LONGEST_CLUSTER = 32  # characters; to normalize n marks takes n * n steps
+CODE = regex.compile(r"([a-z]{2,3})([-_][a-z]{4})?([-_]([a-z]{2}|\d{3}))?")
 LANGUAGES = frozenset(
     """
     aa ab af ak am an ar as av ay az ba be bg bh bm bn bo br bs ca ce ch co cr
@@ -98,12 +103,22 @@ def read_as(text: str, fold: bool = False) -> View:
         clean = (text.lower() if fold else text).translate(SIGNS)
         return View(clean, range(len(text)), range(1, len(text) + 1))
     parts, begins, ends = [], [], []
-    for match in CLUSTER.finditer(text):
-        part = _clean(match.group(), fold)
+    for begin, end in _clusters(text):
+        part = _clean(text[begin:end], fold)
         parts.append(part)
-        begins += [match.start()] * len(part)
-        ends += [match.end()] * len(part)
+        begins += [begin] * len(part)
+        ends += [end] * len(part)
     return View("".join(parts), begins, ends)
+
+
+def _clusters(text):
+    """Yields where a text has what is normalized alone."""
+    for match in CLUSTER.finditer(text):
+        begin, end = match.span()
+        while end - begin > LONGEST_CLUSTER:
+            yield begin, begin + LONGEST_CLUSTER
+            begin += LONGEST_CLUSTER
+        yield begin, end
 
 
 @functools.lru_cache(4096)
@@ -151,30 +166,28 @@ class Term:
         forms = (form.strip() for form in targets.split("|"))
         return cls(source.strip(), tuple(forms), frozenset(flags))
 
+    @property
+    def spelling(self) -> str:
+        """The term in its own case, as a `View` has it."""
+        return _spelling(read_as(self.source).text)
+
     @functools.cached_property
     def pattern(self) -> regex.Pattern:
-        """The regular expression of the term in a `View`."""
-        if "pattern" in self.flags:
-            parts = (
-                (c, _clean(c, False)) for c in CLUSTER.findall(self.source)
-            )
-            term = "".join(c if c == p else regex.escape(p) for c, p in parts)
-        else:
+        """The regular expression in a `View` of a term that is `SEARCHED`."""
+        if "pattern" not in self.flags:
             words = read_as(self.source, fold=True).text.split()
-            term = r"\s++".join(map(regex.escape, words))
+            return regex.compile(r"\s++".join(map(regex.escape, words)))
+        parts = (self.source[b:e] for b, e in _clusters(self.source))
+        pairs = ((part, _clean(part, False)) for part in parts)
+        term = "".join(c if c == p else regex.escape(p) for c, p in pairs)
         if "part" not in self.flags:
             # Words of spaceless scripts touch.
             term = (
                 rf"(?<!{IN_WORD}(?={IN_WORD}))(?:{term})"
                 rf"(?!(?<={IN_WORD}){IN_WORD})"
             )
-        is_any = "pattern" in self.flags and "case" not in self.flags
+        is_any = "case" not in self.flags
         return regex.compile(term, regex.IGNORECASE if is_any else 0)
-
-    def is_in_case(self, text: str) -> bool:
-        """Whether a text that has the term has it in the same case."""
-        texts = (read_as(t).text.split() for t in (text, self.source))
-        return len({" ".join(words) for words in texts}) == 1
 
 
 class Glossary:
@@ -187,20 +200,29 @@ class Glossary:
 
     def __init__(self, terms: Iterable[Term]):
         self.terms = list(terms)
-        self._order = {id(term): i for i, term in enumerate(self.terms)}
-        # Terms of words by their words, one after the other: a text has few
-        # words, a glossary many terms.
-        self._by_words: dict = {}
-        self._others: list[Term] = []
-        for term in self.terms:
-            folded = read_as(term.source.strip(), fold=True).text
-            if term.flags & {"part", "pattern"}:
-                self._others.append(term)
+
+    @functools.cached_property
+    def _index(self):
+        """A trie of the words of terms, and the terms that are `SEARCHED`.
+
+        A text has few words, a glossary many terms. Where words are a term, its
+        number is found by its spelling, or by `TERMS` if any case will do. Made
+        when it is needed: a server reads a request in the thread of all.
+        """
+        trie: dict = {}
+        searched = []
+        for number, term in enumerate(self.terms):
+            if term.flags & SEARCHED:
+                searched.append((number, term))
                 continue
-            node = self._by_words
-            for word in WORD.findall(folded):
+            node = trie
+            for word, _ in _words(read_as(term.source, fold=True).text):
                 node = node.setdefault(word, {})
-            node.setdefault(TERMS, []).append(term)
+            forms = node.setdefault(TERMS, {})
+            forms.setdefault(term.spelling, number)
+            if "case" not in term.flags:
+                forms.setdefault(TERMS, number)
+        return trie, searched
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -220,46 +242,28 @@ class Glossary:
         """The terms in a text, where they are, in order."""
         if not self.terms:
             return []
-        found = []
-        for (begin, end), term in self._candidates(text):
-            is_exact = "case" in term.flags
-            is_same = (
-                is_exact
-                if "pattern" in term.flags
-                else term.is_in_case(text[begin:end])
-            )
-            if is_same or not is_exact:
-                rank = begin - end, not is_same, self._order[id(term)], begin
-                found.append((*rank, end, term))
+        reading = _Reading(text, *self._index)
+        heap = [
+            *reading.searched(),
+            *filter(None, map(reading.longest, reading.words)),
+        ]
+        heapq.heapify(heap)
         # Spans that are chosen, in order, never overlap.
         spans: list[tuple[int, int]] = []
         chosen: list[tuple[regex.Match, Term]] = []
-        for *_, begin, end, term in sorted(found, key=lambda f: f[:4]):
+        while heap:
+            *_, number, begin, end, word = heapq.heappop(heap)
             i = bisect.bisect(spans, (begin, end))
-            if (not i or spans[i - 1][1] <= begin) and (
-                i == len(spans) or end <= spans[i][0]
-            ):
+            if i and begin < spans[i - 1][1]:
+                continue
+            limit = spans[i][0] if i < len(spans) else end
+            if end <= limit:
+                match = WHOLE.fullmatch(text, begin, end)
                 spans.insert(i, (begin, end))
-                chosen.insert(i, (WHOLE.fullmatch(text, begin, end), term))
+                chosen.insert(i, (match, self.terms[number]))
+            elif word >= 0 and (shorter := reading.longest(word, limit)):
+                heapq.heappush(heap, shorter)
         return chosen
-
-    def _candidates(self, text):
-        """Yields where a term may be in a text, and the term."""
-        plain, folded = read_as(text), read_as(text, fold=True)
-        for term in self._others:
-            view = plain if "pattern" in term.flags else folded
-            for match in term.pattern.finditer(view.text):
-                if match.group():
-                    yield view.span(match), term
-        words = [*WORD.finditer(folded.text)]
-        for i, word in enumerate(words):
-            node = self._by_words
-            for j in range(i, len(words)):
-                if (node := node.get(words[j].group())) is None:
-                    break
-                for term in node.get(TERMS, ()):
-                    if match := term.pattern.match(folded.text, word.start()):
-                        yield folded.span(match), term
 
     @classmethod
     def of(cls, translations: Mapping[str, str]) -> "Glossary":
@@ -302,7 +306,8 @@ class Glossary:
         pairs: set[tuple[str, ...]] = set()
         for number, fields in table:
             try:
-                if delimiter != "\t" and len(fields) == 4:  # DeepL's
+                is_table = len(fields) == 4 and all(map(_is_code, fields[2:]))
+                if delimiter != "\t" and is_table:  # DeepL's
                     pairs.add(tuple(f.strip().lower() for f in fields[2:]))
                     fields = fields[:2]
                 if len(pairs) > 1:
@@ -369,6 +374,76 @@ def _glossary_of(words):
     return Glossary(Term(word, (word,)) for word in words)
 
 
+class _Reading:
+    """A text, in which the terms of a `Glossary._index` are looked for.
+
+    A term that is found is a tuple, the least of which counts first: its
+    length, negative; whether its case differs; its number; begin; end; the
+    number of its first word, or -1.
+    """
+
+    def __init__(self, text, trie, searched):
+        self._trie, self._searched = trie, searched
+        self._plain, self._folded = read_as(text), read_as(text, fold=True)
+        words = list(_words(self._folded.text))
+        self._keys = [*(key for key, _ in words), None]
+        self._spans = [self._folded.span(match) for _, match in words]
+        self.words = range(len(words))
+
+    def longest(self, word, limit=math.inf):
+        """The longest term from a word on that ends in time; None: none."""
+        found, last, begin = [], word, self._spans[word][0]
+        node = self._trie.get(self._keys[word].strip())
+        while node and (end := self._spans[last][1]) <= limit:
+            if TERMS in node:
+                found.append((end, node[TERMS]))
+            last += 1
+            node = node.get(self._keys[last])
+        for end, numbers in reversed(found):
+            own = numbers.get(self._spelling(begin, end))
+            number = numbers.get(TERMS) if own is None else own
+            if number is not None:
+                return begin - end, own is None, number, begin, end, word
+        return None
+
+    def searched(self):
+        """Yields the terms that are `SEARCHED`."""
+        for number, term in self._searched:
+            in_case, is_pattern = (f in term.flags for f in ("case", "pattern"))
+            view = self._plain if is_pattern else self._folded
+            for match in term.pattern.finditer(view.text):
+                if match.group():
+                    begin, end = view.span(match)
+                    is_same = in_case
+                    if not is_pattern:
+                        is_same = self._spelling(begin, end) == term.spelling
+                    if is_same or not in_case:
+                        yield begin - end, not is_same, number, begin, end, -1
+
+    def _spelling(self, begin, end):
+        """A part of the text in its own case."""
+        plain = self._plain
+        first = bisect.bisect_left(plain.begins, begin)
+        last = bisect.bisect_right(plain.ends, end)
+        return _spelling(plain.text[first:last])
+
+
+def _words(text):
+    """Yields each word, after a space if the text has one there, and a match.
+
+    The first one has none.
+    """
+    end = len(text)
+    for match in WORD.finditer(text):
+        yield " " * (match.start() > end) + match.group(), match
+        end = match.end()
+
+
+def _spelling(text):
+    """A text whose words have one space between them."""
+    return " ".join(text.split())
+
+
 def _read_lines(path):
     """The lines of a file, UTF-8."""
     try:
@@ -403,6 +478,12 @@ def _is_header(table):
     terms = {row[0].strip().lower() for row in others}
     is_term = first[0].strip().lower() in terms
     return len(names) in (2, 4) and LANGUAGES.issuperset(names) and not is_term
+
+
+def _is_code(field):
+    """Whether a field is the code of a language, such as EN-GB."""
+    match = CODE.fullmatch(field.strip().lower())
+    return match is not None and match[1] in LANGUAGES
 
 
 def _parse(fields: Sequence[str]) -> Term:

@@ -5,9 +5,7 @@ import hashlib
 import hmac
 import pathlib
 import time
-import traceback
 
-from absl import logging
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,6 +18,7 @@ from starlette.routing import Route
 from trainers.serving import libretranslate, page, translations
 from trainers.serving.access_log import AccessLog
 from trainers.serving.metrics import HUNG_UP
+from trainers.serving.reading import log_failure
 from trainers.serving.requests import Body, read_fields
 from trainers.serving.service import Service
 from trainers.serving.spec import FILE_FORM, Api, Get, describe
@@ -166,7 +165,7 @@ class _Post:
         except ClientDisconnect:
             return Response(status_code=HUNG_UP)
         except Exception as error:
-            _log(error)
+            log_failure(error)
             failure = HTTPException(500, "the server has failed")
             return _refuse(failure, self._api)
         finally:
@@ -211,12 +210,6 @@ def _refuse(error, api):
         message = f"{message[:LONGEST_ERROR]} ..."
     content = api.error(error.status_code, message)
     return JSONResponse(content, error.status_code, error.headers)
-
-
-def _log(error):
-    """Logs a failure without its message, which may have a user's text."""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    logging.error("%s\n%s", type(error).__name__, frames)
 
 
 # API keys

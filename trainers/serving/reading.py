@@ -10,9 +10,14 @@ import functools
 import os
 import pickle
 import resource
+import signal
 import subprocess
 import sys
+import traceback
+import typing
 from collections.abc import Callable, Sequence
+
+from absl import logging
 
 from keras_transformer import documents
 
@@ -21,6 +26,9 @@ SMALL = 1 << 16
 # Seconds of a CPU for a stage of a file, and for each of its MiB.
 SECONDS, SECONDS_PER_MIB = 4, 20
 NICENESS = 10
+# The group of a terminal and the unit of systemd get them: a process that reads
+# ends when the server does.
+IGNORED = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
 # What comes next in the translation of a file: work for the model, or the end;
 # and `Document.summary`.
 Step = tuple[documents.Stage | documents.Translated, str]
@@ -65,34 +73,39 @@ class Readers:
 
     async def advance(
         self,
-        data: bytes,
+        file: typing.BinaryIO,
         name: str,
         languages: tuple[str, str],
         fits: Callable,
         results: list,
     ) -> Step:
-        """`advance` in a process; ValueError if it takes more than it may."""
-        call = data, name, languages, pickle.dumps(fits), results
-        if len(data) <= SMALL:
-            return await self._call(call)
-        async with self._large:
-            return await self._call(call)
+        """`advance` in a process, which alone has the file in memory.
 
-    async def _call(self, call):
+        ValueError: It takes more than it may. RuntimeError: It has failed.
+        """
+        call = name, languages, pickle.dumps(fits), results
+        size = file.seek(0, os.SEEK_END)
+        if size <= SMALL:
+            return await self._call(file, size, call)
+        async with self._large:
+            return await self._call(file, size, call)
+
+    async def _call(self, file, size, call):
         async with self._all:
+            self._free = [p for p in self._free if p.poll() is None]
             process = self._free.pop() if self._free else _start()
             loop = asyncio.get_running_loop()
             try:
                 answer = await loop.run_in_executor(
-                    self._threads, _ask, process, (self._memory, call)
+                    self._threads, _ask, process, file, (self._memory, *call)
                 )
-            except asyncio.CancelledError:
+            except BaseException:
                 process.kill()
                 raise
         if answer is None:
             process.kill()
             raise ValueError(
-                f"expected a file that is read within {_seconds(call[0])}"
+                f"expected a file that is read within {_seconds(size)}"
                 f" seconds and {self._memory >> 20} MiB. Received: one that"
                 " takes more"
             )
@@ -108,29 +121,41 @@ class Readers:
             process.kill()
 
 
-def _seconds(data):
-    """CPU seconds of a stage."""
-    return SECONDS + SECONDS_PER_MIB * len(data) // (1 << 20)
+def log_failure(error: BaseException) -> None:
+    """Logs a failure without its message, which may have a user's text."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    logging.error("%s\n%s", type(error).__name__, frames)
+
+
+def _seconds(size):
+    """CPU seconds of a stage of a file with so many bytes."""
+    return SECONDS + SECONDS_PER_MIB * size // (1 << 20)
 
 
 def _start():
     """A process that answers."""
-    return subprocess.Popen(
-        [sys.executable, "-c", f"import {__name__} as x; x.main()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "OPENBLAS_NUM_THREADS": "1",  # each takes memory
-        },
-    )
-
-
-def _ask(process, question):
-    """The answer of a process; None if it has ended."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)  # it inherits
     try:
-        pickle.dump(question, process.stdin)
+        return subprocess.Popen(
+            [sys.executable, "-c", f"import {__name__} as x; x.main()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "OPENBLAS_NUM_THREADS": "1",  # each takes memory
+            },
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _ask(process, file, question):
+    """The answer of a process; None if it has ended."""
+    file.seek(0)
+    data = file.read()
+    try:
+        pickle.dump((data, *question), process.stdin)
         process.stdin.flush()
         return pickle.load(process.stdout)
     except (OSError, EOFError, pickle.UnpicklingError):
@@ -145,24 +170,27 @@ def main() -> None:
     os.dup2(2, 1)  # what libraries print is no answer
     while True:
         try:
-            memory, call = pickle.load(sys.stdin.buffer)
+            data, memory, *call = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        data, name, languages, fits, results = call
+        name, languages, fits, results = call
         used = resource.getrusage(resource.RUSAGE_SELF)
-        seconds = int(used.ru_utime + used.ru_stime) + 1 + _seconds(data)
+        seconds = int(used.ru_utime + used.ru_stime) + 1 + _seconds(len(data))
         for kind, most in (
             (resource.RLIMIT_CPU, seconds),
             (resource.RLIMIT_DATA, memory),
         ):
             resource.setrlimit(kind, (most, resource.RLIM_INFINITY))
-        answer: Step | ValueError
+        answer: Step | Exception
         try:
             answer = advance(data, name, languages, unpickle(fits), results)
         except ValueError as error:
             answer = ValueError(str(error))
         except MemoryError:
             return
+        except Exception as error:
+            log_failure(error)
+            answer = RuntimeError("a file cannot be read")
         pickle.dump(answer, output)
         output.flush()
         del call, data, results, answer

@@ -42,14 +42,26 @@ from trainers.serving.pairs import (
 from trainers.serving.reading import Readers
 from trainers.serving.requests import AUTO, TranslationRequest, bad_values
 
-PREPARED = 1000  # sentences of a file, before other requests have their turn
+# Characters that a thread prepares at once, since nothing stops it; a sentence
+# takes as long as so many.
+PREPARED, PREPARED_SENTENCE = 100_000, 50
+LONGEST_CODE = 35  # characters of a language code (RFC 5646)
 MOST_TERM_TOKENS = 512  # of a sentence
 SURE = 90  # percent, that a text is in the target language already
-# Held while a thread works for the request.
-_turn: contextvars.ContextVar[asyncio.Semaphore] = contextvars.ContextVar(
-    "turn"
-)
 RETRY_START = 10  # seconds, of a client that comes while the server warms up
+
+
+class _Turn(asyncio.Semaphore):
+    """Held while a thread works for the request.
+
+    Attributes:
+        is_accepted: Whether work of the request has been in the queue.
+    """
+
+    is_accepted = False
+
+
+_turn: contextvars.ContextVar[_Turn] = contextvars.ContextVar("turn")
 
 
 class Translated(typing.NamedTuple):
@@ -82,11 +94,15 @@ def read_glossaries(path: str | None, tell: bool = True) -> dict[str, Glossary]:
     """
     if path is None:
         return {}
-    found = {
-        p.stem: Glossary.read(p, tell=tell)
-        for p in sorted(pathlib.Path(path).iterdir())
-        if p.suffix in (".tsv", ".csv")
-    }
+    found: dict[str, Glossary] = {}
+    for file in sorted(pathlib.Path(path).iterdir()):
+        if file.stem in found and file.suffix == ".tsv":
+            raise ValueError(
+                "expected one glossary of each name. Received:"
+                f" {file.stem}.csv and {file.name}"
+            )
+        if file.suffix in (".tsv", ".csv"):
+            found[file.stem] = Glossary.read(file, tell=tell)
     if not found:
         raise ValueError(
             f"expected files NAME.tsv. Received: glossaries={path!r}"
@@ -137,7 +153,10 @@ class Service:
 
     def read_glossaries(self) -> None:
         """As the function; the glossaries stay if one is wrong."""
-        self.glossaries = read_glossaries(self.options.glossaries)
+        found = read_glossaries(self.options.glossaries)
+        for glossary in found.values():
+            glossary.find("")  # makes its index before a request does
+        self.glossaries = found
 
     def warm_up(self) -> Iterator[str]:
         """Makes the programs of all models; yields a line after each.
@@ -191,6 +210,7 @@ class Service:
 
         If the source is detected, it may be the target: see `Pair.is_same`.
         """
+        _check_codes(source, target)
         codes = choose_pair(source, target, self.pairs)
         if codes is None and is_detected and is_same(source, target):
             for pair in self.pairs.values():
@@ -207,6 +227,7 @@ class Service:
 
     def _detect(self, text, target):
         """The language of a text that there is a translation of, confidence."""
+        _check_codes(target)  # before they are cached
         ranked = self.detector.rank(text)
         usable = (
             (code, confidence)
@@ -248,7 +269,7 @@ class Service:
         `terminology` holds for each sentence; `may_be_fewer`: `n_best` may be
         more than a search finds.
         """
-        _turn.set(asyncio.Semaphore())
+        _turn.set(_Turn())
         seed = options.seed
         if seed is None:
             seed = secrets.randbits(32)
@@ -309,12 +330,12 @@ class Service:
         Its format follows from its name; `source` may be `AUTO`. The notes are
         on truncated sentences, and on what is left as it was.
         """
+        _turn.set(_Turn())
         self._check_adapter(adapter)
-        data = await _in_thread(file.read)
 
         async def advance(*arguments):
             with bad_values():
-                return await self._readers.advance(data, name, *arguments)
+                return await self._readers.advance(file, name, *arguments)
 
         is_detected = source.lower() == AUTO
         if is_detected:
@@ -327,9 +348,11 @@ class Service:
         with bad_values():
             terminology.check(search.decoding)
         path = pathlib.PurePath(name)
-        name = f"{path.stem}_{pair.target}{path.suffix}"
+        output = f"{path.stem}_{pair.target}{path.suffix}"
         if pair.is_same:
-            key = await self.downloads.add(name, data)
+            file.seek(0)
+            data = await _in_thread(file.read)
+            key = await self.downloads.add(output, data)
             return key, [f"the file is in {pair.target} already"]
         request = Request(
             "", seed=secrets.randbits(32), direction=pair.direction
@@ -354,7 +377,7 @@ class Service:
                 found = _texts(translated, 0)
             results.append(found)
         self._count(pair, sentences)
-        key = await self.downloads.add(name, stage.data)
+        key = await self.downloads.add(output, stage.data)
         notes = [n for found in rows for n in found.translation.notes]
         return key, [*notes, *filter(None, [left])]
 
@@ -442,14 +465,12 @@ class Service:
     async def _search(self, search, requests, terminology):
         """The `Found`s of sentences, which are prepared some at a time."""
         found: list[Found] = []
-        for begin in range(0, len(requests), PREPARED):
+        sizes = [PREPARED_SENTENCE + len(r.text) for r in requests]
+        for part in _batches(sizes, PREPARED):
             prepared = await _in_thread(
-                _prepare,
-                search.model.translator,
-                requests[begin : begin + PREPARED],
-                terminology,
+                _prepare, search.model.translator, requests[part], terminology
             )
-            found += await self._run(search, *prepared, is_first=not begin)
+            found += await self._run(search, *prepared)
         return found
 
     async def _align(self, search, request, pairs):
@@ -504,20 +525,22 @@ class Service:
         )
         return page
 
-    async def _run(self, work, items, sizes, is_first=True):
+    async def _run(self, work, items, sizes):
         """The results of items, which may be none.
 
         They go into the queue by batches, one after the other: a file must not
-        fill it. Only the first is refused, the others wait.
+        fill it. Only the first of a request is refused, the others wait.
         """
         results: list = []
+        turn = _turn.get(_Turn())
         for part in _batches(sizes, self.options.max_batch_tokens):
             while True:
                 try:
                     future = self.batcher.submit(work, items[part], sizes[part])
+                    turn.is_accepted = True
                     break
                 except QueueFullError as error:
-                    if is_first and not results:
+                    if not turn.is_accepted:
                         raise _try_again(
                             429,
                             "the server has too much work",
@@ -526,6 +549,17 @@ class Service:
                     await asyncio.sleep(1)
             results += await asyncio.wrap_future(future)
         return results
+
+
+def _check_codes(*codes):
+    """Raises HTTPException if a code is too long to be a language's."""
+    longest = max(map(len, codes))
+    if longest > LONGEST_CODE:
+        raise HTTPException(
+            400,
+            f"language codes must have at most {LONGEST_CODE} characters."
+            f" Received: {longest}",
+        )
 
 
 def _try_again(status, message, seconds):
@@ -551,7 +585,7 @@ async def _in_thread(work, *arguments):
     So a request waits for others, but not for all of their texts.
     """
     loop = asyncio.get_running_loop()
-    async with _turn.get(contextlib.nullcontext()):
+    async with _turn.get(_Turn()):
         return await loop.run_in_executor(None, work, *arguments)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import typing
 from collections.abc import Iterator
 
 from keras import ops
@@ -12,13 +13,14 @@ if not ON_TENSORFLOW:
     import jax
 
 # The `implementation` of `jax.nn.dot_product_attention`; None is our own code.
-_IMPLEMENTATION: contextvars.ContextVar[str | None] = contextvars.ContextVar(
-    "implementation", default=None
+Implementation: typing.TypeAlias = typing.Literal["xla", "cudnn"] | None
+_IMPLEMENTATION: contextvars.ContextVar[Implementation] = (
+    contextvars.ContextVar("implementation", default=None)
 )
 
 
 @contextlib.contextmanager
-def fused_attention(implementation: str | None) -> Iterator[None]:
+def fused_attention(implementation: Implementation) -> Iterator[None]:
     """Attention layers that can use this implementation meanwhile, "cudnn"."""
     token = _IMPLEMENTATION.set(implementation)
     try:
@@ -55,7 +57,9 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         mask = ops.broadcast_to(mask, (*mask.shape[:2], length, num_keys))
     # The projections have [B, T, H, K]: XLA finds both transpositions useless.
     heads = jax.nn.dot_product_attention(
-        *(ops.swapaxes(x, 1, 2) for x in (query, keys, values)),
+        ops.swapaxes(query, 1, 2),
+        ops.swapaxes(keys, 1, 2),
+        ops.swapaxes(values, 1, 2),
         mask=mask,
         implementation=_IMPLEMENTATION.get(),
     )

@@ -188,7 +188,7 @@ def random_uint16(
     keys = (_DRAWN.get() or {}).pop(id(getattr(seed, "state", None)), None)
     if keys is None:
         keys = _draw_keys(seed)
-    else:
+    elif not isinstance(seed, int):
         seed.next()
     size = ops.size(like)
     is_even = not (like.shape[-1] or 1) % 2

@@ -24,7 +24,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from keras_transformer import vocabulary
 from keras_transformer.kernels.adam import FusedAdam
-from keras_transformer.kernels.attention import fused_attention
+from keras_transformer.kernels.attention import (
+    Implementation,
+    fused_attention,
+)
 from keras_transformer.kernels.layers import drawn_keys
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import (
@@ -415,7 +418,7 @@ class JaxStep:
         return NamedSharding(self._mesh, spec)
 
 
-def attention_of(mesh: Mesh) -> str | None:
+def attention_of(mesh: Mesh) -> Implementation:
     """The implementation of attention for `fused_attention`."""
     device = mesh.devices.flat[0]
     if device.platform != "gpu" or "rocm" in device.client.platform_version:

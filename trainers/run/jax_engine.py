@@ -214,7 +214,7 @@ class JaxEngine:
 
     def _make_step(self, batch: Batch) -> jax.Array:
         """Updates the state; returns the totals on the device."""
-        if self._is_written:
+        if self._copy is not None and self._is_written:
             self._state = self._step.place(self._copy)
         self._copy, self._is_written = None, False
         self._state, totals = self._step(self._state, *batch, self._elapsed)
@@ -263,7 +263,7 @@ class JaxEngine:
 
     def write(self, field: str, index: int, value: np.ndarray) -> None:
         """Sets the value of a variable; the next step has it on the devices."""
-        if not self._is_written:
+        if self._copy is None or not self._is_written:
             self._copy, self._is_written = self._copied(), True
         self._step.value(self._copy, field, index)[...] = value
 

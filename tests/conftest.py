@@ -9,23 +9,12 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 # No test is about LLVM's optimizations, which take a quarter of one of XLA.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
-import keras
 import later
 import pytest
 import sharing
-import tensorflow as tf
 from absl import logging
-from commands import Processes, write_pairs
 
 import keras_transformer as kt
-from trainers.datasets import phrasebook
-
-if keras.backend.backend() == "tensorflow":
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * 2,
-    )
-
 
 # Graphs are many objects and little garbage: the default thresholds take a
 # twentieth of the time.
@@ -39,6 +28,21 @@ LONGEST = (
     *("trainers", "importers_m2m100", "strategies", "decoding", "adapters"),
     *("layers", "ensembles", "terminology", "multilingual_exports", "serving"),
 )
+
+
+def pytest_configure(config):
+    """Loads TensorFlow, but not in the process that only starts others."""
+    is_worker = hasattr(config, "workerinput")
+    if config.getoption("numprocesses", None) and not is_worker:
+        return
+    import keras
+    import tensorflow as tf
+
+    if keras.backend.backend() == "tensorflow":
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0],
+            [tf.config.LogicalDeviceConfiguration()] * 2,
+        )
 
 
 def pytest_addoption(parser):
@@ -70,12 +74,17 @@ def seeded_tensorflow():
 
     To set it drops every kernel and every graph that is ready to run.
     """
+    import tensorflow as tf
+
     tf.random.set_seed(7)
 
 
 @pytest.fixture(autouse=True)
 def seeded(monkeypatch):
     """The same initial weights in every run."""
+    import keras
+    import tensorflow as tf
+
     with monkeypatch.context() as patch:
         patch.setattr(tf.random, "set_seed", lambda seed: None)
         keras.utils.set_random_seed(7)
@@ -106,6 +115,8 @@ def small_config():
 @pytest.fixture(scope="session")
 def processes(tmp_path_factory):
     """Starts commands in processes of their own."""
+    from commands import Processes
+
     processes = Processes(tmp_path_factory.mktemp("processes"))
     yield processes
     processes.close()
@@ -114,6 +125,10 @@ def processes(tmp_path_factory):
 @pytest.fixture(scope="session")
 def train_files(tmp_path_factory):
     """Flags of 300 training pairs in files, with nothing to measure on."""
+    from commands import write_pairs
+
+    from trainers.datasets import phrasebook
+
     prefix = tmp_path_factory.mktemp("corpus") / "train"
     write_pairs(prefix, phrasebook.read_split("train", 300))
     return ["--dataset=files", f"--train_files={prefix}"]

@@ -613,7 +613,7 @@ def test_the_server_uses_it_and_says_so(load):
             ({"sampling": True}, "needs sampling=False"),
             (
                 {"glossary": {"one": "zwei"}},
-                "no terms of a glossary: use engine",
+                "no terms of a glossary: leave it out, or use engine=native",
             ),
             ({"temperature": 2}, "temperature needs sampling=True"),
         ):

@@ -107,6 +107,7 @@ def corpus(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow("run")
 def test_300000_pairs(corpus):
     dry, translate, *others = commands_of("300,000 sentence pairs of your own")
     assert dry.pop() == "--dry_run"

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
+from absl import logging
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from keras_transformer import vocabulary
@@ -124,6 +125,7 @@ class JaxStep:
         self._mesh = mesh
         self._options = options
         self._clock = clock
+        self._attention = attention_of(mesh)
         self.variables = State(
             list(model.trainable_variables),
             [v for v in model.weights if not v.trainable],
@@ -352,7 +354,7 @@ class JaxStep:
             strict=True,
         )
         with (
-            fused_attention(attention_of(self._mesh)),
+            fused_attention(self._attention),
             keras.StatelessScope(pairs, collect_losses=True) as scope,
             drawn_keys(variables.seeds, seeds),
         ):
@@ -419,11 +421,40 @@ class JaxStep:
 
 
 def attention_of(mesh: Mesh) -> Implementation:
-    """The implementation of attention for `fused_attention`."""
+    """The implementation of attention for `fused_attention`.
+
+    A GPU of this process tries cuDNN's first: whether it runs depends on the
+    versions of the driver and of cuDNN, too.
+    """
     device = mesh.devices.flat[0]
     if device.platform != "gpu" or "rocm" in device.client.platform_version:
         return None
-    return "cudnn" if float(device.compute_capability) >= 8 else None
+    if float(device.compute_capability) < 8:
+        return None
+    return "cudnn" if runs_attention(device, "cudnn") else None
+
+
+def runs_attention(
+    device: jax.Device, implementation: typing.Literal["xla", "cudnn"]
+) -> bool:
+    """Whether attention and its gradient run on a device; it tells if not."""
+    if device not in jax.local_devices():
+        return True  # a program for another machine
+    heads = jax.device_put(jnp.ones((1, 8, 1, 64), "bfloat16"), device)
+    mask = jax.device_put(jnp.ones((1, 1, 8, 8), "bool"), device)
+
+    def total(x):
+        return jax.nn.dot_product_attention(
+            x, x, x, mask=mask, implementation=implementation
+        ).sum()
+
+    try:
+        jax.block_until_ready(jax.jit(jax.grad(total))(heads))
+    except Exception as error:  # of JAX, XLA or cuDNN, by version
+        reason = str(error).split("\n")[0]
+        logging.warning("attention is computed without cuDNN: %s", reason)
+        return False
+    return True
 
 
 def place(value: np.ndarray, sharding: NamedSharding) -> jax.Array:

@@ -89,3 +89,12 @@ def test_a_step_uses_it_where_the_devices_have_it(monkeypatch):
         losses.append(float(totals[0]))
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=2e-3)
+
+
+def test_attention_that_does_not_run_is_told_and_left(caplog):
+    """A CPU has XLA's, and no cuDNN."""
+    [device, *_] = jax.local_devices()
+    assert jax_step.runs_attention(device, "xla")
+    with caplog.at_level("WARNING"):
+        assert not jax_step.runs_attention(device, "cudnn")
+    assert "attention is computed without cuDNN" in caplog.text

@@ -175,7 +175,10 @@ def test_an_export_describes_itself(format_name):
 
 @pytest.mark.parametrize(
     "format_name, beam_size",
-    [("tflite", 1), ("tflite", 3), ("onnx", 3), ("ctranslate2", 1)],
+    [
+        *later("options", ("tflite", 1)),
+        *(("tflite", 3), ("onnx", 3), ("ctranslate2", 1)),
+    ],
 )
 def test_text_and_score_are_the_translators(format_name, beam_size):
     found = loaded(format_name, beam_size)(LINES)
@@ -211,7 +214,7 @@ def test_each_tflite_answer_is_the_first():
     assert once == again[::-1]
 
 
-@pytest.mark.parametrize("beam_size", [2, 4])
+@pytest.mark.parametrize("beam_size", [4, *later("options", 2)])
 def test_ctranslate2_beams_find_much_the_same(beam_size):
     found = loaded("ctranslate2", beam_size)(LINES)
     same = [

@@ -189,7 +189,8 @@ def operations_of_a_position(beam_size, num_layers):
 
 
 @pytest.mark.parametrize(
-    ("beam_size", "of_a_layer", "in_all"), [(1, 60, 126), (4, 67, 263)]
+    ("beam_size", "of_a_layer", "in_all"),
+    [(1, 60, 126), *later("options", (4, 67, 263))],
 )
 def test_a_position_has_few_operations(beam_size, of_a_layer, in_all):
     """Dispatching operations, not arithmetic, is what a position costs."""

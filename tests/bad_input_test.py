@@ -146,7 +146,7 @@ OTHERS = [
     (
         "wmt",
         "--dataset=files --train_files=pairs.en",
-        "a table must end in .tsv or .csv",
+        "also read tables that end in .tsv",
     ),
     (
         "translate",

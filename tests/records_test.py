@@ -103,7 +103,7 @@ GOOD = [
 # The ending, the content, and the error after the name of the file.
 BROKEN = [
     ("tsv", "a\tb\nthe dog\tder Hund\n",
-     ", line 1: expected the columns en and de, .*Received: a, b$"),
+     ", line 1: expected the columns en and de; .*Received: a, b$"),
     ("tsv", TEXT + "one\n", ", line 4: expected 2 columns. Received: 1"),
     ("tsv", TEXT + "a\tb\tc\n", ", line 4: expected 2 columns. Received: 3"),
     ("tsv", TEXT.encode("latin-1", "replace") + b"\xfcb\tc\n",
@@ -122,7 +122,7 @@ BROKEN = [
     ("jsonl", lines({"en": "\ud800", "de": "a"}), ", line 1: expected text"),
     ("parquet", b"no Parquet at all", ", row 1: "),
     ("parquet", rows(flat(names=("a", "b"))),
-     ", row 1: expected the columns en and de, .*Received: a, b$"),
+     ", row 1: expected the columns en and de; .*Received: a, b$"),
     ("parquet", rows([*flat(), {"en": "a"}]), ", row 3: .*'de': None"),
     ("parquet", rows([{"en": b"a", "de": b"b"}]), ", row 1: expected text"),
     ("parquet", pa.table({"en": BAD_TEXT, "de": ["a", "b"]}),

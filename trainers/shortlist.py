@@ -20,8 +20,9 @@ class MakeShortlistOptions(WorkdirOptions):
 
     train_files: tuple[str, ...] = hp(
         (),
-        "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several, separated by"
-        " commas. Default: the training pairs of the model.",
+        "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or a file of both, such"
+        " as train.csv; or several, separated by commas. Default: the training"
+        " pairs of the model.",
     )
     max_pairs: int = hp(
         100_000,

@@ -138,7 +138,8 @@ def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
         raise FileNotFoundError(
             f"expected PREFIX of the files PREFIX.{language} or"
             f" PREFIX.{language}.gz, without the language, and a file for the"
-            " other language; a table must end in .tsv or .csv."
+            " other language; the commands also read tables that end in .tsv"
+            " or .csv."
             f" Received: {prefix}, which is a file"
         )
     raise FileNotFoundError(f"No such file: {plain} or {zipped}")
@@ -187,7 +188,8 @@ def whole_lines(path: pathlib.Path) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}, line {number}: not UTF-8"
-                f" ({error.reason}, byte {error.start + 1} of the line)"
+                f" ({error.reason}, byte {error.start + 1} of the line);"
+                " iconv -f WINDOWS-1252 -t UTF-8 converts Excel's plain CSV"
             ) from error
 
 

@@ -110,8 +110,8 @@ def _check_names(names, columns, place=""):
         raise ValueError(f"{place}expected each column once. {received}")
     if not {*columns} <= {*names}:
         raise ValueError(
-            f"{place}expected the columns {' and '.join(columns)}, or other"
-            f" --columns. {received}"
+            f"{place}expected the columns {' and '.join(columns)}; kt-train"
+            f" and kt-prepare take others by --columns. {received}"
         )
 
 

@@ -95,9 +95,20 @@ def budget_lines(
     sizes = ", ".join(f"{k} {n / MIB:,.0f} MiB" for k, n in memory.items())
     seconds = seconds_per_step * config.train_steps
     time = f"about {span(seconds)} for {config.train_steps:,} steps"
+    affordable, notes = float(config.train_steps), []
     if 0 < config.train_minutes * 60 < seconds:
         affordable = config.train_minutes * 60 / seconds_per_step
         time = f"about {affordable:,.0f} in {span(config.train_minutes * 60)}"
+        if config.updates_to_peak > affordable / 2:
+            notes.append(
+                "  note: half of the time and more is warm-up:"
+                f" --warmup_steps={max(1, int(affordable / 10))} is a tenth"
+            )
+    if config.valid_steps > affordable:
+        notes.append(
+            f"  note: no validation: --valid_steps={config.valid_steps} is more"
+            " than the steps"
+        )
     xla = "is not used"
     if engine.num_programs:
         xla = f"compiles {counted(engine.num_programs, 'program')}"
@@ -112,6 +123,7 @@ def budget_lines(
         f"  memory of a replica: {sizes}, and the activations",
         f"  the largest batches, {shapes} tokens, fit into memory:"
         f" {seconds_per_step:.2f} s a step, so {time} without validation",
+        *notes,
     ]
 
 

@@ -9,9 +9,10 @@ class TestOptions(Fields):
 
     test_files: tuple[str, ...] = hp(
         (),
-        "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several, separated by"
-        " commas. Default, without test_set: the test pairs of the data set"
-        " that the model was trained on.",
+        "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or a file of both, such"
+        " as test.csv; or several, separated by commas. Default, without"
+        " test_set: the test pairs of the data set that the model was trained"
+        " on.",
         excludes={"test_set": GIVEN},
         common=True,
     )

@@ -26,7 +26,7 @@ from keras_transformer.workdir import WorkDirectory
 from trainers import parse, wmt
 from trainers.datasets import phrasebook
 from trainers.run import strategies
-from trainers.run.budget import try_batches
+from trainers.run.budget import notes_on, try_batches
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
 from trainers.run.data_config import DataConfig
 from trainers.run.engine import LostWorkerError, OutOfMemoryError
@@ -459,6 +459,17 @@ def test_dry_run_shows_and_writes_nothing(command, tmp_path, capsys):
     assert f"budget: {parameters:,} parameters; 24 steps are" in out
     assert "the largest batches, " in out
     assert "step 1 " not in out
+
+
+def test_the_budget_tells_what_a_short_training_leaves_out():
+    training = TrainingConfig(
+        train_steps=1000, train_minutes=5.0, warmup_steps=300, valid_steps=200
+    )
+    assert notes_on(training, 1000) == notes_on(training, 600) == []
+    [warm_up] = notes_on(training, 599)
+    assert "--warmup_steps=59 makes it a tenth" in warm_up
+    _, validation = notes_on(training, 199)
+    assert "--valid_steps=200 is more than the steps" in validation
 
 
 def test_validation_computes_no_more_at_once_than_training(tmp_path):

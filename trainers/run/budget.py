@@ -10,6 +10,7 @@ from keras_transformer.data.batches import Shape
 from keras_transformer.writing import counted
 from trainers.run.engine import Engine, OutOfMemoryError, Task
 from trainers.run.progress import span
+from trainers.run.training_config import TrainingConfig
 
 MIB = 2**20
 
@@ -95,20 +96,10 @@ def budget_lines(
     sizes = ", ".join(f"{k} {n / MIB:,.0f} MiB" for k, n in memory.items())
     seconds = seconds_per_step * config.train_steps
     time = f"about {span(seconds)} for {config.train_steps:,} steps"
-    affordable, notes = float(config.train_steps), []
+    affordable = float(config.train_steps)
     if 0 < config.train_minutes * 60 < seconds:
         affordable = config.train_minutes * 60 / seconds_per_step
         time = f"about {affordable:,.0f} in {span(config.train_minutes * 60)}"
-        if config.updates_to_peak > affordable / 2:
-            notes.append(
-                "  note: half of the time and more is warm-up:"
-                f" --warmup_steps={max(1, int(affordable / 10))} is a tenth"
-            )
-    if config.valid_steps > affordable:
-        notes.append(
-            f"  note: no validation: --valid_steps={config.valid_steps} is more"
-            " than the steps"
-        )
     xla = "is not used"
     if engine.num_programs:
         xla = f"compiles {counted(engine.num_programs, 'program')}"
@@ -123,8 +114,24 @@ def budget_lines(
         f"  memory of a replica: {sizes}, and the activations",
         f"  the largest batches, {shapes} tokens, fit into memory:"
         f" {seconds_per_step:.2f} s a step, so {time} without validation",
-        *notes,
+        *notes_on(config, affordable),
     ]
+
+
+def notes_on(config: TrainingConfig, steps: float) -> list[str]:
+    """What a training of so many steps leaves out, as lines."""
+    notes = []
+    if steps < config.train_steps and config.updates_to_peak > steps / 2:
+        notes.append(
+            "  note: at least half of the steps are warm-up;"
+            f" --warmup_steps={max(1, int(steps / 10))} makes it a tenth"
+        )
+    if config.valid_steps > steps:
+        notes.append(
+            f"  note: no validation: --valid_steps={config.valid_steps} is more"
+            " than the steps"
+        )
+    return notes
 
 
 def memory_of_replica(task: Task, engine: Engine) -> dict[str, int]:

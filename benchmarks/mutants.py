@@ -4,13 +4,13 @@
 
 A mutant is the product with one change: another comparison, operator, number or
 truth value, a negated condition, a result that is None, a statement that is
-left out. A first run of all tests (`--map`, kept and used again) writes which
-tests execute which line, and their seconds. Each mutant is given to the tests
-that execute its line, in a copy of the tree: the tests of `make test` first,
-then the others, the fastest first, until one fails. The limit is `--seconds`;
-a test that takes 10 times its own seconds and 30 more is caught, too. A line
-that is executed by imports, or in other processes, alone is given to the tests
-of its file's other lines.
+left out. A first run of all tests (`--map`, kept and used again; it needs the
+package coverage) writes which tests execute which line, and their seconds. Each
+mutant is given to the tests that execute its line, in a copy of the tree: the
+tests of `make test` first, then the others, the fastest first, until one fails.
+The limit is `--seconds`; a test that takes 10 times its own seconds and 30 more
+is caught, too. A line that is executed by imports, or in other processes, alone
+is given to the tests of its file's other lines.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import ast
 import collections
 import concurrent.futures
 import json
+import multiprocessing
 import os
 import pathlib
 import random
@@ -35,9 +36,12 @@ from results import ROOT, add_flag, markdown, record
 
 PRODUCT = "keras_transformer", "trainers", "savedmodel"
 # Of a line, in each of the two suites: the fastest of each file.
-MOST_TESTS, MOST_OF_A_FILE = 60, 6
+MOST_TESTS, MOST_OF_A_FILE = 40, 4
 SUITES = "make test", "make test-all"
-PYTEST = [sys.executable, "-m", "pytest", "-p", "mutants", "-q"]
+PYTEST = ["-p", "mutants", "-q"]
+# What the tests import, except for the product: each mutant's process starts
+# as a copy of one that has it.
+PRELOADED = "tensorflow tensorflow_text keras sacrebleu sentencepiece pytest"
 EVERYTHING = "not argos and not beam and not browser and not npm"
 
 
@@ -61,6 +65,9 @@ def main():
         write_map(root, path, arguments.jobs, arguments.tests or [])
     tests = Tests(json.loads(path.read_text()))
     chosen = choose(root, tests, arguments.number, arguments.seed)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    FORKS.set_forkserver_preload(PRELOADED.split())
     rows = try_all(root, chosen, tests, arguments.jobs, arguments.seconds)
     tables = {"caught": summary(rows), "mutants": rows}
     for heading, table in tables.items():
@@ -220,7 +227,8 @@ def some_of_each_file(names):
 def write_map(root, path, jobs, given):
     """Runs all tests once, and writes the map."""
     with tempfile.TemporaryDirectory() as folder:
-        argv = [*PYTEST, "-m", EVERYTHING, f"--rootdir={root}", *given]
+        argv = [sys.executable, "-m", "pytest", *PYTEST, "-m", EVERYTHING]
+        argv += [f"--rootdir={root}", *given]
         if jobs > 1:
             argv += ["-n", str(jobs), "--dist", "loadfile"]
         subprocess.run(
@@ -306,23 +314,19 @@ def run_tests(root, tests, names, seconds):
     events, output = root / ".mutants.events", root / ".mutants.output"
     events.write_text("")
     argv = [*PYTEST, "-x", "-m", EVERYTHING, "-p", "no:cacheprovider"]
-    begin = time.monotonic()
+    argv += [f"--rootdir={root}", *names]
     variables = {"MUTANTS_ORDER": str(notes), "MUTANTS_EVENTS": str(events)}
-    with open(output, "w") as file:
-        process = subprocess.Popen(
-            [*argv, f"--rootdir={root}", *names],
-            cwd=root,
-            env=environment(root) | variables,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-        )
-    try:
-        status = process.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
+    variables = environment(root) | variables
+    begin = time.monotonic()
+    process = FORKS.Process(
+        target=run_pytest, args=(root, argv, variables, output)
+    )
+    process.start()
+    process.join(seconds)
+    status = process.exitcode
+    if status is None:
         os.killpg(process.pid, 9)
-        process.wait()
-        status = None
+        process.join()
     lines = [line.split(" ", 1) for line in events.read_text().splitlines()]
     by, result = "", "survived"
     if status is None:
@@ -342,6 +346,20 @@ def run_tests(root, tests, names, seconds):
         "result": result, "by": by, "suite": suite, "tests": len(names),
         "seconds": took,
     }  # fmt: skip
+
+
+def run_pytest(root, argv, variables, output):
+    """The tests, in a process that has what they import."""
+    os.setsid()
+    os.environ.update(variables)
+    sys.path[:0] = variables["PYTHONPATH"].split(os.pathsep)
+    os.chdir(root)
+    with open(output, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    status = pytest.main(argv)
+    sys.stdout.flush()
+    os._exit(status)
 
 
 def summary(rows):
@@ -368,48 +386,53 @@ def summary(rows):
 
 
 class _Map:
-    """Lines of the product that each test executes, by `sys.settrace`."""
+    """Lines of the product that each test executes."""
 
     def __init__(self):
-        self.tests, self.now = {}, set()
-        self.lines = collections.defaultdict(list)
+        import coverage
 
-    def trace(self, frame, event, _):
-        name = frame.f_code.co_filename
-        if not name.startswith(ROOTS):
-            return None
-        self.now.add((name, frame.f_lineno))
-        return self.trace
+        self.tests = {}
+        include = [f"{root}*" for root in ROOTS]
+        self._coverage = coverage.Coverage(
+            data_file=None, config_file=False, include=include
+        )
+        self._coverage.start()
+
+    def begin(self, item):
+        self._coverage.switch_context(item.nodeid)
 
     def end(self, item, seconds, passed):
-        sys.settrace(None)
+        self._coverage.switch_context("")
         if passed:
-            number = len(self.tests)
             is_slow = item.get_closest_marker("slow") is not None
             self.tests[item.nodeid] = [round(seconds, 3), is_slow]
-            for place in self.now:
-                self.lines[place].append((seconds, item.nodeid, number))
-        self.now = set()
 
     def write(self, folder):
+        self._coverage.stop()
+        data = self._coverage.get_data()
+        names = sorted(self.tests, key=lambda name: self.tests[name])
+        numbers = {name: number for number, name in enumerate(names)}
         found = collections.defaultdict(dict)
-        for (name, line), rows in self.lines.items():
-            rows.sort()
-            numbers = {name: number for _, name, number in rows}
-            suites = (
-                [n for n in numbers if not self.tests[n][1]],
-                [n for n in numbers if self.tests[n][1]],
-            )
-            kept = [n for suite in suites for n in some_of_each_file(suite)]
-            file = os.path.relpath(name, os.getcwd())
-            found[file][line] = sorted(numbers[n] for n in kept)
+        for path in data.measured_files():
+            file = os.path.relpath(path, os.getcwd())
+            for line, contexts in data.contexts_by_lineno(path).items():
+                of_line = sorted(numbers[c] for c in contexts if c in numbers)
+                suites = ([], [])
+                for number in of_line:
+                    name = names[number]
+                    suites[self.tests[name][1]].append(name)
+                kept = sum(map(some_of_each_file, suites), [])
+                if kept:
+                    found[file][line] = sorted(numbers[n] for n in kept)
+        tests = {name: self.tests[name] for name in names}
         path = pathlib.Path(folder, str(os.getpid()))
-        path.write_text(json.dumps({"tests": self.tests, "lines": found}))
+        path.write_text(json.dumps({"tests": tests, "lines": found}))
 
 
 ROOTS = tuple(os.path.join(os.getcwd(), name, "") for name in PRODUCT)
 MAP, EVENTS = os.environ.get("MUTANTS_MAP"), os.environ.get("MUTANTS_EVENTS")
-_map = _Map()
+_map = _Map() if MAP else None
+FORKS = multiprocessing.get_context("forkserver")
 
 
 def _event(word, name):
@@ -429,8 +452,7 @@ def pytest_runtest_protocol(item, nextitem):
     _event(time.time(), item.nodeid)
     if MAP:
         begin = time.process_time()
-        threading.settrace(_map.trace)
-        sys.settrace(_map.trace)
+        _map.begin(item)
         item.ihook.pytest_runtest_logstart(
             nodeid=item.nodeid, location=item.location
         )
@@ -455,7 +477,7 @@ def pytest_collectreport(report):
 
 
 def pytest_sessionfinish():
-    if MAP and _map.tests:
+    if _map and _map.tests:
         _map.write(MAP)
 
 

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from commands import fails
 from original_models import (
     FIXTURES,
     Original,
@@ -30,6 +31,20 @@ def original_of(name):
         words = [line.rpartition(" ")[0] for line in lines.splitlines()]
         pieces.append([*SPECIAL, *words])
     return Original(folder, (pieces[0], pieces[1]))
+
+
+@pytest.fixture
+def edit(monkeypatch):
+    """Checkpoints are read as a function changes them."""
+
+    def edit_by(change):
+        def read_edited(path, plain):
+            state = read_torch(path, plain)
+            return change(state) or state
+
+        monkeypatch.setattr(fairseq, "read_torch", read_edited)
+
+    return edit_by
 
 
 @pytest.mark.parametrize("name", ["iwslt", "t2t", "learned"])
@@ -81,7 +96,7 @@ def test_text_is_that_of_the_sentencepiece_model_alone():
         check_text(tokenizer, MODELS / "iwslt/spm.en.model", text)
 
 
-def test_dictionaries_of_a_training_are_found(tmp_path, monkeypatch):
+def test_dictionaries_of_a_training_are_found(tmp_path, edit):
     folder, data = tmp_path / "model", tmp_path / "model/data-bin"
     shutil.copytree(MODELS / "iwslt", folder)
     expected = fairseq.read(folder).tokenizer.source.pieces
@@ -101,12 +116,8 @@ def test_dictionaries_of_a_training_are_found(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="expected two dictionaries.*data-bin"):
         fairseq.read(folder)
 
-    def read_with_languages(path, plain):
-        state = read_torch(path, plain)
-        state["cfg"]["task"] = {"source_lang": "en", "target_lang": "de"}
-        return state
-
-    monkeypatch.setattr(fairseq, "read_torch", read_with_languages)
+    languages = {"source_lang": "en", "target_lang": "de"}
+    edit(lambda state: state["cfg"].update(task=languages))
     with pytest.raises(
         ValueError, match=r"dict\.de\.txt, there or in data-bin"
     ):
@@ -132,31 +143,24 @@ REFUSED = [
     ({"decoder_output_dim": 8}, "expected decoder_embed_dim=16"),
     ({"encoder_layers": 2}, "no tensor encoder.layers.1.self_attn.q_proj"),
     ({"decoder_layers": 1}, "unexpected tensors"),
-    ({"encoder_attention_heads": "2"}, "is not a whole number"),
     ({"encoder_normalize_before": True}, "encoder_normalize_before is True"),
     ({"arch": None, "_name": "transformer_lm"}, "--arch='transformer_lm'"),
 ]
 
 
 @pytest.mark.parametrize("changes, message", REFUSED)
-def test_what_cannot_be_mapped_is_named(monkeypatch, changes, message):
-    def read_edited(path, plain):
-        state = read_torch(path, plain)
-        state["cfg"]["model"].state.update(changes)
-        return state
-
-    monkeypatch.setattr(fairseq, "read_torch", read_edited)
+def test_what_cannot_be_mapped_is_named(edit, changes, message):
+    edit(lambda state: state["cfg"]["model"].state.update(changes))
     with pytest.raises(ValueError) as error:
         fairseq.read(MODELS / "iwslt")
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_options_of_old_versions_and_joined_projections(monkeypatch):
+def test_options_of_old_versions_and_joined_projections(edit):
     """Before 0.10 options are `args`; before 0.7 q, k and v are one matrix."""
     expected = fairseq.read(MODELS / "iwslt")
 
-    def read_old(path, plain):
-        state = read_torch(path, plain)
+    def as_old(state):
         args = state["cfg"]["model"]
         args.state |= {"source_lang": "en", "target_lang": "de"}
         tensors = state["model"]
@@ -166,28 +170,23 @@ def test_options_of_old_versions_and_joined_projections(monkeypatch):
             tensors[f"{prefix}.in_proj_{kind}"] = np.concatenate(parts)
         return {"args": args, "model": tensors}
 
-    monkeypatch.setattr(fairseq, "read_torch", read_old)
+    edit(as_old)
     found = fairseq.read(MODELS / "iwslt")
     assert found.config == expected.config
     assert found.decoding == expected.decoding
-    assert found.weights.keys() == expected.weights.keys()
-    for path, weight in expected.weights.items():
-        np.testing.assert_array_equal(found.weights[path], weight)
+    np.testing.assert_equal(found.weights, expected.weights)
 
 
-def test_options_of_task_and_search_are_taken_over(monkeypatch):
-    def read_edited(path, plain):
-        state = read_torch(path, plain)
+def test_options_of_task_and_search_are_taken_over(edit):
+    def change(state):
         cfg = state["cfg"]
-        cfg["model"].state.update(
-            {
-                "relu_dropout": 0.25,
-                "max_source_positions": 64,
-                "arch": None,
-                "_name": "transformer_wmt_en_de",
-            }
-        )
-        cfg["task"] = dict(fairseq._attributes(cfg["task"], path))
+        cfg["model"].state |= {
+            "relu_dropout": 0.25,
+            "max_source_positions": 64,
+            "arch": None,
+            "_name": "transformer_wmt_en_de",
+        }
+        cfg["task"] = dict(fairseq._attributes(cfg["task"], "file"))
         cfg["task"] |= {"source_lang": "en", "target_lang": "de"}
         cfg["generation"] = generation
         # A copy that version 0.12 keeps, and what other versions leave.
@@ -195,9 +194,8 @@ def test_options_of_task_and_search_are_taken_over(monkeypatch):
         weights["encoder.layers.0.fc1_weight"] = np.zeros(3)
         weights["encoder.layers.0.in_proj_weight"] = np.zeros((3, 2))
         weights["encoder.version"] = np.zeros(1)
-        return state
 
-    monkeypatch.setattr(fairseq, "read_torch", read_edited)
+    edit(change)
     generation = {"beam": 3, "lenpen": 2, "min_len": 4}
     generation["no_repeat_ngram_size"] = 5
     found = fairseq.read(MODELS / "t2t")
@@ -212,22 +210,20 @@ def test_options_of_task_and_search_are_taken_over(monkeypatch):
     assert fairseq.read(MODELS / "t2t").decoding.length_penalty == 0.0
 
 
-def test_a_matrix_of_old_versions_and_tables_of_other_lengths(monkeypatch):
-    def read_edited(path, plain):
-        state = read_torch(path, plain)
+def test_a_matrix_of_old_versions_and_tables_of_other_lengths(edit):
+    def change(state):
         weights = state["model"]
         matrix = weights.pop("decoder.output_projection.weight")
         weights["decoder.embed_out"] = matrix
         rows = weights["decoder.embed_positions.weight"]
         weights["decoder.embed_positions.weight"] = rows[: len(rows) - cut]
-        return state
 
     expected = fairseq.read(MODELS / "learned")
-    monkeypatch.setattr(fairseq, "read_torch", read_edited)
+    assert expected.max_length == 64
+    edit(change)
     cut = 0
     found = fairseq.read(MODELS / "learned").weights["softmax/matrix"]
     np.testing.assert_array_equal(found, expected.weights["softmax/matrix"])
-    assert expected.max_length == 64
     cut = 1
     with pytest.raises(
         ValueError, match="expected decoder.embed_positions.weight of sh"
@@ -252,13 +248,8 @@ def test_a_matrix_of_old_versions_and_tables_of_other_lengths(monkeypatch):
         ("iwslt", 5, "expected tensors by name"),
     ],
 )
-def test_tensors_without_axes_are_named(monkeypatch, model, name, message):
-    def read_edited(path, plain):
-        state = read_torch(path, plain)
-        state["model"][name] = np.zeros((), np.float32)
-        return state
-
-    monkeypatch.setattr(fairseq, "read_torch", read_edited)
+def test_tensors_without_axes_are_named(edit, model, name, message):
+    edit(lambda state: state["model"].update({name: np.zeros((), "f4")}))
     with pytest.raises(ValueError, match=message):
         fairseq.read(MODELS / model)
 
@@ -266,10 +257,7 @@ def test_tensors_without_axes_are_named(monkeypatch, model, name, message):
 def test_files_that_do_not_fit_end_the_command(tmp_path, capsys):
     def refuse(message):
         argv = [f"--source={folder}", f"--workdir={tmp_path / 'run'}"]
-        with pytest.raises(SystemExit) as exit:
-            import_model.main(argv)
-        (line,) = capsys.readouterr().err.strip().splitlines()
-        assert exit.value.code == 2 and message in line, line
+        assert message in fails(import_model.main, argv, capsys)
         assert not (tmp_path / "run").exists()
 
     folder = tmp_path / "model"

@@ -13,6 +13,7 @@ import zipfile
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import fails
 
 import keras_transformer as kt
 from keras_transformer.checkpoints import named_weights
@@ -23,9 +24,7 @@ from keras_transformer.importers import (
     vocabularies,
     yaml_files,
 )
-from keras_transformer.importers.imported import (
-    assign,
-)
+from keras_transformer.importers.imported import assign
 from keras_transformer.importers.model_description import read_description
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.stacks import make_config, weight_shapes
@@ -199,14 +198,17 @@ def test_a_tensor_that_is_none_is_refused(torch, tmp_path, name):
         read_torch(path)
 
 
-def test_views_of_storages_are_refused(torch, tmp_path):
-    path = tmp_path / "file.pt"
-    pid = ("storage", torch.FloatStorage, "0", "cpu", 6, ("view", 0, 3))
-    write_pickles(
-        path, tensor_of(torch, pid=pid), {"0": (6, NUMBERS.tobytes())}
-    )
-    with pytest.raises(ValueError, match="not a storage of PyTorch"):
-        read_torch(path)
+@pytest.fixture
+def read_pickle(tmp_path):
+    """Reads an archive of PyTorch that has this pickle."""
+
+    def read(content, **options):
+        path = tmp_path / "file.pt"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a/data.pkl", content)
+        return read_torch(path, **options)
+
+    return read
 
 
 def nested_pairs(levels):
@@ -218,14 +220,11 @@ def nested_pairs(levels):
 
 
 HOSTILE_PICKLES = {
-    "a key": b"}" + b"K\x01" + nested_pairs(60)[1:] + b"K\x01s.",
-    "members": b"c__builtin__\nset\n]"
-    + b"K\x01"
-    + nested_pairs(60)[1:]
-    + b"a\x85R.",
+    "a key": b"}K\x01" + nested_pairs(60)[1:] + b"K\x01s.",
+    "members": b"c__builtin__\nset\n]K\x01" + nested_pairs(60)[1:] + b"a\x85R.",
     "a persistent id": nested_pairs(9) + b"Q.",
     "classes": b"".join(b"cargparse\nA%d\n" % i for i in range(1100)) + b".",
-    "a frozen set": b"(" + b"K\x01" + nested_pairs(60)[1:] + b"\x91.",
+    "a frozen set": b"(K\x01" + nested_pairs(60)[1:] + b"\x91.",
     "memory": b"\x8e" + b"\xff" * 7 + b"\x7fa.",
     "an array of bytes": b"\x96" + b"\0" * 4 + b"\xff\0\0\0a.",
     "a class with a state": b"cargparse\nA\n}X\x01\0\0\0aK\x01sb.",
@@ -233,70 +232,53 @@ HOSTILE_PICKLES = {
 
 
 @pytest.mark.parametrize("name", HOSTILE_PICKLES)
-def test_pickles_of_endless_values_are_refused(tmp_path, name):
-    path = tmp_path / "file.pt"
-    content = b"\x80\x04" + HOSTILE_PICKLES[name]
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a/data.pkl", content)
+def test_pickles_of_endless_values_are_refused(read_pickle, name):
     with pytest.raises(ValueError, match=r"^\S*file.pt: ") as error:
-        read_torch(path, plain=("argparse",))
+        read_pickle(b"\x80\x04" + HOSTILE_PICKLES[name], plain=("argparse",))
     assert len(str(error.value)) < 500
 
 
-def test_pairs_of_pairs_are_lists_without_a_hash(tmp_path):
-    path = tmp_path / "file.pt"
-    state = b"}X\x01\0\0\0a" + nested_pairs(60) + b"sb."
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a/data.pkl", b"cargparse\nNamespace\n)\x81" + state)
-    value = read_torch(path, plain=("argparse",)).state["a"]
+def test_pairs_of_pairs_are_lists_without_a_hash(read_pickle):
+    content = b"cargparse\nNamespace\n)\x81}X\x01\0\0\0a"
+    content += nested_pairs(60) + b"sb."
+    value = read_pickle(content, plain=("argparse",)).state["a"]
     for _ in range(60):
         value, other = value
         assert value is other
     assert value == []
 
 
-def test_pickled_dictionaries_keep_their_methods(tmp_path):
-    path = tmp_path / "file.pt"
+def test_pickled_dictionaries_keep_their_methods(read_pickle):
     state = b"ccollections\nOrderedDict\n)R}X\x05\0\0\0itemsK\x01sb."
     number = b"}r\xf0\xff\xff\xff."  # a value with the number 4 billion
     for content in (state, number):
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("a/data.pkl", b"\x80\x02" + content)
-        assert list(read_torch(path).items()) == []
+        assert list(read_pickle(b"\x80\x02" + content).items()) == []
 
 
-def test_functions_get_no_state(torch, tmp_path):
-    path = tmp_path / "file.pt"
-    rebuild = b"ctorch._utils\n_rebuild_tensor_v2\n"
+def test_functions_get_no_state(torch, read_pickle):
+    rebuild = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n"
     for state in (b"}", b"N}X\x01\x00\x00\x00aK\x01s\x86"):  # state, slots
-        content = b"\x80\x02" + rebuild + state + b"b."
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("a/data.pkl", content)
         with pytest.raises(ValueError, match="__setstate__"):
-            read_torch(path)
+            read_pickle(rebuild + state + b"b.")
 
 
 def test_old_files_that_do_not_fit_are_refused(torch, tmp_path):
     path = tmp_path / "file.pt"
     value = tensor_of(torch)
-    two = [
-        tensor_of(torch),
-        tensor_of(torch, shape=(1,), strides=(1,), size=5),
-    ]
+    two = [value, tensor_of(torch, shape=(1,), strides=(1,), size=5)]
     many = [tensor_of(torch, key=str(i), size=30) for i in range(9)]
+    view = ("storage", torch.FloatStorage, "0", "cpu", 6, ("view", 0, 3))
     numbers = NUMBERS.tobytes()
+    stored = {"0": (6, numbers)}
+    big_endian = {"system": {"little_endian": False}}
     for message, value_, storages, changes in (
-        ("neither a zip archive", value, {"0": (6, numbers)}, {"magic": 1}),
-        (
-            "little-endian",
-            value,
-            {"0": (6, numbers)},
-            {"system": {"little_endian": False}},
-        ),
-        ("not a storage", two, {"0": (6, numbers)}, {}),
+        ("neither a zip archive", value, stored, {"magic": 1}),
+        ("little-endian", value, stored, big_endian),
+        ("not a storage", two, stored, {}),
+        ("not a storage of PyTorch", tensor_of(torch, pid=view), stored, {}),
         ("its storages are larger than the file", many, {}, {}),
         ("larger than the file", tensor_of(torch, size=10**6), {}, {}),
-        ("list of storages", value, {"0": (6, numbers)}, {"keys": ["1"]}),
+        ("list of storages", value, stored, {"keys": ["1"]}),
         ("truncated: storage 0", value, {"0": (5, numbers)}, {}),
         ("truncated: storage 0", value, {"0": (6, numbers[:-1])}, {}),
         ("no attribute 'get'", value, {}, {"system": value}),
@@ -333,23 +315,16 @@ def test_archives_that_do_not_fit_are_refused(torch, tmp_path, monkeypatch):
         read_torch(path)
 
 
-def test_names_of_version_2_and_of_modules_below_are_known(tmp_path):
-    path = tmp_path / "file.pt"
-    for content, is_read in (
-        (b"c__builtin__\nset\n]\x85R.", True),
-        (b"cbuiltins\nint\n.", True),
-        (b"cmine.below\nKind\n.", True),
-        (b"cminer\nKind\n.", False),
-        (b"cbuiltins\neval\n.", False),
-    ):
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("a/data.pkl", b"\x80\x02" + content)
-        if is_read:
-            found = read_torch(path, plain=("mine",))
-            assert found == set() or issubclass(found, Plain)
-        else:
-            with pytest.raises(ValueError, match="would run code"):
-                read_torch(path, plain=("mine",))
+def test_names_of_version_2_and_of_modules_below_are_known(read_pickle):
+    def read(content):
+        return read_pickle(b"\x80\x02" + content, plain=("mine",))
+
+    assert read(b"c__builtin__\nset\n]\x85R.") == set()
+    for name in (b"builtins\nint", b"mine.below\nKind"):
+        assert issubclass(read(b"c" + name + b"\n."), Plain)
+    for name in (b"miner\nKind", b"builtins\neval"):
+        with pytest.raises(ValueError, match="would run code"):
+            read(b"c" + name + b"\n.")
 
 
 # safetensors ------------------------------------------------------------------
@@ -360,34 +335,26 @@ def entry(**changes):
     return {**values, **changes}
 
 
+# The library checks them, but for the kinds of numbers that are read.
 HEADERS = {
-    "a gap": ({"a": entry(data_offsets=[4, 12])}, "invalid offset"),
-    "an overlap": (
-        {"a": entry(), "b": entry(data_offsets=[4, 12])},
-        "invalid offset for tensor `b`",
-    ),
-    "too long": ({"a": entry(shape=[4], data_offsets=[0, 16])}, "covered"),
-    "too short": ({"a": entry()}, "file not fully covered"),
-    "a list": ([], "invalid JSON in header"),
-    "nested": (b"[" * 100_000, "invalid JSON in header"),
-    "negative": ({"a": entry(shape=[-1, -2])}, "invalid value: integer `-1`"),
-    "no numbers": ({"a": entry(shape=[2.0])}, "floating point"),
-    "other bytes": ({"a": entry(shape=[3])}, "invalid shape, data type, or"),
-    "no dtype": ({"a": entry(dtype="F8")}, "unknown variant `F8`"),
-    "8 bits": (
-        {"a": entry(dtype="F8_E4M3", shape=[12], data_offsets=[0, 12])},
-        "Received: F8_E4M3",
-    ),
-    "an overflow": ({"a": entry(shape=[2**62, 2**62])}, "overflow"),
-    "offsets": ({"a": entry(data_offsets=[0, 8, 9])}, "invalid length 3"),
-    "no entry": ({"a": 3}, "expected struct TensorInfo"),
-    "no shape": ({"a": entry(shape=2)}, "expected a sequence"),
+    "invalid offset for tensor `b`": {
+        "a": entry(),
+        "b": entry(data_offsets=[4, 12]),
+    },
+    "file not fully covered": {"a": entry()},
+    "invalid JSON in header": b"[" * 100_000,
+    "invalid value: integer `-1`": {"a": entry(shape=[-1, -2])},
+    "invalid shape, data type, or": {"a": entry(shape=[3])},
+    "overflow": {"a": entry(shape=[2**62, 2**62])},
+    "Received: F8_E4M3": {
+        "a": entry(dtype="F8_E4M3", shape=[12], data_offsets=[0, 12])
+    },
 }
 
 
-@pytest.mark.parametrize("name", HEADERS)
-def test_headers_that_do_not_fit_are_refused(tmp_path, name):
-    header, message = HEADERS[name]
+@pytest.mark.parametrize("message", HEADERS)
+def test_headers_that_do_not_fit_are_refused(tmp_path, message):
+    header = HEADERS[message]
     if not isinstance(header, bytes):
         header = json.dumps(header).encode()
     path = tmp_path / "model.safetensors"
@@ -471,21 +438,20 @@ def test_json_is_an_object(tmp_path):
 
 def test_values_in_messages_are_short():
     assert files.shown(10**400) == "a number of 1329 bits"
+    assert files.shown("a\nb") == "'a\\nb'"
     pair = (1, 1)
     for _ in range(100):
         pair = (pair, pair)
     for value in (pair, [pair], 10**5000, [10**5000], "a" * 10**6, {"a": pair}):
         assert len(files.shown(value)) < 200_000
-    assert files.shown("a\nb") == "'a\\nb'" and files.shown(10**400)
 
 
 def test_numbers_that_are_too_large_are_refused():
-    options = Options({"a": 10**400, "b": -(10**400), "c": 10**39}, "file")
-    for name, default in (("a", 1), ("b", 1), ("a", 1.0), ("c", 1.0)):
-        with pytest.raises(ValueError, match=f"^file: {name}=.* is not "):
+    large = {"a": 10**400, "b": -(10**400), "c": 10**39, "d": 2**63}
+    options = Options(large, "file")
+    for name, default in (("a", 1), ("b", 1), ("a", 1.0), ("c", 1.0), ("d", 1)):
+        with pytest.raises(ValueError, match=f"^file: {name}=.* is not within"):
             options.get(name, default)
-    with pytest.raises(ValueError, match="a=9223372036854775808 is not within"):
-        Options({"a": 2**63}, "file").get("a", 1)
     options = Options({"a": 2**63 - 1, "b": 3}, "file")
     assert options.get("a", 1) == 2**63 - 1
     assert isinstance(options.get("b", 1.0), float)
@@ -514,9 +480,8 @@ SIDES = [vocabularies.Side(["a"] * 9, list(range(9)), b"", None)] * 2
 
 def test_layers_are_not_without_number():
     fields = {"d_model": 8, "num_heads": 2}
-    assert (
-        make_config("file", SIDES, num_layers=256, **fields).num_layers == 256
-    )
+    config = make_config("file", SIDES, num_layers=256, **fields)
+    assert config.num_layers == 256
     for name in ("num_layers", "num_decoder_layers"):
         with pytest.raises(ValueError, match="file: expected at most 256 lay"):
             make_config("file", SIDES, **fields, **{name: 257})
@@ -590,9 +555,8 @@ def test_npz_keeps_the_order_of_axes(tmp_path):
     path = tmp_path / "model.npz"
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.savez(path, c=array, f=np.asfortranarray(array))
-    found = read_npz(path)
-    np.testing.assert_array_equal(found["c"], array)
-    np.testing.assert_array_equal(found["f"], array)
+    for found in read_npz(path).values():
+        np.testing.assert_array_equal(found, array)
     assert holds_array(path, "c") and not holds_array(path, "d")
     path.write_bytes(b"no archive")
     assert not holds_array(path, "c")
@@ -602,27 +566,22 @@ def test_npz_headers_that_do_not_fit_are_refused(tmp_path):
     path = tmp_path / "model.npz"
     np.save(tmp_path / "a.npy", np.zeros(3))
     content = (tmp_path / "a.npy").read_bytes()
+    longer = b"(3,), }" + b" " * 12, b"(99999999999999,), }"
     for changed, message in (
         (content[:-8], "expected 24 bytes got 16"),
         (content.replace(b"(3,)", b"(9,)"), "expected 72 bytes got 24"),
         (content.replace(b"\x01\x00", b"\x04\x00", 1), "format version"),
         (content.replace(b"<f8", b"|O8"), "allow_pickle=False"),
-        (
-            content.replace(b"{'descr': '<f8'", b"{'descr': [[[[["),
-            "model.npz: ",
-        ),
-        (content[:10] + b"(" * 118 + content[128:], "model.npz: "),
-        (content[:8] + b"\xff\xff" + b"[" * 65535, "model.npz: "),
-        (
-            content.replace(b"(3,), }" + b" " * 12, b"(99999999999999,), }"),
-            "model.npz: ",
-        ),
+        (content.replace(b"{'descr': '<f8'", b"{'descr': [[[[["), path),
+        (content[:10] + b"(" * 118 + content[128:], path),
+        (content[:8] + b"\xff\xff" + b"[" * 65535, path),
+        (content.replace(*longer), path),
         (b"text", "expected tensors by name"),
     ):
         assert changed != content
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("a.npy", changed)
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=str(message)):
             read_npz(path)
 
 
@@ -633,77 +592,81 @@ def test_options_are_of_their_types():
     with pytest.raises(ValueError, match="file: --flag=1 cannot be imported"):
         options.check({"flag": (False, True)})
     options.check({"none": (False,)})
-    with pytest.raises(ValueError, match="--none=None cannot|--none=True"):
+    with pytest.raises(ValueError, match="--none=True cannot be imported"):
         Options({"none": True}, "file", "--").check({"none": (False,)})
 
 
-# Ten values of ten values each, and so on; the same as keys of a mapping.
-ALIASES = "\n".join(
-    ["a0: &a0 [1, 2]"]
-    + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30)]
-).encode()
-MERGES = "\n".join(
-    ["a0: &a0 {b: 1}"]
-    + [
-        f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}"
+def nested_mappings(first, form):
+    """Ten values of ten values each, and so on, for 29 times."""
+    levels = (
+        f"a{i}: &a{i} " + form.format(", ".join([f"*a{i - 1}"] * 10))
         for i in range(1, 30)
-    ]
-).encode()
+    )
+    return "\n".join([f"a0: &a0 {first}", *levels]).encode()
 
 
 def test_yaml_is_options_or_strings(tmp_path):
     path = tmp_path / "file.yml"
     path.write_text("yes: 1\n2: 0x10\n")
     assert yaml_files.read_strings(path) == {"yes": "1", "2": "0x10"}
-    assert yaml_files.read_options(path) == {True: 1, 2: 16}
-    path.write_text("a: [1:30, -1:30.5, 010, 0, 1_0, -0o7, 0.5, 08]\nb: 2:0")
-    assert yaml_files.read_options(path) == {
-        "a": ["1:30", "-1:30.5", "010", 0, 10, "-0o7", 0.5, "08"],
-        "b": "2:0",
-    }
-    options, strings = yaml_files.read_options, yaml_files.read_strings
-    either = "not YAML: .* nesting depth|expected"  # by the version of libyaml
-    for read, content, message in (
-        (options, b"\xff\xfe\x00", "not UTF-8"),
-        (options, b"- 1\n- 2\n", "expected options by name. Received: list"),
-        (strings, b"a: {b: c}\n", "expected strings by strings"),
-        (strings, b"a: [", "expected strings by strings"),
-        (strings, b"a: *b", "expected strings by strings"),
-        (strings, b"[a, b]", "expected strings by strings"),
-        (strings, b"a: b\n---\na: b", "expected strings by strings"),
-        (strings, b"", "expected strings by strings"),
-        (strings, b"{a: b", "not YAML"),
-        (strings, b"[" * 500, "expected strings by strings"),
-        (strings, b"[" * 100_000, f"{either} strings by strings"),
-        (options, b"!!python/object/apply:os.system [ls]", "not YAML"),
-        (options, b"a: !!bool x", "not YAML"),
-        (options, b"a: !!int ''", "not YAML"),
-        (options, b"a: 1\nb: 2\na: 1", "'a' occurs twice"),
-        (options, b"a: [{b: 1, b: 2}]", "'b' occurs twice"),
-        (strings, b"a: b\nc: b\na: d", "'a' occurs twice"),
-        (options, b"a: !!timestamp x", "not YAML"),
-        (options, b"a: " + b"1" * 5000, "not YAML"),
-        (options, b"[" * 500, "at most 32 levels"),
-        (options, b"[" * 100_000, f"{either} at most 32 levels"),
-        (options, b"- " * 100_000, f"{either} at most 32 levels"),
-        (options, b"a: &b [*b]", "contains itself"),
-        (options, b"a: *b", "not YAML"),
-        (options, b"a: [" + b"1," * 100_000 + b"]", "at most 100000 values"),
-        (options, b"a: " + b"b" * 10_001, "at most 10000 characters"),
-        (options, ALIASES, "at most 100000 values"),
-        (options, MERGES, "at most 100000 values"),
+    for text, expected in (
+        ("yes: 1\n2: 0x10\n", {True: 1, 2: 16}),
+        (
+            "a: [1:30, -1:30.5, 010, 0, 1_0, -0o7, 0.5, 08]\nb: 2:0",
+            {
+                "a": ["1:30", "-1:30.5", "010", 0, 10, "-0o7", 0.5, "08"],
+                "b": "2:0",
+            },
+        ),
+        (
+            "a: &a {b: 1}\nc: *a\nd: {<<: *a, e: 2}\n",
+            {"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 1, "e": 2}},
+        ),
+        ("a: [" + "1," * 90_000 + "]", {"a": [1] * 90_000}),
     ):
+        path.write_text(text)
+        assert yaml_files.read_options(path) == expected
+
+
+EITHER = "not YAML: .* nesting depth|expected"  # by the version of libyaml
+REFUSED_YAML = {
+    ("read_strings", "expected strings by strings"): [
+        b"a: {b: c}\n",
+        *(b"a: [", b"a: *b", b"[a, b]", b"a: b\n---\na: b", b"", b"[" * 500),
+    ],
+    ("read_strings", f"{EITHER} strings by strings"): [b"[" * 100_000],
+    ("read_strings", "not YAML"): [b"{a: b"],
+    ("read_strings", "'a' occurs twice"): [b"a: b\nc: b\na: d"],
+    ("read_options", "not UTF-8"): [b"\xff\xfe\x00"],
+    ("read_options", "expected options by name. Received: list"): [b"- 1\n"],
+    ("read_options", "not YAML"): [
+        b"!!python/object/apply:os.system [ls]",
+        *(b"a: !!bool x", b"a: !!int ''", b"a: !!timestamp x"),
+        *(b"a: " + b"1" * 5000, b"a: *b"),
+    ],
+    ("read_options", "'a' occurs twice"): [b"a: 1\nb: 2\na: 1"],
+    ("read_options", "'b' occurs twice"): [b"a: [{b: 1, b: 2}]"],
+    ("read_options", "at most 32 levels"): [b"[" * 500],
+    ("read_options", f"{EITHER} at most 32 levels"): [
+        *(b"[" * 100_000, b"- " * 100_000)
+    ],
+    ("read_options", "contains itself"): [b"a: &b [*b]"],
+    ("read_options", "at most 100000 values"): [
+        b"a: [" + b"1," * 100_000 + b"]",
+        nested_mappings("[1, 2]", "[{}]"),
+        nested_mappings("{b: 1}", "{{<<: [{}]}}"),
+    ],
+    ("read_options", "at most 10000 characters"): [b"a: " + b"b" * 10_001],
+}
+
+
+@pytest.mark.parametrize("name, message", REFUSED_YAML)
+def test_other_yaml_is_refused(tmp_path, name, message):
+    path = tmp_path / "file.yml"
+    for content in REFUSED_YAML[name, message]:
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
-            read(path)
-    path.write_text("a: &a {b: 1}\nc: *a\nd: {<<: *a, e: 2}\n")
-    assert yaml_files.read_options(path) == {
-        "a": {"b": 1},
-        "c": {"b": 1},
-        "d": {"b": 1, "e": 2},
-    }
-    path.write_text("a: [" + "1," * 90_000 + "]")
-    assert len(yaml_files.read_options(path)["a"]) == 90_000
+            getattr(yaml_files, name)(path)
 
 
 @pytest.fixture(scope="module")
@@ -737,7 +700,5 @@ def test_a_source_that_is_none_is_refused(tmp_path, capsys):
     with pytest.raises(ValueError, match="one of the formats huggingface"):
         find_format(tmp_path)
     for argv in (["--source=a"], ["--workdir=a"]):
-        with pytest.raises(SystemExit) as status:
-            import_model.main(argv)
-        assert status.value.code == 2
-        assert "=DIR. Received: no " in capsys.readouterr().err
+        message = fails(import_model.main, argv, capsys)
+        assert "=DIR. Received: no " in message

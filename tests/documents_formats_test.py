@@ -8,6 +8,7 @@ import markdown_it
 import polib
 import pytest
 from capitals import align, capitals
+from document_cases import marked, translate_with
 
 from keras_transformer import documents
 from keras_transformer.documents.document import REFUSED
@@ -27,60 +28,45 @@ def left(document):
     return [(unread.line, unread.reason) for unread in document.left]
 
 
-# A source, what it becomes, and the lines and reasons of what is left.
+# A text with marked words, and the lines and reasons of what is left.
 SUBTITLES = {
     "no blank lines": (
-        "1\n00:00:00,333 --> 00:00:01,300\nThe child\n2\n"
-        "00:00:01,300 --> 00:00:02,400\nThe man.\n3\n"
-        "00:00:02,500 --> 00:00:03,400\n42\n",
-        "1\n00:00:00,333 --> 00:00:01,300\nTHE CHILD\n2\n"
-        "00:00:01,300 --> 00:00:02,400\nTHE MAN.\n3\n"
+        "1\n00:00:00,333 --> 00:00:01,300\n«The child»\n2\n"
+        "00:00:01,300 --> 00:00:02,400\n«The man.»\n3\n"
         "00:00:02,500 --> 00:00:03,400\n42\n",
         [(9, "without words")],
     ),
     "blank lines in cues": (
-        "1\n00:22:10,440 --> 00:22:15,195\nThe child,\n\nthe man.\n\n2\n"
-        "00:22:15,960 --> 00:22:19,157\n\nThe tea.\n\n3\n"
-        "00:22:20,000 --> 00:22:21,000\n\u2028The old.\n\n4\n"
-        "00:22:22,000 --> 00:22:23,000\nThe tired.\n",
-        "1\n00:22:10,440 --> 00:22:15,195\nTHE CHILD,\n\nTHE MAN.\n\n2\n"
-        "00:22:15,960 --> 00:22:19,157\n\nTHE TEA.\n\n3\n"
-        "00:22:20,000 --> 00:22:21,000\n\u2028THE OLD.\n\n4\n"
-        "00:22:22,000 --> 00:22:23,000\nTHE TIRED.\n",
+        "1\n00:22:10,440 --> 00:22:15,195\n«The child,\n\nthe man.»\n\n2\n"
+        "00:22:15,960 --> 00:22:19,157\n\n«The tea.»\n\n3\n"
+        "00:22:20,000 --> 00:22:21,000\n\u2028«The old.»\n\n4\n"
+        "00:22:22,000 --> 00:22:23,000\n«The tired.»\n",
         [],
     ),
     "times without milliseconds, a cue without text": (
-        "1\r\n00:00:01 --> 00:00:02\r\nHello.\r\n\r\n2\r\n"
-        "0:03,5 --> 0:04,5 X1:3\r\n\r\n3\r\n00:00:05. --> 00:00:06\r\n- Hi.\r\n"
-        "- Who\r\nis it?",
-        "1\r\n00:00:01 --> 00:00:02\r\nHELLO.\r\n\r\n2\r\n"
-        "0:03,5 --> 0:04,5 X1:3\r\n\r\n3\r\n00:00:05. --> 00:00:06\r\n- HI.\r\n"
-        "- WHO\r\nIS IT?",
+        "1\r\n00:00:01 --> 00:00:02\r\n«Hello.»\r\n\r\n2\r\n"
+        "0:03,5 --> 0:04,5 X1:3\r\n\r\n3\r\n00:00:05. --> 00:00:06\r\n"
+        "- «Hi.»\r\n- «Who\r\nis it?»",
         [(6, "cue without text")],
     ),
     "a number in a cue": (
-        "7\n0:01,0 --> 0:02,0\nIn\n1984\n\n8\n0:03,0 --> 0:04,0\nIt is\n12",
-        "7\n0:01,0 --> 0:02,0\nIN\n1984\n\n8\n0:03,0 --> 0:04,0\nIT IS\n12",
+        "7\n0:01,0 --> 0:02,0\n«In»\n1984\n\n8\n0:03,0 --> 0:04,0\n«It is»\n12",
         [],
     ),
     "WebVTT": (
-        "WEBVTT - A title\n\nNOTE A note\nto read\n\nSTYLE\n::cue {}\n\nREGION"
-        "\nid:fred\n\nintro\n00:01.000 --> 00:02.000 align:start\n"
-        "<v.loud Roger B>We &amp; <lang fr>la ville</lang> <c.red>A &lt; b</c>"
-        "\n\nlost\n\n00:02.000 --> 00:03.000\n"
-        "Now <00:02.500>it <ruby>is<rt>was</rt></ruby> here\n",
-        "WEBVTT - A title\n\nNOTE A note\nto read\n\nSTYLE\n::cue {}\n\nREGION"
-        "\nid:fred\n\nintro\n00:01.000 --> 00:02.000 align:start\n"
-        "<v.loud Roger B>WE &amp; <lang fr>LA VILLE</lang> <c.red>A &lt; B</c>"
-        "\n\nlost\n\n00:02.000 --> 00:03.000\n"
-        "NOW <00:02.500>IT <ruby>IS<rt>was</rt></ruby> HERE\n",
+        "WEBVTT - A title\n\nNOTE A note\nto read\n\nSTYLE\n::cue {}\n\n"
+        "REGION\nid:fred\n\nintro\n00:01.000 --> 00:02.000 align:start\n"
+        "<v.loud Roger B>«We» &amp; <lang fr>«la ville»</lang> <c.red>«A»"
+        " &lt; «b»</c>\n\nlost\n\n00:02.000 --> 00:03.000\n"
+        "«Now» <00:02.500>«it» <ruby>«is»<rt>was</rt></ruby> «here»\n",
         [(3, "NOTE"), (16, "text outside cues"), (19, "ruby")],
     ),
 }
 DIALOGUE = (
     "[Script Info]\nTitle: x\n\n[Events]\nFormat: Layer, Start, Style, Text\n"
-    "Comment: 0,0:01,Default,no\n"
-    "Dialogue: 0,0:01,Default,{}\nDialogue: 0,0:02,Default,{{\\p1}}m 0 l 1\n"
+    "Comment: 0,0:01,Default,no\nDialogue: 0,0:01,Default,"
+    "{\\i1}«Hello,»{\\i0} «my»\\N«friend, go.»\n"
+    "Dialogue: 0,0:02,Default,{\\p1}m 0 l 1\n"
 )
 TEXTS = {
     "wrapped, with a final line end": (
@@ -98,110 +84,91 @@ TEXTS = {
 }
 PAGES = {
     "an icon": (
-        '<button><i class="fa"></i> The child.</button>\n'
-        '<p>The man <i class="icon"></i> reads.</p>',
-        '<button><i class="fa"></i> THE CHILD.</button>\n'
-        '<p>THE MAN <i class="icon"></i> READS.</p>',
+        '<button><i class="fa"></i> «The child.»</button>\n'
+        '<p>«The man» <i class="icon"></i> «reads.»</p>',
         [],
     ),
     "pairs without words": (
-        "<p>a <b> </b>b <a><img><i></i></a> c<em></em></p>",
-        "<p>A <b> </b>B <a><img><i></i></a> C<em></em></p>",
+        "<p>«a» <b> </b>«b» <a><img><i></i></a> «c»<em></em></p>",
         [],
     ),
     "codes before signs": (
-        "<p>only <b><code>x</code> y</b>, or <i>z <kbd>q</kbd></i>. (<br/>a)",
-        "<p>ONLY <b><code>x</code> Y</b>, OR <i>Z <kbd>q</kbd></i>. (<br/>A)",
+        "<p>«only» <b><code>x</code> «y»</b>, «or» <i>«z» <kbd>q</kbd></i>."
+        " (<br/>«a»)",
         [(1, "code"), (1, "kbd")],
     ),
     "space in a tag that ends a sentence": (
-        "<p>Say <b>a word. </b>Then <i>go. </i>",
-        "<p>SAY <b>A WORD.</b> THEN <i>GO.</i> ",
+        "<p>«Say» <b>«a word. →A WORD.»</b>«Then→ THEN» <i>«go. →GO.»</i>«→ »",
         [],
     ),
     "ICU": (
-        "<p>Now {n, plural, one {<b>one</b> dog} other {# dogs}} in {x}.",
-        "<p>NOW {n, plural, one {<b>ONE</b> DOG} other {# DOGS}} IN {x}.",
+        "<p>«Now» {n, plural, one {<b>«one»</b> «dog»} other {# «dogs»}}"
+        " «in» {x}.",
         [],
     ),
     "attributes and templates": (
-        '<p title="a word" {% if a > b %}c{% endif %}>a < b &amp c<a "',
-        '<p title="a word" {% if a > b %}c{% endif %}>A &lt; B &amp; C<a "',
+        '<p title="a word" {% if a > b %}c{% endif %}>'
+        '«a < b &amp c→A &lt; B &amp; C»<a "',
         [(1, "text of an attribute"), (1, "unfinished tag")],
     ),
     "what is no text": (
-        "<style>b</style>\n<pre>code here</pre><p class=notranslate>no</p>9",
         "<style>b</style>\n<pre>code here</pre><p class=notranslate>no</p>9",
         [(2, "pre"), (2, "locked"), (2, "without words")],
     ),
 }
 MARKDOWN = {
     "badges": (
-        "[![Build](https://x.org/b.svg)](https://x.org) The man.\n\n"
-        "The child [![](a.svg)](b) [![](c.svg)](d)\n",
-        "[![Build](https://x.org/b.svg)](https://x.org) THE MAN.\n\n"
-        "THE CHILD [![](a.svg)](b) [![](c.svg)](d)\n",
+        "[![Build](https://x.org/b.svg)](https://x.org) «The man.»\n\n"
+        "«The child» [![](a.svg)](b) [![](c.svg)](d)\n",
         [(1, "image")],
     ),
     "tasks, footnotes, alerts, admonitions": (
-        "- [ ] The child.\n- [x] The man reads[^1] a book.\n\n"
-        '> [!NOTE]\n> The woman.\n\n!!! warning "Look out"\n    It sleeps.\n\n'
-        "[^1]: The old man.\n",
-        "- [ ] THE CHILD.\n- [x] THE MAN READS[^1] A BOOK.\n\n"
-        '> [!NOTE]\n> THE WOMAN.\n\n!!! warning "LOOK OUT"\n    IT SLEEPS.\n\n'
-        "[^1]: THE OLD MAN.\n",
+        "- [ ] «The child.»\n- [x] «The man reads»[^1] «a book.»\n\n"
+        '> [!NOTE]\n> «The woman.»\n\n!!! warning "«Look out»"\n'
+        "    «It sleeps.»\n\n[^1]: «The old man.»\n",
         [],
     ),
     "front matter": (
-        "---\r\ntitle: The child\r\n---\r\n\r\nThe man.\r\n",
-        "---\r\ntitle: The child\r\n---\r\n\r\nTHE MAN.\r\n",
+        "---\r\ntitle: The child\r\n---\r\n\r\n«The man.»\r\n",
         [(1, "front matter")],
     ),
     "front matter in TOML": (
-        '+++\ntitle = "The child"\n+++\nThe man.\n',
-        '+++\ntitle = "The child"\n+++\nTHE MAN.\n',
+        '+++\ntitle = "The child"\n+++\n«The man.»\n',
         [(1, "front matter")],
     ),
     "math and wiki links": (
-        "For $5, $x_1$ [[is]] [[a|one]] :+1: and\n\n$$\nab\n$$\n\nNo: $10.\n",
-        "FOR $5, $x_1$ [[is]] [[a|ONE]] :+1: AND\n\n$$\nab\n$$\n\nNO: $10.\n",
+        "«For» $5, $x_1$ [[is]] [[a|«one»]] :+1: «and»\n\n$$\nab\n$$\n\n"
+        "«No»: $10.\n",
         [(1, "math"), (3, "math")],
     ),
     "tables": (
-        "| a | b \\| c |\n|---|---|\n| `x` d | *e* \\| f |\n",
-        "| A | B \\| C |\n|---|---|\n| `x` D | *E* \\| F |\n",
+        "| «a» | «b \\| c» |\n|---|---|\n| `x` «d» | *«e»* \\| «f» |\n",
         [(3, "code")],
     ),
     "MDX and HTML": (
-        "import Tabs from '@x/y';\n\nThe <kbd>A</kbd>.\n\n<p>The <b>cat</b>\n"
-        "</p>\n\n<Tabs id={1}>\n\nexport const a = {b};\n",
-        "import Tabs from '@x/y';\n\nTHE <kbd>A</kbd>.\n\n<p>THE <b>CAT</b>\n"
-        "</p>\n\n<Tabs id={1}>\n\nexport const a = {b};\n",
+        "import Tabs from '@x/y';\n\n«The» <kbd>A</kbd>.\n\n"
+        "<p>«The» <b>«cat»</b>\n</p>\n\n<Tabs id={1}>\n\n"
+        "export const a = {b};\n",
         [(1, "code"), (10, "code")],
     ),
     "labels of links": (
-        "See [the Spec]s, [b *c*][] or [d][e] in `x`.\n\nOnly **`.md` files in"
-        " `src/`**.\n\n[the spec]: u\n[b *c*]: v\n[e]: w\n",
-        "SEE [THE SPEC][the Spec]S, [B *C*][b *c*] OR [D][e] IN `x`.\n\nONLY"
-        " **`.md` FILES IN `src/`**.\n\n[the spec]: u\n[b *c*]: v\n[e]: w\n",
+        "«See» [«the Spec»]«→[the Spec]»«s,» [«b» *«c»*][«→b *c*»] «or»"
+        " [«d»][e] «in» `x`.\n\n«Only» **`.md` «files in» `src/`**.\n\n"
+        "[the spec]: u\n[b *c*]: v\n[e]: w\n",
         [(1, "code"), (3, "code"), (3, "code")],
     ),
     "a label in two lines": (
-        "- See [the\n  Spec] a.\n\n[the spec]: u\n",
-        "- SEE [THE\n  SPEC][the Spec] A.\n\n[the spec]: u\n",
+        "- «See» [«the\n  Spec»]«→[the Spec]» «a.»\n\n[the spec]: u\n",
         [],
     ),
-    "signs": ("a ___ b_ c\n", "A \\_\\_\\_ B\\_ C\n", []),
+    "signs": ("«a ___ b_ c→A \\_\\_\\_ B\\_ C»\n", []),
     "attributes of headings": (
-        "# The *child* {#the_child}\n\nIt's [a](b) {.c_d}\n\nNo \\{#a}\n\n"
-        "See {#it}.\n",
-        "# THE *CHILD* {#the_child}\n\nIT'S [A](b) {.c_d}\n\nNO {#a}\n\n"
-        "SEE {#it}.\n",
+        "# «The» *«child»* {#the_child}\n\n«It's» [«a»](b) {.c_d}\n\n"
+        "«No» «\\→»{#a}\n\n«See» {#it}.\n",
         [],
     ),
     "definitions and containers": (
-        "Term\n: Its words.\n\n:::tip Look\nHere.\n:::\n\n    code\n",
-        "TERM\n: ITS WORDS.\n\n:::tip Look\nHERE.\n:::\n\n    code\n",
+        "«Term»\n: «Its words.»\n\n:::tip Look\n«Here.»\n:::\n\n    code\n",
         [(4, "title of a container"), (8, "code")],
     ),
 }
@@ -213,6 +180,7 @@ MARKDOWN = {
         (format, case)
         for format, cases in (
             ("srt", SUBTITLES),
+            ("ass", {"SubStation Alpha": (DIALOGUE, [(8, "drawing")])}),
             ("html", PAGES),
             ("markdown", MARKDOWN),
         )
@@ -220,26 +188,28 @@ MARKDOWN = {
     ],
 )
 def test_a_document_becomes(format, case):
-    source, expected, reasons = case
+    text, reasons = case
+    source, expected = marked(text)
     document, found = translate(source, format)
     assert found.text == expected
     assert left(document) == reasons
 
 
-def test_attributes_of_a_heading_are_not_in_its_sentence():
-    text = "# The *child* {#the_child}\n\nSee {#it}.\n"
-    sentences = documents.parse(text, "markdown").sentences
-    assert sentences == ["The child", "See {#it}."]
-
-
-def test_substation_alpha():
-    document, found = translate(
-        DIALOGUE.format("{\\i1}Hello,{\\i0} my\\Nfriend, go."), "ass"
-    )
-    assert document.sentences == ["Hello, my friend, go."]
-    words = "{\\i1}HELLO,{\\i0} MY\\NFRIEND, GO."
-    assert found.text == DIALOGUE.format(words)
-    assert left(document) == [(8, "drawing")]
+@pytest.mark.parametrize(
+    ("format", "text", "sentences"),
+    [
+        (
+            "markdown",
+            "# The *child* {#the_child}\n\nSee {#it}.\n",
+            ["The child", "See {#it}."],
+        ),
+        ("ass", marked(DIALOGUE)[0], ["Hello, my friend, go."]),
+    ],
+)
+def test_attributes_and_line_breaks_are_not_in_sentences(
+    format, text, sentences
+):
+    assert documents.parse(text, format).sentences == sentences
 
 
 @pytest.mark.parametrize("case", TEXTS.values(), ids=TEXTS)
@@ -382,10 +352,9 @@ def test_a_catalogue_becomes(case, ending):
 
 
 def test_flags_of_obsolete_messages_stay():
-    empty = documents.translate(
+    empty = translate_with(
         documents.parse('msgid "a"\nmsgstr ""\n', "po"),
         lambda texts: [""] * len(texts),
-        lambda pairs: [[] for _ in pairs],
     )
     assert empty.text == 'msgid "a"\nmsgstr ""\n'
     text = '#, fuzzy\n#~ msgid "a"\n#~ msgstr "b"\n\n#, x\nmsgid "c"\nmsgstr ""'
@@ -425,12 +394,11 @@ def test_what_a_program_could_not_use_is_left_and_counted(
     for replaced in (False, True):
         text = f"{before}{others if replaced else others.replace('old', '')}"
         document = documents.parse(f'{text}""\n', "po", "en", all, replaced)
-        found = documents.translate(
+        found = translate_with(
             document,
             lambda texts: [
                 "Katze" if t == "A cat" else translation for t in texts
             ],
-            lambda pairs: [[] for _ in pairs],
         )
         [written] = re.findall('# A comment(?s:.)*?msgstr "(.*)"', found.text)
         assert ("Katze" in found.text) and found.text.count("fuzzy") == 1 + (
@@ -453,9 +421,7 @@ def test_lost_order_is_placed_by_alignment():
         return ["%d von %s" if "%" in text else "von" for text in texts]
 
     text = '#, c-format\nmsgid "%s of %d"\nmsgstr ""\n'
-    found = documents.translate(
-        documents.parse(text, "po"), answer, lambda p: [[] for _ in p]
-    )
+    found = translate_with(documents.parse(text, "po"), answer)
     assert asked == [["%s of %d"], ["of"]]
     assert found.text == text.replace("at", "at, fuzzy").replace(
         '""', '"%s von %d"'
@@ -464,60 +430,49 @@ def test_lost_order_is_placed_by_alignment():
 
 XLIFF = '<xliff version="1.2"><file><body>{}</body></file></xliff>'
 UNIT = '<trans-unit id="1">{}</trans-unit>'
-REVIEW = 'state="needs-review-translation"'
-# The content of a unit, its target, and reasons.
+# What stands after <source>, up to the end of the unit, and reasons.
 UNITS = {
     "escaped HTML": (
-        "<source>&lt;p&gt;The &lt;b&gt;child&lt;/b&gt;.&lt;/p&gt;</source>",
-        "&lt;p&gt;THE &lt;b&gt;CHILD&lt;/b&gt;.&lt;/p&gt;",
+        "&lt;p&gt;«The» &lt;b&gt;«child»&lt;/b&gt;.&lt;/p&gt;</source>",
         [],
     ),
     "escaped references": (
-        "<source>Tom &amp;amp; &lt;br/&gt;Jerry &amp; A&lt;B</source>",
-        "TOM &amp;amp; &lt;br/&gt;JERRY &amp;amp; A&amp;lt;B",
+        "«Tom» &amp;amp; &lt;br/&gt;"
+        "«Jerry &amp; A&lt;B→JERRY &amp;amp; A&amp;lt;B»</source>",
         [],
     ),
     "CDATA": (
-        "<source><![CDATA[<p>The <b>old</b> dog &amp; I</p>]]></source>",
-        "<![CDATA[<p>THE <b>OLD</b> DOG &amp; I</p>]]>",
+        "<![CDATA[<p>«The» <b>«old»</b> «dog» &amp; I</p>]]></source>",
         [],
     ),
     "empty segments": (
-        '<source>One. Two.</source><seg-source><mrk mtype="seg" mid="1">One.'
+        '«One. Two.→<mrk mtype="seg" mid="1">ONE.</mrk> <mrk mtype="seg"'
+        ' mid="2">TWO.</mrk>»</source><seg-source><mrk mtype="seg" mid="1">One.'
         '</mrk> <mrk mtype="seg" mid="2">Two.</mrk></seg-source><target>'
         '<mrk mtype="seg" mid="1"/> <mrk mtype="seg" mid="2"></mrk></target>',
-        '<mrk mtype="seg" mid="1">ONE.</mrk> <mrk mtype="seg" mid="2">TWO.'
-        "</mrk>",
         [],
     ),
     "a target without a translation": (
-        '<source>The red</source><target state="new">The red</target>',
-        "THE RED",
+        '«The red»</source><target state="new">The red</target>',
         [],
     ),
     "a translation": (
-        '<source>The red</source><target state="final">Die</target>',
-        "Die",
+        '«The red→Die»</source><target state="final">Die</target>',
         [(1, "already translated")],
     ),
     "halves of ranges": (
-        '<source>A <bpt id="1">[</bpt>b<ept id="1">]</ept> <g id="2"></g> '
-        '<mrk mtype="protected">no</mrk> <!-- x --> c</source>',
-        'A <bpt id="1">[</bpt>B<ept id="1">]</ept> <g id="2"></g> '
-        '<mrk mtype="protected">no</mrk> <!-- x --> C',
+        '«A» <bpt id="1">[</bpt>«b»<ept id="1">]</ept> <g id="2"></g> '
+        '<mrk mtype="protected">no</mrk> <!-- x --> «c»</source>',
         [(1, "locked")],
     ),
     "ICU": (
-        "<source>It has {V, plural, =1 {one dog} other "
-        '{<x id="N"/> dogs}}</source>',
-        'IT HAS {V, plural, =1 {ONE DOG} other {<x id="N"/> DOGS}}',
+        "«It has» {V, plural, =1 {«one dog»} other "
+        '{<x id="N"/> «dogs»}}</source>',
         [],
     ),
     "ICU in escaped HTML": (
-        "<source>&lt;b&gt;{V, plural, one {a &lt;i&gt;cat&lt;/i&gt;} other "
-        "{# cats}}&lt;/b&gt;</source>",
-        "&lt;b&gt;{V, plural, one {A &lt;i&gt;CAT&lt;/i&gt;} other "
-        "{# CATS}}&lt;/b&gt;",
+        "&lt;b&gt;{V, plural, one {«a» &lt;i&gt;«cat»&lt;/i&gt;} other "
+        "{# «cats»}}&lt;/b&gt;</source>",
         [],
     ),
 }
@@ -537,10 +492,11 @@ def test_signs_in_codes_of_xml_end_no_element(code):
 
 @pytest.mark.parametrize("case", UNITS.values(), ids=UNITS)
 def test_a_unit_becomes(case):
-    content, expected, reasons = case
+    text, reasons = case
+    content, expected = marked(f"<source>{text}")
     document, found = translate(XLIFF.format(UNIT.format(content)), "xliff")
     [target] = re.findall(r"<target[^>]*>(.*)</target>", found.text)
-    assert target == expected
+    assert f"<source>{target}" == expected.partition("</source>")[0]
     assert left(document) == reasons
     root = lxml.etree.fromstring(found.data)
     state = root.find(".//target").get("state")
@@ -573,40 +529,49 @@ def test_segments_of_version_2():
 
 
 def test_a_target_that_is_translated_again_is_not_approved():
-    def make(texts):
-        return ["B"] * len(texts)
-
-    def align(pairs):
-        return [[] for _ in pairs]
-
-    states = ('state="final"', 'state="needs-review-translation"')
-    unit = '<trans-unit id="1" approved="{}"><source>a</source>'
-    unit += "<target {}>{}</target></trans-unit>"
-    before = XLIFF.format(unit.format("yes", states[0], "x"))
-    document = documents.parse(before, "xliff", replace=True)
-    found = documents.translate(document, make, align)
-    assert found.text == XLIFF.format(unit.format("no", states[1], "B"))
-    two = '<xliff version="2.0"><file><unit id="a"><segment state="{}">'
-    two += (
+    one = XLIFF.format(
+        '<trans-unit id="1" approved="{}"><source>a</source>'
+        '<target state="{}">{}</target></trans-unit>'
+    )
+    two = (
+        '<xliff version="2.0"><file><unit id="a"><segment state="{}">'
         "<source>a</source><target>{}</target></segment></unit></file></xliff>"
     )
-    document = documents.parse(two.format("final", "x"), "xliff", replace=True)
-    found = documents.translate(document, make, align)
-    assert found.text == two.format("translated", "B")
+    for unit, before, after in (
+        (one, ("yes", "final"), ("no", "needs-review-translation")),
+        (two, ("final",), ("translated",)),
+    ):
+        document = documents.parse(
+            unit.format(*before, "x"), "xliff", replace=True
+        )
+        found = translate_with(document, lambda texts: ["B"] * len(texts))
+        assert found.text == unit.format(*after, "B")
 
 
-PAGE = '<meta charset="{}"><p>Café dog'
-# A format, its text, its charset, what it becomes, and the charset of that.
+PAGE = '<meta charset="{}"><p>«Café dog»'
+# A format, a text with marked words, its charset, and the name of that.
 CHARSETS = [
-    ("text", "Café", "utf-8", "CAFÉ", "utf-8"),
-    ("text", "\ufeffCafé", "utf-8", "\ufeffCAFÉ", "utf-8"),
-    ("text", "\ufeffCafé", "utf-16-be", "\ufeffCAFÉ", "utf-16-be"),
-    ("html", PAGE.format("latin1"), "latin-1", None, "iso8859-1"),
-    ("html", PAGE.format("koi8-r") + " ж", "koi8-r", None, "koi8-r"),
-    ("html", PAGE.format("utf-16"), "utf-8", None, "utf-8"),
-    ("html", "\ufeff" + PAGE.format("latin1"), "utf-8", None, "utf-8"),
-    ("html", "<p>‘a’", "cp1252", None, "cp1252"),
+    ("text", "«Café»", "utf-8", "utf-8"),
+    ("text", "\ufeff«Café»", "utf-8", "utf-8"),
+    ("text", "\ufeff«Café»", "utf-16-be", "utf-16-be"),
+    ("html", PAGE.format("latin1"), "latin-1", "iso8859-1"),
+    ("html", PAGE.format("koi8-r").replace("é", "ж"), "koi8-r", "koi8-r"),
+    ("html", PAGE.format("utf-16"), "utf-8", "utf-8"),
+    # Windows' quotation marks under the name of ISO-8859-1.
+    ("html", PAGE.format("iso-8859-1") + "“”", "cp1252", "cp1252"),
+    # A byte order mark counts more than the page.
+    *(
+        ("html", "\ufeff" + PAGE.format("latin1"), charset, charset)
+        for charset in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le")
+    ),
 ]
+
+
+@pytest.mark.parametrize(("format", "text", "charset", "name"), CHARSETS)
+def test_a_document_keeps_its_charset(format, text, charset, name):
+    source, expected = marked(text)
+    _, found = translate(source.encode(charset), format)
+    assert (found.data, found.charset) == (expected.encode(charset), name)
 
 
 @pytest.mark.parametrize(
@@ -643,19 +608,10 @@ def test_the_charset_of_a_document(format, label, source, expected):
     assert label not in written.decode() and "UTF-8" in written.decode()
 
 
-def test_byte_order_marks_and_flags():
-    for charset in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le"):
-        data = '\ufeff<meta charset="latin1"><p>é'.encode(charset)
-        _, found = translate(data, "html")
-        assert found.data == data.decode(charset)[:-1].encode(
-            charset
-        ) + "É".encode(charset)
+def test_charsets_that_are_given():
     assert translate("é".encode("cp850"), "text", charset="cp850")[1].data == (
         "É".encode("cp850")
     )
-    # Windows' quotation marks under the name of ISO-8859-1.
-    data = b'<meta charset="iso-8859-1"><p>\x93a\x94'
-    assert translate(data, "html")[1].text.endswith("“A”")
     # Two codes of a character.
     data = b"\x87\x90"
     document = documents.parse(data, charset="cp932")
@@ -723,10 +679,9 @@ def test_what_no_reader_knows_is_refused(data):
 @pytest.mark.parametrize("format", ["html", "markdown"])
 def test_tags_inside_a_word_stay_at_its_characters(format):
     text = "Add H<sub>2</sub>O to the 1<sup>st</sup> tank"
-    found = documents.translate(
+    found = translate_with(
         documents.parse(text, format),
         lambda sentences: ["Tank 1st: h2o, no h2o!" for _ in sentences],
-        lambda pairs: [[] for _ in pairs],
     )
     written = "Tank 1<sup>st</sup>: h<sub>2</sub>o, no h2o!"
     assert found.text.replace("\\", "") == written
@@ -760,11 +715,7 @@ def test_each_segment_of_a_unit_counts_for_itself():
         source, target = segments("A b.", "B c.", "C d."), segments("X", "", "")
         text = PARTLY.format(lock, source, target, segment_lock)
         document = documents.parse(text, "xliff")
-        found = documents.translate(
-            document,
-            lambda sentences: [s.upper() for s in sentences],
-            lambda pairs: [[] for _ in pairs],
-        )
+        found = translate_with(document, capitals)
         reasons = [unread.reason for unread in document.left]
         return found.text == text, found.text, reasons
 
@@ -797,7 +748,8 @@ def test_the_tree_of_markdown_stays(case):
             for token in parser.parse(text)
         ]
 
-    assert tree(case[0]) == tree(translate(case[0], "markdown")[1].text)
+    source, expected = marked(case[0])
+    assert tree(source) == tree(expected)
 
 
 def test_line_breaks_do_not_enter_placeholders():

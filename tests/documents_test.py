@@ -8,13 +8,13 @@ import pathlib
 import random
 import re
 import sys
-import time
 import types
 import xml.etree.ElementTree
 
 import polib
 import pytest
 from commands import fails
+from document_cases import any_links, takes_linear_time, translate_with
 
 from keras_transformer import documents
 from keras_transformer.data.languages import Direction
@@ -28,33 +28,13 @@ from trainers.translating import documents as command
 
 RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
 WORDS = (
-    "text ",
-    "Hello world. ",
-    "How are you? ",
-    "שלום עולם ",
-    "你好。再见。",
-    "\U0001f600",
-    "cafe\u0301 ",
-    "%s ",
-    "{name} ",
-    "http://a.b/c_d?e=1 ",
-    "  ",
-    "\u00a0",
+    *("text ", "Hello world. ", "How are you? ", "שלום עולם ", "你好。再见。"),
+    *("\U0001f600", "cafe\u0301 ", "%s ", "{name} ", "http://a.b/c_d?e=1 "),
+    *("  ", "\u00a0"),
 )
 TAGS = ("<b>", "</b>", "<i class='x'>", "</i>", '<a href="u">', "</a>")
 PARTS = {
-    "text": (
-        "\n",
-        "\r\n",
-        "\n\n",
-        "\t",
-        "\r",
-        "\u2028",
-        "- ",
-        "1. ",
-        ",",
-        "、",
-    ),
+    "text": (*"\n\t\r\u2028,、", "\r\n", "\n\n", "- ", "1. "),
     "html": (
         *TAGS,
         *"<br> <p> </p> <img> </> <? </zzz> <![CDATA[x]]> &amp;".split(),
@@ -240,21 +220,11 @@ def test_no_alignment_loses_markup_or_a_placeholder(format):
             translations.append(" ".join([*words, "ende"]))
         return translations
 
-    def align(pairs):
-        return [
-            [
-                SpanLink(chosen.choice(word_spans(source)), span)
-                for span in word_spans(translation)
-                if chosen.random() < 0.8
-            ]
-            for source, translation in pairs
-        ]
-
     repeated = 0
     for _ in range(150):
         text = MAKERS[format](chosen)
         document = documents.parse(text, format, "en", lambda s: len(s) < 60)
-        found = documents.translate(document, translate, align)
+        found = documents.translate(document, translate, any_links(chosen))
         repeated += found.repeated
         pairs = [(text, found.text)]
         if format in documents.WITH_TRANSLATIONS:
@@ -292,25 +262,11 @@ def test_no_alignment_loses_markup_or_a_placeholder(format):
     ],
 )
 def test_a_hostile_text_takes_linear_time_and_any_depth(format, text):
-    """At most a second, where the square of the length took 10 to 100."""
-    begin = time.process_time()
-    document = documents.parse(text, format, "en", lambda s: len(s) < 400)
-    documents.translate(
-        document,
-        lambda sentences: [s.upper() + " x" for s in sentences],
-        lambda pairs: [
-            [
-                SpanLink(*spans)
-                for spans in zip(*map(word_spans, pair), strict=False)
-            ]
-            for pair in pairs
-        ],
-    )
-    assert time.process_time() - begin < 5
+    takes_linear_time(text, format)
 
 
-def write(text, format, *translations, alignments=()):
-    return documents.parse(text, format).write(translations, alignments)
+def write(text, format, *translations):
+    return documents.parse(text, format).write(translations)
 
 
 def test_the_lines_of_plain_text():
@@ -505,7 +461,7 @@ def test_a_percent_sign_is_a_placeholder_only_if_declared_or_alone(
     document = documents.parse(
         before + after if before else text, format, "en", lambda s: True
     )
-    found = documents.translate(document, answer, lambda p: [[] for _ in p])
+    found = translate_with(document, answer)
     wanted = translation if written is None else written
     begin = found.text.rfind('msgstr "') + 8 if before else 0
     assert found.text[begin:].removesuffix(after) == wanted

@@ -1,0 +1,54 @@
+"""What the tests of documents share: marked words, and other translators."""
+
+import re
+import time
+
+from capitals import align, capitals
+
+from keras_transformer import documents
+from keras_transformer.translation.alignment import SpanLink, word_spans
+
+
+def marked(text):
+    """A source and its translation, of a text in which «words» are marked.
+
+    They become capitals; of «some→others» the others.
+    """
+    words = re.compile("(?s)«([^«→]*)(?:→(.*?))?»")
+    return words.sub(r"\1", text), words.sub(
+        lambda m: m[1].upper() if m[2] is None else m[2], text
+    )
+
+
+def translate_with(document, answer):
+    """A translation by a function of sentences, without links of words."""
+    return documents.translate(
+        document, answer, lambda pairs: [[] for _ in pairs]
+    )
+
+
+def any_links(chosen):
+    """A function that links words with any others, some with none."""
+
+    def link(pairs):
+        return [
+            [
+                SpanLink(chosen.choice(word_spans(source)), span)
+                for span in word_spans(translation)
+                if chosen.random() < 0.8
+            ]
+            for source, translation in pairs
+        ]
+
+    return link
+
+
+def takes_linear_time(data, format):
+    """Checks that a document takes at most a second or so.
+
+    The square of its length takes 10 to 100.
+    """
+    begin = time.process_time()
+    document = documents.parse(data, format, "en", lambda s: len(s) < 400)
+    documents.translate(document, capitals, align)
+    assert time.process_time() - begin < 5

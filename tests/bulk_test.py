@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -63,11 +64,26 @@ class Job:
             *more,
         ]
 
-    def collect(self):
-        """What --collect joins."""
-        collect = f"--collect={self.collected}"
+    def translate(self, *more):
+        translate_corpus.main(self.argv(*more))
+
+    def collect(self, path=None):
+        """What --collect joins, at a path or its own."""
+        collect = f"--collect={path or self.collected}"
         translate_corpus.main([f"--output={self.output}", collect])
-        return self.collected.read_text()
+        return (path or self.collected).read_text()
+
+    def fails(self, capsys, *more):
+        """The one line of a translation that fails."""
+        return fails(translate_corpus.main, self.argv(*more), capsys)
+
+    def fails_to_collect(self, capsys, path=None, code=2):
+        """The one line of a collection that fails; nothing is made."""
+        collect = f"--collect={path or self.collected}"
+        argv = [f"--output={self.output}", collect]
+        message = fails(translate_corpus.main, argv, capsys, code)
+        assert not self.collected.parent.exists()
+        return message
 
     def unfinished(self):
         """Directories of shards that are not finished."""
@@ -99,6 +115,13 @@ class Job:
 def job(tmp_path, monkeypatch):
     monkeypatch.setattr(translation, "open_translator", Echo)
     return Job(tmp_path)
+
+
+@pytest.fixture
+def done(job):
+    """The job when all its shards are finished."""
+    job.translate()
+    return job
 
 
 SOURCES = (
@@ -159,7 +182,7 @@ def test_the_output_is_that_of_the_plain_command(
 
 
 def test_each_shard_is_told_and_all_are_counted(job, capsys):
-    translate_corpus.main(job.argv())
+    job.translate()
     *lines, last = capsys.readouterr().out.splitlines()
     assert len(lines) == 25
     assert lines[1].startswith("00001: 1 notes; 80 of 1,000 lines, ")
@@ -167,30 +190,29 @@ def test_each_shard_is_told_and_all_are_counted(job, capsys):
         f"{job.output}: 1,000 lines in 25 shards are finished, with 2 notes"
         f" ({job.output}/*/notes.txt)"
     )
-    translate_corpus.main(job.argv())  # does nothing
+    job.translate()  # does nothing
     assert capsys.readouterr().out == f"{last}\n"
     assert job.collect() == job.expected
 
 
 def test_an_empty_file(job):
     job.input.write_bytes(b"")
-    translate_corpus.main(job.argv())
+    job.translate()
     assert job.collect() == ""
     assert job.collect() == ""  # also where a file is that equals the input
 
 
-def test_a_shard_is_read_without_those_before_it(job):
-    translate_corpus.main(job.argv())
-    plan = job.plan()
-    shutil.rmtree(job.output / "00007")
-    with open(job.input, "r+b") as file:
+def test_a_shard_is_read_without_those_before_it(done):
+    plan = done.plan()
+    shutil.rmtree(done.output / "00007")
+    with open(done.input, "r+b") as file:
         file.write(b"X")  # in shard 0
-    translation.translate_shard(plan, plan.shards[7], job.echo())
-    assert job.collect() == job.expected
+    translation.translate_shard(plan, plan.shards[7], done.echo())
+    assert done.collect() == done.expected
 
 
 def test_samples_depend_on_the_seed_alone(job):
-    translate_corpus.main(job.argv("--sampling", "--seed=5"))
+    job.translate("--sampling", "--seed=5")
     before = job.collect()
     numbers = [line.split()[0] for line in before.splitlines()]
     assert set(numbers) == {"5"}
@@ -201,13 +223,13 @@ def test_samples_depend_on_the_seed_alone(job):
         translation.translate_shard(plan, plan.shards[number], echo)
     assert job.collect() == before
     shutil.rmtree(job.output)
-    translate_corpus.main(job.argv("--sampling", "--seed=6"))
+    job.translate("--sampling", "--seed=6")
     assert job.collect() != before
 
 
 def test_several_samples_of_each_line_are_collected(job):
     argv = ["--sampling", "--num_samples=2", "--seed=5"]
-    translate_corpus.main(job.argv(*argv))
+    job.translate(*argv)
     lines = job.collect().splitlines()
     assert len(lines) == 2 * NUM_LINES
     assert lines[1].startswith("1 ||| 5 LINE 0 !")
@@ -261,7 +283,7 @@ def test_ended_by_a_signal(job, processes, number, status):
     process.send_signal(number)
     assert process.wait() == status
     assert len(job.unfinished()) == (number == signal.SIGTERM)
-    translate_corpus.main(job.argv())
+    job.translate()
     assert job.collect() == job.expected
     assert not job.unfinished()
 
@@ -282,35 +304,31 @@ def test_two_processes_share_the_shards(job, processes):
 
 def test_the_shard_of_another_process_is_left_to_it(job, processes, capsys):
     process = job.start_and_wait(processes)
-    translate_corpus.main(job.argv())
+    job.translate()
     *lines, last = capsys.readouterr().out.splitlines()
     assert len(lines) == 24
     assert last == f"{job.output}: others are translating 00000"
-    collect = [f"--output={job.output}", f"--collect={job.collected}"]
-    assert fails(translate_corpus.main, collect, capsys) == (
+    assert job.fails_to_collect(capsys) == (
         f"kt-translate-corpus: {job.output}: 1 of 25 shards are not"
         " finished: 00000\n"
     )
-    assert not job.collected.parent.exists()
     process.send_signal(signal.SIGKILL)
     process.wait()
-    translate_corpus.main(job.argv())
+    job.translate()
     assert job.collect() == job.expected
 
 
-def test_where_nothing_can_be_collected_is_said_first(job, capsys, processes):
+def test_where_nothing_can_be_collected_is_said_first(done, capsys):
     """Before the shards are looked at, one of which is not finished."""
-    translate_corpus.main(job.argv())
-    shutil.rmtree(job.output / "00003")
-    collect = [f"--output={job.output}", f"--collect={job.workdir}"]
-    assert fails(translate_corpus.main, collect, capsys) == (
-        f"kt-translate-corpus: output='{job.workdir}' is a directory\n"
+    shutil.rmtree(done.output / "00003")
+    assert done.fails_to_collect(capsys, done.workdir) == (
+        f"kt-translate-corpus: output='{done.workdir}' is a directory\n"
     )
 
 
 def test_without_locks_the_first_to_finish_a_shard_determines_it(job):
     """As two machines do whose file system has locks on each alone."""
-    translate_corpus.main(job.argv("--sampling"))
+    job.translate("--sampling")
     shutil.rmtree(job.output / "00002")
     plan, texts = job.plan(), []
 
@@ -336,46 +354,34 @@ def test_a_directory_of_another_command_is_left_alone(job, capsys, name):
     other.write_text("theirs")
     with open(other, "r+b") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)  # as a training does
-        error = fails(translate_corpus.main, job.argv(), capsys)
+        error = job.fails(capsys)
     assert f"has other files: {name}" in error
     assert [p.name for p in job.output.iterdir()] == [name]
     assert other.read_text() == "theirs"
 
 
-def test_a_seed_needs_sampling(job, capsys):
-    error = fails(translate_corpus.main, job.argv("--seed=3"), capsys)
-    assert "seed needs sampling. Received: seed=3" in error
-
-
-def test_a_file_system_without_locks_is_named(job, monkeypatch, capsys):
-    translate_corpus.main(job.argv())
-    shutil.rmtree(job.output / "00003")
+def test_a_file_system_without_locks_is_named(done, monkeypatch, capsys):
+    shutil.rmtree(done.output / "00003")
 
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), "plan.lock")
 
     monkeypatch.setattr(plans, "lock_file", refuse)
-    assert os.strerror(errno.ENOLCK) in fails(
-        translate_corpus.main, job.argv(), capsys
-    )
+    assert os.strerror(errno.ENOLCK) in done.fails(capsys)
 
 
-def test_a_record_that_cannot_be_read_is_named(job, capsys):
-    translate_corpus.main(job.argv())
-    (job.output / "00003/record.json").write_text("")
-    assert "00003/record.json" in fails(
-        translate_corpus.main, job.argv(), capsys
-    )
+def test_a_record_that_cannot_be_read_is_named(done, capsys):
+    (done.output / "00003/record.json").write_text("")
+    assert "00003/record.json" in done.fails(capsys)
 
 
-def test_files_of_a_collection_are_written_where_links_point(job, tmp_path):
-    translate_corpus.main(job.argv())
+def test_files_of_a_collection_are_written_where_links_point(done, tmp_path):
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_text("old")
     link.symlink_to(target)
-    translate_corpus.main([f"--output={job.output}", f"--collect={link}"])
-    assert link.is_symlink() and target.read_text() == job.expected
-    translate_corpus.main([f"--output={job.output}", "--collect=/dev/null"])
+    assert done.collect(link) == done.expected
+    assert link.is_symlink() and target.read_text() == done.expected
+    done.collect(pathlib.Path("/dev/null"))
     assert not os.path.isfile("/dev/null")
 
 
@@ -416,22 +422,20 @@ def change_options(job):
 @pytest.mark.parametrize(
     "change", [change_checkpoint, change_input, change_options]
 )
-def test_another_plan_is_refused(job, capsys, change):
-    translate_corpus.main(job.argv())
-    before = sorted(job.output.rglob("*"))
-    named = change(job)
-    message = fails(translate_corpus.main, job.argv(), capsys)
-    prefix = f"kt-translate-corpus: {job.output} has another plan: {named}"
+def test_another_plan_is_refused(done, capsys, change):
+    before = sorted(done.output.rglob("*"))
+    named = change(done)
+    message = done.fails(capsys)
+    prefix = f"kt-translate-corpus: {done.output} has another plan: {named}"
     assert message.startswith(prefix)
     assert message.count(" was ") == named.count(" was ")
     assert message.endswith(". Choose another directory\n")
-    assert sorted(job.output.rglob("*")) == before
+    assert sorted(done.output.rglob("*")) == before
 
 
-def test_the_same_input_elsewhere_is_no_other_plan(job):
-    translate_corpus.main(job.argv())
-    os.utime(job.input, (1, 1))
-    translate_corpus.main(job.argv())
+def test_the_same_input_elsewhere_is_no_other_plan(done):
+    os.utime(done.input, (1, 1))
+    done.translate()
 
 
 def lose_shard_and_change_it(job):
@@ -443,15 +447,14 @@ def lose_shard_and_change_it(job):
     os.utime(job.input, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def test_an_input_that_changes_unseen_is_found_in_its_shard(job, capsys):
-    translate_corpus.main(job.argv())
-    lose_shard_and_change_it(job)
-    assert fails(translate_corpus.main, job.argv(), capsys) == (
-        f"kt-translate-corpus: {job.input} has changed since"
-        f" {job.output}/plan.json was made: lines 81 to 120 no longer match"
+def test_an_input_that_changes_unseen_is_found_in_its_shard(done, capsys):
+    lose_shard_and_change_it(done)
+    assert done.fails(capsys) == (
+        f"kt-translate-corpus: {done.input} has changed since"
+        f" {done.output}/plan.json was made: lines 81 to 120 no longer match"
         " it\n"
     )
-    assert not job.unfinished()
+    assert not done.unfinished()
 
 
 def corrupt_text(shard):
@@ -460,40 +463,26 @@ def corrupt_text(shard):
     return "checksum mismatch in translation.txt"
 
 
-def lose_text(shard):
-    (shard / "translation.txt").unlink()
-    return f"[Errno 2] No such file or directory: '{shard}/translation.txt'"
+def lost(name):
+    """A function that removes a file of a shard."""
+
+    def lose(shard):
+        (shard / name).unlink()
+        return f"[Errno 2] No such file or directory: '{shard / name}'"
+
+    return lose
 
 
-def lose_record(shard):
-    (shard / "record.json").unlink()
-    return f"[Errno 2] No such file or directory: '{shard}/record.json'"
+def changed(problem, **changes):
+    """A function that changes a record, and its checksum, too."""
 
+    def change(shard):
+        path = shard / "record.json"
+        values = json.loads(path.read_text()) | changes
+        path.write_text(json.dumps(with_checksum(values)))
+        return problem
 
-def edit(path, **changes):
-    """Changes values of a file with a checksum, and that, too."""
-    values = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps(with_checksum(values)))
-
-
-def lose_lines(shard):
-    edit(shard / "record.json", lines=39)
-    return "39 lines instead of 40"
-
-
-def take_from_another_plan(shard):
-    edit(shard / "record.json", plan_checksum="another")
-    return "made by another plan"
-
-
-def take_from_another_place(shard):
-    edit(shard / "record.json", shard=4)
-    return "it is shard 00004"
-
-
-def take_from_other_lines(shard):
-    edit(shard / "record.json", source_sha256="another")
-    return "made from other lines"
+    return change
 
 
 def change_record(shard):
@@ -511,53 +500,45 @@ def change_record(shard):
     "damage",
     [
         corrupt_text,
-        lose_text,
-        lose_record,
-        lose_lines,
-        take_from_another_plan,
-        take_from_another_place,
-        take_from_other_lines,
+        lost("translation.txt"),
+        lost("record.json"),
+        changed("39 lines instead of 40", lines=39),
+        changed("made by another plan", plan_checksum="another"),
+        changed("it is shard 00004", shard=4),
+        changed("made from other lines", source_sha256="another"),
         change_record,
     ],
 )
-def test_a_corrupt_shard_is_named_and_can_be_made_again(job, capsys, damage):
-    translate_corpus.main(job.argv())
-    problem = damage(job.output / "00003")
-    collect = [f"--output={job.output}", f"--collect={job.collected}"]
-    assert fails(translate_corpus.main, collect, capsys) == (
-        f"kt-translate-corpus: {job.output}: corrupt shards: 00003"
+def test_a_corrupt_shard_is_named_and_can_be_made_again(done, capsys, damage):
+    problem = damage(done.output / "00003")
+    assert done.fails_to_collect(capsys) == (
+        f"kt-translate-corpus: {done.output}: corrupt shards: 00003"
         f" ({problem}). Remove their directories and translate again\n"
     )
-    assert not job.collected.parent.exists()
-    shutil.rmtree(job.output / "00003")
-    translate_corpus.main(job.argv())
-    assert job.collect() == job.expected
+    shutil.rmtree(done.output / "00003")
+    done.translate()
+    assert done.collect() == done.expected
 
 
 @pytest.mark.parametrize("name", ["translation.txt", "record.json"])
-def test_a_disk_that_fails_is_not_a_corrupt_shard(job, capsys, name):
+def test_a_disk_that_fails_is_not_a_corrupt_shard(done, capsys, name):
     """/proc/self/mem opens, and fails when it is read, as a bad disk does."""
-    translate_corpus.main(job.argv())
-    path = job.output / "00003" / name
+    path = done.output / "00003" / name
     path.unlink()
     path.symlink_to("/proc/self/mem")
-    collect = [f"--output={job.output}", f"--collect={job.collected}"]
-    assert fails(translate_corpus.main, collect, capsys, code=1) == (
+    assert done.fails_to_collect(capsys, code=1) == (
         f"kt-translate-corpus: Input/output error: '{path}'\n"
     )
 
 
-def test_shards_that_have_changed_places_are_not_joined(job, capsys):
-    translate_corpus.main(job.argv())
+def test_shards_that_have_changed_places_are_not_joined(done, capsys):
     for old, new in (("00003", "x"), ("00004", "00003"), ("x", "00004")):
-        (job.output / old).rename(job.output / new)
-    collect = [f"--output={job.output}", f"--collect={job.collected}"]
-    assert fails(translate_corpus.main, collect, capsys) == (
-        f"kt-translate-corpus: {job.output}: corrupt shards:"
+        (done.output / old).rename(done.output / new)
+    assert done.fails_to_collect(capsys) == (
+        f"kt-translate-corpus: {done.output}: corrupt shards:"
         " 00003 (it is shard 00004), 00004 (it is shard 00003). Remove their"
         " directories and translate again\n"
     )
-    assert not job.collected.parent.exists()
 
 
 @pytest.mark.parametrize(
@@ -571,17 +552,12 @@ def test_shards_that_have_changed_places_are_not_joined(job, capsys):
         (lambda plan: plan.update(format_version=1), "expected format_version"),
     ],
 )
-def test_a_corrupt_plan_is_one_line(job, capsys, change, message):
-    translate_corpus.main(job.argv())
-    path = job.output / "plan.json"
+def test_a_corrupt_plan_is_one_line(done, capsys, change, message):
+    path = done.output / "plan.json"
     plan = json.loads(path.read_text())
     change(plan)
     path.write_text(json.dumps(plan))
-    for argv in (
-        [f"--output={job.output}", f"--collect={job.collected}"],
-        job.argv(),
-    ):
-        error = fails(translate_corpus.main, argv, capsys)
+    for error in (done.fails_to_collect(capsys), done.fails(capsys)):
         assert error.startswith(f"kt-translate-corpus: {path}: {message}")
 
 
@@ -589,54 +565,40 @@ def test_a_corrupt_plan_is_one_line(job, capsys, change, message):
     "name",
     ["plan.lock", "plan.json", "00003/record.json", "00003/notes.txt", "new"],
 )
-def test_a_collection_is_not_written_into_its_directory(job, capsys, name):
-    translate_corpus.main(job.argv())
-    target = job.output / name
+def test_a_collection_is_not_written_into_its_directory(done, capsys, name):
+    target = done.output / name
     before = target.exists() and target.read_bytes()
-    link = job.workdir / "link"
+    link = done.workdir / "link"
     link.symlink_to(target)
     for path in (target, link):
-        argv = [f"--output={job.output}", f"--collect={path}"]
-        assert fails(translate_corpus.main, argv, capsys) == (
+        assert done.fails_to_collect(capsys, path) == (
             "kt-translate-corpus: collect must not be in output."
-            f" Received: collect='{path}', output='{job.output}'\n"
+            f" Received: collect='{path}', output='{done.output}'\n"
         )
     assert (target.exists() and target.read_bytes()) == before
-    assert job.collect() == job.expected
+    assert done.collect() == done.expected
 
 
-def test_a_collection_is_not_written_over_the_input(job, capsys, tmp_path):
-    translate_corpus.main(job.argv())
+def test_a_collection_is_not_written_over_the_input(done, capsys, tmp_path):
     copy = tmp_path / "copy"
-    shutil.copy(job.input, copy)
-    for path in (job.input, copy):
-        argv = [f"--output={job.output}", f"--collect={path}"]
-        assert fails(translate_corpus.main, argv, capsys) == (
+    shutil.copy(done.input, copy)
+    for path in (done.input, copy):
+        assert done.fails_to_collect(capsys, path) == (
             "kt-translate-corpus: collect must not be the input."
             f" Received: collect='{path}'\n"
         )
-    text = job.input.read_text()
+    text = done.input.read_text()
     copy.write_text(text.swapcase())  # as long, and another file
-    translate_corpus.main([f"--output={job.output}", f"--collect={copy}"])
-    assert copy.read_text() == job.expected
-    assert job.input.read_text() == text
+    assert done.collect(copy) == done.expected
+    assert done.input.read_text() == text
 
 
 def test_a_corrupt_gz_leaves_nothing(job, capsys):
     job.input = job.input.with_suffix(".gz")
     job.input.write_bytes(gzip.compress(b"line\n" * 1000)[:-9])
-    message = fails(translate_corpus.main, job.argv(), capsys)
+    message = job.fails(capsys)
     assert f"{job.input}: corrupt gzip file (" in message
     assert not job.output.parent.exists()
-
-
-def test_a_directory_with_other_files_is_not_written(job, capsys):
-    job.output.mkdir(parents=True)
-    (job.output / "thesis.tex").touch()
-    assert fails(translate_corpus.main, job.argv(), capsys) == (
-        f"kt-translate-corpus: {job.output} has other files: thesis.tex\n"
-    )
-    assert os.listdir(job.output) == ["thesis.tex"]
 
 
 @pytest.mark.parametrize(
@@ -665,19 +627,13 @@ def test_a_directory_with_other_files_is_not_written(job, capsys):
             "expected --workdir=DIR. Received: no workdir",
         ),
         (
-            ["--workdir=w", "--output=y", "--input=missing"],
-            "expected a regular file. Received: input=missing",
-        ),
-        (
             ["--output=missing", "--collect=z"],
             "expected a directory that kt-translate-corpus made, with a"
             " plan.json. Received: output='missing'",
         ),
     ],
 )
-def test_flags_that_are_refused(job, capsys, argv, message):
-    if "--workdir=w" in argv:
-        argv[0] = f"--workdir={job.workdir}"
+def test_flags_that_are_refused(capsys, argv, message):
     assert fails(translate_corpus.main, argv, capsys) == (
         f"kt-translate-corpus: {message}\n"
     )
@@ -685,12 +641,12 @@ def test_flags_that_are_refused(job, capsys, argv, message):
 
 @pytest.mark.beam
 def test_beam_translates_the_shards_that_are_left(job):
-    translate_corpus.main(job.argv("--sampling"))
+    job.translate("--sampling")
     before = job.collect()
     for name in ("00003", "00017"):
         shutil.rmtree(job.output / name)
     (job.output / "00005.0123abcd").mkdir()
-    translate_corpus.main(job.argv("--sampling", "--runner=DirectRunner"))
+    job.translate("--sampling", "--runner=DirectRunner")
     assert job.collect() == before
     assert not job.unfinished()
 
@@ -708,12 +664,11 @@ def test_beam_translates_the_shards_that_are_left(job):
     ],
 )
 def test_an_error_of_a_worker_of_beam_is_one_line(
-    job, capsys, options, message
+    done, capsys, options, message
 ):
-    translate_corpus.main(job.argv())
-    lose_shard_and_change_it(job)
+    lose_shard_and_change_it(done)
     with pytest.raises(SystemExit) as status:
-        translate_corpus.main(job.argv(f"--runner=DirectRunner{options}"))
+        done.translate(f"--runner=DirectRunner{options}")
     assert status.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"kt-translate-corpus: {message.format(job=job)}")
+    assert last.startswith(f"kt-translate-corpus: {message.format(job=done)}")

@@ -66,22 +66,29 @@ def fails(main, argv, capsys, code=2):
     return err
 
 
+def run_python(*arguments, text="", cwd=None, **environment):
+    """The standard output of Python in a new process, which must succeed."""
+    run = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        input=text,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    return run.stdout
+
+
 def run_bad_commands(given, cwd=ROOT):
     """Runs commands, lists of module and arguments, in a new process.
 
     Returns a dictionary for each: its `status`, what it wrote to `err`, and the
     `slow` packages that were imported.
     """
-    run = subprocess.run(
-        [sys.executable, ROOT / "tests" / "programs" / "bad_flags.py"],
-        input="".join(json.dumps(one) + "\n" for one in given),
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    return list(map(json.loads, run.stdout.splitlines()))
+    text = "".join(json.dumps(one) + "\n" for one in given)
+    out = run_python(ROOT / "tests/programs/bad_flags.py", text=text, cwd=cwd)
+    return list(map(json.loads, out.splitlines()))
 
 
 def fails_without_room(main, argv, monkeypatch, capsys):
@@ -99,6 +106,15 @@ def write_pairs(prefix, pairs):
         path = pathlib.Path(f"{prefix}.{language}")
         path.write_text(lines, encoding="utf-8")
     return str(prefix)
+
+
+@contextlib.contextmanager
+def changed_config(workdir):
+    """The configuration of a work directory, to change."""
+    path = pathlib.Path(workdir) / "config.json"
+    config = json.loads(path.read_text())
+    yield config
+    path.write_text(json.dumps(config))
 
 
 def copy_of_run(path, step, target):

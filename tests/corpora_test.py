@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from commands import write_pairs
 from random_pairs import make_pairs
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
@@ -16,15 +17,6 @@ from trainers.run.training_config import Configuration, TrainingConfig
 from trainers.scoring import test_sets
 
 
-def write_split(prefix, pairs):
-    for language, side in zip(
-        ("en", "de"), zip(*pairs, strict=True), strict=True
-    ):
-        with open(f"{prefix}.{language}", "w", encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in side)
-    return (str(prefix),)
-
-
 @pytest.fixture
 def configure(tmp_path):
     """Makes a configuration of 60 training pairs and 10 to validate on."""
@@ -35,8 +27,8 @@ def configure(tmp_path):
             TransformerConfig(vocab_size=90),
             DataConfig(
                 dataset="files",
-                train_files=write_split(tmp_path / "train", short[:60]),
-                valid_files=write_split(tmp_path / "valid", valid),
+                train_files=(write_pairs(tmp_path / "train", short[:60]),),
+                valid_files=(write_pairs(tmp_path / "valid", valid),),
                 **{"batch_tokens": 400, "max_length": 60, **data},
             ),
             TrainingConfig(),
@@ -74,28 +66,6 @@ def test_the_metric_is_a_parameter(configure, read):
     assert made.metric.label == "BLEU (13a)"
 
 
-def test_splits_are_those_of_the_files(configure):
-    data = configure().data
-    train, valid, test = (dataset.read_split(data, n) for n in dataset.SPLITS)
-    assert (len(train), len(valid), len(test)) == (60, 10, 0)
-    assert not set(train) & set(valid)
-
-
-@pytest.mark.parametrize("languages", [("en", "de"), ("de", "en")])
-def test_splits_of_the_phrasebook(languages):
-    source, target = languages
-    data = DataConfig(
-        source_language=source, target_language=target, phrasebook_pairs=50
-    )
-    train = dataset.read_split(data, "train")
-    assert len(train) == 50
-    german = [pair[languages.index("de")] for pair in train]
-    assert any("Ä" in s or "ü" in s or "ß" in s for s in german)
-    other = DataConfig(source_language="en", target_language="fr")
-    with pytest.raises(ValueError, match="English and German"):
-        dataset.read_split(other, "train")
-
-
 def test_long_validation_pairs_are_counted(configure, read):
     valid = [*make_pairs(4), ("the " * 99, "der"), ("", "der")]
     made, lines = read(configure(valid))
@@ -106,12 +76,9 @@ def test_long_validation_pairs_are_counted(configure, read):
     assert len(made.valid_pairs) == 6
 
 
-def test_no_validation_pair_is_an_error_that_says_so(configure, read):
+def test_no_pair_is_an_error_that_names_the_split(configure, read):
     with pytest.raises(ValueError, match=r"the validation pairs: no .* 0 kept"):
         read(configure([("the " * 99, "der")]))
-
-
-def test_no_training_pair_is_an_error_that_says_so(configure, read):
     made, _ = read(configure())
     with pytest.raises(ValueError, match="^the training pairs: no sentence pa"):
         corpora.open_train_corpus(
@@ -122,8 +89,8 @@ def test_no_training_pair_is_an_error_that_says_so(configure, read):
 def test_pairs_are_merged_within_their_files(tmp_path):
     halves = [("dog", "Hund")] * 9, [("cat", "Katze")] * 9
     prefixes = [
-        *write_split(tmp_path / "dogs", halves[0]),
-        *write_split(tmp_path / "cats", halves[1]),
+        write_pairs(tmp_path / "dogs", halves[0]),
+        write_pairs(tmp_path / "cats", halves[1]),
     ]
     data = DataConfig(
         dataset="files", train_files=tuple(prefixes), modifiers="Merge 1"
@@ -138,7 +105,7 @@ def test_pairs_are_merged_within_their_files(tmp_path):
 
 
 def test_a_mixture_is_not_of_the_files_to_measure_on(tmp_path):
-    files = write_split(tmp_path / "test", [("dog", "Hund")])
+    files = (write_pairs(tmp_path / "test", [("dog", "Hund")]),)
     data = DataConfig(
         dataset="files", train_files=("a", "b"), mixture="a 1, b 1"
     )
@@ -152,8 +119,3 @@ def test_a_batch_has_no_more_rows_than_there_are_pairs(configure, read):
     told = f"rows x tokens: 60 x {length}, limited to the 60 pairs available"
     assert told in lines[1]
     assert made.valid_batches.shapes[0][0] == 10
-
-
-def test_the_metric_is_of_the_target_language(configure, read):
-    made, _ = read(configure())
-    assert made.metric.label == "BLEU (13a)"

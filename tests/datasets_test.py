@@ -1,11 +1,8 @@
 """The registry of data sets: every kind checks and reads, found by name."""
 
-import pathlib
-import subprocess
-import sys
 
 import pytest
-from commands import fails
+from commands import ROOT, fails, run_python, write_pairs
 
 from keras_transformer.data.pairs import MissingSplitError, Pairs
 from keras_transformer.tokenization import Tokenizer
@@ -25,17 +22,7 @@ from trainers.datasets.trees import TreeFiles, make_pair, read_treebank
 from trainers.run import session
 from trainers.run.data_config import DataConfig
 
-ROOT = pathlib.Path(__file__).parents[1]
 PAIRS = [("the dog", "der Hund"), ("the cat", "die Katze")]
-
-
-def write_pairs(prefix, pairs):
-    for language, side in zip(
-        ("en", "de"), zip(*pairs, strict=True), strict=True
-    ):
-        lines = "".join(f"{line}\n" for line in side)
-        pathlib.Path(f"{prefix}.{language}").write_text(lines, "utf-8")
-    return str(prefix)
 
 
 @pytest.fixture
@@ -86,13 +73,17 @@ def test_options_follow_from_the_rows():
     assert relations["modifiers", "excludes"] == OF_IDS
 
 
-def test_files(prefix):
+def test_files(prefix, tmp_path):
     with pytest.raises(ValueError, match="^dataset=files needs train_files"):
         DataConfig(dataset="files")
-    data = DataConfig(dataset="files", train_files=(prefix, prefix))
+    other = write_pairs(tmp_path / "other", PAIRS[:1])
+    data = DataConfig(
+        dataset="files", train_files=(prefix, prefix), valid_files=(other,)
+    )
     train = read_split(data, "train")
     assert (list(train), train.sizes) == (PAIRS * 2, [2, 2])
-    assert not read_split(data, "valid")
+    assert list(read_split(data, "valid")) == PAIRS[:1]
+    assert not read_split(data, "test")
     found = find_dataset("files").find_files(data, "train")
     names = [path.name for path in found]
     assert names == ["corpus.en", "corpus.de"] * 2
@@ -149,6 +140,8 @@ def test_phrasebook():
         phrasebook_pairs=5, source_language="de", target_language="en"
     )
     assert list(read_split(swapped, "train")) == [p[::-1] for p in pairs]
+    english, german = map("".join, zip(*pairs, strict=True))
+    assert english.isascii() and not german.isascii()
     with pytest.raises(ValueError, match="English and German"):
         read_split(DataConfig(target_language="fr"), "train")
     assert find_dataset("phrasebook").limits()[0].startswith("The phrasebook")
@@ -192,14 +185,10 @@ def test_trees(tmp_path):
 
 def test_other_files_have_the_kind_of_the_training_files(monkeypatch):
     """If these are text: ids and TensorFlow Datasets have no files of text."""
-    for dataset_name, files, expected in (
-        ("files", ("a",), "files"),
-        ("prepared", ("a",), "files"),
-        ("tfds:x", (), "files"),
-    ):
-        data = DataConfig(dataset=dataset_name, train_files=files)
+    for name, files in (("files", "a"), ("prepared", "a"), ("tfds:x", "")):
+        data = DataConfig(dataset=name, train_files=tuple(files))
         other = data.with_files(("b", "c"))
-        assert other.dataset == expected
+        assert other.dataset == "files"
         for split in dataset.SPLITS:
             assert other.files_of(split) == ("b", "c")
 
@@ -222,10 +211,4 @@ def test_the_options_are_there_without_keras():
         "('imported', ()))];"
         "print(*{'keras', 'tensorflow', 'jax'} & set(sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
+    assert run_python("-c", program) == "\n"

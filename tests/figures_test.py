@@ -1,5 +1,6 @@
 """Figures: what is drawn is what was given, whatever the text is."""
 
+import itertools
 import pathlib
 import re
 import subprocess
@@ -80,12 +81,10 @@ def test_the_page_has_the_maps(figure):
     for kind, expected in figure.maps.items():
         np.testing.assert_allclose(weights[kind], expected, atol=2e-5)
         np.testing.assert_allclose(weights[kind].sum(-1), 1, atol=1e-12)
-    assert data["tokens"]["source"] == [
-        ["the", True, False],
-        ["dog", True, False],
-        ["s", False, False],
-        ["EOS", True, True],
-    ]
+    words, begin, special = zip(*data["tokens"]["source"], strict=True)
+    assert words == ("the", "dog", "s", "EOS")
+    assert begin == (True, True, False, True)
+    assert special == (False, False, False, True)
     texts = {name: [t[0] for t in ts] for name, ts in data["tokens"].items()}
     assert texts["written"] == ["die", "Hund", "e", "da", "EOS"]
     assert texts["read"] == ["BOS", "die", "Hund", "e", "da"]
@@ -122,16 +121,14 @@ def test_text_stays_text(text):
 def test_every_head_stands_out_from_the_page(figure):
     style = figure.html()
     light, dark = re.findall(r"--paper: (#\w{6})", style)
-    for num_heads in (1, 2, 7, 8, 16, 32):
-        for paper, is_dark in ((light, False), (dark, True)):
-            colors = [
-                head_color(head, num_heads, is_dark)
-                for head in range(num_heads)
-            ]
-            assert len(set(colors)) == num_heads
-            for color in colors:
-                found = pages.contrast(pages.rgb(color), pages.rgb(paper))
-                assert found >= 3, (num_heads, color)
+    for num_heads, (paper, is_dark) in itertools.product(
+        (1, 2, 7, 8, 16, 32), ((light, False), (dark, True))
+    ):
+        colors = [head_color(i, num_heads, is_dark) for i in range(num_heads)]
+        assert len(set(colors)) == num_heads
+        for color in colors:
+            found = pages.contrast(pages.rgb(color), pages.rgb(paper))
+            assert found >= 3, (num_heads, color)
     data, _ = pages.data_of(style)
     assert data["kinds"][0]["colors"] == {
         "light": [head_color(i, 2) for i in range(2)],
@@ -187,21 +184,16 @@ def test_unknown_texts_are_named(figure):
 
 
 @pytest.mark.parametrize(
-    "language, direction",
+    "direction, languages",
     [
-        ("ar", "rtl"),
-        ("fa_IR", "rtl"),
-        ("heb_Hebr", "rtl"),
-        ("ku-Arab", "rtl"),
-        ("ur-Latn-PK", "ltr"),
-        ("EN", "ltr"),
-        ("arn", "ltr"),  # Mapudungun
-        ("", "auto"),
-        (None, "auto"),
+        ("rtl", ["ar", "fa_IR", "heb_Hebr", "ku-Arab"]),
+        ("ltr", ["ur-Latn-PK", "EN", "arn"]),  # Mapudungun
+        ("auto", ["", None]),
     ],
 )
-def test_direction_is_that_of_the_language(language, direction):
-    assert writing.direction(language) == direction
+def test_direction_is_that_of_the_language(direction, languages):
+    for language in languages:
+        assert writing.direction(language) == direction, language
 
 
 # The drawings
@@ -218,6 +210,10 @@ def lines_of(axes):
     }
 
 
+def words_of(labels):
+    return [label.get_text() for label in labels]
+
+
 def test_a_line_for_each_weight(figure):
     [axes] = figure._draw(kind="cross", layer=2, heads=[2]).axes
     weights = figure.maps["cross"][1, 1]
@@ -228,12 +224,9 @@ def test_a_line_for_each_weight(figure):
     }
     assert lines_of(axes) == pytest.approx(expected)
     [above] = axes.child_axes
-    words = [
-        [label.get_text() for label in labels]
-        for labels in (above.get_xticklabels(), axes.get_xticklabels())
-    ]
     queries, keys = "die Hund ·e da EOS".split(), "the dog ·s EOS".split()
-    assert words == [queries, keys]
+    assert words_of(above.get_xticklabels()) == queries
+    assert words_of(axes.get_xticklabels()) == keys
     texts = pages.texts(figure.svg(kind="cross", layer=2, heads=[2]))
     assert sorted(texts) == sorted(queries + keys)
 
@@ -243,12 +236,9 @@ def test_one_token_of_all_heads(figure):
     found = lines_of(axes)
     assert {query for query, _, _ in found} == {2}
     assert len({color for _, _, color in found}) == NUM_HEADS
-    faint = [
-        label.get_text()
-        for label in axes.child_axes[0].get_xticklabels()
-        if label.get_alpha() is not None
-    ]
-    assert faint == ["die", "Hund", "da", "EOS"]
+    labels = axes.child_axes[0].get_xticklabels()
+    faint = [label for label in labels if label.get_alpha() is not None]
+    assert words_of(faint) == ["die", "Hund", "da", "EOS"]
 
 
 def test_the_heat_map_is_the_mean(figure):
@@ -261,12 +251,8 @@ def test_the_heat_map_is_the_mean(figure):
     # The cell of the first query and key is where their labels are.
     corner = mesh.get_coordinates()[0, 0]
     assert corner.tolist() == [-0.5, -0.5] and axes.yaxis_inverted()
-    rows, columns = (
-        [label.get_text() for label in labels]
-        for labels in (axes.get_yticklabels(), axes.get_xticklabels())
-    )
-    assert rows == ["die", "Hund", "·e", "da", "EOS"]
-    assert columns == ["the", "dog", "·s", "EOS"]
+    assert words_of(axes.get_yticklabels()) == "die Hund ·e da EOS".split()
+    assert words_of(axes.get_xticklabels()) == "the dog ·s EOS".split()
 
 
 def test_japanese_stands_upright():
@@ -281,10 +267,7 @@ def test_japanese_stands_upright():
 @pytest.mark.parametrize(
     "choice, message",
     [
-        (
-            {"kind": "both"},
-            "kind must be one of 'encoder', 'decoder', 'cross'.",
-        ),
+        ({"kind": "both"}, "one of 'encoder', 'decoder', 'cross'."),
         ({"view": "list"}, "view must be one of 'lines', 'heat_map'."),
         ({"layer": 3}, "layer must be from 1 to 2. Received: layer=3"),
         ({"heads": [1, 0]}, "heads must be from 1 to 2. Received: heads=0"),
@@ -315,13 +298,12 @@ def test_weights_of_other_tokens_are_refused(figure):
 def test_files_by_their_suffixes(figure, tmp_path, monkeypatch):
     figure.save(tmp_path / "a.html")
     assert (tmp_path / "a.html").read_text("utf-8") == figure.html()
-    figure.save(tmp_path / "a.svg", kind="cross")
+    for suffix in ("svg", "pdf", "png"):
+        figure.save(tmp_path / f"a.{suffix}", kind="cross")
     svg = figure.svg(kind="cross")
     assert (tmp_path / "a.svg").read_text() == svg
     assert "<title>Encoder-decoder attention of layer 3, heads 1, 2<" in svg
-    figure.save(tmp_path / "a.pdf", kind="cross")
     assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
-    figure.save(tmp_path / "a.png", kind="cross")
     width = float(re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)[1])
     pixels = tf.io.decode_png((tmp_path / "a.png").read_bytes(), 3).numpy()
     assert pixels.shape[1] == pytest.approx(2 * width, abs=2)

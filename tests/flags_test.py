@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from commands import fails
 
 from keras_transformer.commands import flags
 from keras_transformer.config import (
@@ -47,12 +48,13 @@ class Meal(Fields):
         super().__post_init__()
 
 
-def read_all(argv):
+def read(*argv):
     return flags.parse(argv, "Eats.", Meal).build(Meal)
 
 
-def read(*argv):
-    return read_all(argv)
+def eat(argv):
+    with flags.exit_status("eat"):
+        read(*argv)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -80,12 +82,13 @@ def test_config_to_flags_to_config_is_identity(config):
 
 
 def test_spellings():
-    assert read("--nohot", "--vegan").hot is False
-    assert read("--hot=false", "--vegan=none").vegan is None
+    assert read("--nohot", "--vegan") == Meal(hot=False, vegan=True)
+    assert read("--hot=false", "--vegan=none") == Meal(hot=False, vegan=None)
     assert read("--guests=Ann,Bob").guests == ("Ann", "Bob")
     assert read("--guests=").guests == ()
-    assert read("--minutes=none").minutes is None
-    assert read("--minutes=None").minutes is None
+    assert (
+        read("--minutes=none") == read("--minutes=None") == Meal(minutes=None)
+    )
     assert read("--salt", "1e-3").salt == 0.001
     assert read("--drink=none").drink == "none"
     assert read("--drink=").drink is None
@@ -106,7 +109,7 @@ def test_command_line_beats_flag_file_beats_base_beats_default(tmp_path):
 
 def test_a_command_reads_the_arguments_of_its_process(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["eat", "--spoons=4"])
-    assert read_all(None) == Meal(spoons=4)
+    assert flags.parse(None, "Eats.", Meal).build(Meal) == Meal(spoons=4)
 
 
 @pytest.mark.parametrize(
@@ -141,14 +144,11 @@ def test_a_command_reads_the_arguments_of_its_process(monkeypatch):
 )
 def test_errors_are_one_line_and_status_2(argument, message, capsys):
     with pytest.raises(SystemExit) as status:
-        with flags.exit_status("eat"):
-            read(argument)
+        eat([argument])
     assert status.value.code == 2
     out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert err.startswith("eat: ")
-    assert message in err
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("eat: ") and message in err
     assert "ERROR" not in err  # as absl begins some of its messages
 
 
@@ -181,11 +181,7 @@ def test_a_flag_file_must_be_text(tmp_path, capsys):
     path = tmp_path / "model.bin"
     path.write_bytes(b"--spoons=3\n\xff\xfe")
     for argv in ([f"--flagfile={path}"], ["--flagfile", str(path)]):
-        with pytest.raises(SystemExit) as status:
-            with flags.exit_status("eat"):
-                read(*argv)
-        assert status.value.code == 2
-        assert capsys.readouterr().err == (
+        assert fails(eat, argv, capsys) == (
             "eat: a flag file must be UTF-8 text, one flag a line. Received:"
             f" {path} (invalid start byte, byte 11)\n"
         )
@@ -246,11 +242,11 @@ def test_help_of_a_configuration_lists_its_fields(section):
     ],
 )
 def test_a_command_ends_with_a_line_and_a_status(error, status, line, capsys):
-    with pytest.raises(SystemExit) as exit:
+    def burn(_):
         with flags.exit_status("eat"), flags.user_errors():
             raise error
-    assert exit.value.code == status
-    assert capsys.readouterr().err == f"eat: {line}\n"
+
+    assert fails(burn, [], capsys, status) == f"eat: {line}\n"
 
 
 def test_our_own_errors_keep_their_traceback():
@@ -259,11 +255,15 @@ def test_our_own_errors_keep_their_traceback():
             raise ZeroDivisionError
 
 
-def test_help_explains_every_flag(capsys):
+def help_of(argv, capsys, *sections):
     with pytest.raises(SystemExit) as status:
-        flags.parse(["--helpfull"], "Eats.", *SECTIONS)
+        flags.parse(argv, "Eats.", *sections)
     assert status.value.code == 0
-    text = " ".join(capsys.readouterr().out.split())
+    return capsys.readouterr().out
+
+
+def test_help_explains_every_flag(capsys):
+    text = " ".join(help_of(["--helpfull"], capsys, *SECTIONS).split())
     for section in SECTIONS:
         for field in dataclasses.fields(section):
             assert field.name in text
@@ -271,20 +271,15 @@ def test_help_explains_every_flag(capsys):
 
 
 def test_help_shows_the_common_flags_and_says_how_many_there_are(capsys):
-    with pytest.raises(SystemExit):
-        flags.parse(["--help"], "Eats.", *SECTIONS)
-    out = capsys.readouterr().out
+    out = help_of(["--help"], capsys, *SECTIONS)
     fields = [f for section in SECTIONS for f in dataclasses.fields(section)]
     shown = re.findall(r"^  --(?:\[no\])?(\w+)", out, re.MULTILINE)
     assert shown == [f.name for f in fields if f.metadata["common"]]
     assert 0 < len(shown) < len(fields)
     assert out.endswith(f"\n--helpfull shows all {len(fields)} flags.\n")
-
-
-def test_help_of_few_flags_shows_them_all(capsys):
-    with pytest.raises(SystemExit):
-        flags.parse(["--help"], "Eats.", Meal)
-    assert capsys.readouterr().out == flags.usage("Eats.", Meal) + "\n"
+    # Few are all shown.
+    usage = flags.usage("Eats.", Meal)
+    assert help_of(["--help"], capsys, Meal) == usage + "\n"
 
 
 @pytest.fixture
@@ -294,15 +289,15 @@ def output(monkeypatch):
 
 
 def test_a_full_output_is_one_line(output, capsys):
+    def show(_):
+        with flags.exit_status("eat"):
+            flags.show("soup")
+
     with open("/dev/full", "w") as full:
         output(full)
-        with pytest.raises(SystemExit) as status, flags.exit_status("eat"):
-            flags.show("soup")
+        err = fails(show, [], capsys, code=1)
         full.write("what Python still holds at its exit")
-    assert status.value.code == 1
-    assert capsys.readouterr().err == (
-        "eat: standard output: No space left on device\n"
-    )
+    assert err == "eat: standard output: No space left on device\n"
 
 
 def test_output_is_there_at_once_in_any_encoding(output):
@@ -433,12 +428,13 @@ def test_defaults_are_the_papers_numbers():
 
 
 def test_sizes_that_are_left_out_follow_from_others():
-    config = TransformerConfig(d_model=64, num_heads=4, d_value=24)
-    assert (config.key_size, config.value_size) == (16, 24)
-    config = TransformerConfig(d_model=64, num_heads=4, d_key=24)
-    assert (config.key_size, config.value_size) == (24, 16)
-    config = TransformerConfig(d_model=64, num_heads=3, d_key=5, d_value=7)
-    assert (config.key_size, config.value_size) == (5, 7)
+    for given, sizes in (
+        ({"num_heads": 4, "d_value": 24}, (16, 24)),
+        ({"num_heads": 4, "d_key": 24}, (24, 16)),
+        ({"num_heads": 3, "d_key": 5, "d_value": 7}, (5, 7)),
+    ):
+        config = TransformerConfig(d_model=64, **given)
+        assert (config.key_size, config.value_size) == sizes
     assert TransformerConfig(num_layers=2).decoder_depth == 2
     assert TransformerConfig(num_decoder_layers=3).decoder_depth == 3
 

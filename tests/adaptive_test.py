@@ -119,6 +119,13 @@ def test_a_failure_of_xla_is_told_and_changes_nothing(monkeypatch, caplog):
     assert translator.translate(SHORT) == exports.translator().translate(SHORT)
 
 
+def fresh_translator(**options):
+    """The translator of exports, without its programs."""
+    known = exports.translator()
+    given = known.tokenizer, known.model, known.decoding
+    return kt.Translator(*given, known.max_source_length, **options)
+
+
 def test_what_is_compiled_anyway_or_not_at_all(monkeypatch):
     translator = exports.translator()
     assert translator.compile_steps(1)
@@ -126,13 +133,7 @@ def test_what_is_compiled_anyway_or_not_at_all(monkeypatch):
     half = make(monkeypatch, xla_is_faster=True, precision="bfloat16")
     assert half.compile_steps(1) == []
     for jit_compile in (False, True):
-        same = kt.Translator(
-            translator.tokenizer,
-            translator.model,
-            translator.decoding,
-            translator.max_source_length,
-            jit_compile=jit_compile,
-        )
+        same = fresh_translator(jit_compile=jit_compile)
         assert same.compile_steps(1) == []
         assert sharing.engine_search(same).jit_compile is jit_compile
 
@@ -144,19 +145,11 @@ def test_a_server_compiles_last():
 
 
 def test_a_server_that_is_ready_has_made_what_its_page_asks_for():
-    translator = exports.translator()
-    fresh = kt.Translator(
-        translator.tokenizer,
-        translator.model,
-        translator.decoding,
-        translator.max_source_length,
-    )
+    fresh = fresh_translator()
     model = pairs.Model(fresh, 1)
     for make in model.warm_up_steps()[0]:
         make()
-    batched = fresh._search
-    while not isinstance(batched, BatchedSearch):
-        batched = batched.inner
+    batched = sharing.engine_search(fresh)
     before = set(batched._programs)
     page = pairs.Search(model, fresh.decoding, everything=True, details=True)
     request = Request("two red dogs", direction=Direction())

@@ -1,7 +1,5 @@
 """Input that a command refuses at once: before a framework is imported."""
 
-import contextlib
-import json
 import os
 import pathlib
 import shutil
@@ -9,7 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from commands import NAMES, ROOT, run_bad_commands, write_pairs
+from commands import (
+    NAMES,
+    ROOT,
+    changed_config,
+    run_bad_commands,
+    write_pairs,
+)
 
 from keras_transformer.hub import suggest
 
@@ -183,14 +187,6 @@ def argv_of(command, arguments):
     return [f"trainers.{command}", *defaults, *given]
 
 
-@contextlib.contextmanager
-def changed(path):
-    """The configuration of a work directory, to change."""
-    config = json.loads((path / "config.json").read_text())
-    yield config
-    (path / "config.json").write_text(json.dumps(config))
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """The result of each case: all run in one process."""
@@ -204,7 +200,7 @@ def results(tmp_path_factory):
     for kind in ("", "parser"):
         run = shutil.copytree(RUN, folder / (kind or "run"))
         if kind:
-            with changed(run) as config:
+            with changed_config(run) as config:
                 config["data"] = {"train_trees": [], "max_length": 40}
         prefix = f"{kind}_" if kind else ""
         for name, lost in (
@@ -248,7 +244,7 @@ def test_utf_16_on_standard_input_is_refused_at_once(tmp_path, command, text):
     """An empty file is not."""
     workdir = shutil.copytree(RUN, tmp_path / "run")
     if command == "parse_text":
-        with changed(workdir) as config:
+        with changed_config(workdir) as config:
             config["data"] = {"train_trees": [], "max_length": 40}
     (tmp_path / "input").write_text(text, "utf-16" if text else "utf-8")
     program = (

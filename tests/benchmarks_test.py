@@ -135,15 +135,11 @@ def test_bare_attention_is_equation_1(table1):
 def test_the_sweeps_of_table_1_let_its_term_dominate(table1):
     """Of the operations counted, and so of the exponents that they allow."""
     for kind in table1.KINDS:
+        by_length = [kind.operations(n, kind.width) for n in kind.lengths]
+        by_width = [kind.operations(kind.length, d) for d in kind.widths]
         counted = (
-            table1.exponent(
-                kind.lengths,
-                [kind.operations(n, kind.width) for n in kind.lengths],
-            ),
-            table1.exponent(
-                kind.widths,
-                [kind.operations(kind.length, d) for d in kind.widths],
-            ),
+            table1.exponent(kind.lengths, by_length),
+            table1.exponent(kind.widths, by_width),
         )
         np.testing.assert_allclose(counted, kind.exponents, atol=0.15)
 
@@ -153,14 +149,9 @@ def test_the_picture_of_table_1_has_the_points_and_the_slopes(
 ):
     def sweep(sizes, theory):
         seconds = [1e-3 * (size / sizes[0]) ** theory for size in sizes]
-        return {
-            "sizes": sizes,
-            "fixed": 64,
-            "seconds": seconds,
-            "theory": theory,
-            "exponent": table1.exponent(sizes, seconds),
-            "exponent_of_operations": theory,
-        }
+        found = {"sizes": sizes, "fixed": 64, "seconds": seconds}
+        found |= {"theory": theory, "exponent_of_operations": theory}
+        return found | {"exponent": table1.exponent(sizes, seconds)}
 
     layer = {"name": "a layer", "complexity": "n^2 d", "sequential": "1"}
     layer |= {"batch": 3}
@@ -442,16 +433,8 @@ def test_tables_have_medians_and_ratios_of_rounds(comparison, two_rounds):
         }
     ]
     [line] = found[rows.TRANSLATION.heading]
-    assert list(line.values())[1:] == [
-        60.0,
-        160,
-        240,
-        None,
-        None,
-        200,
-        320,
-        0.75,
-    ]
+    _, *numbers = line.values()
+    assert numbers == [60.0, 160, 240, None, None, 200, 320, 0.75]
     columns = "ours", "peer", "ratio", "lowest", "highest"
     assert [[r[c] for c in columns] for r in found["ratios"]] == [
         ["this package", "OpenNMT-tf", 2.3, 1.4, 3.2],
@@ -483,8 +466,8 @@ def test_results_go_on_where_they_were(comparison, tmp_path, monkeypatch):
     compare, rows, _ = comparison
     setting = {"machine": "this"}
     monkeypatch.setattr(compare, "setting", lambda arguments: setting)
-    monkeypatch.setattr(compare, "check_environments", lambda rows: None)
-    monkeypatch.setattr(compare, "prepare", lambda arguments: None)
+    for name in ("check_environments", "prepare"):
+        monkeypatch.setattr(compare, name, lambda _: None)
     ran = []
 
     def run(argv, variables):
@@ -836,16 +819,12 @@ def test_the_page_of_results_is_that_of_the_files():
 
 
 @pytest.mark.parametrize(
-    "page, name, table",
-    [
-        ("positions", "restricted_attention", "lengths"),
-        ("positions", "restricted_attention_step", "lengths"),
-    ],
+    "name", ["restricted_attention", "restricted_attention_step"]
 )
-def test_tables_of_the_docs_have_the_recorded_numbers(page, name, table):
+def test_tables_of_the_docs_have_the_recorded_numbers(name):
     results = load("results")
-    rows = results.read(name)["tables"][table]
-    text = (BENCHMARKS.parent / f"docs/{page}.md").read_text(encoding="utf-8")
+    rows = results.read(name)["tables"]["lengths"]
+    text = (BENCHMARKS.parent / "docs/positions.md").read_text("utf-8")
     shown = [
         [results.value(cell.strip()) for cell in line.strip("|").split("|")]
         for line in text.splitlines()

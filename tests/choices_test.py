@@ -165,9 +165,7 @@ PLACES = {
         lambda value: make_schedule(SMALL, replaced(LINEAR, "schedule", value)),
     ],
     (TrainingConfig, "bleu_tokenizer"): [make_metric],
-    (TrainingConfig, "strategy"): [
-        lambda value: strategies.make_strategy(value),
-    ],
+    (TrainingConfig, "strategy"): [strategies.make_strategy],
     (TrainingConfig, "precision"): [
         lambda value: Transformer(SMALL, dtype=value),
         optimize,

@@ -343,10 +343,11 @@ def test_flags_of_obsolete_messages_stay():
         lambda texts: [""] * len(texts),
     )
     assert empty.text == 'msgid "a"\nmsgstr ""\n'
-    text = '#, fuzzy\n#~ msgid "a"\n#~ msgstr "b"\n\n#, x\nmsgid "c"\nmsgstr ""'
-    _, found = translate(text, "po")
-    expected = text.replace("#, x", "#, x, fuzzy").replace('""', '"C"')
-    assert found.text == expected
+    text, expected = marked(
+        '#, fuzzy\n#~ msgid "a"\n#~ msgstr "b"\n\n'
+        '#, x«→, fuzzy»\nmsgid "c"\nmsgstr "«→C»"'
+    )
+    assert translate(text, "po")[1].text == expected
     # The second message without text is none, either.
     second = f'{text}\n\nmsgid ""\nmsgstr "x"\n'
     assert translate(second, "po")[1].text.endswith('msgid ""\nmsgstr "x"\n')
@@ -406,12 +407,12 @@ def test_lost_order_is_placed_by_alignment():
         asked.append(texts)
         return ["%d von %s" if "%" in text else "von" for text in texts]
 
-    text = '#, c-format\nmsgid "%s of %d"\nmsgstr ""\n'
+    text, expected = marked(
+        '#, c-format«→, fuzzy»\nmsgid "%s of %d"\nmsgstr "«→%s von %d»"\n'
+    )
     found = translate_with(documents.parse(text, "po"), answer)
     assert asked == [["%s of %d"], ["of"]]
-    assert found.text == text.replace("at", "at, fuzzy").replace(
-        '""', '"%s von %d"'
-    )
+    assert found.text == expected
 
 
 XLIFF = '<xliff version="1.2"><file><body>{}</body></file></xliff>'
@@ -492,46 +493,39 @@ def test_a_unit_becomes(case):
 
 
 def test_segments_of_version_2():
-    unit = (
-        '<segment state="{}"><source>A <sc id="1"/>b<ec startRef="1"/>'
-        "</source>{}"
+    source = '<source>A <sc id="1"/>b<ec startRef="1"/></source>'
+    target = '<target>A <sc id="1"/>B<ec startRef="1"/></target>'
+    text, expected = marked(
+        '<xliff version="2.0"><file>'
+        f'<segment state="«initial→translated»">{source}«→{target}»</segment>'
+        f'<segment state="«initial→translated»">{source}'
+        f"«<target>A b</target>→{target}»</segment>"
+        f'<segment state="final">{source}<target>x</target></segment>'
+        f'<segment translate="no" state="initial">{source}</segment>'
+        "</file></xliff>"
     )
-    units = [
-        unit.format("initial", "</segment>"),
-        unit.format("initial", "<target>A b</target></segment>"),
-        unit.format("final", "<target>x</target></segment>"),
-        unit.format("initial", "</segment>").replace(
-            "<segment", '<segment translate="no"'
-        ),
-    ]
-    text = f'<xliff version="2.0"><file>{"".join(units)}</file></xliff>'
     document, found = translate(text, "xliff")
-    target = '<target>A <sc id="1"/>B<ec startRef="1"/></target></segment>'
-    units[:2] = [unit.format("translated", target)] * 2
-    assert found.text == (
-        f'<xliff version="2.0"><file>{"".join(units)}</file></xliff>'
-    )
+    assert found.text == expected
     assert left(document) == [(1, "already translated"), (1, "locked")]
 
 
-def test_a_target_that_is_translated_again_is_not_approved():
-    one = XLIFF.format(
-        '<trans-unit id="1" approved="{}"><source>a</source>'
-        '<target state="{}">{}</target></trans-unit>'
-    )
-    two = (
-        '<xliff version="2.0"><file><unit id="a"><segment state="{}">'
-        "<source>a</source><target>{}</target></segment></unit></file></xliff>"
-    )
-    for unit, before, after in (
-        (one, ("yes", "final"), ("no", "needs-review-translation")),
-        (two, ("final",), ("translated",)),
-    ):
-        document = documents.parse(
-            unit.format(*before, "x"), "xliff", replace=True
-        )
-        found = translate_with(document, lambda texts: ["B"] * len(texts))
-        assert found.text == unit.format(*after, "B")
+@pytest.mark.parametrize(
+    "text",
+    [
+        XLIFF.format(
+            '<trans-unit id="1" approved="«yes→no»"><source>a</source><target'
+            ' state="«final→needs-review-translation»">«x→A»</target>'
+            "</trans-unit>"
+        ),
+        '<xliff version="2.0"><file><unit id="a"><segment state="«final→'
+        'translated»"><source>a</source><target>«x→A»</target></segment>'
+        "</unit></file></xliff>",
+    ],
+)
+def test_a_target_that_is_translated_again_is_not_approved(text):
+    source, expected = marked(text)
+    document = documents.parse(source, "xliff", replace=True)
+    assert documents.translate(document, capitals, align).text == expected
 
 
 PAGE = '<meta charset="{}"><p>«Café dog»'
@@ -674,13 +668,13 @@ def test_tags_inside_a_word_stay_at_its_characters(format):
 
 
 def test_a_page_says_the_language_of_its_translation():
-    text = '<html a="lang" xml:lang="en" lang=en-US><p lang="fr">a <b lang=en>b'
+    text, expected = marked(
+        '<html a="lang" xml:lang="«en→pt-BR»" lang=«en-US→pt-BR»><p lang="fr">'
+        "«a» <b lang=en>«b»"
+    )
     document = documents.parse(text, "html", "en", target="pt_BR")
     assert document.write(document.sentences) == text
-    found = documents.translate(document, capitals, align).text
-    assert found == (
-        '<html a="lang" xml:lang="pt-BR" lang=pt-BR><p lang="fr">A <b lang=en>B'
-    )
+    assert documents.translate(document, capitals, align).text == expected
 
 
 PARTLY = (

@@ -1,6 +1,5 @@
 """The registry of data sets: every kind checks and reads, found by name."""
 
-
 import pytest
 from commands import ROOT, fails, run_python, write_pairs
 

@@ -76,7 +76,8 @@ def samples(pattern: regex.Pattern, most: int = 24) -> list[str]:
     """Texts that a pattern matches, roughly: one for each alternative."""
     text = pattern.pattern
     text = text.decode("latin-1") if isinstance(text, bytes) else text
-    text = regex.sub(r"\\p\{\w+\}", "a", text)
+    text = regex.sub(r"\\p\{\w+\}|\\X", "a", text)
+    text = regex.sub(r"--\[[^\]]*\]", "", text)  # of a set, another one
     text = regex.sub(r"\(\?<(?![=!])\w+>", "(", text)
     text = regex.sub(r"\\\b", r"\\", text)
     text = regex.sub(r"\\[GK]", "", text)  # places, not characters

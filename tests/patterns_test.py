@@ -16,6 +16,12 @@ def test_texts_repeat_what_a_pattern_begins_with():
         assert text in repeated or text[-1] in repeated
 
 
+def test_every_pattern_can_be_attacked():
+    """The tests of `growth` measure, and are not part of CI."""
+    for name, pattern in patterns.find_patterns().items():
+        assert patterns.samples(pattern), name
+
+
 @pytest.mark.parametrize("pattern", [r">[^<]*\p{L}", r"<meta\b[^>]*?\bcharset"])
 @pytest.mark.growth
 def test_what_is_not_linear_is_seen(pattern):

@@ -798,11 +798,11 @@ def test_training_goes_on_without_tensorboard(tmp_path, caplog, capsys):
     assert capsys.readouterr().out == "step 2\n"
 
 
-def test_harmless_changes_are_allowed(command, trained):
+def test_harmless_changes_are_allowed(command, changed):
     trainer = open_trainer(
         [
             *command,
-            f"--workdir={trained}",
+            f"--workdir={changed}",
             "--dropout=0.3",
             "--log_steps=1",
             "--num_decoder_layers=1",  # what leaving them out means

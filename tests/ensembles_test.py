@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import fails
+from commands import changed_config, fails
 from later import later
 from tolerance import assert_close
 
@@ -198,9 +198,8 @@ def ensemble(members):
 def copy_of(path, target, **data):
     """A copy of a work directory, with other values in its section `data`."""
     shutil.copytree(path, target)
-    config = json.loads((target / "config.json").read_text())
-    config["data"] |= data
-    (target / "config.json").write_text(json.dumps(config))
+    with changed_config(target) as config:
+        config["data"] |= data
     return str(target)
 
 
@@ -243,9 +242,8 @@ def test_models_that_are_no_ensemble_are_refused(members, tmp_path):
     copy_of(members[1], other)
     lines = [f"{n} {n + 1} a b c d e f g h i j k l m n o" for n in range(60)]
     WorkDirectory(other).save_tokenizer(Tokenizer.train(lines, vocab_size=40))
-    config = json.loads((other / "config.json").read_text())
-    del config["tokenizer_sha256"]
-    (other / "config.json").write_text(json.dumps(config))
+    with changed_config(other) as config:
+        del config["tokenizer_sha256"]
     french = copy_of(members[1], tmp_path / "fr", target_language="fr")
     for path, what in ((str(other), "vocabulary"), (french, "languages")):
         with pytest.raises(ValueError, match=f"must have the same {what}") as e:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import io
-import json
 import os
 import shutil
 import signal
@@ -11,7 +10,7 @@ import signal
 import commands
 import numpy as np
 import pytest
-from commands import fails, open_trainer
+from commands import changed_config, fails, open_trainer
 
 import keras_transformer as kt
 from keras_transformer.checkpoints import (
@@ -49,14 +48,18 @@ RECIPE = (
 )
 
 
+def configuration_of(argv):
+    arguments, options = wmt.read_arguments(argv)
+    return wmt.read_configuration(arguments, options.preset)
+
+
 @pytest.fixture(scope="module")
 def parent(train_files, tmp_path_factory):
     """A work directory to begin with, as after a training."""
     path = tmp_path_factory.mktemp("parent") / "run"
-    arguments, options = wmt.read_arguments(
+    configuration = configuration_of(
         [*train_files, *MODEL, "--beam_size=3", f"--workdir={path}"]
     )
-    configuration = wmt.read_configuration(arguments, options.preset)
     pairs = read_split(configuration.data, "train")
     workdir = WorkDirectory(path)
     path.mkdir()
@@ -191,8 +194,7 @@ def test_the_rate_follows_the_clock(opened, capsys, monkeypatch):
 
 def test_languages_and_decoding_are_inherited(command, parent, tmp_path):
     argv = [*command, f"--workdir={tmp_path}/run", "--length_penalty=1.1"]
-    arguments, options = wmt.read_arguments(argv)
-    given = wmt.read_configuration(arguments, options.preset)
+    given = configuration_of(argv)
     assert given.decoding == DecodingConfig(beam_size=3, length_penalty=1.1)
     assert (given.data.source_language, given.data.target_language) == (
         "en",
@@ -205,20 +207,19 @@ def test_what_an_imported_model_does_not_say_is_not_compared(
 ):
     """Its data is unknown, and perhaps its languages."""
     imported = shutil.copytree(parent, tmp_path / "imported")
-    config = json.loads((imported / "config.json").read_text())
-    config["model"]["source_vocab_size"] = 90
-    config["data"] |= {
-        "dataset": "imported",
-        "train_files": [],
-        "source_language": "source",
-        "target_language": "target",
-        "share_vocabulary": False,
-    }
-    (imported / "config.json").write_text(json.dumps(config))
+    with changed_config(imported) as config:
+        config["model"]["source_vocab_size"] = 90
+        config["data"] |= {
+            "dataset": "imported",
+            "train_files": [],
+            "source_language": "source",
+            "target_language": "target",
+            "share_vocabulary": False,
+        }
     argv = [*command, f"--init_from={imported}", f"--workdir={tmp_path}/run"]
-    argv += ["--source_language=nl", "--target_language=fr"]
-    arguments, options = wmt.read_arguments(argv)
-    given = wmt.read_configuration(arguments, options.preset)
+    given = configuration_of(
+        [*argv, "--source_language=nl", "--target_language=fr"]
+    )
     assert given.model.source_vocab_size == 90
     assert not given.data.share_vocabulary
     assert (given.data.source_language, given.data.dataset) == ("nl", "files")
@@ -232,7 +233,6 @@ def test_what_an_imported_model_does_not_say_is_not_compared(
         ("--vocab_size=130", "vocab_size=130, there 120"),
         ("--target_language=fr", "target_language='fr', there 'de'"),
         ("--noshare_vocabulary", "share_vocabulary=False, there True"),
-        ("--init_from=/no/such", "init_from must be a work directory"),
         ("--init_from= --init_checkpoint=best", "init_checkpoint needs init_"),
         ("--init_checkpoint=best", "no best checkpoint yet"),
         ("--init_checkpoint={strange}", "expected the weights of the model in"),

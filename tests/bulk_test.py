@@ -403,29 +403,23 @@ def test_a_full_disk_is_one_line(job, processes):
     assert job.collect() == job.input.read_text().upper()
 
 
-def change_checkpoint(job):
-    job.checkpoint.write_bytes(b"others")
-    return "checkpoint_sha256 was "
-
-
-def change_input(job):
-    job.input.write_text("another line\n")
-    return "input_sha256 was "
-
-
-def change_options(job):
-    argv = job.argv("--beam_size=2", "--shard_lines=41")
-    job.argv = lambda: argv
-    return "beam_size was 4 and is 2; shard_lines was 40 and is 41"
-
-
 @pytest.mark.parametrize(
-    "change", [change_checkpoint, change_input, change_options]
+    "changed_file, flags, named",
+    [
+        ("checkpoint", [], "checkpoint_sha256 was "),
+        ("input", [], "input_sha256 was "),
+        (
+            None,
+            ["--beam_size=2", "--shard_lines=41"],
+            "beam_size was 4 and is 2; shard_lines was 40 and is 41",
+        ),
+    ],
 )
-def test_another_plan_is_refused(done, capsys, change):
+def test_another_plan_is_refused(done, capsys, changed_file, flags, named):
     before = sorted(done.output.rglob("*"))
-    named = change(done)
-    message = done.fails(capsys)
+    if changed_file:
+        getattr(done, changed_file).write_text("another line\n")
+    message = done.fails(capsys, *flags)
     prefix = f"kt-translate-corpus: {done.output} has another plan: {named}"
     assert message.startswith(prefix)
     assert message.count(" was ") == named.count(" was ")
@@ -544,8 +538,6 @@ def test_shards_that_have_changed_places_are_not_joined(done, capsys):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda plan: plan.pop("shards"), "expected the checksum "),
-        (lambda plan: plan.update(lines=9), "expected the checksum "),
         (lambda plan: plan["shards"][3].update(offset=1), "expected the check"),
         (lambda plan: plan.pop("checksum"), "expected the checksum "),
         (lambda plan: plan.clear(), "expected format_version 2. Received: for"),
@@ -561,10 +553,7 @@ def test_a_corrupt_plan_is_one_line(done, capsys, change, message):
         assert error.startswith(f"kt-translate-corpus: {path}: {message}")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["plan.lock", "plan.json", "00003/record.json", "00003/notes.txt", "new"],
-)
+@pytest.mark.parametrize("name", ["plan.json", "00003/record.json", "new"])
 def test_a_collection_is_not_written_into_its_directory(done, capsys, name):
     target = done.output / name
     before = target.exists() and target.read_bytes()
@@ -604,39 +593,38 @@ def test_a_corrupt_gz_leaves_nothing(job, capsys):
 @pytest.mark.parametrize(
     "argv, message",
     [
-        (["--input=x"], "expected --output=DIR. Received: no output"),
+        ("--input=x", "expected --output=DIR. Received: no output"),
         (
-            ["--output=y", "--seed=5", "--collect=z"],
+            "--output=y --seed=5 --collect=z",
             "collect excludes seed. Received: seed=5",
         ),
         (
-            ["--output=y"],
+            "--output=y",
             "expected --input=FILE or --collect=FILE. Received: neither",
         ),
         (
-            ["--output=y", "--collect=z", "--input=x"],
+            "--output=y --collect=z --input=x",
             "collect excludes input. Received: collect='z', input='x'",
         ),
         (
-            ["--output=y", "--collect=z", "--beam_size=2", "--n_best=0"],
+            "--output=y --collect=z --beam_size=2 --n_best=0",
             "collect excludes beam_size, n_best. Received: beam_size=2,"
             " n_best=0",
         ),
         (
-            ["--output=y", "--input=x"],
+            "--output=y --input=x",
             "expected --workdir=DIR. Received: no workdir",
         ),
         (
-            ["--output=missing", "--collect=z"],
+            "--output=missing --collect=z",
             "expected a directory that kt-translate-corpus made, with a"
             " plan.json. Received: output='missing'",
         ),
     ],
 )
 def test_flags_that_are_refused(capsys, argv, message):
-    assert fails(translate_corpus.main, argv, capsys) == (
-        f"kt-translate-corpus: {message}\n"
-    )
+    error = fails(translate_corpus.main, argv.split(), capsys)
+    assert error == f"kt-translate-corpus: {message}\n"
 
 
 @pytest.mark.beam

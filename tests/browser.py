@@ -26,6 +26,10 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 KEYS = {"Enter": "\r", " ": " "}  # that also type a character
+ARROWS = ("ArrowLeft", "ArrowUp", "ArrowRight", "ArrowDown")
+CODES = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32} | {
+    key: 35 + i for i, key in enumerate(("End", "Home", *ARROWS))
+}
 
 
 class Browser:
@@ -168,19 +172,10 @@ class Browser:
         """Presses keys, one after the other."""
         for key in keys:
             text = KEYS.get(key)
-            code = {"Enter": 13, " ": 32, "Tab": 9, "Escape": 27}.get(key)
-            code = code or {
-                "End": 35,
-                "Home": 36,
-                "ArrowLeft": 37,
-                "ArrowUp": 38,
-                "ArrowRight": 39,
-                "ArrowDown": 40,
-            }.get(key)
             shared = {
                 "key": key,
                 "code": "Space" if key == " " else key,
-                "windowsVirtualKeyCode": code,
+                "windowsVirtualKeyCode": CODES[key],
             }
             down = {"text": text} if text else {}
             kind = "keyDown" if text else "rawKeyDown"

@@ -28,11 +28,8 @@ NUM_LAYERS, NUM_HEADS = 3, 4
 def figure():
     rng = np.random.default_rng(5)
     maps = {}
-    for kind, shape in {
-        "encoder": (6, 6),
-        "decoder": (7, 7),
-        "cross": (7, 6),
-    }.items():
+    shapes = {"encoder": (6, 6), "decoder": (7, 7), "cross": (7, 6)}
+    for kind, shape in shapes.items():
         weights = rng.random((NUM_LAYERS, NUM_HEADS, *shape)) ** 3
         if kind == "decoder":
             weights *= np.tri(7)
@@ -294,13 +291,8 @@ def open_page(chromium, path, hash=""):
 def test_words_of_languages_without_spaces(chromium, tmp_path):
     source = ["▁私", "は", "東", "京", "に行", "き", "<unk>", "</s>"]
     target = ["▁ש", "לום", "▁(", "Anna", ")", "</s>"]
-    maps = {}
-    for kind, shape in (
-        ("encoder", (8, 8)),
-        ("decoder", (6, 6)),
-        ("cross", (6, 8)),
-    ):
-        maps[kind] = np.full((1, 1, *shape), 1 / shape[1])
+    shapes = {"encoder": (8, 8), "decoder": (6, 6), "cross": (6, 8)}
+    maps = {k: np.full((1, 1, *s), 1 / s[1]) for k, s in shapes.items()}
     path = tmp_path / "japanese.html"
     AttentionFigure(
         "私は東京に行きます",

@@ -21,10 +21,7 @@ from keras_transformer.data.modifiers import ModifiedCorpus
 from keras_transformer.figures.attention import attention_figure
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.around.words import without_words
-from keras_transformer.translation.requests import (
-    Row,
-    phrase_ids,
-)
+from keras_transformer.translation.requests import Row, phrase_ids
 from keras_transformer.vocabulary import EOS, UNK
 from savedmodel import formats, huggingface, reload, saved_model
 from trainers import prepare, wmt
@@ -504,10 +501,8 @@ def test_a_vocabulary_that_does_not_fit_is_refused(
         plain = Tokenizer.train(list(itertools.chain(*pairs)), vocab_size=40)
         (small if marked else plain).save(tmp_path / "some.model")
         given = [*given, f"--tokenizer={tmp_path / 'some.model'}"]
-        err = fails(
-            prepare.main, [*argv, *given, f"--output={tmp_path / 'p'}"], capsys
-        )
-        assert message in err
+        run = [*argv, *given, f"--output={tmp_path / 'p'}"]
+        assert message in fails(prepare.main, run, capsys)
     else:
         given = [*given, "--vocab_size=60"]
     run = [*argv, *given, f"--workdir={tmp_path / 'run'}"]

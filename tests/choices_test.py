@@ -45,7 +45,6 @@ from savedmodel import (
     tflite,
 )
 from trainers import import_model, score, translate_document, visualize, wmt
-from trainers.datasets import dataset
 from trainers.parse import ParseOptions
 from trainers.run import session, strategies
 from trainers.run.data_config import DataConfig
@@ -281,8 +280,3 @@ def test_a_format_knows_its_precisions_and_no_others(name):
             FORMATS[name](value)  # there is no model
     with pytest.raises(MISSING, match="unheard"):
         FORMATS[name]("unheard")
-
-
-def test_a_data_set_of_an_unknown_kind():
-    with pytest.raises(ValueError, match="dataset='unheard'"):
-        dataset.read_split(replaced(DataConfig(), "dataset", "unheard"), "test")

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import sacrebleu
 import tensorflow as tf
+from commands import write_pairs
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 import keras_transformer as kt
@@ -140,10 +141,7 @@ def test_the_page_of_a_notebook_has_its_outputs(tmp_path):
 def test_the_annotated_transformer_says_what_is_so(tmp_path):
     """Fewer steps; part 8 reads sentences of the phrasebook."""
     for name, number in (("train", 300), ("test_2016_flickr", 12)):
-        sides = zip(*phrasebook.read_split("train", number), strict=True)
-        for language, lines in zip(("en", "de"), sides, strict=True):
-            text = "".join(f"{line}\n" for line in lines)
-            (tmp_path / f"{name}.{language}").write_text(text, "utf-8")
+        write_pairs(tmp_path / name, phrasebook.read_split("train", number))
     found = run_notebook(
         WITH_OUTPUTS,
         copy_steps=150,

@@ -267,7 +267,6 @@ def test_japanese_stands_upright():
 @pytest.mark.parametrize(
     "choice, message",
     [
-        ({"kind": "both"}, "one of 'encoder', 'decoder', 'cross'."),
         ({"view": "list"}, "view must be one of 'lines', 'heat_map'."),
         ({"layer": 3}, "layer must be from 1 to 2. Received: layer=3"),
         ({"heads": [1, 0]}, "heads must be from 1 to 2. Received: heads=0"),

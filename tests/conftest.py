@@ -45,6 +45,11 @@ def pytest_configure(config):
         )
 
 
+def pytest_sessionfinish():
+    """pytest collects garbage five times; graphs are no garbage to visit."""
+    gc.freeze()
+
+
 def pytest_addoption(parser):
     parser.addoption("--order-seed", help="another order of files and tests")
 

@@ -313,7 +313,7 @@ def test_the_class_of_a_tokenizer_may_be_in_the_configuration(copy_of):
 SCRIPTS = "aeiënrst ÄÖ жзи αβγ 中文 漢字 かな देव عرب 한국 12,.%"
 
 
-@pytest.mark.parametrize("name", ["nllb", "mbart50"])
+@pytest.mark.parametrize("name", ["nllb", *later("family", "mbart50")])
 def test_a_tokenizer_of_new_transformers_has_the_same_ids(name, copy_of):
     """Of its sentences, and of 2,000 lines beside the SentencePiece model."""
     folder = copy_of(name)

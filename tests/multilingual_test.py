@@ -642,6 +642,7 @@ def test_attention_of_a_direction(run, translator, capsys, tmp_path):
     assert languages == ["en", "fr"]
 
 
+@pytest.mark.slow("run")
 def test_tune_maximizes_the_mean(run, translator, capsys, files):
     argv = ["--length_penalties=0.6", "--beam_sizes=2"]
     *_, last = lines_of(tune.main, [f"--workdir={run.path}", *argv], capsys)

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from commands import fails
+from later import later
 
 from keras_transformer.tokenization import Tokenizer
 from trainers import parse, wmt
@@ -81,7 +82,8 @@ def test_a_vocabulary_that_a_built_in_corpus_cannot_have(
 
 
 @pytest.mark.parametrize(
-    "data", [DataConfig(phrasebook_pairs=60_000), TreesConfig()]
+    "data",
+    [DataConfig(phrasebook_pairs=60_000), *later("format", TreesConfig())],
 )
 def test_the_largest_vocabulary_of_a_built_in_corpus(data):
     pairs = read_split_of_run(data, "train")

@@ -635,11 +635,11 @@ def only_n_best(signatures):
 @pytest.mark.parametrize(
     "format_name, kind",
     [
-        ("ctranslate2", "learned"),
         ("ctranslate2", "relative"),
-        ("ctranslate2", "fairseq"),
+        *later("family", ("ctranslate2", "fairseq")),
         *later(
             "format",
+            ("ctranslate2", "learned"),
             ("saved_model", "learned and restricted"),
             ("tflite", "restricted"),
             ("onnx", "restricted"),

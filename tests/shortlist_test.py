@@ -213,9 +213,9 @@ def make_pair(dtype="float32", **options):
     "jit_compile, num_lines, decoding",
     [
         (False, ONE_BATCH, {"beam_size": 3, "no_repeat_ngram": 1}),
-        (False, ONE_BATCH, {"sampling": True, "top_k": 9}),
         *later(
             "options",
+            (False, ONE_BATCH, {"sampling": True, "top_k": 9}),
             (False, ONE_BATCH, {"beam_size": 1}),
             (False, len(LINES), {"beam_size": 3}),
             (False, ONE_BATCH, {"sampling": True, "temperature": 2.0}),

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from commands import fails
+from later import later
 from tolerance import assert_close
 
 from keras_transformer.commands.flags import CommandError, RunError
@@ -159,11 +160,12 @@ def test_each_line_has_its_prefix(prefixes, received):
 @pytest.mark.parametrize(
     "given, columns",
     [
-        ([], 1),
         (["--num_samples=3"], 3),
         (["--num_samples=3", "--n_best=2"], 3),
-        (["--num_samples=3", "--consensus=chrf"], 1),
         (["--num_samples=3", "--consensus=chrf", "--n_best=2"], 3),
+        *later(
+            "options", ([], 1), (["--num_samples=3", "--consensus=chrf"], 1)
+        ),
     ],
 )
 def test_several_samples_of_a_line_are_an_n_best_list(

@@ -8,9 +8,14 @@ import pytest
 import tensorflow as tf
 from random_pairs import make_pairs
 
-from keras_transformer.data import batches as batches_module
-from keras_transformer.data import buckets as buckets_module
-from keras_transformer.data import corpus as corpus_module
+from keras_transformer.data.batches import Batches, make_batches
+from keras_transformer.data.buckets import choose_boundaries, choose_shapes
+from keras_transformer.data.corpus import (
+    Corpus,
+    CorpusCounts,
+    TokenRows,
+    encode_corpus,
+)
 from keras_transformer.data.labels import shift_right
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import PAD
@@ -24,14 +29,12 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def corpus(tokenizer):
-    return corpus_module.encode_corpus(
-        make_pairs(1000), tokenizer, max_length=60
-    )
+    return encode_corpus(make_pairs(1000), tokenizer, max_length=60)
 
 
 @pytest.fixture(scope="module")
 def batches(corpus):
-    return batches_module.make_batches(corpus, 256, num_buckets=5, seed=7)
+    return make_batches(corpus, 256, num_buckets=5, seed=7)
 
 
 def row_of(rows, index):
@@ -41,13 +44,13 @@ def row_of(rows, index):
 def corpus_of(*sides):
     """A corpus of two pairs, by the ids of each side."""
     rows = [
-        corpus_module.TokenRows(
+        TokenRows(
             np.array(sum(side, []), np.uint16), np.cumsum([0, *map(len, side)])
         )
         for side in sides
     ]
-    counts = corpus_module.CorpusCounts(2, 2, 0, 0, 9)
-    return corpus_module.Corpus(*rows, counts)
+    counts = CorpusCounts(2, 2, 0, 0, 9)
+    return Corpus(*rows, counts)
 
 
 def take(dataset, num_batches=None):
@@ -75,7 +78,7 @@ def test_boundaries_are_optimal(seed):
     rng = random.Random(seed)
     lengths = [rng.randint(1, 12) for _ in range(rng.randint(1, 40))]
     num_buckets = rng.randint(1, 5)
-    boundaries = buckets_module.choose_boundaries(lengths, num_buckets)
+    boundaries = choose_boundaries(lengths, num_buckets)
     values = sorted(set(lengths))
     brute_force = min(
         padded_tokens(lengths, [*chosen, values[-1]])
@@ -90,9 +93,7 @@ def test_boundaries_are_optimal(seed):
 
 def test_shapes_keep_to_the_budget(corpus):
     for batch_tokens, replicas in ((256, 1), (300, 2), (1000, 8)):
-        shapes = buckets_module.choose_shapes(
-            corpus.longer_side, batch_tokens, 6, replicas
-        )
+        shapes = choose_shapes(corpus.longer_side, batch_tokens, 6, replicas)
         assert len(shapes) <= 6
         for rows, length in shapes:
             assert rows % replicas == 0
@@ -106,9 +107,9 @@ def test_a_batch_must_hold_the_longest_pair(corpus):
         ((100, 2, 0), "at least 1. Received"),
     ):
         with pytest.raises(ValueError, match=message):
-            buckets_module.choose_shapes([3, 10], *numbers)
+            choose_shapes([3, 10], *numbers)
     with pytest.raises(ValueError, match=r"Received: shapes=\[\(9, 3\)\]"):
-        batches_module.Batches(corpus, [(9, 3)], seed=None, steps_per_call=1)
+        Batches(corpus, [(9, 3)], seed=None, steps_per_call=1)
 
 
 # --------------------------------------------------------- order and data set
@@ -116,9 +117,7 @@ def test_a_batch_must_hold_the_longest_pair(corpus):
 
 def test_labels_are_the_target_shifted():
     corpus = corpus_of([[8, 2], [9, 9, 9, 2]], [[5, 6, 2], [7, 2]])
-    batches = batches_module.Batches(
-        corpus, [(3, 4)], seed=None, steps_per_call=1
-    )
+    batches = Batches(corpus, [(3, 4)], seed=None, steps_per_call=1)
     elements = batches.dataset(epochs=1)
     int32 = tf.TensorSpec([None, None], tf.int32)
     inputs = {"source_ids": int32, "target_ids": int32}
@@ -132,7 +131,7 @@ def test_labels_are_the_target_shifted():
 @pytest.mark.parametrize("seed", [None, 7])
 @pytest.mark.parametrize("epoch", [0, 3])
 def test_every_pair_is_in_exactly_one_batch(corpus, seed, epoch):
-    batches = batches_module.make_batches(corpus, 256, num_buckets=5, seed=seed)
+    batches = make_batches(corpus, 256, num_buckets=5, seed=seed)
     order = batches.epoch_order(epoch)
     seen = np.concatenate([indices for indices, _ in order])
     assert sorted(seen) == list(range(len(corpus)))
@@ -185,8 +184,8 @@ def test_epochs_differ_and_seeds_decide(corpus, batches):
     def order(batches, epoch):
         return np.concatenate([i for i, _ in batches.epoch_order(epoch)])
 
-    again = batches_module.make_batches(corpus, 256, num_buckets=5, seed=7)
-    other = batches_module.make_batches(corpus, 256, num_buckets=5, seed=8)
+    again = make_batches(corpus, 256, num_buckets=5, seed=7)
+    other = make_batches(corpus, 256, num_buckets=5, seed=8)
     np.testing.assert_array_equal(order(batches, 1), order(again, 1))
     assert np.any(order(batches, 1) != order(batches, 0))
     assert np.any(order(batches, 1) != order(other, 1))
@@ -198,7 +197,7 @@ def test_batches_mix_all_lengths_of_an_epoch(batches):
 
 
 def test_without_a_seed_order_is_that_of_the_corpus(corpus):
-    order = batches_module.make_batches(corpus, 256).epoch_order(0)
+    order = make_batches(corpus, 256).epoch_order(0)
     assert [shape for _, shape in order] == sorted(
         (shape for _, shape in order), key=lambda shape: shape[1]
     )
@@ -227,7 +226,7 @@ def test_epochs_end_where_they_should(batches):
 
 
 def test_slices_are_of_the_rows(corpus):
-    batches = batches_module.make_batches(corpus, 256, rows_multiple=4, seed=1)
+    batches = make_batches(corpus, 256, rows_multiple=4, seed=1)
     whole = take(batches.dataset(epochs=1))
     slices = [
         take(batches.dataset(epochs=1, replicas=[number], num_replicas=4))
@@ -249,13 +248,11 @@ def test_slices_must_divide_the_rows_and_steps_be_positive(batches, corpus):
         with pytest.raises(ValueError, match="Received: replicas="):
             batches.dataset(replicas=[number], num_replicas=num_replicas)
     with pytest.raises(ValueError, match="Received: steps_per_call=0"):
-        batches_module.make_batches(corpus, 256, steps_per_call=0)
+        make_batches(corpus, 256, steps_per_call=0)
 
 
 def test_several_steps_per_call_are_one_element(corpus):
-    batches = batches_module.make_batches(
-        corpus, 256, num_buckets=3, steps_per_call=4, seed=1
-    )
+    batches = make_batches(corpus, 256, num_buckets=3, steps_per_call=4, seed=1)
     order = batches.epoch_order(0)
     pairs = np.concatenate([indices for indices, _ in order])
     np.testing.assert_array_equal(np.sort(pairs), np.arange(len(corpus)))
@@ -283,7 +280,7 @@ def test_several_steps_per_call_are_one_element(corpus):
 
 @pytest.mark.parametrize("bucket", [0, 1, 2])
 def test_largest_batch_of_a_shape(bucket, corpus):
-    batches = batches_module.make_batches(
+    batches = make_batches(
         corpus, 256, num_buckets=3, rows_multiple=2, steps_per_call=2, seed=1
     )
     rows, length = batches.shapes[bucket]
@@ -303,7 +300,7 @@ def test_largest_batch_of_a_shape(bucket, corpus):
 def test_order_id_depends_on_the_settings(corpus):
     def order_id(tokens=256, **options):
         options = {"seed": 1, "num_buckets": 3, **options}
-        return batches_module.make_batches(corpus, tokens, **options).order_id
+        return make_batches(corpus, tokens, **options).order_id
 
     assert order_id() == order_id()
     others = {
@@ -321,8 +318,8 @@ def test_order_id_depends_on_the_contents(tokenizer):
     """Of the same size, the lengths in the same order, or not."""
 
     def order_id(pairs):
-        corpus = corpus_module.encode_corpus(pairs, tokenizer, max_length=60)
-        return batches_module.make_batches(corpus, 256, seed=1).order_id
+        corpus = encode_corpus(pairs, tokenizer, max_length=60)
+        return make_batches(corpus, 256, seed=1).order_id
 
     pairs = make_pairs(30)
     first, second = ("the dog", "der Hund"), ("the cat", "der Hund")
@@ -344,7 +341,7 @@ def test_order_id_sees_which_side_and_which_row():
 
     def order_id(source, target):
         corpus = corpus_of(source, target)
-        return batches_module.Batches(corpus, [(2, 4)], 1, 1).order_id
+        return Batches(corpus, [(2, 4)], 1, 1).order_id
 
     one, other = [[5, 6, 2], [7, 2]], [[5, 2], [6, 7, 2]]
     moved = [[5, 6], [2, 7, 2]]
@@ -354,12 +351,8 @@ def test_order_id_sees_which_side_and_which_row():
 
 
 def test_a_corpus_smaller_than_a_batch(tokenizer):
-    corpus = corpus_module.encode_corpus(
-        make_pairs(3), tokenizer, max_length=100
-    )
-    batches = batches_module.make_batches(
-        corpus, 10**12, rows_multiple=2, seed=0
-    )
+    corpus = encode_corpus(make_pairs(3), tokenizer, max_length=100)
+    batches = make_batches(corpus, 10**12, rows_multiple=2, seed=0)
     assert batches.steps_per_epoch == 1
     longest = corpus.longer_side.max()
     assert batches.shapes == [(4, longest)]
@@ -378,7 +371,7 @@ def test_shapes_have_no_more_rows_than_there_are_pairs():
         (240, [(12, 20)]),
         (239, [(12, 2), (9, 20)]),
     ):
-        shapes = buckets_module.choose_shapes(lengths, tokens, 2, 3)
+        shapes = choose_shapes(lengths, tokens, 2, 3)
         assert shapes == expected
 
 

@@ -43,6 +43,8 @@ BROKEN = {
 NO_FILE = "No such file"
 CTRANSLATE2 = "--engine=ctranslate2"
 GREEDY = f"{CTRANSLATE2} --beam_size=1"
+FILES = "--dataset=files --train_files="
+HUB = "Helsinki-NLP/opus-mt-en-de"
 # Command, arguments, and a part of the error.
 OTHERS = [
     ("translate", "--checkpoint=best", "no best checkpoint yet"),
@@ -82,11 +84,6 @@ OTHERS = [
     ("translate", "--temperature=2", "temperature needs sampling"),
     ("serve", "--top_k=2", "top_k needs sampling"),
     ("evaluate", "--sampling --num_samples=2", "num_samples needs consensus"),
-    (
-        "translate_document",
-        "--sampling --num_samples=2",
-        "num_samples needs consensus",
-    ),
     ("evaluate", "--sampling --consensus=bleu", "consensus needs num_sa"),
     ("evaluate", "--test_files=nowhere", NO_FILE),
     ("evaluate", "--output=pairs.en/x", "cannot be written"),
@@ -115,31 +112,23 @@ OTHERS = [
     ("visualize", "--ensemble=linear", "a figure has one model and no gloss"),
     ("visualize", "--glossary_bonus=1", "no glossary. Received: glossary_bo"),
     ("visualize", "--glossary_mode=prefer", "Received: glossary_mode"),
-    (
-        "prepare",
-        "--dataset=files --train_files=nowhere --output=new",
-        NO_FILE,
-    ),
+    ("prepare", f"{FILES}nowhere --output=new", NO_FILE),
     ("synthesize", "--config=nowhere", "expected a file nowhere"),
     ("synthesize", "--config=plan.yaml", "no usable checkpoint yet"),
     ("import_model", "--source=run --workdir=other", "does not exist yet"),
     ("import_model", "--source=nowhere --workdir=new", "nowhere"),
     ("wmt", "--workdir=new", "expected data: --dataset=files --train_files"),
-    ("wmt", "--dataset=files --train_files=nowhere", NO_FILE),
-    ("wmt", "--dataset=files --train_files=pairs --valid_files=x", NO_FILE),
-    ("wmt", "--dataset=files --train_files=utf_16", "utf_16.en: expected text"),
+    ("wmt", f"{FILES}nowhere", NO_FILE),
+    ("wmt", f"{FILES}pairs --valid_files=x", NO_FILE),
+    ("wmt", f"{FILES}utf_16", "utf_16.en: expected text"),
+    ("wmt", f"{FILES}pairs --valid_files=utf_16", "iconv -f UTF-16 -t UTF-8"),
     (
         "wmt",
-        "--dataset=files --train_files=pairs --valid_files=utf_16",
-        "iconv -f UTF-16 -t UTF-8 converts it",
-    ),
-    (
-        "wmt",
-        "--dataset=files --train_files=pairs --guided_alignment=nowhere"
-        " --source_language=en --alignment_head=1",
+        f"{FILES}pairs --guided_alignment=nowhere --source_language=en"
+        " --alignment_head=1",
         NO_FILE,
     ),
-    ("wmt", "--dataset=files --train_files=x.csv", "No such file: x.csv"),
+    ("wmt", f"{FILES}x.csv", "No such file: x.csv"),
     ("wmt", "--init_from=nowhere", "init_from must be a work directory"),
     ("wmt", "--init_from=no_checkpoint", "no usable checkpoint yet"),
     ("wmt", "--init_from=no_vocabulary", "tokenizer.model"),
@@ -147,21 +136,9 @@ OTHERS = [
     ("parse", "--train_trees=nowhere", NO_FILE),
     # What would work is said.
     ("wmt", "--epochs=3", "Did you mean: train_steps ?"),
-    (
-        "wmt",
-        "--dataset=files --train_files=pairs.en",
-        "also read tables that end in .tsv",
-    ),
-    (
-        "translate",
-        "--workdir=Helsinki-NLP/opus-mt-en-de",
-        "kt-import reads hf://Helsinki-NLP/opus-mt-en-de",
-    ),
-    (
-        "import_model",
-        "--source=Helsinki-NLP/opus-mt-en-de --workdir=new",
-        "kt-import reads hf://Helsinki-NLP/opus-mt-en-de",
-    ),
+    ("wmt", f"{FILES}pairs.en", "also read tables that end in .tsv"),
+    ("translate", f"--workdir={HUB}", f"kt-import reads hf://{HUB}"),
+    ("import_model", f"--source={HUB} --workdir=new", f"reads hf://{HUB}"),
 ]
 CASES = [
     *(

@@ -5,15 +5,13 @@ JAX runs in processes of its own, with KERAS_BACKEND=jax.
 
 import io
 import json
-import os
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import numpy as np
 import pytest
-from commands import copy_of_run, losses_in, tensors
+from commands import copy_of_run, losses_in, run_python, tensors
 
 from keras_transformer.checkpoints import Checkpoint
 from trainers import translate, wmt
@@ -47,34 +45,24 @@ def on_jax(tmp_path_factory):
     cache = tmp_path_factory.mktemp("compiled")
 
     def run(module, argv, text="", cwd=None):
-        done = subprocess.run(
-            [sys.executable, "-m", module, *map(str, argv)],
-            input=text,
-            capture_output=True,
-            text=True,
+        return run_python(
+            *("-m", module, *argv),
+            text=text,
             cwd=cwd,
-            env={
-                **os.environ,
-                "KERAS_BACKEND": "jax",
-                "JAX_PLATFORMS": "cpu",
-                "JAX_COMPILATION_CACHE_DIR": str(cache),
-                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-                "PYTHONPATH": str(pathlib.Path(__file__).parents[1]),
-            },
+            KERAS_BACKEND="jax",
+            JAX_PLATFORMS="cpu",
+            JAX_COMPILATION_CACHE_DIR=str(cache),
+            JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
     return run
 
 
 def assert_same_checkpoints(path, other, step):
     """All arrays, but the states of random generators; and the progress."""
-    one, two = (
-        f"{directory}/checkpoints/ckpt-{step}" for directory in (path, other)
-    )
+    prefixes = [f"{where}/checkpoints/ckpt-{step}" for where in (path, other)]
     groups = ("weights", "trained", "optimizer")
-    arrays, others = tensors(one, *groups), tensors(two, *groups)
+    arrays, others = (tensors(prefix, *groups) for prefix in prefixes)
     assert arrays.keys() == others.keys()
     for name, array in arrays.items():
         np.testing.assert_allclose(
@@ -86,7 +74,7 @@ def assert_same_checkpoints(path, other, step):
             for name, value in Checkpoint(prefix).progress.items()
             if not name.endswith("_seconds")
         }
-        for prefix in (one, two)
+        for prefix in prefixes
     )
     assert progress == other_progress
 

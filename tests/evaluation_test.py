@@ -7,6 +7,7 @@ import json
 import math
 import pathlib
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 import sacrebleu
 from babel.core import get_global
-from commands import fails, fails_without_room
+from commands import changed_config, fails, fails_without_room
 from sacrebleu import dataset as sacrebleu_dataset
 from sacrebleu import utils as sacrebleu_utils
 from sacrebleu.metrics.bleu import _TOKENIZERS
@@ -466,22 +467,15 @@ def test_evaluate_overwrites_nothing_that_it_reads(
     (tmp_path / "other").write_text("a\nb\n")
     before = (tmp_path / name).read_bytes()
     argv = [*work_directory, f"--compare={tmp_path}/other"]
-    message = fails(
-        evaluate.main, [*argv, f"--output={tmp_path / name}"], capsys
-    )
+    output = f"--output={tmp_path / name}"
+    message = fails(evaluate.main, [*argv, output], capsys)
     assert "output must not be a file that the command reads" in message
     if name == "test.ja":  # also where training has named it
-        data = DataConfig(
-            dataset="files",
-            train_files=("train",),
-            test_files=(f"{tmp_path}/test",),
-            target_language="ja",
-        )
-        WorkDirectory(tmp_path / "run").replace_section("data", data)
-        argv = [argv[0], f"--output={tmp_path / name}"]
-        assert "file that the command reads" in (
-            fails(evaluate.main, argv, capsys)
-        )
+        with changed_config(tmp_path / "run") as config:
+            config["data"]["test_files"] = [f"{tmp_path}/test"]
+        argv = [argv[0], output]
+        message = fails(evaluate.main, argv, capsys)
+        assert "file that the command reads" in message
     assert (tmp_path / name).read_bytes() == before
 
 
@@ -525,8 +519,7 @@ def test_evaluate_compares_systems(
     right.write_text("\n".join(JAPANESE) + "\n", encoding="utf-8")
     other.mkdir()
     ours = work_directory[0].removeprefix("--workdir=")
-    config = (tmp_path / "run/config.json").read_text()
-    (other / "config.json").write_text(config)
+    shutil.copy(tmp_path / "run/config.json", other)
     argv = [*work_directory, f"--compare={right},{other}"]
     result, table = evaluated(argv)
     compared = result["compare"]
@@ -539,7 +532,8 @@ def test_evaluate_compares_systems(
     assert same["chrF2"]["approximate_randomization"] is None
     rows = [line.split() for line in table if line.startswith(str(right))]
     assert [row[1] for row in rows] == ["100.00", "100.00", "0.00"]
-    (other / "config.json").write_text(config.replace('"ja"', '"ko"'))
+    with changed_config(other) as config:
+        config["data"]["target_language"] = "ko"
     err = fails(evaluate.main, [*work_directory, f"--compare={other}"], capsys)
     assert f"{other}: target_language must be 'ja'" in err
 

@@ -88,6 +88,9 @@ def tensors(prefix, group):
 
 # Schedules
 
+CONSTANT = {"schedule": "constant", "learning_rate": 0.1}
+COSINE = {"schedule": "cosine", "learning_rate": 0.1, "warmup_steps": 9}
+
 
 @pytest.mark.parametrize(
     "flags, message",
@@ -96,22 +99,10 @@ def tensors(prefix, group):
         ({"warmup_steps": 0}, "at least 1 with schedule=noam"),
         ({"schedule": "linear"}, "needs learning_rate, its peak"),
         (
-            {
-                "schedule": "constant",
-                "learning_rate": 0.1,
-                "learning_rate_scale": 2.0,
-            },
+            {**CONSTANT, "learning_rate_scale": 2.0},
             "learning_rate_scale needs schedule=noam",
         ),
-        (
-            {
-                "schedule": "cosine",
-                "learning_rate": 0.1,
-                "warmup_steps": 9,
-                "train_steps": 9,
-            },
-            "warmup_steps must be below train_steps=9",
-        ),
+        ({**COSINE, "train_steps": 9}, "steps must be below train_steps=9"),
     ],
 )
 def test_options_of_another_schedule(flags, message):

@@ -226,6 +226,7 @@ PLURALS = '"Plural-Forms: nplurals={}; plural={};\\n"\n'
 RUSSIAN = "n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 ? 1 : 2"
 FUZZY = "«→#, fuzzy\n»"
 DOG = f'{FUZZY}msgid "One dog"\nmsgid_plural "%d dogs"\n'
+DOGS = 'msgstr[0] "«→%d DOGS»"\n'
 CAT = f'{FUZZY}msgid "%d cat"\nmsgid_plural "%d cats"\n'
 
 
@@ -262,28 +263,20 @@ MESSAGES = {
         DOG + 'msgstr[0] "Ein Hund"\nmsgstr[1] "«→%d DOGS»"\n',
         [(8, "already translated")],
     ),
-    "one form": (
-        PLURALS.format(1, "0"),
-        DOG + 'msgstr[0] "«→%d DOGS»"\n',
-        [],
-    ),
+    "one form": (PLURALS.format(1, "0"), DOG + DOGS, []),
     "a form of 1, 21, ...": (
         PLURALS.format(3, RUSSIAN),
-        DOG + 'msgstr[0] "«→%d DOGS»"\nmsgstr[1] "«→%d DOGS»"\n'
+        DOG + DOGS + 'msgstr[1] "«→%d DOGS»"\n'
         f'msgstr[2] "«→%d DOGS»"\n\n{CAT}msgstr[0] "«→%d CAT»"\n'
         'msgstr[1] "«→%d CATS»"\nmsgstr[2] "«→%d CATS»"\n',
         [],
     ),
     "the form of 1 is the second": (
         PLURALS.format(2, "(n == 1)"),
-        DOG + 'msgstr[0] "«→%d DOGS»"\nmsgstr[1] "«→ONE DOG»"\n',
+        DOG + DOGS + 'msgstr[1] "«→ONE DOG»"\n',
         [],
     ),
-    "forms by the language": (
-        '"Language: ja\\n"\n',
-        DOG + 'msgstr[0] "«→%d DOGS»"\n',
-        [],
-    ),
+    "forms by the language": ('"Language: ja\\n"\n', DOG + DOGS, []),
     "ICU": (
         "",
         f'{FUZZY}msgid "{{n, plural, one {{<b>a</b> dog}}\\n"\n'

@@ -377,6 +377,7 @@ def test_a_range_in_two_sentences_stays_one():
             ["A title", "one", "two", "Type now"],
         ),
         ("a <svg/> b<p>c<math />d", ["a b", "c d"]),
+        ("a<svg/><b>b</b>", ["a b"]),
         ("<svg><svg/>no<g/></svg>a", ["a"]),
         ("<p class=notranslate>no<p>a", ["a"]),
         ("<p class=notranslate>no<h2>a</h2>b", ["a", "b"]),

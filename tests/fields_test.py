@@ -1,5 +1,7 @@
 """What fields of a configuration say of themselves beside their values."""
 
+import dataclasses
+
 import pytest
 
 from keras_transformer.config import (
@@ -62,6 +64,8 @@ def test_a_new_field_may_not_change_unless_it_says_so():
         open: int = hp(0, "It says so.", changeable=True)
 
     assert names_of(Config, changeable=True) == ["open"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().open = 1
 
 
 def test_what_a_run_inherits():

@@ -11,6 +11,7 @@ from trainers.datasets.linearization import linearize
 from trainers.datasets.trees import (
     Trees,
     make_pair,
+    read_tree_files,
     read_treebank,
 )
 from trainers.parsing.parser_config import TreesConfig
@@ -45,6 +46,15 @@ def lines():
 def trees():
     """1,500 trees of training."""
     return list(read_treebank("train", 1500))
+
+
+def test_trees_without_words_are_counted(tmp_path, caplog):
+    path = tmp_path / "trees"
+    path.write_text("(S (-NONE- *))\n(S (NN a))\n(S (-NONE- *T*-1))\n")
+    assert [write_tree(t) for t in read_tree_files([path])] == [
+        "(TOP (S (NN a)))"
+    ]
+    assert f"{path}: 2 trees have no words" in caplog.text
 
 
 def test_trees_never_change(lines, trees):

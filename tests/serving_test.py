@@ -795,6 +795,8 @@ def test_a_text_in_the_target_language_stays(served):
 def test_detection_takes_no_text_for_a_target_without_reason():
     """Neither one in any language, nor if it knows the target alone."""
     assert languages.Detector(["en"], ["de"]).rank("1")[0][0] == "en"
+    [first, *others] = languages.Detector(["en"], ["de"]).rank("Das Kind")
+    assert first[0] == "de" and all(share <= first[1] for _, share in others)
     for sources, targets in ((["source"], ["de"]), (["en"], ["target"])):
         detector = languages.Detector(sources, targets)
         assert detector.rank("Das Kind schläft.") == [(sources[0], 100.0)]

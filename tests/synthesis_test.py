@@ -687,3 +687,18 @@ def test_the_page_names_every_field():
     for section in (CorpusOptions, StepOptions, Filters):
         for field in dataclasses.fields(section):
             assert f"`{field.name}`" in page, field.name
+
+
+def test_the_summary_has_tokens_a_pair():
+    record = {
+        **{"minutes": 1.25, "made": 2000, "kept": 1500},
+        **{"source_tokens": 15_000, "target_tokens": 18_150},
+        "dropped": {"too_long": 500},
+    }
+    assert [" ".join(line.split()) for line in steps.table({"back": record})][
+        1:
+    ] == [
+        "2,000 translations",
+        "-500 with too many tokens (too_long)",
+        "1,500 pairs kept, 10.0 source and 12.1 target tokens a line",
+    ]

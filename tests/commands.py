@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import pathlib
@@ -29,6 +30,16 @@ SCRIPTS = {
 }
 
 NAMES = {module: name for name, module in SCRIPTS.items()}
+
+
+# Flags of a training of the smallest model on files, with a checkpoint and a
+# line of the log for each step.
+TINY = """
+    --dataset=files --vocab_size=150 --d_model=8 --d_ff=8 --num_heads=1
+    --num_layers=1 --batch_tokens=2500 --num_buckets=1 --warmup_steps=10
+    --log_steps=1 --checkpoint_steps=1 --keep_checkpoints=9 --average_last=1
+    --strategy=one_device
+""".split()
 
 
 def module_of(words):
@@ -101,10 +112,15 @@ def fails_without_room(main, argv, monkeypatch, capsys):
 
 def write_pairs(prefix, pairs):
     """Writes PREFIX.en and PREFIX.de; returns the prefix as a flag has it."""
-    for language, side in (("en", 0), ("de", 1)):
-        lines = "".join(pair[side] + "\n" for pair in pairs)
-        path = pathlib.Path(f"{prefix}.{language}")
-        path.write_text(lines, encoding="utf-8")
+    english, german = zip(*pairs, strict=True) if pairs else ((), ())
+    return write_sides(prefix, en=english, de=german)
+
+
+def write_sides(prefix, **sides):
+    """Writes lines into PREFIX.LANGUAGE of each language; the prefix."""
+    for language, lines in sides.items():
+        text = "".join(f"{line}\n" for line in lines)
+        pathlib.Path(f"{prefix}.{language}").write_text(text, encoding="utf-8")
     return str(prefix)
 
 
@@ -135,6 +151,24 @@ def losses_in(text):
             step, _, loss = line.split(" | ")[:3]
             losses[int(step.split()[1])] = float(loss.split()[1])
     return losses
+
+
+def train(argv):
+    """The log of a training, which does not try the largest batch."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), largest_batch_untried():
+        wmt.main(argv)
+    return out.getvalue()
+
+
+def check_resumed(argv, path, step, expected):
+    """A training resumes after a step: its losses are those of a log."""
+    again = copy_of_run(path, step, path.with_name("resumed"))
+    log = train([*argv, f"--workdir={again}"])
+    assert f"resuming at step {step}" in log and "skipped" not in log
+    found, losses = losses_in(log), losses_in(expected)
+    assert list(found) == [s for s in losses if s > step] != []
+    assert found == pytest.approx({s: losses[s] for s in found}, rel=1e-3)
 
 
 def open_trainer(argv, try_largest=False):

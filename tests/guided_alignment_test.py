@@ -63,6 +63,13 @@ def guided_head(model):
     return GuidedHead(model.decoder.blocks[0].cross_attention, 2, 0.7)
 
 
+def losses_of(model, batch, is_guided=False, **options):
+    """The losses and log-probabilities of a batch, maybe with the head's."""
+    if is_guided:
+        options["guided_head"] = guided_head(model)
+    return TokenLosses(model, StepOptions(0.1, **options))(*batch)
+
+
 @pytest.fixture
 def model():
     """Two decoder layers: one above that of the guided head."""
@@ -81,13 +88,8 @@ def model():
 @pytest.mark.parametrize("r_drop", [0.0, 2.0])
 def test_losses_include_that_of_the_guided_head(model, r_drop):
     inputs, labels = pairs_of_ids()
-    losses, nll = TokenLosses(model, StepOptions(0.1, r_drop=r_drop))(
-        inputs, labels
-    )
-    head = guided_head(model)
-    guided = TokenLosses(
-        model, StepOptions(0.1, r_drop=r_drop, guided_head=head)
-    )(inputs, labels)
+    losses, nll = losses_of(model, (inputs, labels), r_drop=r_drop)
+    guided = losses_of(model, (inputs, labels), True, r_drop=r_drop)
     attention = model.attention_maps(inputs).cross[:, 0, 1].numpy()
     expected = losses + 0.7 * numpy_loss(attention, inputs["links"])
     np.testing.assert_allclose(guided[0], expected, rtol=1e-3)
@@ -96,14 +98,11 @@ def test_losses_include_that_of_the_guided_head(model, r_drop):
 
 def test_its_gradient_passes_through_attention_alone(model):
     """Queries and keys of the head, and what they are made of."""
-    inputs, labels = pairs_of_ids()
+    batch = pairs_of_ids()
     variables = {v.path: v.value for v in model.trainable_variables}
     with tf.GradientTape() as tape:
-        plain = TokenLosses(model, StepOptions(0.1))(inputs, labels)[0]
-        both = TokenLosses(
-            model, StepOptions(0.1, guided_head=guided_head(model))
-        )
-        term = tf.reduce_sum(both(inputs, labels)[0] - plain)
+        plain, both = (losses_of(model, batch, g)[0] for g in (False, True))
+        term = tf.reduce_sum(both - plain)
     gradients = tape.gradient(term, variables)
 
     def size(name):
@@ -144,12 +143,9 @@ def test_slices_and_micro_batches_add_up_to_the_whole(model):
 
 def test_without_guidance_no_attention_is_recorded(model, monkeypatch):
     monkeypatch.setattr(token_losses, "recorded_weights", None)
-    inputs, labels = pairs_of_ids()
-    TokenLosses(model, StepOptions(0.1))(inputs, labels)
+    losses_of(model, pairs_of_ids())
     with pytest.raises(TypeError):
-        TokenLosses(model, StepOptions(0.1, guided_head=guided_head(model)))(
-            inputs, labels
-        )
+        losses_of(model, pairs_of_ids(), True)
 
 
 # ----------------------------------------------- links of words, and of tokens
@@ -286,15 +282,9 @@ def trained(tmp_path_factory):
     links = folder / "links.txt"
     links.write_text("".join(f"{line}\n" for line in lines))
     workdir = folder / "run"
-    wmt.main(
-        [
-            *TOY,
-            f"--train_files={prefix}",
-            f"--guided_alignment={links}",
-            "--guided_alignment_weight=2",
-            f"--workdir={workdir}",
-        ]
-    )
+    argv = [*TOY, f"--train_files={prefix}", f"--workdir={workdir}"]
+    argv += [f"--guided_alignment={links}", "--guided_alignment_weight=2"]
+    wmt.main(argv)
     return workdir, pairs, links
 
 
@@ -354,10 +344,7 @@ def test_ctranslate2_returns_the_attention_of_the_head(trained, tmp_path):
         ("--guided_alignment_weight=1", "weight needs guided_alignment."),
         ("--guided_alignment=a --remat=layers", "needs remat=none"),
         ("--guided_alignment=a --alignment_head=5", "at most num_heads=4"),
-        (
-            "--guided_alignment=a --dataset=phrasebook --train_files=",
-            "needs da",
-        ),
+        ("--guided_alignment=a --dataset=phrasebook --train_files=", "needs d"),
     ],
 )
 def test_what_does_not_fit_is_refused(flags, message, trained, capsys):

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import fails
+from original_models import FIXTURES, POINTER
 from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.checkpoints import named_weights
@@ -42,7 +43,6 @@ from savedmodel.huggingface import write as write_huggingface
 from savedmodel.huggingface import write_safetensors
 from trainers import import_model
 
-FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 SHARED, SEPARATE = FIXTURES / "marian_shared", FIXTURES / "marian_separate"
 BOTH = pytest.mark.parametrize(
     "source", [SHARED, SEPARATE], ids=lambda d: d.name
@@ -263,8 +263,7 @@ def test_exports_tokenize_alike(imports):
 @pytest.fixture
 def copy(tmp_path):
     """A copy of a model, to change."""
-    directory = tmp_path / "source"
-    shutil.copytree(SHARED, directory)
+    directory = shutil.copytree(SHARED, tmp_path / "source")
     for name in ("legacy_pytorch_model.bin", "pytorch_model.bin", "logits.npz"):
         (directory / name).unlink()
     return directory
@@ -617,13 +616,6 @@ def test_weights_are_read_before_the_vocabularies(copy):
     (copy / "source.spm").write_bytes(b"no model")
     with pytest.raises(ValueError, match="Received: extra"):
         marian_huggingface.read(copy)
-
-
-POINTER = (
-    "version https://git-lfs.github.com/spec/v1\n"
-    f"oid sha256:{'b3cf01e8' * 8}\n"
-    "size 930040720\n"
-)
 
 
 @pytest.mark.parametrize(

@@ -260,8 +260,7 @@ def test_files_that_do_not_fit_end_the_command(tmp_path, capsys):
         assert message in fails(import_model.main, argv, capsys)
         assert not (tmp_path / "run").exists()
 
-    folder = tmp_path / "model"
-    shutil.copytree(MODELS / "iwslt", folder)
+    folder = shutil.copytree(MODELS / "iwslt", tmp_path / "model")
     assert find_format(folder) == "fairseq"
     (folder / "spm.en.model").rename(folder / "bpe.codes")
     (folder / "spm.de.model").rename(folder / "de")

@@ -73,8 +73,7 @@ def copy_of(tmp_path):
     """Copies a model, with changes of its JSON files by their names."""
 
     def copy(name, **changes):
-        folder = tmp_path / name
-        shutil.copytree(FIXTURES / name, folder)
+        folder = shutil.copytree(FIXTURES / name, tmp_path / name)
         for file, values in changes.items():
             change_json(folder, f"{file}.json", **values)
         return folder
@@ -467,54 +466,43 @@ def test_small100_is_told_the_target_by_its_source(copy_of, opened):
     np.testing.assert_allclose(scores, other["scores"], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name, file, values, message",
-    [
-        (
-            "m2m100",
-            "config",
-            {"vocab_size": 10**9},
-            "expected embeddings of vocab_size=1000000000 tokens",
-        ),
-        (
-            "m2m100",
-            "config",
-            {"decoder_ffn_dim": 8},
-            "decoder_ffn_dim=8 cannot be imported: the encoder has 24",
-        ),
-        (
-            "m2m100",
-            "vocab",
-            {"a": "5"},
-            'expected ids below vocab_size=157. Received: {"a": "5"}',
-        ),
-        (
-            "m2m100",
-            "model.safetensors.index",
-            {"weight_map": ["model.safetensors"]},
-            "weight_map=",
-        ),
-        (
-            "nllb",
-            "tokenizer",
-            {"added_tokens": [{"content": "deu_Latn"}]},
-            "tokenizer.json: added_tokens: 'id'",
-        ),
-        (
-            "m2m100",
-            "special_tokens_map",
-            {"additional_special_tokens": 5},
-            "additional_special_tokens=5 is not a list",
-        ),
-        (
-            "mbart50",
-            "generation_config",
-            {"forced_bos_token_id": [4]},
-            "forced_bos_token_id=[4] is not",
-        ),
-    ],
-)
-def test_bad_files_are_one_line(copy_of, name, file, values, message):
+# Part of the message -> model, file, and what is changed there.
+BAD_FILES = {
+    "expected embeddings of vocab_size=1000000000 tokens": (
+        "m2m100 config",
+        {"vocab_size": 10**9},
+    ),
+    "decoder_ffn_dim=8 cannot be imported: the encoder has 24": (
+        "m2m100 config",
+        {"decoder_ffn_dim": 8},
+    ),
+    'expected ids below vocab_size=157. Received: {"a": "5"}': (
+        "m2m100 vocab",
+        {"a": "5"},
+    ),
+    "weight_map=": (
+        "m2m100 model.safetensors.index",
+        {"weight_map": ["model.safetensors"]},
+    ),
+    "additional_special_tokens=5 is not a list": (
+        "m2m100 special_tokens_map",
+        {"additional_special_tokens": 5},
+    ),
+    "tokenizer.json: added_tokens: 'id'": (
+        "nllb tokenizer",
+        {"added_tokens": [{"content": "deu_Latn"}]},
+    ),
+    "forced_bos_token_id=[4] is not": (
+        "mbart50 generation_config",
+        {"forced_bos_token_id": [4]},
+    ),
+}
+
+
+@pytest.mark.parametrize("message", BAD_FILES)
+def test_bad_files_are_one_line(copy_of, message):
+    place, values = BAD_FILES[message]
+    name, file = place.split()
     with pytest.raises(ValueError) as error:
         read_model(copy_of(name, **{file: values}))
     assert message in str(error.value)

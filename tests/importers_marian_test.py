@@ -50,8 +50,7 @@ def test_package_has_the_logits_and_the_ids_of_marian(original):
 
 
 def test_language_codes_are_those_of_the_table(tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(PACKAGE, folder)
+    folder = shutil.copytree(PACKAGE, tmp_path / "model")
     model = folder / "source.spm"
     unknown = ">>fra<< They buy it."
     original_models.check_text(
@@ -389,8 +388,7 @@ def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
         assert message in fails(import_model.main, argv, capsys)
         assert not (tmp_path / "run").exists()
 
-    folder = tmp_path / "model"
-    shutil.copytree(PACKAGE, folder)
+    folder = shutil.copytree(PACKAGE, tmp_path / "model")
     path = folder / "opus.npz"
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
@@ -433,8 +431,7 @@ def edit_options(path, **changes):
 
 
 def test_the_decoders_options_come_first(tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(PACKAGE, folder)
+    folder = shutil.copytree(PACKAGE, tmp_path / "model")
     # Names that Marian has changed, and files from validation.
     (folder / "opus.vocab.yml").rename(folder / "new.yml")
     shutil.copy(folder / "opus.npz", folder / "model.best.npz")

@@ -85,8 +85,7 @@ def test_command_translates_a_run(tmp_path):
 
 @pytest.mark.parametrize("name", ["separate", "shared"])
 def test_language_codes_are_those_of_the_table(tmp_path, name):
-    run = tmp_path / "run"
-    shutil.copytree(RUNS / name, run)
+    run = shutil.copytree(RUNS / name, tmp_path / "run")
     side = "joint" if name == "shared" else "source"
     model = run / f"{side}.model"
     unknown = ">>fra<< The boy buys it."
@@ -189,7 +188,7 @@ def test_names_in_descriptions_have_their_module(describe):
     assert "position_encoder_class" not in relative
 
 
-MODEL = "model = lambda: opennmt.models.Transformer"
+MODEL = "import opennmt\nmodel = lambda: opennmt.models.Transformer"
 # What could make another model than it seems, and the line that is named.
 NOT_EVALUATED = [
     ("", "it defines no `model`"),
@@ -198,27 +197,27 @@ NOT_EVALUATED = [
     ("model = lambda: model()", "line 1: expected one of Transformer, "),
     ("import opennmt\nmodel = opennmt.models.Transformer()", "line 2: "),
     ("import opennmt\nmodel = lambda: opennmt.models", "line 2: "),
-    (f"import opennmt\n{MODEL}(HEADS)", "line 2: HEADS"),
-    (f"import opennmt\n{MODEL}(num_heads=2 * 4)", "line 2: 2 * 4"),
-    (f"import opennmt\n{MODEL}(num_heads=f().heads)", "line 2: f().heads"),
+    (f"{MODEL}(HEADS)", "line 2: HEADS"),
+    (f"{MODEL}(num_heads=2 * 4)", "line 2: 2 * 4"),
+    (f"{MODEL}(num_heads=f().heads)", "line 2: f().heads"),
     ("import opennmt\nmodel = lambda: opennmt.models.GPT2Small()", "one of Tr"),
     ("import mine\nmodel = mine.model", "line 1: import mine"),
     ("from . import model", "line 1: "),
     ("import opennmt, os", "line 1: import opennmt, os"),
     ("raise SystemExit('run')", "line 1: "),
     ("HEADS = 4\nmodel = lambda: Transformer(HEADS)", "line 1: "),
-    (f"import opennmt\n{MODEL}()\n{MODEL}Big()", "line 2: "),
+    (f"{MODEL}()\n{MODEL.splitlines()[1]}Big()", "line 2: "),
     ("def model():\n    h = 4\n    return model(h)", "line 1: "),
     ("def model():\n    return 4", "line 1: "),
     ("@mine\ndef model():\n    return Transformer()", "line 2: "),
-    (f"import opennmt\n{MODEL}(**OPTIONS)", "line 2: the argument **O"),
-    (f"import opennmt\n{MODEL}(*(None, None, 6, 512, 4))", "line 2: *(None,"),
-    (f"import opennmt\n{MODEL}(heads=4)", "line 2: the argument heads: 4"),
-    (f"import opennmt\n{MODEL}(None, source_inputter=4)", "argument source_in"),
-    (f"import opennmt\n{MODEL}({'None, ' * 19})", "expected at most 18 arg"),
-    (f"import opennmt\n{MODEL}Big(num_heads=4)", "line 2: the argument num_h"),
+    (f"{MODEL}(**OPTIONS)", "line 2: the argument **O"),
+    (f"{MODEL}(*(None, None, 6, 512, 4))", "line 2: *(None,"),
+    (f"{MODEL}(heads=4)", "line 2: the argument heads: 4"),
+    (f"{MODEL}(None, source_inputter=4)", "argument source_in"),
+    (f"{MODEL}({'None, ' * 19})", "expected at most 18 arg"),
+    (f"{MODEL}Big(num_heads=4)", "line 2: the argument num_h"),
     (
-        f"import opennmt\n{MODEL}(opennmt.inputters.CharConvEmbedder(16))",
+        f"{MODEL}(opennmt.inputters.CharConvEmbedder(16))",
         "line 2: opennmt.inputters.CharConvEmbedder(16)",
     ),
     (
@@ -360,8 +359,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_cannot_be_read_is_named(tmp_path, message):
-    run = tmp_path / "run"
-    shutil.copytree(RUNS / "shared", run)
+    run = shutil.copytree(RUNS / "shared", tmp_path / "run")
     assert find_format(run) == "opennmt_tf"
     REFUSED[message](run)
     with pytest.raises(ValueError) as error:
@@ -370,8 +368,7 @@ def test_what_cannot_be_read_is_named(tmp_path, message):
 
 
 def test_options_of_the_run_are_taken_over(tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(RUNS / "shared", run)
+    run = shutil.copytree(RUNS / "shared", tmp_path / "run")
     config = yaml.safe_load((run / "data.yml").read_text())
     # Names as another machine has them.
     data = config["data"]

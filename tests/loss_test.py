@@ -8,9 +8,7 @@ import tensorflow as tf
 from later import later
 
 import keras_transformer as kt
-from keras_transformer.kernels.cross_entropy import (
-    smoothed_cross_entropy,
-)
+from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.kernels.projected_loss import (
     projected_cross_entropy,
     projected_r_drop,
@@ -23,6 +21,25 @@ LOGITS = LOGITS.astype("float32")
 REAL = LABELS != 0
 
 
+COMPILED = pytest.mark.parametrize(
+    "jit_compile", [False, *later("backend", True)]
+)
+
+
+def differentiated(losses_of, values, scales, jit_compile=False):
+    """Losses of each token, and gradients of their weighted sum."""
+
+    @tf.function(jit_compile=jit_compile, autograph=False)
+    def run(values):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            losses = losses_of(values)
+            total = tf.reduce_sum(losses * tf.cast(scales, losses.dtype))
+        return losses, tape.gradient(total, values)
+
+    return run(tf.nest.map_structure(tf.constant, values))
+
+
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.5])
 def test_loss_is_the_token_mean_of_smoothed_cross_entropy(label_smoothing):
     expected = references.smoothed_cross_entropy(
@@ -32,25 +49,19 @@ def test_loss_is_the_token_mean_of_smoothed_cross_entropy(label_smoothing):
     np.testing.assert_allclose(loss(LABELS, LOGITS), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, *later("backend", True)])
+@COMPILED
 @pytest.mark.parametrize("which", [0, 1])
 def test_gradient_is_softmax_minus_target(which, jit_compile):
-    @tf.function(jit_compile=jit_compile, autograph=False)
-    def gradient(logits, scales):
-        with tf.GradientTape() as tape:
-            tape.watch(logits)
-            loss = smoothed_cross_entropy(LABELS, logits, 0.1)[which]
-            loss = tf.reduce_sum(loss * scales)
-        return tape.gradient(loss, logits)
-
     scales = np.array([[1.0, 2.0, 0.5, 0.0], [3.0, 1.0, 0.0, 0.0]], "float32")
-    label_smoothing = (0.1, 0.0)[which]
-    target = np.full(LOGITS.shape, label_smoothing / 7)
-    hit = 1 - label_smoothing + label_smoothing / 7
-    np.put_along_axis(target, LABELS[..., None], hit, -1)
+    _, gradient = differentiated(
+        lambda logits: smoothed_cross_entropy(LABELS, logits, 0.1)[which],
+        LOGITS,
+        scales,
+        jit_compile,
+    )
+    target = references.smoothed_target(LABELS, 7, (0.1, 0.0)[which])
     expected = (references.softmax(LOGITS) - target) * scales[..., None]
-    result = gradient(tf.constant(LOGITS), tf.constant(scales))
-    np.testing.assert_allclose(result, expected, atol=1e-6)
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
 
 
 def test_both_losses_stay_exact_for_extreme_logits():
@@ -66,44 +77,38 @@ BIAS = np.random.default_rng(3).normal(size=7)
 SCALES = np.array([[1.0, 2.0, 0.5, 0.0], [3.0, 1.0, 0.0, -1.0]])
 
 
-def projected(labels, bias, which, jit_compile, dtype):
+def projected(labels, bias, which=0, jit_compile=False, dtype="float64"):
     """Loss, and gradients of states, matrix and bias, each token scaled."""
-    made = {"x": STATES, "matrix": MATRIX}
+    values = {"x": STATES, "matrix": MATRIX}
     if bias is not None:
-        made["bias"] = bias
-
-    @tf.function(jit_compile=jit_compile, autograph=False)
-    def run(values):
-        with tf.GradientTape() as tape:
-            tape.watch(values)
-            losses = projected_cross_entropy(
-                labels,
-                tf.cast(values["x"], dtype),
-                values["matrix"],
-                values.get("bias"),
-                0.1,
-            )[which]
-            total = tf.reduce_sum(losses * tf.cast(SCALES, losses.dtype))
-        return losses, tape.gradient(total, values)
-
-    return run({name: tf.constant(value) for name, value in made.items()})
+        values["bias"] = bias
+    return differentiated(
+        lambda values: projected_cross_entropy(
+            labels,
+            tf.cast(values["x"], dtype),
+            values["matrix"],
+            values.get("bias"),
+            0.1,
+        )[which],
+        values,
+        SCALES,
+        jit_compile,
+    )
 
 
-@pytest.mark.parametrize("jit_compile", [False, *later("backend", True)])
+@COMPILED
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("bias", [None, BIAS], ids=["no bias", "bias"])
 def test_projection_and_loss_as_one(which, bias, jit_compile):
     """Two positions of the same label, and of the padding, among them."""
-    losses, gradients = projected(LABELS, bias, which, jit_compile, "float64")
+    losses, gradients = projected(LABELS, bias, which, jit_compile)
     logits = STATES @ MATRIX.T + (0.0 if bias is None else bias)
     label_smoothing = (0.1, 0.0)[which]
     expected = references.smoothed_cross_entropy(
         LABELS, logits, label_smoothing
     )
     np.testing.assert_allclose(losses, expected, rtol=1e-12)
-    target = np.full(logits.shape, label_smoothing / 7)
-    hit = 1 - label_smoothing + label_smoothing / 7
-    np.put_along_axis(target, LABELS[..., None], hit, -1)
+    target = references.smoothed_target(LABELS, 7, label_smoothing)
     of_logits = (references.softmax(logits) - target) * SCALES[..., None]
     expected = {
         "x": of_logits @ MATRIX,
@@ -118,8 +123,8 @@ def test_projection_and_loss_as_one(which, bias, jit_compile):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_projection_and_loss_in_half_precision(dtype):
-    losses, gradients = projected(LABELS, None, 0, False, dtype)
-    exact_losses, exact = projected(LABELS, None, 0, False, "float64")
+    losses, gradients = projected(LABELS, None, dtype=dtype)
+    exact_losses, exact = projected(LABELS, None)
     assert losses.dtype == tf.float32
     np.testing.assert_allclose(losses, exact_losses, atol=0.05)
     for name in exact:
@@ -127,14 +132,14 @@ def test_projection_and_loss_in_half_precision(dtype):
         np.testing.assert_allclose(gradients[name], exact[name], atol=0.05)
 
 
+IS_WRONG = np.arange(8).reshape(2, 4) == 1  # one token of all
+
+
 def test_projection_and_loss_show_a_wrong_label():
-    labels = LABELS.copy()
-    labels[0, 1] = 7
-    losses, gradients = projected(labels, None, 0, False, "float64")
-    is_nan = np.zeros((2, 4), bool)
-    is_nan[0, 1] = True
-    np.testing.assert_array_equal(np.isnan(losses), is_nan)
-    np.testing.assert_array_equal(np.isnan(gradients["x"]).any(-1), is_nan)
+    labels = np.where(IS_WRONG, 7, LABELS)
+    losses, gradients = projected(labels, None)
+    np.testing.assert_array_equal(np.isnan(losses), IS_WRONG)
+    np.testing.assert_array_equal(np.isnan(gradients["x"]).any(-1), IS_WRONG)
     assert np.isnan(gradients["matrix"]).any()
 
 
@@ -142,9 +147,9 @@ HALVES = np.random.default_rng(4).normal(size=(4, 4, 3))
 ALPHA = 3.0
 
 
-def r_drop_losses(values, which, dtype="float64"):
-    """One of `projected_r_drop`'s losses, of the halves of `values["x"]`."""
-    return projected_r_drop(
+def r_drop_losses(which, dtype="float64"):
+    """A function of values: one of `projected_r_drop`'s losses of halves."""
+    return lambda values: projected_r_drop(
         LABELS,
         tf.cast(values["x"], dtype),
         values["matrix"],
@@ -165,7 +170,7 @@ def expected_r_drop(values, which):
     )
 
 
-@pytest.mark.parametrize("jit_compile", [False, *later("backend", True)])
+@COMPILED
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("bias", [None, BIAS], ids=["no bias", "bias"])
 def test_r_drop_and_its_slopes(which, bias, jit_compile):
@@ -173,16 +178,9 @@ def test_r_drop_and_its_slopes(which, bias, jit_compile):
     values = {"x": HALVES.copy(), "matrix": MATRIX.copy()}
     if bias is not None:
         values["bias"] = bias.copy()
-
-    @tf.function(jit_compile=jit_compile, autograph=False)
-    def run(values):
-        with tf.GradientTape() as tape:
-            tape.watch(values)
-            losses = r_drop_losses(values, which)
-            total = tf.reduce_sum(losses * SCALES)
-        return losses, tape.gradient(total, values)
-
-    losses, gradients = run(tf.nest.map_structure(tf.constant, values))
+    losses, gradients = differentiated(
+        r_drop_losses(which), values, SCALES, jit_compile
+    )
     expected = expected_r_drop(values, which)
     np.testing.assert_allclose(losses, expected, rtol=1e-12)
     for name, value in values.items():
@@ -198,25 +196,19 @@ def test_r_drop_and_its_slopes(which, bias, jit_compile):
 
 def test_equal_halves_do_not_diverge():
     """Then R-Drop's loss is the cross-entropy, with its gradient."""
-    tables = {"x": np.concatenate([STATES, STATES]), "matrix": MATRIX}
-    values = tf.nest.map_structure(tf.constant, tables)
-    with tf.GradientTape() as tape:
-        tape.watch(values)
-        losses = r_drop_losses(values, 0)
-        total = tf.reduce_sum(losses * SCALES)
-    gradients = tape.gradient(total, values)
-    expected, slopes = projected(LABELS, None, 0, False, "float64")
+    values = {"x": np.concatenate([STATES, STATES]), "matrix": MATRIX}
+    losses, gradients = differentiated(r_drop_losses(0), values, SCALES)
+    expected, slopes = projected(LABELS, None)
     np.testing.assert_allclose(losses, expected, rtol=1e-12)
     np.testing.assert_allclose(gradients["matrix"], slopes["matrix"], 1e-9)
-    halves = np.split(gradients["x"], 2)
-    for half in halves:
+    for half in np.split(gradients["x"], 2):
         np.testing.assert_allclose(half, slopes["x"] / 2, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_r_drop_in_half_precision(dtype):
     values = {"x": HALVES, "matrix": MATRIX}
-    losses = r_drop_losses(values, 0, dtype)
+    losses = r_drop_losses(0, dtype)(values)
     assert losses.dtype == tf.float32
     np.testing.assert_allclose(losses, expected_r_drop(values, 0), atol=0.1)
 
@@ -296,26 +288,22 @@ def test_other_shapes_of_sample_weight_are_refused(weights):
         kt.SmoothedCrossEntropy(0.1)(LABELS, LOGITS, sample_weight=weights)
 
 
-@pytest.mark.parametrize("jit_compile", [False, *later("backend", True)])
+@COMPILED
 @pytest.mark.parametrize("label", [-1, 7, 2**32 + 3])
 def test_a_label_outside_the_vocabulary_makes_nan(label, jit_compile):
     """In the loss and in the gradient, of its own position only."""
-
-    @tf.function(jit_compile=jit_compile, autograph=False)
-    def run(labels, logits):
-        with tf.GradientTape() as tape:
-            tape.watch(logits)
-            losses, nll = smoothed_cross_entropy(labels, logits, 0.1)
-        return losses, nll, tape.gradient(losses, logits)
-
-    labels = LABELS.astype("int64")
-    labels[0, 1] = label
-    losses, nll, gradient = run(tf.constant(labels), tf.constant(LOGITS))
-    is_nan = np.zeros((2, 4), bool)
-    is_nan[0, 1] = True
-    np.testing.assert_array_equal(np.isnan(losses), is_nan)
-    np.testing.assert_array_equal(np.isnan(nll), is_nan)
-    np.testing.assert_array_equal(np.isnan(gradient).any(-1), is_nan)
+    labels = np.where(IS_WRONG, label, LABELS.astype("int64"))
+    for which in (0, 1):
+        losses, gradient = differentiated(
+            lambda logits, which=which: smoothed_cross_entropy(
+                tf.constant(labels), logits, 0.1
+            )[which],
+            LOGITS,
+            1.0,
+            jit_compile,
+        )
+        np.testing.assert_array_equal(np.isnan(losses), IS_WRONG)
+        np.testing.assert_array_equal(np.isnan(gradient).any(-1), IS_WRONG)
 
 
 @pytest.mark.parametrize("label", [-1, 7])

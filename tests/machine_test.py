@@ -23,48 +23,41 @@ def write(root, files):
 
 
 @pytest.mark.parametrize(
-    "files, cores",
+    "groups, files, cores",
     [
-        ({}, 64),
-        ({"proc/self/cgroup": "0::/\n"}, 64),
+        (None, {}, 64),
+        ("0::/", {}, 64),
         # Version 2: a quota of one and a half cores.
+        ("0::/", {"cpu.max": "150000 100000"}, 2),
         (
-            {
-                "proc/self/cgroup": "0::/\n",
-                "sys/fs/cgroup/cpu.max": "150000 100000\n",
-            },
-            2,
-        ),
-        (
-            {
-                "proc/self/cgroup": "0::/a/b\n",
-                "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
-                "sys/fs/cgroup/a/cpu.max": "300000 100000\n",
-            },
+            "0::/a/b",
+            {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000"},
             3,
         ),
         # Version 1: a folder for each controller.
         (
+            "5:cpu,cpuacct:/pod\n4:memory:/pod",
             {
-                "proc/self/cgroup": "5:cpu,cpuacct:/pod\n4:memory:/pod\n",
-                "sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us": "400000\n",
-                "sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_period_us": "100000\n",
+                "cpu,cpuacct/pod/cpu.cfs_quota_us": "400000",
+                "cpu,cpuacct/pod/cpu.cfs_period_us": "100000",
             },
             4,
         ),
         (
-            {
-                "proc/self/cgroup": "5:cpu:/pod\n",
-                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
-                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-            },
+            "5:cpu:/pod",
+            {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"},
             64,
         ),
     ],
 )
-def test_cores_are_at_most_the_quota(files, cores, tmp_path, monkeypatch):
+def test_cores_are_at_most_the_quota(
+    groups, files, cores, tmp_path, monkeypatch
+):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
-    assert machine.count_cores(write(tmp_path, files)) == cores
+    written = {f"sys/fs/cgroup/{n}": f"{t}\n" for n, t in files.items()}
+    if groups:
+        written["proc/self/cgroup"] = f"{groups}\n"
+    assert machine.count_cores(write(tmp_path, written)) == cores
 
 
 @pytest.mark.parametrize(
@@ -124,11 +117,7 @@ def test_gpus_are_found_without_their_libraries(files, names, tmp_path):
     "gpus, visible, expected",
     [
         ([], None, "device: CPU, 3 cores (no GPU found)"),
-        (
-            ["NVIDIA A"],
-            None,
-            "pip install 'keras-transformer-nmt[gpu]' installs",
-        ),
+        (["NVIDIA A"], None, "pip install 'keras-transformer-nmt[gpu]' inst"),
         (["NVIDIA A"], "-1", "CUDA_VISIBLE_DEVICES='-1' selects none"),
     ],
 )
@@ -145,18 +134,18 @@ def test_a_run_names_its_device(gpus, visible, expected, monkeypatch):
     assert line.startswith(start) == bool(gpus)
 
 
-def test_a_gpu_is_named_with_its_versions(monkeypatch):
+def see_gpu(monkeypatch, **details):
+    """TensorFlow seems to have a GPU with these details."""
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda _: ["gpu"])
-    monkeypatch.setattr(
-        tf.config.experimental,
-        "get_device_details",
-        lambda _: {"device_name": "NVIDIA H100"},
-    )
-    monkeypatch.setattr(
-        tf.sysconfig, "get_build_info", lambda: {"cuda_version": "12.5"}
-    )
-    line = devices.describe()
-    assert line == (
+    experimental = tf.config.experimental
+    monkeypatch.setattr(experimental, "get_device_details", lambda _: details)
+
+
+def test_a_gpu_is_named_with_its_versions(monkeypatch):
+    see_gpu(monkeypatch, device_name="NVIDIA H100")
+    versions = {"cuda_version": "12.5"}
+    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: versions)
+    assert devices.describe() == (
         f"device: NVIDIA H100 (TensorFlow {tf.__version__}, CUDA 12.5)"
     )
 
@@ -173,12 +162,7 @@ def test_the_default_precision_is_the_fast_one(
     capability, precision, monkeypatch
 ):
     """Simulated: Ampere and later multiply bfloat16 faster."""
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda _: ["gpu"])
-    monkeypatch.setattr(
-        tf.config.experimental,
-        "get_device_details",
-        lambda _: {"device_name": "A", "compute_capability": capability},
-    )
+    see_gpu(monkeypatch, device_name="A", compute_capability=capability)
     found = tensorflow_engine.TensorFlowDevices("one_device", "gpu")
     assert found.precision == precision
     with pytest.raises(

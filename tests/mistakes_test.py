@@ -12,7 +12,7 @@ import zipfile
 import pytest
 from commands import NAMES, ROOT, fails, run_bad_commands, write_pairs
 
-from trainers import translate, wmt
+from trainers import wmt
 
 RUN = ROOT / "tests/fixtures/workdir_0_2/run"
 NEW = "--workdir=new --dataset=files --train_files="
@@ -222,10 +222,3 @@ def test_files_are_read_to_their_ends(name, told, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert told in fails(wmt.main, f"{NEW}{name}".split(), capsys)
     assert not pathlib.Path("new").exists()
-
-
-def test_an_unknown_backend_of_keras(folder, monkeypatch, capsys):
-    monkeypatch.setenv("KERAS_BACKEND", "torch")
-    message = fails(translate.main, [f"--workdir={folder}/run"], capsys)
-    assert "must be one of tensorflow, jax." in message
-    assert "Received: KERAS_BACKEND='torch'\n" in message

@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 import pytest
-from random_pairs import make_pairs
+from random_pairs import assert_equal, check_two_replicas, make_pairs, take
 
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data.corpus import encode_corpus
@@ -42,17 +42,11 @@ def counts_of(mixture, epoch, kept=KEPT):
 def test_stages_of_a_text():
     stages, names = parse_mixture(TEXT, PREFIXES)
     assert names == ["original", "back", "noisy"]
+    of = fractions.Fraction
     assert stages == [
-        ({0: fractions.Fraction("0.5"), 1: fractions.Fraction("0.35")}, 3),
-        (
-            {
-                1: fractions.Fraction(1),
-                2: fractions.Fraction("0.1"),
-                0: fractions.Fraction("0.25"),
-            },
-            7,
-        ),
-        ({2: fractions.Fraction(1)}, math.inf),
+        ({0: of("0.5"), 1: of("0.35")}, 3),
+        ({1: of(1), 2: of("0.1"), 0: of("0.25")}, 7),
+        ({2: of(1)}, math.inf),
     ]
     text, prefixes = "a/c .5,b/c 2 ,c 1", ["x/a/c", "x/b/c", "c"]
     (stage,), names = parse_mixture(text, prefixes)
@@ -76,10 +70,7 @@ def test_stages_of_a_text():
         ("original 1, until 3", "stage 'original 1, until 3' of 1"),
         ("original 1; back 1", "stage 'original 1' of 2"),
         ("original 1, until 3; back 1, until 3; back 1", "greater from stage"),
-        (
-            "original 1, until 2.5; back 1",
-            "until N' must be in every stage but",
-        ),
+        ("original 1, until 2.5; back 1", "until N' must be in every stage b"),
         ("until 3; back 1", "a stage must have a corpus"),
         ("original 1", "Received: none with data/back, data/noisy"),
     ],
@@ -134,24 +125,6 @@ def test_an_epoch_has_as_many_pairs_as_the_weights_ask_for():
         f"{mixture.describe(0)}; epoch 4: {mixture.describe(3)}; epoch 8:"
         f" {mixture.describe(7)}"
     )
-
-
-def test_the_first_corpus_of_a_stage_is_seen_once_an_epoch():
-    mixture = mix()
-    for epoch, first in ((0, 0), (2, 0), (3, 1), (6, 1), (7, 2), (30, 2)):
-        assert (counts_of(mixture, epoch)[first] == 1).all()
-
-
-def test_pairs_of_a_corpus_are_seen_equally_often():
-    """Plus or minus one, after every epoch, over all stages."""
-    mixture, seen = mix(), np.zeros(sum(KEPT), int)
-    differed = False
-    for epoch in range(12):
-        seen += np.concatenate(counts_of(mixture, epoch))
-        for counts in np.split(seen, np.cumsum(KEPT)[:-1]):
-            assert counts.max() - counts.min() <= 1
-            differed |= counts.max() != counts.min()
-    assert differed
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -211,18 +184,12 @@ def test_pairs_depend_on_seed_and_epoch_alone():
     for epoch in (8, 2, 5):
         np.testing.assert_array_equal(again.pairs_of(epoch), expected[epoch])
     assert (mix(seed=4).pairs_of(0) != expected[0]).any()
-    identities = {
-        mixture.identity
-        for mixture in (
-            mix(),
-            mix(),
-            mix(seed=4),
-            mix(kept=[40, 61, 8]),
-            mix(TEXT.replace("until 7", "until 8")),
-            mix(TEXT.replace("0.35", "0.36")),
-        )
-    }
-    assert len(identities) == 5
+    others = [
+        *(mix(), mix(seed=4), mix(kept=[40, 61, 8])),
+        mix(TEXT.replace("until 7", "until 8")),
+        mix(TEXT.replace("0.35", "0.36")),
+    ]
+    assert len({mixture.identity for mixture in [mix(), *others]}) == 5
 
 
 # ------------------------------------------------------------- its batches
@@ -241,29 +208,13 @@ def make_batches(corpus, mixture, **options):
     return batches_module.make_batches(corpus, 400, mixture=mixture, **options)
 
 
-def take(iterator):
-    return [
-        np.concatenate([inputs["source_ids"], labels], axis=-2)
-        for inputs, labels in iterator
-    ]
-
-
-def assert_equal(first, second):
-    assert len(first) == len(second) > 0
-    for one, other in zip(first, second, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_the_corpora_are_those_that_were_kept(corpus):
     assert corpus.kept_of(KEPT) == KEPT
     lines = list(itertools.chain.from_iterable(PAIRS))
     tokenizer = Tokenizer.train(lines, vocab_size=90)
     holes = [*PAIRS[:9], ("", "x"), *PAIRS[9:20], ("x", "")]
-    assert encode_corpus(holes, tokenizer, 200).kept_of([10, 10, 2]) == [
-        9,
-        10,
-        1,
-    ]
+    found = encode_corpus(holes, tokenizer, 200).kept_of([10, 10, 2])
+    assert found == [9, 10, 1]
 
 
 def test_batches_have_the_pairs_of_the_mixture(corpus):
@@ -336,15 +287,7 @@ def test_the_data_set_ends_where_the_epochs_end(corpus):
 
 
 def test_two_replicas_share_the_batches_of_one(corpus):
-    batches = make_batches(corpus, mix())
-    whole = take(batches.arrays(end_step=9))
-    slices = take(batches.arrays(end_step=9, replicas=(0, 1), num_replicas=2))
-    for array, first, second in zip(
-        whole, slices[::2], slices[1::2], strict=True
-    ):
-        halves = [np.split(half, 2) for half in (first, second)]
-        sides = itertools.chain(*zip(*halves, strict=True))
-        np.testing.assert_array_equal(array, np.concatenate(list(sides)))
+    check_two_replicas(make_batches(corpus, mix()))
 
 
 def test_the_order_has_a_number_of_its_own(corpus):

@@ -8,13 +8,15 @@ from string import ascii_letters
 
 import numpy as np
 import pytest
-from commands import (
-    copy_of_run,
-    largest_batch_untried,
-    losses_in,
-    write_pairs,
+from commands import TINY, check_resumed, train, write_pairs
+from random_pairs import (
+    assert_equal,
+    check_two_replicas,
+    ids_of,
+    make_pairs,
+    rows_of,
+    take,
 )
-from random_pairs import make_pairs
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data import batches as batches_module
@@ -27,7 +29,6 @@ from keras_transformer.data.modifiers import (
     parse_modifiers,
 )
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from trainers import wmt
 from trainers.datasets import phrasebook
 from trainers.run.data_config import DataConfig
 from trainers.run.training_config import Configuration, TrainingConfig
@@ -127,13 +128,9 @@ def test_typos_are_in_the_source_and_in_one_word_of_ten():
 
 
 def test_probabilities_of_a_text():
-    text = "UpperCase 0.05, Typos .1,Merge 1"
-    found = parse_modifiers(text)
-    assert list(found.items()) == [
-        ("UpperCase", 0.05),
-        ("Typos", 0.1),
-        ("Merge", 1.0),
-    ]
+    found = parse_modifiers("UpperCase 0.05, Typos .1,Merge 1")
+    expected = {"UpperCase": 0.05, "Typos": 0.1, "Merge": 1.0}
+    assert list(found.items()) == list(expected.items())
 
 
 @pytest.mark.parametrize(
@@ -202,24 +199,19 @@ def kept(tokenizer, corpus):
     return list(itertools.compress(PAIRS, corpus.canonical.selected))
 
 
-def rows_of(rows):
-    return [row.tolist() for row in np.split(rows.ids, rows.offsets[1:-1])]
-
-
-def ids_of(corpus):
-    return list(
-        zip(rows_of(corpus.source), rows_of(corpus.target), strict=True)
-    )
-
-
 def texts_of(corpus, tokenizer):
-    return list(
-        zip(
-            tokenizer.to_strings(rows_of(corpus.source)),
-            tokenizer.to_strings(rows_of(corpus.target)),
-            strict=True,
-        )
+    """The pairs of a corpus as text."""
+    sides = (
+        tokenizer.to_strings(rows_of(rows))
+        for rows in (corpus.source, corpus.target)
     )
+    return list(zip(*sides, strict=True))
+
+
+def count_changed(first, second):
+    """The pairs of a corpus that have other ids in another one."""
+    rows = zip(ids_of(first), ids_of(second), strict=True)
+    return sum(one != other for one, other in rows)
 
 
 def test_each_pair_is_modified_with_the_probability(corpus, tokenizer):
@@ -233,13 +225,8 @@ def test_each_pair_is_modified_with_the_probability(corpus, tokenizer):
             mean = chance * len(alone)
             deviation = math.sqrt(mean * (1 - chance))
             assert abs(counts[name] - mean) < 4 * deviation, name
-            pairs = zip(
-                ids_of(alone.of_epoch(epoch)),
-                ids_of(alone.canonical),
-                strict=True,
-            )
-            changed = sum(one != other for one, other in pairs)
             unfit = sum(counts.values()) - counts[name]
+            changed = count_changed(alone.of_epoch(epoch), alone.canonical)
             assert changed == counts[name] - unfit
 
 
@@ -247,11 +234,9 @@ def test_modifiers_are_independent_and_in_order(tokenizer, kept):
     """All pairs have both; and capitals come first, so `c d` stays small."""
     both = parse_modifiers("UpperCase 1, Merge 0.5")
     corpus = make_corpus(tokenizer, both, 300)
-    small = [pair[0] for pair in kept]
-    merged = 0
-    for (source, _), (before, _) in zip(
-        texts_of(corpus.first, tokenizer), kept, strict=True
-    ):
+    small, merged = [pair[0] for pair in kept], 0
+    texts = texts_of(corpus.first, tokenizer)
+    for (source, _), before in zip(texts, small, strict=True):
         assert source.startswith(before.upper())
         rest = source.removeprefix(before.upper()).strip()
         merged += bool(rest)
@@ -261,23 +246,20 @@ def test_modifiers_are_independent_and_in_order(tokenizer, kept):
 
 def test_merged_pairs_are_of_the_same_corpus(tokenizer, kept):
     corpus = make_corpus(tokenizer, {"Merge": 1.0}, 300)
+    homes = np.repeat([0, 1, 2], [298, 2, 1200]).tolist()  # kept of SIZES
     places = collections.defaultdict(set)
-    ends = np.cumsum([298, 2, 1200])  # kept of SIZES
-    for index, pair in enumerate(kept):
-        places[pair].add(int(np.searchsorted(ends, index, side="right")))
-    others = collections.Counter()
-    for index, (source, target) in enumerate(texts_of(corpus.first, tokenizer)):
-        before = kept[index]
-        other = (
-            source.removeprefix(before[0] + " "),
-            target.removeprefix(before[1] + " "),
-        )
-        home = int(np.searchsorted(ends, index, side="right"))
+    for home, pair in zip(homes, kept, strict=True):
+        places[pair].add(home)
+    texts = texts_of(corpus.first, tokenizer)
+    others = [
+        tuple(text.removeprefix(f"{b} ") for text, b in zip(*both, strict=True))
+        for both in zip(texts, kept, strict=True)
+    ]
+    for home, other in zip(homes, others, strict=True):
         assert home in places[other]
-        others[other] += 1
-        if index in (298, 299):  # the two pairs of the second corpus
-            assert other == kept[299 if index == 298 else 298]
-    assert len(others) > 500
+    # The two pairs of the second corpus.
+    assert others[298:300] == kept[299:297:-1]
+    assert len(set(others)) > 500
 
 
 def test_pairs_that_are_not_modified_keep_their_ids(corpus):
@@ -305,26 +287,16 @@ def test_pairs_that_become_too_long_or_empty_are_not_modified(tokenizer):
     longest = int(canonical.longer_side.max())
     for name, fits in (("Merge", 0), ("RemoveEndPunct", 1)):
         corpus = ModifiedCorpus(pairs, tokenizer, longest, {name: 1.0}, 1)
-        changed = sum(
-            one != other
-            for one, other in zip(
-                ids_of(corpus.first), ids_of(canonical), strict=True
-            )
-        )
-        assert corpus.first.longer_side.max() <= longest
-        assert (
-            np.minimum(
-                corpus.first.source.lengths, corpus.first.target.lengths
-            ).min()
-            > 1
-        )
-        tried = corpus._counts[0][name]
-        (unfit,) = (n for what, n in corpus._counts[0].items() if what != name)
+        first = corpus.first
+        assert first.longer_side.max() <= longest
+        assert min(*first.source.lengths, *first.target.lengths) > 1
+        counts = dict(corpus._counts[0])
+        tried, [unfit] = counts.pop(name), counts.values()
+        changed = count_changed(first, canonical)
         assert tried - unfit == changed and unfit >= 1
         assert changed == fits or name == "Merge"
-        assert f"{unfit} not modified, since a side would be empty or" in str(
-            corpus
-        )
+        note = f"{unfit} not modified, since a side would be empty or"
+        assert note in str(corpus)
 
 
 def test_later_epochs_fit_the_shapes_of_the_first(corpus):
@@ -396,13 +368,6 @@ def test_some_rows_replaced_by_others(corpus):
 # ------------------------------------------------------------- its batches
 
 
-def take(iterator):
-    return [
-        np.concatenate([inputs["source_ids"], labels])
-        for inputs, labels in iterator
-    ]
-
-
 def test_resumed_anywhere_it_continues_with_the_same_ids(corpus, tokenizer):
     options = {"num_buckets": 4, "rows_multiple": 2, "seed": 3}
     batches = batches_module.make_batches(corpus, 4000, **options)
@@ -416,68 +381,40 @@ def test_resumed_anywhere_it_continues_with_the_same_ids(corpus, tokenizer):
         assert again.order_id == batches.order_id
         resumed = take(again.arrays(step, start_epoch=epoch, end_step=step + 3))
         start = sum(sizes[:epoch]) + step
-        assert len(resumed) == 3
-        for one, other in zip(
-            resumed, unbroken[start : start + 3], strict=True
-        ):
-            np.testing.assert_array_equal(one, other)
+        assert_equal(resumed, unbroken[start : start + 3])
 
 
 def test_two_replicas_share_the_batches_of_one(corpus):
     batches = batches_module.make_batches(
         corpus, 4000, num_buckets=4, rows_multiple=2, seed=3
     )
-    whole = take(batches.arrays(start_epoch=1, end_step=9))
-    slices = take(
-        batches.arrays(
-            start_epoch=1, end_step=9, replicas=(0, 1), num_replicas=2
-        )
-    )
-    for array, first, second in zip(
-        whole, slices[::2], slices[1::2], strict=True
-    ):
-        halves = [np.split(half, 2) for half in (first, second)]
-        sides = itertools.chain(*zip(*halves, strict=True))
-        np.testing.assert_array_equal(array, np.concatenate(list(sides)))
+    check_two_replicas(batches, start_epoch=1)
 
 
 # ----------------------------------------------------------------- a training
 
 
 @pytest.mark.slow("run")
-def test_a_training_with_a_mixture_is_resumed(tmp_path, capsys):
+def test_a_training_with_a_mixture_is_resumed(tmp_path):
     """From a checkpoint in the second epoch, as after a kill."""
     pairs = phrasebook.read_split("train", 90)
     original = write_pairs(tmp_path / "original", pairs[:40])
     back = write_pairs(tmp_path / "back", [*pairs[40:], ("", "leer")])
     argv = [
-        "--dataset=files",
+        *TINY,
         f"--train_files={original},{back}",
         "--mixture=original 1, back 1.5, until 1; back 1, original 1",
         "--modifiers=UpperCase 0.2, Typos 0.2, Merge 0.2",
-        "--vocab_size=150",
-        *("--d_model=8", "--d_ff=8", "--num_heads=1", "--num_layers=1"),
-        *("--batch_tokens=2500", "--num_buckets=1", "--warmup_steps=10"),
-        *("--log_steps=1", "--checkpoint_steps=1", "--keep_checkpoints=9"),
-        *("--train_steps=9", "--average_last=1", "--strategy=one_device"),
+        "--train_steps=9",
     ]
-    with largest_batch_untried():
-        wmt.main([*argv, f"--workdir={tmp_path}/whole"])
-        out = capsys.readouterr().out
-        expected = losses_in(out)
-        again = copy_of_run(tmp_path / "whole", 6, tmp_path / "again")
-        wmt.main([*argv, f"--workdir={again}"])
+    log = train([*argv, f"--workdir={tmp_path}/whole"])
     assert (
         "mixture: original 40 pairs read, 40 kept; back 51 pairs read, 50 kept;"
         " epoch 1: 40 of original, 60 of back; epoch 2: 50 of original, 50 of"
         " back\n"
-    ) in out
+    ) in log
     counts = r"\d+ UpperCase, \d+ Typos, \d+ Merge, \d+ not modified, since"
-    assert re.search(rf"\nmodifiers: 1\.\d\d times .* {counts}", out)
-    begun = re.search(rf"\nepoch 2: 50 of original, 50 of back; {counts}", out)
-    assert begun.start() < out.index("step 6 ")
-    out = capsys.readouterr().out
-    assert "resuming at step 6" in out and "skipped" not in out
-    losses = losses_in(out)
-    assert list(losses) == [7, 8, 9]
-    assert losses == pytest.approx({s: expected[s] for s in losses}, rel=1e-3)
+    assert re.search(rf"\nmodifiers: 1\.\d\d times .* {counts}", log)
+    begun = re.search(rf"\nepoch 2: 50 of original, 50 of back; {counts}", log)
+    assert begun.start() < log.index("step 6 ")
+    check_resumed(argv, tmp_path / "whole", 6, log)

@@ -32,8 +32,9 @@ def original(family, tmp_path_factory):
     names = {"nllb_legacy": "nllb", "small100": "m2m100", "mbart": "mbart50"}
     if family in NAMES:
         return FIXTURES / family
-    folder = tmp_path_factory.mktemp("originals") / family
-    shutil.copytree(FIXTURES / names[family], folder)
+    folder = shutil.copytree(
+        FIXTURES / names[family], tmp_path_factory.mktemp("originals") / family
+    )
     if family == "small100":
         (folder / "tokenization_small100.py").touch()
     else:
@@ -60,9 +61,8 @@ def change(path, **values):
 )
 def imported(request, tmp_path_factory):
     """The family of a model, its folder, and the work directory of it."""
-    folder = original(request.param, tmp_path_factory)
     workdir = tmp_path_factory.mktemp("runs") / request.param
-    import_model.main([f"--source={folder}", f"--workdir={workdir}"])
+    folder = import_family(request.param, workdir, tmp_path_factory)
     return request.param, folder, workdir
 
 
@@ -75,14 +75,22 @@ def sources(family):
 
 
 def write(workdir, output, format_name, *flags):
-    export.main(
-        [
-            f"--workdir={workdir}",
-            f"--output={output}",
-            f"--format={format_name}",
-            *flags,
-        ]
+    argv = [f"--workdir={workdir}", f"--output={output}"]
+    export.main([*argv, f"--format={format_name}", *flags])
+
+
+def import_family(family, workdir, tmp_path_factory):
+    """Makes a work directory of a model of a family; the model's folder."""
+    folder = original(family, tmp_path_factory)
+    import_model.main([f"--source={folder}", f"--workdir={workdir}"])
+    return folder
+
+
+def write_huggingface(live, folder):
+    options = export.ExportOptions(
+        workdir=".", output=str(folder), format="huggingface"
     )
+    huggingface.write(Export(live, folder, options, {}, []))
 
 
 # ---- SavedModel -------------------------------------------------------------
@@ -195,8 +203,7 @@ def test_an_export_translates_in_all_directions(
 ):
     """Verified, in a process of its own, with directions by chance."""
     workdir = tmp_path / "run"
-    folder = original(family, tmp_path_factory)
-    import_model.main([f"--source={folder}", f"--workdir={workdir}"])
+    import_family(family, workdir, tmp_path_factory)
     capsys.readouterr()
     output = tmp_path / "export"
     write(workdir, output, format_name, "--max_source_length=20")
@@ -218,8 +225,7 @@ def test_ctranslate2_as_the_engine_has_a_direction_for_each_sentence(
 ):
     """The model reads a language behind the source, and begins with one."""
     workdir = tmp_path / "run"
-    folder = original("nllb_legacy", tmp_path_factory)
-    import_model.main([f"--source={folder}", f"--workdir={workdir}"])
+    import_family("nllb_legacy", workdir, tmp_path_factory)
     greedy = kt.DecodingConfig(beam_size=1)
     native, engine = (
         kt.Translator.load(workdir, greedy, engine=engine)
@@ -250,10 +256,8 @@ def test_the_id_of_no_language_has_no_translation():
         tf.constant([ids["deu_Latn"]] * 2),
     )
     assert np.isfinite(found["scores"][0, 0])
-    assert (
-        np.isnan(found["scores"][1]).all()
-        and not found["lengths"][1].numpy().any()
-    )
+    assert np.isnan(found["scores"][1]).all()
+    assert not found["lengths"][1].numpy().any()
     assert found["ids"][0, 0, 0] == ids["deu_Latn"]
 
 
@@ -276,12 +280,8 @@ def test_an_export_is_the_original_again(imported, tmp_path):
     assert found.keys() <= expected.keys()
     for name in expected.keys() - {"lm_head.weight"}:
         first = 2 if "embed_positions" in name else 0  # rows without a use
-        if name in found:
-            assert np.array_equal(found[name][first:], expected[name][first:])
-        else:
-            assert np.array_equal(
-                expected[name], expected["model.shared.weight"]
-            )
+        again = found.get(name, expected["model.shared.weight"])
+        assert np.array_equal(again[first:], expected[name][first:])
     if family in ("m2m100", "small100"):
         files = [
             json.loads((p / "vocab.json").read_text()) for p in (folder, output)
@@ -291,9 +291,8 @@ def test_an_export_is_the_original_again(imported, tmp_path):
     _, after = read_model(output)
     assert after.config == before.config
     assert after.languages == before.languages
-    assert (
-        after.tokenizer.pieces[BOS + 1 :] == before.tokenizer.pieces[BOS + 1 :]
-    )
+    pieces = [each.tokenizer.pieces[BOS + 1 :] for each in (before, after)]
+    assert pieces[0] == pieces[1]
     assert after.decoding == before.decoding
     lines = sources(family)
     assert after.tokenizer.to_ids(lines) == before.tokenizer.to_ids(lines)
@@ -316,32 +315,23 @@ def test_the_start_of_outputs_may_have_learned(tmp_path):
     rows = table.numpy()
     rows[BOS] += 1.0
     table.assign(rows)
-    options = export.ExportOptions(
-        workdir=".", output=str(tmp_path), format="huggingface"
-    )
-    huggingface.write(Export(live, tmp_path, options, {}, []))
+    write_huggingface(live, tmp_path)
     size = live.tokenizer.vocab_size
-    shared = tensors_of(tmp_path)["model.shared.weight"]
-    assert len(shared) == size
-    search_options = json.loads(
-        (tmp_path / "generation_config.json").read_text()
-    )
-    assert search_options["decoder_start_token_id"] == size - 1
-    assert search_options["bad_words_ids"] == [[1], [size - 1]]
-    assert search_options["renormalize_logits"]
+    assert len(tensors_of(tmp_path)["model.shared.weight"]) == size
+    written = json.loads((tmp_path / "generation_config.json").read_text())
+    assert written["decoder_start_token_id"] == size - 1
+    assert written["bad_words_ids"] == [[1], [size - 1]]
+    assert written["renormalize_logits"]
     _, again = read_model(tmp_path)
     assert np.array_equal(again.weights["embedding/embeddings"][BOS], rows[BOS])
 
 
-def test_m2m100_has_no_bias_of_the_logits(tmp_path, capsys):
+def test_m2m100_has_no_bias_of_the_logits(tmp_path):
     live = kt.Translator.from_pretrained(FIXTURES / "m2m100")
     bias = live.model.softmax.logits_bias
     bias.assign(bias + 1.0)
-    options = export.ExportOptions(
-        workdir=".", output=str(tmp_path), format="huggingface"
-    )
     with pytest.raises(CommandError, match="needs logits_bias of 0"):
-        huggingface.write(Export(live, tmp_path, options, {}, []))
+        write_huggingface(live, tmp_path)
 
 
 def test_a_search_that_transformers_lacks_is_refused(

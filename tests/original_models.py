@@ -18,6 +18,12 @@ from keras_transformer.importers.imported import Imported
 from keras_transformer.vocabulary import BOS, EOS, UNK
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+# What a clone without Git LFS has in the place of a file.
+POINTER = (
+    "version https://git-lfs.github.com/spec/v1\n"
+    f"oid sha256:{'b3cf01e8' * 8}\n"
+    "size 930040720\n"
+)
 
 
 class Original(typing.NamedTuple):

@@ -7,11 +7,10 @@ import os
 import pathlib
 import platform
 import re
-import subprocess
 import sys
 
 import pytest
-from commands import NAMES, run_bad_commands
+from commands import NAMES, run_bad_commands, run_python
 from later import later
 
 import keras_transformer as kt
@@ -30,6 +29,7 @@ from trainers.translating import options
 
 ROOT = pathlib.Path(__file__).parents[1]
 THREADS = "TF_NUM_INTRAOP_THREADS"
+SIDE_BY_SIDE = "TF_NUM_INTEROP_THREADS"
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 COMMANDS = (
     *sorted(
@@ -100,19 +100,9 @@ def test_serializable_classes_are_registered(program):
             )
         )
     assert "Transformer" in expected
-    run = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"{program}; print(*keras.saving.get_custom_objects())",
-        ],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    names = {f"keras_transformer>{name}" for name in expected}
-    assert names <= set(run.stdout.split())
+    show = "print(*keras.saving.get_custom_objects())"
+    found = run_python("-c", f"{program}; {show}").split()
+    assert {f"keras_transformer>{name}" for name in expected} <= set(found)
 
 
 def test_version_is_one():
@@ -180,13 +170,7 @@ def test_commands_start_without_what_frameworks_import_for_themselves():
         "print({'jax', 'matplotlib'} & set(sys.modules));"
         "import matplotlib.pyplot, jax"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 0 and found.stdout == "set()\n", found.stderr
+    assert run_python("-c", program) == "set()\n"
 
 
 @pytest.mark.parametrize("gpus, level", [([], "2"), (["NVIDIA A"], "0")])
@@ -200,116 +184,102 @@ def test_tensorflow_tells_why_it_cannot_use_a_gpu(gpus, level, monkeypatch):
     assert os.environ == {"TF_CPP_MIN_LOG_LEVEL": "1"}
 
 
+@pytest.fixture
+def prepare(monkeypatch):
+    """What a function adds to an environment before TensorFlow is there.
+
+    When TensorFlow has begun, it adds nothing.
+    """
+
+    def prepare_with(function, before, *arguments):
+        monkeypatch.setattr(os, "environ", dict(before))
+        monkeypatch.setitem(sys.modules, "tensorflow", None)  # it has begun
+        function(*arguments)
+        assert os.environ == before
+        monkeypatch.delitem(sys.modules, "tensorflow")
+        function(*arguments)
+        return dict(os.environ.items() - before.items())
+
+    monkeypatch.setattr(startup, "count_cores", lambda: 6)
+    monkeypatch.setattr(startup, "_prepared", dict(startup._prepared))
+    return prepare_with
+
+
 @pytest.mark.parametrize(
-    ("processor", "before", "expected"),
+    ("processor", "before", "added"),
     [
-        ("x86_64", {}, "1"),
-        ("AMD64", {}, "1"),
-        ("x86_64", {ONEDNN: "0"}, "0"),
-        ("aarch64", {}, None),
+        ("x86_64", {}, {ONEDNN: "1"}),
+        ("AMD64", {}, {ONEDNN: "1"}),
+        ("x86_64", {ONEDNN: "0"}, {}),
+        ("aarch64", {}, {}),
     ],
 )
-def test_onednn_multiplies_on_x86(processor, before, expected, monkeypatch):
-    monkeypatch.setattr(os, "environ", dict(before))
+def test_onednn_multiplies_on_x86(
+    processor, before, added, prepare, monkeypatch
+):
     monkeypatch.setattr(platform, "machine", lambda: processor)
-    monkeypatch.setitem(sys.modules, "tensorflow", None)  # it has begun
-    machine.prefer_onednn()
-    assert os.environ == before
-    monkeypatch.delitem(sys.modules, "tensorflow")
-    machine.prefer_onednn()
-    assert os.environ.get(ONEDNN) == expected
+    assert prepare(machine.prefer_onednn, before) == added
 
 
 @pytest.mark.parametrize("switch", [None, "0"])
-def test_importing_the_package_switches_onednn_on(switch):
+def test_importing_the_package_switches_onednn_on(switch, monkeypatch):
     is_x86 = platform.machine() in ("x86_64", "AMD64")
     expected = "1" if switch is None and is_x86 else switch
-    environment = {
-        name: value for name, value in os.environ.items() if name != ONEDNN
-    } | ({} if switch is None else {ONEDNN: switch})
-    found = subprocess.check_output(
-        [
-            sys.executable,
-            "-c",
-            f"import os, keras_transformer; print(os.environ.get('{ONEDNN}'))",
-        ],
-        env=environment | {"PYTHONPATH": str(ROOT)},
-        text=True,
-    )
+    monkeypatch.delenv(ONEDNN, raising=False)
+    environment = {} if switch is None else {ONEDNN: switch}
+    program = "import os, keras_transformer; print(os.environ.get('%s'))"
+    found = run_python("-c", program % ONEDNN, **environment)
     assert found == f"{expected}\n"
 
 
-def prepared_environment(monkeypatch, environment, *arguments):
-    """What `prepare_cpu` adds to an environment before TensorFlow is there."""
-    monkeypatch.setattr(os, "environ", dict(environment))
-    monkeypatch.setattr(startup, "count_cores", lambda: 6)
-    monkeypatch.setattr(startup, "_prepared", dict(startup._prepared))
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    startup.prepare_cpu(*arguments)
-    return dict(os.environ.items() - environment.items())
-
-
-def test_training_divides_the_cores_and_keeps_memory(monkeypatch):
-    threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "6"}
-    found = prepared_environment(monkeypatch, {}, None)
+def test_training_divides_the_cores_and_keeps_memory(prepare):
+    found = prepare(startup.prepare_cpu, {}, None)
     memory = int(found.pop("TF_CPU_BFC_MEM_LIMIT_IN_MB")) * 2**20
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 0 <= physical - memory < 2**20
+    threads = {THREADS: "1", SIDE_BY_SIDE: "6"}
     assert found == {**threads, "TF_CPU_ALLOCATOR_USE_BFC": "true"}
-    own = {"TF_NUM_INTRAOP_THREADS": "4", "TF_CPU_ALLOCATOR_USE_BFC": "false"}
-    found = prepared_environment(monkeypatch, own, 3)
-    assert found["TF_NUM_INTEROP_THREADS"] == "3"
-    assert not found.keys() & own.keys()
+    own = {THREADS: "4", "TF_CPU_ALLOCATOR_USE_BFC": "false"}
+    found = prepare(startup.prepare_cpu, own, 3)
+    assert found[SIDE_BY_SIDE] == "3" and not found.keys() & own.keys()
 
 
 @pytest.mark.parametrize(
-    ("cpu_threads", "num_slices", "within", "side_by_side"),
+    ("arguments", "within", "side_by_side", "num_slices"),
     [
-        (None, 6, "1", "6"),
-        (None, 4, "1", "4"),
-        (None, 2, "3", "2"),
-        (4, 1, "4", "4"),  # as with XLA
-        (1, 1, None, None),  # TensorFlow decides
+        ((None, 6), "1", "6", 6),
+        ((None, 4), "1", "4", 4),
+        ((None, 2), "3", "2", 2),
+        ((4, 1), "4", "4", 1),  # as with XLA
+        ((1, 1), None, None, 1),  # TensorFlow decides
+        ((16,), "2", "8", 8),  # of a script, which says no number
     ],
 )
 def test_threads_beyond_the_slices_divide_operations(
-    cpu_threads, num_slices, within, side_by_side, monkeypatch
+    arguments, within, side_by_side, num_slices, prepare
 ):
-    found = prepared_environment(monkeypatch, {}, cpu_threads, num_slices)
-    assert found.get("TF_NUM_INTRAOP_THREADS") == within
-    assert found.get("TF_NUM_INTEROP_THREADS") == side_by_side
+    found = prepare(startup.prepare_cpu, {}, *arguments)
+    assert found.get(THREADS) == within
+    assert found.get(SIDE_BY_SIDE) == side_by_side
     assert startup.prepared_slices() == num_slices
 
 
-def test_a_script_gets_at_most_eight_slices(monkeypatch):
-    found = prepared_environment(monkeypatch, {}, 16)
-    assert found["TF_NUM_INTRAOP_THREADS"] == "2"
-    assert found["TF_NUM_INTEROP_THREADS"] == "8"
-    assert startup.prepared_slices() == 8
-
-
-def test_nothing_is_prepared_for_a_tensorflow_that_has_begun(monkeypatch):
-    monkeypatch.setattr(os, "environ", {})
+def test_a_tensorflow_that_has_begun_has_one_slice(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     startup.prepare_cpu(None)
-    assert not os.environ
     assert startup.prepared_slices() == 1
 
 
 @pytest.mark.parametrize(
-    ("jit_compile", "before", "expected"),
-    [(False, {}, "1"), (True, {}, None), (False, {THREADS: "4"}, "4")],
+    ("jit_compile", "before", "added"),
+    [
+        (False, {}, {THREADS: "1"}),
+        (True, {}, {}),
+        (False, {THREADS: "4"}, {}),
+    ],
 )
-def test_searches_do_not_divide_operations(
-    jit_compile, before, expected, monkeypatch
-):
-    monkeypatch.setattr(os, "environ", dict(before))
-    monkeypatch.setitem(sys.modules, "tensorflow", None)  # it has begun
-    startup.prepare_search(jit_compile)
-    assert os.environ == before
-    monkeypatch.delitem(sys.modules, "tensorflow")
-    startup.prepare_search(jit_compile)
-    assert os.environ.get(THREADS) == expected
+def test_searches_do_not_divide_operations(jit_compile, before, added, prepare):
+    assert prepare(startup.prepare_search, before, jit_compile) == added
 
 
 @pytest.mark.parametrize("flag", ["--jit_compile", "--nojit_compile"])

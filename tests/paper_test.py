@@ -214,20 +214,11 @@ def test_flops_of_other_attention_are_refused(small_config, option):
 
 def test_a_row_starts(tmp_path, train_files):
     """A recipe on other files; its smoothing and Adam reach the training."""
-    trainer = open_trainer(
-        [
-            f"--flagfile={ROOT}/trainers/configs/table3_d4.flags",
-            *train_files,
-            f"--workdir={tmp_path}/run",
-            "--vocab_size=300",
-            "--d_model=16",
-            "--d_ff=32",
-            "--num_layers=1",
-            "--batch_tokens=256",
-            "--num_buckets=2",
-            "--adam_beta_2=0.9",
-        ]
-    )
+    recipe = f"--flagfile={ROOT}/trainers/configs/table3_d4.flags"
+    sizes = "--vocab_size=300 --d_model=16 --d_ff=32 --num_layers=1"
+    others = "--batch_tokens=256 --num_buckets=2 --adam_beta_2=0.9"
+    flags = [*sizes.split(), *others.split(), f"--workdir={tmp_path}/run"]
+    trainer = open_trainer([recipe, *train_files, *flags])
     assert trainer.experiment.training.label_smoothing == 0.2
     assert trainer.engine.optimizer.beta_2 == 0.9
     assert trainer.engine.model.config.key_size == 2  # 8 heads of d_model 16

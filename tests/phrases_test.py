@@ -18,6 +18,7 @@ from tolerance import assert_close
 
 from keras_transformer import decoding
 from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding.beam import gather_nest
 from keras_transformer.decoding.rules import MISSING_SCORE, Constraints
 from keras_transformer.translation.arrays import stack
 from keras_transformer.translation.automaton import make_automaton
@@ -63,6 +64,11 @@ def contains(ids, phrase):
     )
 
 
+def met_by(ids, terms):
+    """Whether each term is in ids, in one of its forms."""
+    return [any(contains(ids, phrase) for phrase in term) for term in terms]
+
+
 def outputs(length):
     """Every output of up to `length` tokens: whole ones, and truncated ones."""
     for size in range(length):
@@ -77,7 +83,7 @@ def best(model, sentence, config, length, terms, forbidden):
     for ids in outputs(length):
         if any(contains(ids, phrase) for phrase in forbidden):
             continue
-        met = [any(contains(ids, x) for x in term) for term in terms]
+        met = met_by(ids, terms)
         value = model.log_prob(sentence, ids)
         if config.glossary_mode == "prefer":
             value += config.glossary_bonus * bonus(ids, terms, met)
@@ -170,9 +176,7 @@ def test_a_wide_beam_finds_the_best_output(mode, number, first):
         ids = [t for t in ops.convert_to_numpy(found.ids)[i, 0] if t != PAD]
         score = float(found.scores[i, 0])
         if expected is None:
-            assert not all(
-                any(contains(ids, x) for x in term) for term in terms
-            )
+            assert not all(met_by(ids, terms))
             continue
         assert tuple(ids) == expected[2], sentences[i]
         np.testing.assert_allclose(score, expected[1], rtol=1e-5, atol=1e-5)
@@ -207,9 +211,7 @@ def test_every_beam_has_the_terms(beam_size):
             assert not any(contains(ids, phrase) for phrase in forbidden)
             # A term that is forbidden itself cannot be there.
             if all(allowed):
-                assert all(
-                    any(contains(ids, x) for x in term) for term in terms
-                )
+                assert all(met_by(ids, terms))
             score = model.log_prob(i, ids) / penalty(
                 len(ids), config.length_penalty
             )
@@ -282,8 +284,9 @@ def test_rows_take_their_phrases_along():
     config = DecodingConfig(beam_size=3, stopping="exact")
     sentences = [*random_case(1), *random_case(2), *random_case(3)]
     stay = run(model, config, sentences, 9)
-    reorder = decoding_reorder(3)
-    leave = run(model, config, sentences, 9, reorder=reorder, pick=pick(3))
+    # The default, given so that the cache is not checked.
+    options = {"reorder": gather_nest, "pick": pick(3)}
+    leave = run(model, config, sentences, 9, **options)
     assert_close(list(leave), list(stay))
 
 
@@ -298,13 +301,6 @@ def pick(beam_size):
         )
 
     return of_rows
-
-
-def decoding_reorder(beam_size):
-    """The default of `reorder`, given so that the cache is not checked."""
-    from keras_transformer.decoding.beam import gather_nest
-
-    return gather_nest
 
 
 def test_an_automaton_is_the_definition():
@@ -324,12 +320,7 @@ def test_an_automaton_is_the_definition():
             assert automaton.bans[state] == is_banned
             ids.append(token)
             met |= automaton.ends[state]
-            expected = {
-                number
-                for number, term in enumerate(terms)
-                if any(contains(ids, x) for x in term)
-            }
-            assert met == expected
+            assert met == set(np.flatnonzero(met_by(ids, terms)))
             begun = {
                 number: max(
                     (

@@ -28,6 +28,7 @@ KNOWN = [
     NOTICE,
     *(time + text for time, text in zip(TIMES, MESSAGES, strict=True)),
 ]
+ALL_KNOWN = b"".join(KNOWN)
 # Each differs from a known line in one thing.
 OTHERS = [  # the last one has no end
     b"E0000 00:00:1795732941.420017    9527 x.cc:52] "
@@ -75,30 +76,33 @@ os.write(2, b'after')
 PROGRAM = [sys.executable, "-c", LOAD]
 
 
-def environment(folder, **values):
-    return {
-        **{n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"},
-        "PYTHONPATH": f"{folder}:{ROOT}",
-        **values,
-    }
+def environment(folder):
+    kept = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
+    return kept | {"PYTHONPATH": f"{folder}:{ROOT}"}
 
 
 @pytest.fixture
-def start(tmp_path):
-    """Runs a program with a TensorFlow that writes lines and ends somehow."""
+def fake(tmp_path):
+    """Makes a TensorFlow that writes lines and ends somehow."""
 
-    def run(last="", command=COMMAND, first=None, **options):
-        first = b"".join(KNOWN) if first is None else first
+    def make(first, last, devices=KNOWN[3]):
         package = tmp_path / "tensorflow"
         package.mkdir(exist_ok=True)
-        code = FAKE.format(first=first, last=last, devices=KNOWN[3])
+        code = FAKE.format(first=first, last=last, devices=devices)
         (package / "__init__.py").write_text(code)
-        variables = options.pop("variables", {})
-        return subprocess.run(
-            command,
-            env=environment(tmp_path, **variables),
-            **{"stderr": subprocess.PIPE, "stdout": subprocess.PIPE} | options,
-        )
+
+    return make
+
+
+@pytest.fixture
+def start(fake, tmp_path):
+    """Runs a program with such a TensorFlow."""
+
+    def run(last="", command=COMMAND, first=ALL_KNOWN, **options):
+        fake(first, last)
+        pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
+        variables = environment(tmp_path)
+        return subprocess.run(command, env=variables, **pipes | options)
 
     return run
 
@@ -123,9 +127,9 @@ def test_known_lines_are_dropped_and_no_others(start):
 )
 def test_nothing_is_dropped_if_tensorflow_does_not_load(start, last, end):
     """In whatever way: the process that holds the lines outlives an abort."""
-    done = start(last, first=OTHERS[0] + b"".join(KNOWN))
+    done = start(last, first=OTHERS[0] + ALL_KNOWN)
     assert done.returncode not in (0, 2)
-    assert done.stderr.startswith(OTHERS[0] + b"".join(KNOWN))
+    assert done.stderr.startswith(OTHERS[0] + ALL_KNOWN)
     assert done.stderr.endswith(end)
 
 
@@ -149,17 +153,14 @@ def test_standard_error_of_any_kind(start, tmp_path, kind):
         assert err == text + b"after"
 
 
-def test_lines_arrive_at_once_also_of_other_threads(start, tmp_path):
+def test_lines_arrive_at_once_also_of_other_threads(fake, tmp_path):
     """TensorFlow goes on only when the line of its thread was read."""
     read_end, write_end = os.pipe()
     last = (
         f"threading.Thread(target=say, args=({OTHERS[1]!r},)).start();"
         f"os.read({read_end}, 1)"
     )
-    package = tmp_path / "tensorflow"
-    package.mkdir()
-    code = FAKE.format(first=KNOWN[0], last=last, devices=b"")
-    (package / "__init__.py").write_text(code)
+    fake(KNOWN[0], last, devices=b"")
     with subprocess.Popen(
         PROGRAM,
         env=environment(tmp_path),
@@ -185,7 +186,7 @@ def test_ctrl_c_reaches_the_command(start):
     last = "import signal; signal.signal(2, signal.SIG_DFL); os.killpg(0, 2)"
     done = start(last, start_new_session=True)
     assert done.returncode == -signal.SIGINT
-    assert done.stderr == b"".join(KNOWN)
+    assert done.stderr == ALL_KNOWN
 
 
 @pytest.mark.parametrize("level, gpus", [("0", []), ("2", ["NVIDIA A"])])

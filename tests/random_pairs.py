@@ -1,6 +1,8 @@
-"""Sentence pairs of random words, for tests of the data side."""
+"""Sentence pairs of random words, their ids and batches: for the data side."""
 
 import random
+
+import numpy as np
 
 ENGLISH = "the dog cat runs sees house garden and small big red in a".split()
 GERMAN = "der Hund Katze läuft sieht Haus Gärten und klein groß rot im".split()
@@ -16,3 +18,43 @@ def make_pairs(num_pairs, seed=0):
         german = rng.choices(GERMAN, k=length + rng.randint(0, 4))
         pairs.append((" ".join(english), " ".join(german)))
     return pairs
+
+
+def ids_of(corpus):
+    """The pairs of a corpus as lists of ids."""
+    sides = rows_of(corpus.source), rows_of(corpus.target)
+    return list(zip(*sides, strict=True))
+
+
+def rows_of(rows):
+    """Ragged rows of ids, in memory or in a file, as lists."""
+    ids = rows.ids[np.arange(len(rows.ids))]
+    return [row.tolist() for row in np.split(ids, rows.offsets[1:-1])]
+
+
+def take(iterator):
+    """Batches, each as one array of its source ids and labels."""
+    return [
+        np.concatenate([inputs["source_ids"], labels], axis=-2)
+        for inputs, labels in iterator
+    ]
+
+
+def assert_equal(first, second):
+    """Batches are equal, and there are some."""
+    assert len(first) == len(second) > 0
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def check_two_replicas(batches, **options):
+    """Two replicas share the rows of each batch of one."""
+    whole = take(batches.arrays(end_step=9, **options))
+    two = {"replicas": (0, 1), "num_replicas": 2}
+    slices = take(batches.arrays(end_step=9, **two, **options))
+    joined = []
+    for pair in zip(slices[::2], slices[1::2], strict=True):
+        halves = [np.split(half, 2) for half in pair]  # sources, labels
+        sides = map(np.concatenate, zip(*halves, strict=True))
+        joined.append(np.concatenate([*sides]))
+    assert_equal(joined, whole)

@@ -131,13 +131,18 @@ def interleaved_sinusoids(length, d_model, first, sinusoids):
     return table
 
 
-def smoothed_cross_entropy(labels, logits, label_smoothing):
-    """Cross-entropy to an explicit V-wide target, [B, T, V] -> [B, T]."""
-    logits = logits.astype("float64")
-    vocab_size = logits.shape[-1]
-    target = np.full(logits.shape, label_smoothing / vocab_size)
+def smoothed_target(labels, vocab_size, label_smoothing):
+    """An explicit V-wide target, [B, T] -> [B, T, V]."""
+    target = np.full((*labels.shape, vocab_size), label_smoothing / vocab_size)
     hit = 1 - label_smoothing + label_smoothing / vocab_size
     np.put_along_axis(target, labels[..., None], hit, -1)
+    return target
+
+
+def smoothed_cross_entropy(labels, logits, label_smoothing):
+    """Cross-entropy to that target, [B, T, V] -> [B, T]."""
+    logits = logits.astype("float64")
+    target = smoothed_target(labels, logits.shape[-1], label_smoothing)
     return -(target * np.log(softmax(logits))).sum(-1)
 
 

@@ -134,6 +134,10 @@ def is_text(node):
     )
 
 
+def is_none(node):
+    return node is None or isinstance(node, ast.Constant) and node.value is None
+
+
 def changes(node):
     """The nodes that may replace a node."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
@@ -152,7 +156,7 @@ def changes(node):
             yield node, ast.Constant(not node.value), "constant"
         elif isinstance(node.value, int | float):
             yield node, ast.Constant(node.value + 1), "constant"
-    elif isinstance(node, ast.Return) and node.value is not None:
+    elif isinstance(node, ast.Return) and not is_none(node.value):
         yield node, ast.Return(ast.Constant(None)), "return"
     elif isinstance(node, ast.If | ast.IfExp | ast.While):
         yield node.test, ast.UnaryOp(ast.Not(), node.test), "branch"
@@ -314,7 +318,7 @@ def run_tests(root, tests, names, seconds):
     events, output = root / ".mutants.events", root / ".mutants.output"
     events.write_text("")
     argv = [*PYTEST, "-x", "-m", EVERYTHING, "-p", "no:cacheprovider"]
-    argv += [f"--rootdir={root}", *names]
+    argv += [f"--rootdir={root}", *{name.split("::")[0] for name in names}]
     variables = {"MUTANTS_ORDER": str(notes), "MUTANTS_EVENTS": str(events)}
     variables = environment(root) | variables
     begin = time.monotonic()
@@ -445,7 +449,8 @@ def _event(word, name):
 def pytest_collection_modifyitems(items):
     if path := os.environ.get("MUTANTS_ORDER"):
         order = json.loads(pathlib.Path(path).read_text())
-        items.sort(key=lambda item: order.get(item.nodeid, len(order)))
+        items[:] = [item for item in items if item.nodeid in order]
+        items.sort(key=lambda item: order[item.nodeid])
 
 
 def pytest_runtest_protocol(item, nextitem):

@@ -4,20 +4,24 @@
 
 Needs JAX and PyTorch, each with CUDA; no TensorFlow, no network, no data:
 
-    correctness  logits and 200 steps of training, the GPU against the CPU
     training     tokens per second of `JaxStep`, base and big, in bfloat16
+    before       the same in another checkout, which --before names
+    torch        the step of `training` in PyTorch, first with torch.compile
     profile      the kernels of a step of base and big: time and launches of
                  each part of the model, bytes of the arrays
-    torch        the step of `training` in PyTorch, first with torch.compile
+    correctness  logits and 200 steps of training, the GPU against the CPU
     decoding     sentences per second of greedy and beam search
     generate     the same by `generate` of transformers, which must be there
 
-Each is a process with a share of the time; most of it goes into compiling.
-Its rows are in the file when it ends, those before a failure or the time limit,
-too: training needs a minute for each of its four cases, torch.compile 40 s. A
-file that exists is continued, so that --stages may be run one by one. --small
-runs everything on a toy model, on a CPU, too: a test of this script. To compare
-two commits, run `--stages training profile` in a checkout of each.
+Each is a process with a share of the time, at least what its first cases need:
+with few minutes the last stages have none. Most of it goes into compiling. The
+rows are in the file when a stage ends, those before a failure or the time
+limit, too. A file that exists is continued, so that --stages may be run one by
+one. --small runs everything on a toy model, on a CPU, too: a test of this
+script. 8 minutes are enough for steps of 64 tokens of two commits and
+torch.compile:
+
+    python benchmarks/accelerator.py --minutes=8 --before=DIR
 
 The FLOPs of a step are computed by formulas.py, which counts matrix products.
 The column "of the product" is the ratio of the step's FLOPs per second to the
@@ -71,14 +75,17 @@ from keras_transformer.machine import find_gpus
 
 ROOT = pathlib.Path(__file__).parents[1]
 TITLE = "A GPU: correctness and speed"
-# Stage -> the script that runs it, and its share of the time.
+# Stage -> the script that runs it, and the seconds that its first cases need on
+# a GPU: a case of training takes a minute, one of torch.compile 40 s. The most
+# valuable is first.
 STAGES = {
-    "correctness": ("accelerator_jax.py", 5),
-    "training": ("accelerator_jax.py", 4),
-    "profile": ("accelerator_jax.py", 2),
-    "torch": ("accelerator_torch.py", 3),
-    "decoding": ("accelerator_jax.py", 2),
-    "generate": ("accelerator_torch.py", 2),
+    "training": ("accelerator_jax.py", 130),
+    "before": ("accelerator_jax.py", 130),
+    "torch": ("accelerator_torch.py", 110),
+    "profile": ("accelerator_jax.py", 100),
+    "correctness": ("accelerator_jax.py", 150),
+    "decoding": ("accelerator_jax.py", 60),
+    "generate": ("accelerator_torch.py", 60),
 }
 PACKAGES = "jax", "jaxlib", "keras", "numpy", "torch", "transformers"
 # The training that the stages `training` and `torch` measure.
@@ -97,9 +104,9 @@ def main():
     tables = read_tables(path, fields) if path.exists() else {}
     deadline = time.monotonic() + 60 * arguments.minutes
     for number, stage in enumerate(arguments.stages):
-        shares = [STAGES[name][1] for name in arguments.stages[number:]]
-        share = 1 if arguments.small else shares[0] / sum(shares)
-        seconds = max(1, share * (deadline - time.monotonic()))
+        needed = [STAGES[name][1] for name in arguments.stages[number:]]
+        left = max(1, deadline - time.monotonic())
+        seconds = left if arguments.small else seconds_for(needed, left)
         print(f"{stage}: at most {seconds:.0f} s", flush=True)
         tables |= run_stage(stage, seconds, arguments, tables)
         print(f"  {tables['stages'][-1]}", flush=True)
@@ -122,9 +129,32 @@ def parse_arguments():
     parser.add_argument("--results", default="accelerator.json")
     parser.add_argument("--commit", help="of the code, where there is no git")
     parser.add_argument(
-        "--stages", nargs="+", default=[*STAGES], choices=[*STAGES]
+        "--before",
+        metavar="DIR",
+        type=pathlib.Path,
+        help="a checkout of another commit, after whose name its tables are"
+        " named",
     )
-    return parser.parse_args()
+    parser.add_argument("--stages", nargs="+", choices=[*STAGES])
+    arguments = parser.parse_args()
+    if arguments.stages is None:
+        arguments.stages = [*STAGES]
+        if arguments.before is None:
+            arguments.stages.remove("before")
+    elif "before" in arguments.stages and arguments.before is None:
+        parser.error("the stage before needs --before=DIR")
+    return arguments
+
+
+def seconds_for(needed, left):
+    """The time of the first of some stages: its share, at least its need.
+
+    >>> seconds_for([100, 300], left=800), seconds_for([100, 300], left=200)
+    (200.0, 100)
+    >>> seconds_for([100, 300], left=50)
+    50
+    """
+    return min(left, max(needed[0], left * needed[0] / sum(needed)))
 
 
 def run_stage(stage, seconds, arguments, tables):
@@ -134,8 +164,12 @@ def run_stage(stage, seconds, arguments, tables):
         The tables that it replaces: those whose rows it printed, and `stages`.
     """
     case = {"stage": stage, "small": arguments.small, "seconds": seconds}
-    script = str(ROOT / "benchmarks" / STAGES[stage][0])
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    root, suffix = ROOT, ""
+    if stage == "before":
+        root = arguments.before.resolve()
+        case["stage"], suffix = "training", f", {root.name}"
+    script = str(root / "benchmarks" / STAGES[stage][0])
+    paths = [str(root), os.environ.get("PYTHONPATH", "")]
     xla_flags = os.environ.get("XLA_FLAGS", "")
     if stage == "profile" and find_gpus():  # else all kernels have one name
         xla_flags += " --xla_gpu_enable_command_buffer="
@@ -172,7 +206,7 @@ def run_stage(stage, seconds, arguments, tables):
     found = {}
     for line in lines:
         table, row = json.loads(line)
-        found.setdefault(table, []).append(row)
+        found.setdefault(table + suffix, []).append(row)
     row = {"stage": stage, "seconds": round(time.monotonic() - started)}
     row |= {"device": device.removeprefix("device: "), "outcome": outcome}
     others = [row for row in tables.get("stages", []) if row["stage"] != stage]
@@ -211,6 +245,7 @@ def begin(device, is_accelerator):
         SystemExit: It is a CPU, and the model is no toy.
     """
     case = json.loads(sys.argv[1])
+    case["deadline"] = time.monotonic() + case["seconds"]
     print(device, flush=True)
     if not is_accelerator and not case["small"]:
         raise SystemExit(f"expected a GPU or --small. Received: {device}")
@@ -230,9 +265,17 @@ def config_of(name, small, vocab_size=37_000):
     return preset(name, vocab_size=500, **sizes)
 
 
-def speed_cases(small):
-    """Name, `TransformerConfig`, rows and tokens of each row's sides."""
-    for name, length in SPEED_CASES[: 1 if small else None]:
+def speed_cases(case):
+    """Name, `TransformerConfig`, rows and tokens of each row's sides.
+
+    It ends where the next case would take longer than there is time.
+    """
+    small, started = case["small"], time.monotonic()
+    cases = SPEED_CASES[: 1 if small else None]
+    for number, (name, length) in enumerate(cases):
+        now = time.monotonic()
+        if number and now + (now - started) / number > case["deadline"]:
+            return
         batch_tokens = 512 if small else BATCH_TOKENS
         yield name, config_of(name, small), batch_tokens // length, length
 

@@ -157,7 +157,7 @@ def training(case):
         jax.block_until_ready,
         small,
     )
-    for name, config, rows, length in speed_cases(small):
+    for name, config, rows, length in speed_cases(case):
         step, state = make_step(config, "mixed_bfloat16", jax.devices()[0])
         ids = np.random.default_rng(1).integers(
             4, config.vocab_size, (rows, length), np.int32
@@ -177,9 +177,7 @@ def training(case):
 
 def profile(case):
     """The kernels of a step by the part of the model that they belong to."""
-    for name, config, rows, length in itertools.islice(
-        speed_cases(case["small"]), 2
-    ):
+    for name, config, rows, length in itertools.islice(speed_cases(case), 2):
         step, state = make_step(config, "mixed_bfloat16", jax.devices()[0])
         ids = np.random.default_rng(1).integers(
             4, config.vocab_size, (rows, length), np.int32

@@ -136,7 +136,7 @@ def main():
         case["small"],
     )
     for compiled in (True, False):
-        for size in speed_cases(case["small"]):
+        for size in speed_cases(case):
             measure(*size, compiled, product)
 
 
@@ -222,7 +222,8 @@ def generate(small):
                         min_new_tokens=length,
                         max_new_tokens=length,
                     )
-                found.cpu()  # waits for the device
+                if found.cpu().shape[1] != length + 1:  # waits for the device
+                    raise SystemExit(f"other lengths: {found.shape}")
 
         seconds = median_seconds(run, 1, rounds=2)
         row = {"beam": beam_size, "sentences": size}

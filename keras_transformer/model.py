@@ -13,6 +13,7 @@ from keras import ops
 from keras_transformer import layers
 from keras_transformer.backend import Shape, Tensor
 from keras_transformer.config import TransformerConfig
+from keras_transformer.kernels.layers import weights_to_be_read
 from keras_transformer.layers.cache import reorder
 from keras_transformer.layers.stacks import (
     Decoder,
@@ -257,3 +258,11 @@ class Transformer(TokenExactTraining):
 
     def get_config(self):
         return {**super().get_config(), **dataclasses.asdict(self.config)}
+
+
+def model_to_be_read(
+    config: TransformerConfig, dtype: str = "float32"
+) -> Transformer:
+    """A model whose weights, which are read next, are zeros."""
+    with weights_to_be_read():
+        return Transformer(config, dtype=dtype)

@@ -730,6 +730,22 @@ def test_rows_of_a_stage_that_fails_are_kept(
     ]
 
 
+def test_another_checkout_has_tables_of_its_own(
+    accelerator, tmp_path, monkeypatch
+):
+    script = tmp_path / "abc1234/benchmarks/before.py"
+    script.parent.mkdir(parents=True)
+    program = "import json, sys; stage = json.loads(sys.argv[1])['stage']\n"
+    row = "print('device: X', json.dumps(['speed', {'of': stage}]), sep='\\n')"
+    script.write_text(program + row)
+    monkeypatch.setitem(accelerator.STAGES, "before", ("before.py", 1))
+    arguments = argparse.Namespace(small=True, before=script.parents[1])
+    tables = accelerator.run_stage("before", 600, arguments, {})
+    assert tables.pop("speed, abc1234") == [{"of": "training"}]
+    assert [row["outcome"] for row in tables.pop("stages")] == ["done"]
+    assert not tables
+
+
 def test_a_result_is_of_one_machine(accelerator, tmp_path, monkeypatch):
     path = tmp_path / "results.json"
     monkeypatch.setattr(

@@ -13,12 +13,14 @@ from later import later
 from tolerance import assert_close
 
 import keras_transformer as kt
+from keras_transformer.checkpoints import named_weights
 from keras_transformer.kernels.layers import Dropout
 from keras_transformer.layers import (
     attention,
     embeddings,
     sublayers,
 )
+from keras_transformer.model import model_to_be_read
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import StepOptions
 
@@ -54,6 +56,18 @@ def test_learned_positions_end(small_config):
     for index, is_known in [(3, True), (4, False)]:
         step, _ = model.decode_step(TARGET[:, 0], memory, cache, index)
         assert np.isfinite(step).all() == is_known
+
+
+def test_weights_that_will_be_read_are_not_drawn(small_config):
+    read = named_weights(model_to_be_read(small_config))
+    drawn = named_weights(kt.Transformer(small_config))
+    assert all(np.unique(weight).size == 1 for weight in read.values())
+    kernels = [w for name, w in drawn.items() if name.endswith("kernel")]
+    matrices = [*kernels, drawn["embedding.embeddings"]]
+    assert all(0 < np.std(matrix) < 1 for matrix in matrices)
+    assert {n: w.shape for n, w in read.items()} == {
+        n: w.shape for n, w in drawn.items()
+    }
 
 
 def test_kinds_of_positions_have_their_weights(small_config):

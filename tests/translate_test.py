@@ -219,6 +219,13 @@ def test_prefixes_are_counted_before_any_line_is_translated(
     )
 
 
+def test_a_wanted_device_must_compute_with_given_threads(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\n")))
+    argv = [f"--workdir={RUN}", "--device=gpu", "--num_threads=1"]
+    message = fails(translate.main, argv, capsys)
+    assert "device=gpu is not available. Received: device: CPU, " in message
+
+
 @pytest.mark.parametrize(
     "given, used", [("latest", "latest"), (f"{RUN}/averaged/ckpt-6", None)]
 )

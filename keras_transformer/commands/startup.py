@@ -8,11 +8,13 @@ before its flags and its input are checked: what is wrong is told at once. Then
 import contextlib
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import signal
 import sys
 import types
 import typing
+from concurrent.futures import ThreadPoolExecutor
 
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.fields import Fields, hp
@@ -193,6 +195,17 @@ def _import_without(name: str, *others: str) -> None:
     finally:
         for other in new:
             del modules[other]
+
+
+def start_jax() -> None:
+    """Starts JAX' device in a thread, if JAX is the backend.
+
+    A GPU takes seconds, in which `load` imports Keras. A training must tell JAX
+    of other hosts before.
+    """
+    if backend_name() == "jax" and importlib.util.find_spec("jax"):
+        # Whoever uses the device meets the error of a start.
+        ThreadPoolExecutor(1).submit(importlib.import_module("jax").devices)
 
 
 def load(name: str) -> types.ModuleType:

@@ -87,8 +87,9 @@ class Imported(typing.NamedTuple):
 
     def make_model(self, dtype: str = "float32") -> "keras.Model":
         """The model with its weights, which are then no longer here."""
-        make = importlib.import_module(MODEL).Transformer
-        model = make(self.config, dtype=dtype)
+        model = importlib.import_module(MODEL).model_to_be_read(
+            self.config, dtype
+        )
         assign(named_weights(model), self.weights)
         return model
 

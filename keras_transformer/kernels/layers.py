@@ -24,6 +24,30 @@ NOT_QUANTIZED = (
     " kt-export --precision=int8"
 )
 LEVELS = 2**16  # a unit's random number in dropout is one of these
+_READ = contextvars.ContextVar("read", default=False)
+
+
+@contextlib.contextmanager
+def weights_to_be_read() -> Iterator[None]:
+    """Weights that are made meanwhile are zeros: a checkpoint has others.
+
+    To draw them takes longer than to read them, and JAX compiles a program for
+    each shape.
+    """
+    token = _READ.set(True)
+    try:
+        yield
+    finally:
+        _READ.reset(token)
+
+
+def unless_read(initializer: Callable | str | None) -> Callable | str | None:
+    """The initializer, or zeros: see `weights_to_be_read`."""
+    return _zeros if _READ.get() else initializer
+
+
+def _zeros(shape, dtype):
+    return ops.convert_to_tensor(np.zeros(shape, dtype), dtype)  # no program
 
 
 class Linear(keras.layers.Dense):
@@ -39,6 +63,12 @@ class Linear(keras.layers.Dense):
     >>> Linear(units=3)(ops.ones((2, 5, 4))).shape.as_list()
     [2, 5, 3]
     """
+
+    def add_weight(
+        self, *args: typing.Any, initializer: typing.Any = None, **kwargs
+    ):
+        initializer = unless_read(initializer)
+        return super().add_weight(*args, initializer=initializer, **kwargs)
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         if len(x.shape) == 2:

@@ -16,7 +16,7 @@ from keras_transformer.backend import (
 )
 from keras_transformer.config import TransformerConfig, check_even
 from keras_transformer.fields import check_positive, check_values, unhandled
-from keras_transformer.kernels.layers import Dropout, LayerNorm
+from keras_transformer.kernels.layers import Dropout, LayerNorm, unless_read
 from keras_transformer.vocabulary import PAD
 
 
@@ -288,10 +288,11 @@ def _add_table(
     layer: keras.Layer, name: str, num_rows: int, width: int
 ) -> Tensor:
     """A table of vectors, normal with a standard deviation of width^-0.5."""
+    normal = keras.initializers.RandomNormal(stddev=width**-0.5)
     return layer.add_weight(
         name=name,
         shape=(num_rows, width),
-        initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
+        initializer=unless_read(normal),
         autocast=False,  # a lookup reads few rows of a large matrix
     )
 

@@ -50,12 +50,14 @@ REPLICATED = PartitionSpec()
 class State(typing.NamedTuple):
     """The arrays that a step changes, and the frozen weights.
 
-    `JaxStep.variables` has the Keras variables instead, in lists.
+    `JaxStep.variables` has the Keras variables instead, in lists. The gradient
+    reads no empty array: on several devices, the compiler of JAX 0.11 would end
+    the process.
     """
 
     trained: typing.Any  # the trainable weights: one flat array
     frozen: typing.Any  # the other weights, too
-    seeds: typing.Any  # of the random generators of dropout: [N, 2]
+    seeds: typing.Any  # of the random generators of dropout: [N or 1, 2]
     optimizer: list[typing.Any]  # its scalars; two moments, flat
     averages: typing.Any  # moving, of the trained weights; may be empty
 
@@ -80,7 +82,9 @@ class Flat:
     ) -> typing.Any:
         """The flat array, of JAX or NumPy; zeros are at its end."""
         parts = [array.reshape(-1) for array in arrays]
-        return numpy.concatenate([*parts, self._rest])
+        if self._rest.size or not parts:  # see `State`
+            parts.append(self._rest)
+        return numpy.concatenate(parts)
 
     def part(self, flat: typing.Any, index: int) -> typing.Any:
         """One of the arrays; of NumPy's flat array, a view."""
@@ -168,7 +172,7 @@ class JaxStep:
             State(
                 join(values.trained),
                 self._frozen.join(values.frozen, np),
-                np.array(values.seeds, np.uint32).reshape(-1, 2),
+                np.array(values.seeds or [[0, 0]], np.uint32),
                 [*scalars, join(moments[::2]), join(moments[1::2])],
                 self._averages.join(values.averages, np),
             )
@@ -348,9 +352,10 @@ class JaxStep:
     ):
         """Sum of the rows' losses / tokens of the global batch."""
         variables = self.variables
+        rows = [*seeds][: len(variables.seeds)]
         pairs = zip(
             variables.trained + variables.frozen + variables.seeds,
-            [*weights, *self._frozen.split(frozen), *seeds],
+            [*weights, *self._frozen.split(frozen), *rows],
             strict=True,
         )
         with (
@@ -411,7 +416,7 @@ class JaxStep:
             for flat in (self._trained, self._frozen, self._averages)
         )
         scalars = [array((), v.dtype) for v in self._scalars]
-        seeds = array((len(self.variables.seeds), 2), "uint32")
+        seeds = array((len(self.variables.seeds) or 1, 2), "uint32")
         return State(
             trained, frozen, seeds, [*scalars, trained, trained], averages
         )

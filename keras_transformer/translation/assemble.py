@@ -182,8 +182,8 @@ def load_models(
         return [model], [prefix]
     models, prefixes = [], []
     for directory, config in zip(directories, limits.configs, strict=True):
-        make = importlib.import_module(MODEL).Transformer
-        models.append(make(config, dtype=precision))
+        make = importlib.import_module(MODEL).model_to_be_read
+        models.append(make(config, precision))
         weights = named_weights(models[-1])
         prefixes.append(directory.restore_weights(weights, checkpoint))
     return models, prefixes

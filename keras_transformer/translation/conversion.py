@@ -31,7 +31,7 @@ from keras_transformer.layers import (
     RelativeAttention,
     positional_encoding,
 )
-from keras_transformer.model import Transformer
+from keras_transformer.model import Transformer, model_to_be_read
 from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.batched import BatchedSearch
@@ -216,7 +216,7 @@ def main(
     """Makes the directory `output`, which appears when it is complete."""
     run, path = WorkDirectory(workdir), pathlib.Path(output)
     tokenizer = run.load_tokenizer()
-    model = Transformer(run.read_section("model", TransformerConfig))
+    model = model_to_be_read(run.read_section("model", TransformerConfig))
     run.restore_weights(named_weights(model), checkpoint)
     decoding = DecodingConfig(beam_size=1, **alignment)
     unfinished = path.with_name(f".{path.name}.unfinished")

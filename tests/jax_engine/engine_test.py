@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import jax
@@ -17,6 +18,7 @@ from commands import copy_of_run, losses_in, open_trainer, tensors
 import keras_transformer as kt
 from keras_transformer import devices
 from keras_transformer.checkpoints import named_weights
+from keras_transformer.commands import startup
 from keras_transformer.translation import shortlist
 from keras_transformer.vocabulary import EOS, UNK
 from trainers import align, average, evaluate, score, wmt
@@ -422,6 +424,13 @@ def test_no_command_needs_tensorflow(run):
     expected = kt.Translator.load(run).translate([line])
     assert done.stdout.splitlines() == [*expected, ""]
     assert "tensorflow" not in sys.modules
+
+
+def test_a_device_starts_while_a_command_goes_on(monkeypatch):
+    goes_on = threading.Event()
+    monkeypatch.setattr(jax, "devices", goes_on.wait)
+    startup.start_jax()
+    goes_on.set()  # else the device would never have started
 
 
 @pytest.mark.parametrize("wanted", [True, False])

@@ -13,12 +13,11 @@ import stat
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from absl import logging
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
+from keras_transformer.commands.startup import load, start_jax
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.pairs import FIRST_BYTES, text_lines
 from keras_transformer.translation import assemble
@@ -53,17 +52,15 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
         choice.check()
     others: dict[str, typing.Any]
     if assemble.runs_keras(options.engine):
+        start_jax()
         devices = load("keras_transformer.devices")
-        # A GPU takes seconds to start, and so do the imports.
-        number = ThreadPoolExecutor(1).submit(
-            devices.count_searches, options.device
-        )
         translators = load("keras_transformer.translator")
         with flags.user_errors():
-            others = {
-                "jit_compile": options.jit_compile,
-                "num_threads": options.num_threads or number.result(),
-            }
+            number = devices.count_searches(options.device)
+        others = {
+            "jit_compile": options.jit_compile,
+            "num_threads": options.num_threads or number,
+        }
     else:  # which needs no framework
         translators = importlib.import_module("keras_transformer.translator")
         others = {

@@ -30,6 +30,8 @@ SCRIPTS = {
 }
 
 NAMES = {module: name for name, module in SCRIPTS.items()}
+# Flags of a model that trains in seconds.
+SMALL_MODEL = "--d_model=16 --d_ff=16 --num_heads=2 --num_layers=1".split()
 
 
 # Flags of a training of the smallest model on files, with a checkpoint and a

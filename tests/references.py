@@ -168,9 +168,10 @@ def transformer(
         return layer_norm(x, *parts, config.layer_norm_epsilon)
 
     def residual(name, x, sublayer):
+        norm = f"{name}_residual/norm"
         if config.pre_norm:
-            return x + sublayer(normalize(f"{name}/norm", x))
-        return normalize(f"{name}/norm", x + sublayer(x))
+            return x + sublayer(name, normalize(norm, x))
+        return normalize(norm, x + sublayer(name, x))
 
     def attend(name, x, y, mask=None):
         names = [f"{name}/{p}" for p in ("query", "key", "value", "output")]
@@ -237,40 +238,29 @@ def transformer(
         window = config.attention_window or 10**6 + 1
         return sees(len(ids), window, causal)
 
+    def layer(name, x, mask, memory=None):
+        x = residual(
+            f"{name}/self_attention",
+            x,
+            lambda part, y: attend(part, y, y, mask),
+        )
+        if memory is not None:
+            x = residual(
+                f"{name}/cross_attention",
+                x,
+                lambda part, y: attend(part, y, memory),
+            )
+        return residual(f"{name}/feed_forward", x, transform)
+
     if not config.source_eos:
         source_ids = [id for id in source_ids if id != 2]
     x = embed("source", source_ids)
     mask = visible(source_ids, causal=False)
     for i in range(config.num_layers):
-        name = f"encoder/layer_{i}"
-        x = residual(
-            f"{name}/self_attention_residual",
-            x,
-            lambda y, name=name: attend(f"{name}/self_attention", y, y, mask),
-        )
-        x = residual(
-            f"{name}/feed_forward_residual",
-            x,
-            lambda y, name=name: transform(f"{name}/feed_forward", y),
-        )
+        x = layer(f"encoder/layer_{i}", x, mask)
     memory = finish("encoder", x)
     x = embed("target", target_ids)
     causal = visible(target_ids, causal=True)
     for i in range(config.decoder_depth):
-        name = f"decoder/layer_{i}"
-        x = residual(
-            f"{name}/self_attention_residual",
-            x,
-            lambda y, name=name: attend(f"{name}/self_attention", y, y, causal),
-        )
-        x = residual(
-            f"{name}/cross_attention_residual",
-            x,
-            lambda y, name=name: attend(f"{name}/cross_attention", y, memory),
-        )
-        x = residual(
-            f"{name}/feed_forward_residual",
-            x,
-            lambda y, name=name: transform(f"{name}/feed_forward", y),
-        )
+        x = layer(f"decoder/layer_{i}", x, causal, memory)
     return logits(finish("decoder", x))

@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 import pytest
-from commands import losses_in, tensors, write_pairs
+from commands import SMALL_MODEL, losses_in, tensors, write_pairs
 
 from keras_transformer.checkpoints import corruption
 from keras_transformer.workdir import WorkDirectory
@@ -24,11 +24,8 @@ from trainers.datasets import phrasebook
 KILLS = int(os.environ.get("KILLS", "2"))
 STEPS = 12 * KILLS
 FLAGS = [
+    *SMALL_MODEL,
     "--vocab_size=150",
-    "--d_model=16",
-    "--d_ff=16",
-    "--num_heads=2",
-    "--num_layers=1",
     "--dropout=0.1",
     "--attention_dropout=0.1",
     "--subword_sampling=0.1",

@@ -6,12 +6,13 @@ import json
 import re
 import signal
 import socket
+from unittest import mock
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import fails, losses_in, open_trainer
+from commands import SMALL_MODEL, fails, losses_in, open_trainer
 from later import later
 
 import keras_transformer as kt
@@ -20,8 +21,8 @@ from keras_transformer.commands.flags import CommandError
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import corpus as corpus_module
 from keras_transformer.training.rematerialization import REMATERIALIZE
-from keras_transformer.training.step import TrainStep, spread_seeds
-from keras_transformer.training.update import StepOptions, seed_variables
+from keras_transformer.training.step import TrainStep
+from keras_transformer.training.update import StepOptions
 from keras_transformer.workdir import WorkDirectory
 from trainers import parse, wmt
 from trainers.datasets import phrasebook
@@ -39,8 +40,6 @@ SIZES = dict(
     vocab_size=16, d_model=8, d_ff=16, num_heads=2, num_layers=1, dropout=0.0
 )
 LEARNING_RATE = 0.5
-
-
 TWO_SHAPES = ((4, 6), (4, 9))
 ONE_SHAPE = TWO_SHAPES[1:]  # for XLA, which compiles for each shape
 
@@ -77,13 +76,12 @@ def train(strategy, jit_compile, accumulate_steps=1, clip_norm=0.0):
             StepOptions(0.1, accumulate_steps, clip_norm),
             jit_compile,
         )
-
-    def make_dataset(replicas, num_replicas):
-        return batches.dataset(
+    dataset = strategies.distribute(
+        strategy,
+        lambda replicas, num_replicas: batches.dataset(
             epochs=1, replicas=replicas, num_replicas=num_replicas
-        )
-
-    dataset = strategies.distribute(strategy, make_dataset)
+        ),
+    )
 
     @tf.function(input_signature=[dataset.element_spec], autograph=False)
     def run(batch):
@@ -95,7 +93,8 @@ def train(strategy, jit_compile, accumulate_steps=1, clip_norm=0.0):
 
 
 def two_replicas():
-    """Not by collectives: a process can have one such strategy only."""
+    # Not by collectives: TensorFlow keeps their shapes under keys that every
+    # strategy of a process counts from the same start.
     return tf.distribute.MirroredStrategy(
         ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
     )
@@ -121,9 +120,7 @@ def one_big_batch(clip_norm, shapes=TWO_SHAPES):
             mean = loss(labels, model(inputs))
         gradients = tape.gradient(mean, variables)
         gradients = [tf.convert_to_tensor(g).numpy() for g in gradients]
-        norm = np.sqrt(
-            sum(np.sum(g.astype(np.float64) ** 2) for g in gradients)
-        )
+        norm = np.sqrt(sum(np.sum(g.astype(float) ** 2) for g in gradients))
         factor = min(1.0, clip_norm / norm) if clip_norm else 1.0
         for variable, gradient in zip(variables, gradients, strict=True):
             variable.assign_sub(LEARNING_RATE * factor * gradient)
@@ -183,17 +180,16 @@ def start_workers(processes, arguments, **options):
     hosts = [f"localhost:{port}" for port in free_ports(len(arguments))]
     return [
         processes.start(
-            given,
-            TF_CONFIG=json.dumps(
-                {
-                    "cluster": {"worker": hosts},
-                    "task": {"type": "worker", "index": index},
-                }
-            ),
-            **options,
+            given, TF_CONFIG=json.dumps(cluster_of(hosts, index)), **options
         )
         for index, given in enumerate(arguments)
     ]
+
+
+def cluster_of(hosts, index, kind="worker", **others):
+    """What TF_CONFIG tells a worker."""
+    cluster = {"worker": hosts, **others}
+    return {"cluster": cluster, "task": {"type": kind, "index": index}}
 
 
 def worker(arguments):
@@ -243,19 +239,18 @@ def test_the_cores_are_divided_among_the_replicas(monkeypatch):
         assert strategies.count_slices(*arguments, True) == 1
 
 
-def num_slices_of(argv):
-    return open_trainer(argv).engine.num_slices
-
-
 def test_a_trainer_divides_its_rows(command, tmp_path, monkeypatch):
     monkeypatch.setattr(strategies, "count_cores", lambda: 3)
     monkeypatch.setattr(startup, "SLICE_TOKENS", 100)
     argv = [*command, f"--workdir={tmp_path}/run", "--batch_tokens=400"]
-    assert num_slices_of(argv) == 3
-    assert num_slices_of([*argv, "--cpu_threads=2"]) == 2
-    # As many tokens are computed at once as a micro-batch has.
-    assert num_slices_of([*argv, "--accumulate_steps=2"]) == 2
-    assert num_slices_of([*argv, "--jit_compile"]) == 1
+    for flags, expected in (
+        ([], 3),
+        (["--cpu_threads=2"], 2),
+        # As many tokens are computed at once as a micro-batch has.
+        (["--accumulate_steps=2"], 2),
+        (["--jit_compile"], 1),
+    ):
+        assert open_trainer([*argv, *flags]).engine.num_slices == expected
 
 
 class Prepared(Exception):
@@ -290,21 +285,15 @@ def test_replicas_agree_to_skip_an_overflow():
         )
         step = TrainStep(model, optimizer, StepOptions(0.1, clip_norm=1.0))
     inputs, labels = make_batches().assemble(np.arange(2), (2, 9))
-
-    def weights_of_tokens(context):
-        first = context.replica_id_in_sync_group == 0
-        size = 1.0 if first else np.inf
-        return tf.fill(labels.shape, size)
-
     weights = strategy.experimental_distribute_values_from_function(
-        weights_of_tokens
+        lambda context: tf.fill(
+            labels.shape, (1.0, np.inf)[context.replica_id_in_sync_group]
+        )
     )
 
     @tf.function(autograph=False)
     def run(weights):
-        strategy.run(
-            lambda weights: step(inputs, labels, weights)[0], args=(weights,)
-        )
+        strategy.run(lambda each: step(inputs, labels, each)[0], (weights,))
 
     before = model.get_weights()
     scale = optimizer.dynamic_scale.value.numpy()
@@ -315,32 +304,11 @@ def test_replicas_agree_to_skip_an_overflow():
             np.testing.assert_array_equal(copy, value)
 
 
-def test_replicas_drop_different_units():
-    strategy = two_replicas()
-    with strategy.scope():
-        model = kt.Transformer(**{**SIZES, "dropout": 0.5})
-        seeds = [variable.value for variable in seed_variables(model)]
-        before = [seed.numpy() for seed in seeds]
-        spread_seeds(model)
-    for seed, first in zip(seeds, before, strict=True):
-        zero, one = strategy.experimental_local_results(seed)
-        np.testing.assert_array_equal(zero, first)  # what a checkpoint has
-        assert (one.numpy() != first).any()
-    inputs, _ = make_batches().assemble(np.arange(4), (4, 9))
-    run = tf.function(lambda: model(inputs, training=True), autograph=False)
-    zero, one = strategy.experimental_local_results(strategy.run(run))
-    assert np.abs(zero - one).max() > 0.1
-
-
 # The trainer
 
 
-MODEL = (
+TRAINING = (
     "--vocab_size=150",
-    "--d_model=16",
-    "--d_ff=16",
-    "--num_heads=2",
-    "--num_layers=1",
     "--batch_tokens=400",
     "--num_buckets=2",
     "--warmup_steps=10",
@@ -352,13 +320,12 @@ MODEL = (
 
 @pytest.fixture(scope="module")
 def command(train_files):
-    return [*train_files, *MODEL]
+    return [*train_files, *SMALL_MODEL, *TRAINING]
 
 
 def state_of(trainer):
-    variables = (
-        trainer.engine.model.variables + trainer.engine.optimizer.variables
-    )
+    engine = trainer.engine
+    variables = engine.model.variables + engine.optimizer.variables
     return [variable.value.numpy() for variable in variables]
 
 
@@ -366,14 +333,11 @@ def state_of(trainer):
 def test_calls_of_several_steps_are_those_steps(command, tmp_path, monkeypatch):
     # Adam would magnify the rounding errors of gradients that should be zero.
     monkeypatch.setattr(
-        Experiment,
-        "make_optimizer",
-        lambda self, model: keras.optimizers.SGD(0.1),
+        Experiment, "make_optimizer", lambda *_: keras.optimizers.SGD(0.1)
     )
     argv = [*command, "--train_steps=9", "--num_buckets=1"]
-    together = open_trainer(
-        [*argv, f"--workdir={tmp_path}/1", "--steps_per_call=4"]
-    )
+    several = [f"--workdir={tmp_path}/1", "--steps_per_call=4"]
+    together = open_trainer([*argv, *several])
     one_by_one = open_trainer([*argv, f"--workdir={tmp_path}/2"])
     # The same order, one batch at a time.
     batches = together.experiment.train_batches
@@ -412,12 +376,8 @@ def test_trying_the_largest_batch_leaves_no_trace(command, tmp_path):
 
 
 def test_too_long_a_batch_is_one_clear_line(command, tmp_path, monkeypatch):
-    def out_of_memory(self, *batch):
-        raise tf.errors.ResourceExhaustedError(
-            None, None, "OOM when allocating"
-        )
-
-    monkeypatch.setattr(TrainStep, "__call__", out_of_memory)
+    error = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
+    monkeypatch.setattr(TrainStep, "__call__", mock.Mock(side_effect=error))
     with pytest.raises(CommandError, match="batch.*--remat=layers may fit"):
         open_trainer([*command, f"--workdir={tmp_path}"], try_largest=True)
 
@@ -437,9 +397,8 @@ def test_what_fits_instead_is_named(command, tmp_path, monkeypatch):
     with pytest.raises(CommandError) as error:
         open_trainer([*argv, f"--workdir={tmp_path}"], try_largest=True)
     (rows, length), *_, fitting = tried
-    parts = int(
-        re.search(r"--accumulate_steps=(\d+) fits", str(error.value))[1]
-    )
+    found = re.search(r"--accumulate_steps=(\d+) fits", str(error.value))
+    parts = int(found[1])
     assert rows // parts == fitting[0]
     assert f"--batch_tokens={fitting[0] * length} (" in str(error.value)
     assert fitting[0] * length <= 200 < 2 * fitting[0] * length
@@ -450,12 +409,9 @@ def test_dry_run_shows_and_writes_nothing(command, tmp_path, capsys):
     wmt.main([*command, f"--workdir={workdir}", "--dry_run"])
     out = capsys.readouterr().out
     assert not workdir.exists()
-    parameters = 150 * 16  # embeddings
-    attention = 4 * 16 * 16
+    embeddings, attention, norm = 150 * 16, 4 * 16 * 16, 2 * 16
     feed_forward = 16 * 16 + 16 + 16 * 16 + 16
-    norms = 2 * 16
-    parameters += attention + feed_forward + 2 * norms
-    parameters += 2 * attention + feed_forward + 3 * norms
+    parameters = embeddings + 3 * attention + 2 * feed_forward + 5 * norm
     assert f"budget: {parameters:,} parameters; 24 steps are" in out
     assert "the largest batches, " in out
     assert "step 1 " not in out
@@ -529,13 +485,8 @@ def test_each_slice_has_gradients_of_its_own(
     argv = [*command, "--d_model=256", "--d_ff=1024", "--batch_tokens=400"]
     mib = []
     for threads in (1, 3):
-        open_trainer(
-            [
-                *argv,
-                f"--workdir={tmp_path}/{threads}",
-                f"--cpu_threads={threads}",
-            ]
-        )
+        folder = f"--workdir={tmp_path}/{threads}"
+        open_trainer([*argv, folder, f"--cpu_threads={threads}"])
         lines = capsys.readouterr().out
         mib.append(float(re.search(r"gradients (\S+) MiB", lines)[1]))
     assert mib[1] == pytest.approx(3 * mib[0], abs=2)
@@ -599,13 +550,10 @@ def test_a_taken_port_is_one_clear_line(command, processes, tmp_path):
     with socket.socket() as taken:
         taken.bind(("localhost", 0))
         taken.listen()
-        config = {
-            "cluster": {"worker": [f"localhost:{taken.getsockname()[1]}"] * 2},
-            "task": {"type": "worker", "index": 0},
-        }
+        hosts = [f"localhost:{taken.getsockname()[1]}"] * 2
         process = processes.start(
             [*command, f"--workdir={tmp_path}/run", "--strategy=multi_worker"],
-            TF_CONFIG=json.dumps(config),
+            TF_CONFIG=json.dumps(cluster_of(hosts, 0)),
         )
         process.ends(2)
     last = process.err.splitlines()[-1]
@@ -637,15 +585,15 @@ TWO = ["localhost:1", "localhost:2"]
         "[" * 100_000,
         "[]",
         {"cluster": TWO},
-        {"cluster": {"worker": TWO[0]}, "task": {"type": "worker", "index": 0}},
-        {"cluster": {"worker": [1, 2]}, "task": {"type": "worker", "index": 0}},
-        {"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}},
+        cluster_of(TWO[0], 0),
+        cluster_of([1, 2], 0),
+        cluster_of(["a"], 0),
         {"cluster": {"worker": TWO}},
         {"cluster": {"worker": TWO}, "task": {"type": "worker"}},
-        {"cluster": {"worker": TWO}, "task": {"type": "ps", "index": 0}},
-        {"cluster": {"worker": TWO}, "task": {"type": "worker", "index": 2}},
-        {"cluster": {"worker": TWO}, "task": {"type": "worker", "index": -1}},
-        {"cluster": {"worker": TWO}, "task": {"type": "worker", "index": "0"}},
+        cluster_of(TWO, 0, "ps"),
+        cluster_of(TWO, 2),
+        cluster_of(TWO, -1),
+        cluster_of(TWO, "0"),
     ],
 )
 def test_wrong_tf_config(config, monkeypatch, tmp_path, capsys):
@@ -662,18 +610,9 @@ def test_wrong_tf_config(config, monkeypatch, tmp_path, capsys):
     [
         ({}, None),
         ({"cluster": {}, "task": {}}, None),
+        (cluster_of(TWO, 1), Cluster(tuple(TWO), 1, "worker 1")),
         (
-            {
-                "cluster": {"worker": TWO},
-                "task": {"type": "worker", "index": 1},
-            },
-            Cluster(tuple(TWO), 1, "worker 1"),
-        ),
-        (
-            {
-                "cluster": {"chief": TWO[:1], "worker": TWO},
-                "task": {"type": "chief", "index": 0},
-            },
+            cluster_of(TWO, 0, "chief", chief=TWO[:1]),
             Cluster((TWO[0], *TWO), 0, "chief 0"),
         ),
     ],

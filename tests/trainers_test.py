@@ -5,11 +5,9 @@ import functools
 import io
 import json
 import os
-import pathlib
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from unittest.mock import Mock
 
@@ -19,6 +17,8 @@ import tensorflow as tf
 from commands import (
     NAMES,
     ROOT,
+    SMALL_MODEL,
+    changed_config,
     fails,
     largest_batch_untried,
     open_trainer,
@@ -45,14 +45,8 @@ from trainers.run.strategies import Workers
 from trainers.translating import lines as translating
 
 VOCAB_SIZE = 120
-MODEL = (
-    f"--vocab_size={VOCAB_SIZE}",
-    "--d_model=16",
-    "--d_ff=16",
-    "--num_heads=2",
-    "--num_layers=1",
-)
 RECIPE = (
+    f"--vocab_size={VOCAB_SIZE}",
     "--batch_tokens=400",
     "--num_buckets=2",
     "--warmup_steps=10",
@@ -91,7 +85,7 @@ def untried():
 @pytest.fixture(scope="session")
 def command(corpus):
     """Flags of a small training, but for its work directory."""
-    return [*corpus, *MODEL, *RECIPE]
+    return [*corpus, *SMALL_MODEL, *RECIPE]
 
 
 @pytest.fixture(scope="session")
@@ -173,24 +167,19 @@ def test_what_training_logs(trained_and_log):
     assert "test BLEU" in out.splitlines()[-1]
 
 
-def stop_at(monkeypatch, step, number):
-    """Sends a signal while a step is made."""
-    make_step = loop.Trainer._step
-
-    def step_and_signal(self, batch):
-        make_step(self, batch)
-        if self.progress.step == step:
-            os.kill(os.getpid(), number)
-
-    monkeypatch.setattr(loop.Trainer, "_step", step_and_signal)
-
-
 def test_stopped_and_resumed_is_as_never_stopped(
     command, trained, tmp_path, monkeypatch, capsys
 ):
     argv = [*command, *UNMEASURED, f"--workdir={tmp_path}"]
+    make_step = loop.Trainer._step
+
+    def step_and_signal(trainer, batch):
+        make_step(trainer, batch)
+        if trainer.progress.step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
     with monkeypatch.context() as patch:
-        stop_at(patch, 3, signal.SIGTERM)
+        patch.setattr(loop.Trainer, "_step", step_and_signal)
         wmt.main(argv)  # and so ends with status 0
     out = capsys.readouterr().out
     assert "stopped by SIGTERM | step 3" in out
@@ -225,10 +214,8 @@ def test_two_replicas_train_as_one(command, tmp_path):
 def test_time_limit_ends_training(command, tmp_path, capsys):
     argv = [*command, *UNMEASURED, f"--workdir={tmp_path}"]
     wmt.main([*argv, "--train_minutes=0.0001"])
-    assert (
-        "time limit of 0.0001 minutes reached | step 1"
-        in capsys.readouterr().out
-    )
+    out = capsys.readouterr().out
+    assert "time limit of 0.0001 minutes reached | step 1" in out
 
 
 def test_patience_ends_training(command, tmp_path, capsys, monkeypatch):
@@ -279,12 +266,9 @@ def test_a_signal_ends_a_validation(command, tmp_path, capsys, monkeypatch):
 def test_mixed_float16_trains(command, tmp_path):
     argv = [*command, *UNMEASURED, f"--workdir={tmp_path}"]
     wmt.main([*argv, "--precision=mixed_float16", "--train_steps=2"])
-    weights = tensors(tmp_path / "checkpoints/ckpt-2", "optimizer")
-    assert all(
-        np.isfinite(value).all() and value.dtype == np.float32
-        for name, value in weights.items()
-        if name.startswith("weights/")
-    )
+    weights = tensors(tmp_path / "checkpoints/ckpt-2", "weights").values()
+    assert all(np.isfinite(value).all() for value in weights)
+    assert {value.dtype for value in weights} == {np.dtype("float32")}
 
 
 # Checkpoints
@@ -307,34 +291,52 @@ def truncate(path):
     os.truncate(path, path.stat().st_size // 2)
 
 
-def flip_bit(path):
-    """Changes the last byte of a file."""
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("damage", [truncate, flip_bit])
 def test_corrupt_checkpoint_is_named_and_the_one_before_used(
-    damage, command, changed, capsys, caplog
+    command, changed, capsys, caplog
 ):
-    newest = changed / "checkpoints/ckpt-8"
-    damage(newest.with_suffix(".safetensors"))
+    newest = changed / "checkpoints/ckpt-8.safetensors"
+    truncate(newest)
     trainer = open_trainer([*command, *UNMEASURED, f"--workdir={changed}"])
-    assert f"corrupt checkpoint {newest}: " in caplog.text
+    assert f"corrupt checkpoint {newest.with_suffix('')}: " in caplog.text
     assert "resuming at step 6" in capsys.readouterr().out
     trainer.checkpoint.save()
-    assert not newest.with_suffix(".safetensors").exists()
+    assert not newest.exists()
 
 
-def test_all_checkpoints_corrupt(command, changed, capsys):
-    for path in changed.glob("*/ckpt-*.safetensors"):
-        truncate(path)
+def truncate_all(path):
+    for file in path.glob("*/ckpt-*.safetensors"):
+        truncate(file)
+
+
+def change_vocabulary(path):
+    """To one of the same size: nothing else would notice."""
+    file = path / "tokenizer.model"
+    size, content = Tokenizer.load(file).vocab_size, file.read_bytes()
+    place = content.index("▁".encode()) + 3  # a letter of a piece
+    content = bytearray(content)
+    content[place] ^= 1
+    file.write_bytes(content)
+    assert Tokenizer.load(file).vocab_size == size
+
+
+def put_file(path):
+    shutil.rmtree(path)
+    path.touch()
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (truncate_all, "every checkpoint is corrupt: .*ckpt-8"),
+        (change_vocabulary, "is not the vocabulary that training used"),
+        (put_file, "expected a directory"),
+    ],
+)
+def test_every_command_refuses(damage, message, command, changed, capsys):
+    damage(changed)
     for main in (wmt.main, average.main, translate.main):
         argv = [*(command if main is wmt.main else []), f"--workdir={changed}"]
-        message = fails(main, argv, capsys)
-        assert "every checkpoint is corrupt: " in message
-        assert "ckpt-8" in message
+        assert re.search(message, fails(main, argv, capsys))
 
 
 # A training that goes wrong
@@ -353,7 +355,7 @@ def test_a_diverged_training_saves_nothing(
     assert ("(the loss since step 2)" in message) == (valid_steps == 4)
     assert "There is no checkpoint yet" in message
     for name in ("best", "checkpoints", "averaged"):
-        assert not WorkDirectory(tmp_path / name).path.exists()
+        assert not (tmp_path / name).exists()
 
 
 @pytest.mark.parametrize(
@@ -406,21 +408,15 @@ def test_training_outlives_its_reader(
 
 
 @pytest.mark.parametrize(
-    "use",
-    [
-        lambda reporter: reporter.advance(3),
-        lambda reporter: reporter.log("a line"),
-        lambda reporter: reporter.close(),
-    ],
+    "method, arguments", [("advance", [3]), ("log", ["a line"]), ("close", [])]
 )
-def test_training_outlives_its_terminal(use, tmp_path, capsys):
-    error = OSError(5, "Input/output error")
+def test_training_outlives_its_terminal(method, arguments, tmp_path, capsys):
     gone = Mock(n=0)
-    for method in (gone.clear, gone.close, gone.update):
-        method.side_effect = error
+    for of_bar in (gone.clear, gone.close, gone.update):
+        of_bar.side_effect = OSError(5, "Input/output error")
     reporter = Reporter(tmp_path, 0, 10, is_chief=True)
     reporter._bar = gone
-    use(reporter)
+    getattr(reporter, method)(*arguments)
     assert reporter._bar is None
     reporter.log("another line")
     assert capsys.readouterr().out.endswith("another line\n")
@@ -520,15 +516,18 @@ def test_tensorboard_shows_each_step_once(tmp_path):
     session(1, 0, 1, 2, 3, 4)
     session(2, 2, 3, 4, 5)
     session(3, 3, 4)
-    events = EventAccumulator(str(tmp_path))
+    assert_shown(tmp_path, {1: 100.0, 2: 100.0, 3: 200.0, 4: 300.0})
+
+
+def assert_shown(logs, losses):
+    """TensorBoard has the losses by step, each once, and we read the same."""
+    events = EventAccumulator(str(logs))
     events.Reload()
     assert [
         (event.step, float(tf.make_ndarray(event.tensor_proto)))
         for event in events.Tensors("train/loss")
-    ] == [(1, 100.0), (2, 100.0), (3, 200.0), (4, 300.0)]
-    assert read_curves(tmp_path) == {
-        "train/loss": {1: 100.0, 2: 100.0, 3: 200.0, 4: 300.0}
-    }
+    ] == list(losses.items())
+    assert read_curves(logs) == {"train/loss": losses}
 
 
 def test_records_without_a_start_are_purged_too(tmp_path):
@@ -541,45 +540,21 @@ def test_records_without_a_start_are_purged_too(tmp_path):
     reporter = Reporter(tmp_path, 2, 10, is_chief=True)
     reporter.record(3, "train", {"loss": 200.0})
     reporter.close()
-    assert read_curves(tmp_path) == {
-        "train/loss": {1: 100.0, 2: 100.0, 3: 200.0}
-    }
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
-    assert [e.step for e in events.Tensors("train/loss")] == [1, 2, 3]
+    assert_shown(tmp_path, {1: 100.0, 2: 100.0, 3: 200.0})
 
 
 # A work directory that was changed
-
-
-def test_another_vocabulary_is_refused_by_every_command(
-    command, changed, capsys
-):
-    """Of the same size: nothing else would notice."""
-    path = changed / "tokenizer.model"
-    size = Tokenizer.load(path).vocab_size
-    content = bytearray(path.read_bytes())
-    content[content.index("▁".encode()) + 3] ^= 1  # a letter of a piece
-    path.write_bytes(content)
-    assert Tokenizer.load(path).vocab_size == size
-    for main in (wmt.main, translate.main, average.main):
-        argv = [*(command if main is wmt.main else []), f"--workdir={changed}"]
-        message = fails(main, argv, capsys)
-        assert "is not the vocabulary that training used" in message
 
 
 def test_the_lock_comes_before_the_vocabulary(
     command, tmp_path, monkeypatch, capsys
 ):
     """Of two commands in a fresh directory one is refused at once."""
-    monkeypatch.setattr(
-        "keras_transformer.workdir.fcntl.lockf",
-        Mock(side_effect=PermissionError),
-    )
-    monkeypatch.setattr(
-        "trainers.run.experiment.read_experiment",
-        Mock(side_effect=AssertionError),
-    )
+    for name, error in (
+        ("keras_transformer.workdir.fcntl.lockf", PermissionError),
+        ("trainers.run.experiment.read_experiment", AssertionError),
+    ):
+        monkeypatch.setattr(name, Mock(side_effect=error))
     (tmp_path / "run").mkdir()
     message = fails(wmt.main, [*command, f"--workdir={tmp_path}/run"], capsys)
     assert "another process is training in" in message
@@ -593,106 +568,52 @@ def test_checkpoints_without_a_configuration(command, changed, capsys):
     assert "ckpt-8: put it back" in message
 
 
-def test_an_averaged_checkpoint_among_the_others(command, changed, capsys):
-    weights = {
-        name.removeprefix("weights/"): value
-        for name, value in tensors(changed / "averaged/ckpt-8").items()
-    }
-    latest = WorkDirectory(changed).latest
-    latest.save({"weights": weights}, 9, keep=9, progress={"step": 9})
-    message = fails(wmt.main, [*command, f"--workdir={changed}"], capsys)
-    assert "checkpoints/ckpt-9 holds weights only" in message
-
-
 def test_a_checkpoint_of_another_training(command, changed, capsys):
-    latest = WorkDirectory(changed).latest
-    argv = [*command, f"--workdir={changed}"]
     weights = {
         name.removeprefix("weights/"): value
         for name, value in tensors(changed / "averaged/ckpt-8").items()
     }
-    for rest, expected in (
-        ({}, "/ckpt-9 is not a checkpoint of the training in"),
+    optimizer = {"optimizer": [np.ones(())]}
+    for change, others, expected in (
+        ({}, {}, "checkpoints/ckpt-9 holds weights only"),
+        ({}, optimizer, "/ckpt-9 is not a checkpoint of the training in"),
         (
             {"embedding.embeddings": np.ones(())},
+            optimizer,
             f"in {changed}/config.json. Received: embedding.embeddings of ()",
         ),
     ):
-        groups = {"weights": weights | rest, "optimizer": [np.ones(())]}
+        groups = {"weights": weights | change, **others}
+        latest = WorkDirectory(changed).latest
         latest.save(groups, 9, keep=9, progress={"step": 9})
-        assert expected in fails(wmt.main, argv, capsys)
-
-
-def test_a_file_in_place_of_a_work_directory(command, tmp_path, capsys):
-    path = tmp_path / "run"
-    path.write_text("")
-    for main in (wmt.main, translate.main, average.main):
-        argv = [*(command if main is wmt.main else []), f"--workdir={path}"]
-        assert "expected a directory" in fails(main, argv, capsys)
-
-
-def test_a_new_field_may_not_change(command, trained, monkeypatch, capsys):
-    """A field must say that it may; dropout stands for one that does not."""
-    argv = [*command, f"--workdir={trained}", "--dropout=0.2"]
-    field = TransformerConfig.__dataclass_fields__["dropout"]
-    metadata = {**field.metadata, "changeable": False}
-    monkeypatch.setattr(field, "metadata", metadata)
-    message = fails(wmt.main, argv, capsys)
-    assert "dropout was 0.1 and is 0.2" in message
+        message = fails(wmt.main, [*command, f"--workdir={changed}"], capsys)
+        assert expected in message
 
 
 def test_average_takes_as_many_as_the_training_did(changed, capsys):
-    path = changed / "config.json"
-    text = path.read_text().replace('"average_last": 5', '"average_last": 3')
-    path.write_text(text)
+    with changed_config(changed) as config:
+        config["training"]["average_last"] = 3
     average.main([f"--workdir={changed}"])
     out = capsys.readouterr().out
-    assert [f"ckpt-{step}" in out for step in (8, 6, 4, 2)] == [True] * 3 + [
-        False
-    ]
+    assert [step for step in (8, 6, 4, 2) if f"ckpt-{step}" in out] == [8, 6, 4]
 
 
 # Bad input
 
 
-def test_misspelled_flag_in_a_process(tmp_path):
-    result = subprocess.run(
-        [sys.executable, "-m", "trainers.wmt", "--warmup_step=3"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert result.stderr == (
-        "kt-train: Unknown command line flag 'warmup_step'."
-        " Did you mean: warmup_steps ?\n"
-    )
-
-
+# Others are in mistakes_test.py.
 @pytest.mark.parametrize(
     "flag, message",
     [
-        ("--preset=bigg", "preset must be one of 'base', 'big', 'table3_base'"),
         ("--d_model=15", "d_model must be even"),
-        (
-            "--dataset=book",
-            "dataset must be phrasebook, files, prepared or tfds:NAME",
-        ),
         (
             "--dataset=tfds:",
             "dataset must be phrasebook, files, prepared or tfds:NAME",
         ),
-        ("--train_files=", "dataset=files needs train_files"),
-        ("--target_language=en", "languages that differ"),
-        ("--target_language=fr", "train.fr"),
-        ("--train_files=/no/such", "No such file: /no/such.en"),
-        ("--valid_files=/no/such", "No such file: /no/such.en"),
         ("--test_files=/no/such", "No such file: /no/such.en"),
         ("--tokenizer=/no/such.model", "/no/such.model"),
         ("--batch_tokens=5", "expected at least"),
         ("--average_last=9", "average_last of at most keep_checkpoints"),
-        ("--workdir=", "expected --workdir=DIR"),
         ("--strategy=pod", "strategy must be one of"),
         (
             "--positions=learned --max_positions=8",
@@ -734,30 +655,10 @@ def test_a_corpus_too_small_for_the_vocabulary(command, tmp_path, capsys):
         assert f"vocab_size was {found} and is {size}" in message
 
 
-def test_bad_files(command, tmp_path, capsys):
-    def failure():
-        argv = [*command, f"--workdir={tmp_path}/run", f"--train_files={bad}"]
-        message = fails(wmt.main, argv, capsys)
-        assert not (tmp_path / "run").exists()
-        return message
-
-    bad = write_pairs(tmp_path / "bad", [("a b", "c d")] * 3)
-    english, german = (pathlib.Path(f"{bad}.{e}") for e in ("en", "de"))
-    english.write_text("a\nb\n")
-    message = failure()
-    assert f"Received: 2 in {english}, 3 in {german}" in message
-    english.write_bytes(b"a\nb\n\xff\n")
-    assert f"{english}, line 3: not UTF-8" in failure()
-    english.write_text("")
-    german.write_text("")
-    assert f"{english}: expected lines. Received: an empty" in failure()
-
-
 @pytest.mark.parametrize(
     "flag, message",
     [
         ("--d_model=32", "d_model was 16 and is 32"),
-        ("--vocab_size=130", f"vocab_size was {VOCAB_SIZE} and is 130"),
         ("--pre_norm", "pre_norm was False and is True"),
         ("--source_language=de --target_language=en", "source_language was"),
     ],
@@ -799,16 +700,9 @@ def test_training_goes_on_without_tensorboard(tmp_path, caplog, capsys):
 
 
 def test_harmless_changes_are_allowed(command, changed):
-    trainer = open_trainer(
-        [
-            *command,
-            f"--workdir={changed}",
-            "--dropout=0.3",
-            "--log_steps=1",
-            "--num_decoder_layers=1",  # what leaving them out means
-            "--d_key=8",
-        ]
-    )
+    argv = [*command, f"--workdir={changed}", "--dropout=0.3", "--log_steps=1"]
+    # What leaving them out means.
+    trainer = open_trainer([*argv, "--num_decoder_layers=1", "--d_key=8"])
     assert trainer.progress.step == 8
 
 
@@ -825,39 +719,30 @@ def test_given_vocabulary(command, trained, tmp_path):
 
 
 @pytest.mark.parametrize("main", [translate.main, evaluate.main, average.main])
-def test_no_work_directory(main, tmp_path, capsys):
-    argv = [f"--workdir={tmp_path}"]
-    message = fails(main, argv, capsys)
-    assert "expected a work directory made by kt-train" in message
+def test_no_work_directory(main, capsys):
     assert "expected --workdir=DIR" in fails(main, [], capsys)
 
 
 @pytest.mark.parametrize(
-    "name, section, field, value, expected",
+    "module, section, field, value, expected",
     [
-        ("wmt", "model", "d_model", "16", "a whole number"),
-        ("translate", "decoding", "beam_size", None, "a whole number"),
-        ("translate", "model", "dropout", "none", "a number"),
-        ("translate", "data", "max_length", 40.5, "a whole number"),
-        ("evaluate", "data", "test_files", "test", "a list of texts"),
-        ("average", "model", "pre_norm", 0, "true or false"),
+        (wmt, "model", "d_model", "16", "a whole number"),
+        (translate, "decoding", "beam_size", None, "a whole number"),
+        (translate, "model", "dropout", "none", "a number"),
+        (translate, "data", "max_length", 40.5, "a whole number"),
+        (evaluate, "data", "test_files", "test", "a list of texts"),
+        (average, "model", "pre_norm", 0, "true or false"),
     ],
 )
 def test_wrong_field_in_the_configuration_of_a_work_directory(
-    name, section, field, value, expected, command, trained, tmp_path, capsys
+    module, section, field, value, expected, command, changed, capsys
 ):
-    workdir = tmp_path / "run"
-    shutil.copytree(trained, workdir)
-    path = workdir / "config.json"
-    config = json.loads(path.read_text())
-    config[section][field] = value
-    path.write_text(json.dumps(config))
-    mains = {"wmt": wmt, "translate": translate}
-    mains |= {"evaluate": evaluate, "average": average}
-    argv = [*(command if name == "wmt" else []), f"--workdir={workdir}"]
-    assert fails(mains[name].main, argv, capsys) == (
-        f"{NAMES[f'trainers.{name}']}: {path}: in {section!r}: {field} must be"
-        f" {expected}. Received: {field}={value!r}\n"
+    with changed_config(changed) as config:
+        config[section][field] = value
+    argv = [*(command if module is wmt else []), f"--workdir={changed}"]
+    assert fails(module.main, argv, capsys) == (
+        f"{NAMES[module.__name__]}: {changed}/config.json: in {section!r}:"
+        f" {field} must be {expected}. Received: {field}={value!r}\n"
     )
 
 
@@ -892,12 +777,7 @@ def test_one_line_out_for_each_line_in(
     translator = Translator.load(trained)
     alone = [translator.translate([s])[0] for s in ("He sleeps.", "No end")]
     assert [lines[0], lines[6]] == alone
-
-
-def test_empty_input(trained, monkeypatch, capfdbinary):
-    argv = [f"--workdir={trained}"]
-    out = run_translate(argv, b"", monkeypatch, capfdbinary)
-    assert out == b""
+    assert run_translate(argv, b"", monkeypatch, capfdbinary) == b""
 
 
 def test_n_best(trained, monkeypatch, capfdbinary):
@@ -937,8 +817,6 @@ def test_evaluate(trained, corpus, tmp_path, capsys):
     evaluate.main(argv)  # the test pairs that training knew
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert again["bleu"] == result["bleu"]
-    message = fails(evaluate.main, [*argv, "--test_files=/no"], capsys)
-    assert "No such file: /no.en" in message
 
 
 def test_averaging_nothing(command, tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import references
 import tensorflow as tf
+from strategies_test import two_replicas
 
 from keras_transformer.training.step import TrainStep
 from keras_transformer.training.update import StepOptions
@@ -73,7 +74,7 @@ def numpy_loss(table, delta, ids, labels):
 def numpy_training():
     """Weights, averages and losses after SGD steps, by central differences."""
     model = TwoFaces()
-    weights = [w.numpy().astype(np.float64) for w in model.weights]
+    weights = [w.numpy().astype(float) for w in model.weights]
     averages = [w.copy() for w in weights]
     losses = []
     for step, (inputs, labels) in enumerate(batches(), start=1):
@@ -112,10 +113,7 @@ def test_r_drop_and_moving_average(
 ):
     strategy = tf.distribute.get_strategy()
     if replicas == 2:
-        # Not by collectives: a process can have one such strategy only.
-        strategy = tf.distribute.MirroredStrategy(
-            ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
-        )
+        strategy = two_replicas()
     with strategy.scope():
         model = TwoFaces()
         step = TrainStep(
@@ -129,32 +127,22 @@ def test_r_drop_and_moving_average(
 
     @tf.function(autograph=False)
     def run(*batch):
-        def in_replica(*rows):
-            return step(*rows)
+        sums = strategy.run(lambda *rows: step(*rows), batch)
+        return strategy.reduce("SUM", sums, axis=None)
 
-        return strategy.reduce(
-            "SUM", strategy.run(in_replica, batch), axis=None
+    def divide(rows):
+        if replicas == 1:
+            return tf.constant(rows)
+        shares = np.split(rows, replicas)
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(
+                shares[context.replica_id_in_sync_group]
+            )
         )
 
     weights, averages, losses = expected
     for (inputs, labels), loss in zip(batches(), losses, strict=True):
-
-        def share(context, rows):
-            size = len(rows) // replicas
-            first = size * context.replica_id_in_sync_group
-            return tf.constant(rows[first : first + size])
-
-        batch = tf.nest.map_structure(
-            lambda rows: (
-                strategy.experimental_distribute_values_from_function(
-                    lambda context: share(context, rows)
-                )
-                if replicas > 1
-                else tf.constant(rows)
-            ),
-            (inputs, labels),
-        )
-        sums = run(*batch)
+        sums = run(*tf.nest.map_structure(divide, (inputs, labels)))
         np.testing.assert_allclose(sums.loss_sum, loss, rtol=1e-5)
         assert sums.num_tokens == np.sum(labels != 0)
     for variable, value in zip(model.weights, weights, strict=True):

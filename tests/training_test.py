@@ -2,16 +2,16 @@
 
 import functools
 import json
-import os
 import pathlib
-import subprocess
-import sys
+from unittest import mock
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import run_python
 from later import later
+from strategies_test import SIZES, two_replicas
 
 import keras_transformer as kt
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
@@ -24,11 +24,8 @@ from keras_transformer.training.step import TrainStep, spread_seeds
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import StepOptions, seed_variables
 
-ROOT = pathlib.Path(__file__).parents[1]
 PROGRAMS = pathlib.Path(__file__).with_name("programs")
-SIZES = dict(
-    vocab_size=16, d_model=8, d_ff=16, num_heads=2, num_layers=1, dropout=0.0
-)
+
 # Weights of rows and of tokens, none like another.
 ROW_WEIGHTS = np.arange(1, 7, dtype="float32") / 4
 TOKEN_WEIGHTS = np.arange(24, dtype="float32").reshape(6, 4) / 8
@@ -46,14 +43,12 @@ def batch(rows=6, seed=0):
 
 def dataset(*batches):
     """The batches, of any number of rows, with a known number of them."""
-
-    def stream():
-        yield from batches
-
     signature = tf.nest.map_structure(
         lambda x: tf.TensorSpec((None, *x.shape[1:]), x.dtype), batches[0]
     )
-    data = tf.data.Dataset.from_generator(stream, output_signature=signature)
+    data = tf.data.Dataset.from_generator(
+        lambda: iter(batches), output_signature=signature
+    )
     return data.apply(tf.data.experimental.assert_cardinality(len(batches)))
 
 
@@ -101,12 +96,8 @@ def assert_same(one, other):
         np.testing.assert_allclose(values, other[1][name], rtol=1e-4)
 
 
-def two_replicas():
-    # Not by collectives: TensorFlow keeps their shapes under keys that every
-    # strategy of a process counts from the same start.
-    return tf.distribute.MirroredStrategy(
-        ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
-    )
+def assert_same_weights(one, other):
+    assert_same((one, {}), (other, {}))
 
 
 # The step of `fit`
@@ -120,31 +111,20 @@ def test_fit_takes_the_gradient_of_the_loss():
 def test_fit_without_metrics_takes_the_same_step(jit_compile, monkeypatch):
     """Without logits, which nobody asks for."""
     monkeypatch.delattr(TrainStep, "with_logits")
-    weights, history = fit([batch()], metrics=None, jit_compile=jit_compile)
-    assert history.keys() == {"loss"}
-    assert_same(reference_step(), (weights, history))
-
-
-def prepare_slices(monkeypatch, num_slices):
-    """As if `prepare_cpu` had decided a number."""
-    monkeypatch.setattr(fit_module, "prepared_slices", lambda: num_slices)
+    found = fit([batch()], metrics=None, jit_compile=jit_compile)
+    assert found[1].keys() == {"loss"}
+    assert_same(reference_step(), found)
 
 
 @pytest.mark.parametrize("num_slices", [2, *later("options", 9)])
 def test_fit_with_slices_takes_the_same_step(num_slices, monkeypatch):
-    """Also with more slices than rows."""
-    counts = []
-    slice_sizes = gradients_module.slice_sizes
-
-    def count(num_rows, num_slices):
-        counts.append(num_slices)
-        return slice_sizes(num_rows, num_slices)
-
+    """As if `prepare_cpu` had decided their number; also more than rows."""
+    count = mock.Mock(side_effect=gradients_module.slice_sizes)
     monkeypatch.setattr(gradients_module, "slice_sizes", count)
-    prepare_slices(monkeypatch, num_slices)
+    monkeypatch.setattr(fit_module, "prepared_slices", lambda: num_slices)
     found = fit([batch()], metrics=None, jit_compile=False)
     assert_same(reference_step(), found)
-    assert set(counts) == {num_slices}
+    assert {call.args[1] for call in count.mock_calls} == {num_slices}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +136,7 @@ def test_fit_with_slices_takes_the_same_step(num_slices, monkeypatch):
 )
 def test_a_batch_that_cannot_be_divided_is_told(arguments, monkeypatch, caplog):
     inputs, labels = batch()
-    prepare_slices(monkeypatch, 3)
+    monkeypatch.setattr(fit_module, "prepared_slices", lambda: 3)
     monkeypatch.setattr(gradients_module, "slice_sizes", None)
     make_model(**arguments).fit(inputs, labels, verbose=0)
     kt.Transformer(**SIZES).compile("sgd", "mse")
@@ -252,20 +232,24 @@ def test_replicas_of_fit_drop_different_units(tmp_path):
     strategy = two_replicas()
     model = make_model(strategy, {**SIZES, "dropout": 0.5})
     before = [v.numpy() for v in seed_variables(model)]
-    for _ in range(2):  # spread once, not at every call
+
+    def assert_spread_once():
+        for variable, first in zip(seed_variables(model), before, strict=True):
+            zero, one = strategy.experimental_local_results(variable.value)
+            np.testing.assert_array_equal(zero, first)
+            assert one[0].numpy() == first[0] + 1_000_003
+
+    for _ in range(2):  # not at every call
         model.make_train_function()
-    for variable, first in zip(seed_variables(model), before, strict=True):
-        zero, one = strategy.experimental_local_results(variable.value)
-        np.testing.assert_array_equal(zero, first)
-        assert one[0].numpy() == first[0] + 1_000_003
+    assert_spread_once()
     path = tmp_path / "model.weights.h5"
     model.save_weights(path)
     model.load_weights(path)  # replica 0's seeds, on every replica
     model.make_train_function()
-    for variable, first in zip(seed_variables(model), before, strict=True):
-        zero, one = strategy.experimental_local_results(variable.value)
-        np.testing.assert_array_equal(zero, first)
-        assert one[0].numpy() == first[0] + 1_000_003
+    assert_spread_once()
+    run = tf.function(lambda: model(batch()[0], training=True), autograph=False)
+    zero, one = strategy.experimental_local_results(strategy.run(run))
+    assert np.abs(zero - one).max() > 0.1
 
 
 def test_accumulation_and_clipping_work_on_the_scaled_loss():
@@ -283,7 +267,7 @@ def test_accumulation_and_clipping_work_on_the_scaled_loss():
         sums = step(inputs, labels)
         weights.append(model.get_weights())
     assert isinstance(sums, StepSums)
-    assert_same((weights[0], {}), (weights[1], {}))
+    assert_same_weights(*weights)
     start = make_model().get_weights()
     update = [a - b for a, b in zip(start, weights[0], strict=True)]
     norm = np.sqrt(sum(np.sum(u**2) for u in update))
@@ -295,26 +279,21 @@ def test_gradients_below_the_limit_are_not_clipped():
     model = make_model()
     step = TrainStep(model, model.optimizer, StepOptions(0.1, clip_norm=1e3))
     step(inputs, labels)
-    assert_same((reference_step()[0], {}), (model.get_weights(), {}))
+    assert_same_weights(reference_step()[0], model.get_weights())
 
 
 def test_keras_accumulation_is_a_mean_of_batch_means():
     """As documented in `compile`: not one big batch."""
-    (inputs, labels), other = batch(2), batch(3, seed=1)
+    batches = batch(2), batch(3, seed=1)
     accumulating = make_model(
         optimizer=keras.optimizers.SGD(0.5, gradient_accumulation_steps=2),
         run_eagerly=True,
     )
-    accumulating.fit(dataset((inputs, labels), other), verbose=0)
-    start = make_model().get_weights()
-    updates = []
-    for one in ((inputs, labels), other):
-        weights, _ = fit([one], run_eagerly=True)
-        updates.append([w - s for w, s in zip(weights, start, strict=True)])
-    expected = [
-        s + (a + b) / 2 for s, a, b in zip(start, *updates, strict=True)
-    ]
-    assert_same((expected, {}), (accumulating.get_weights(), {}))
+    accumulating.fit(dataset(*batches), verbose=0)
+    # The mean of both updates is the mean of what they lead to.
+    after = [fit([one], run_eagerly=True)[0] for one in batches]
+    expected = [np.mean(pair, axis=0) for pair in zip(*after, strict=True)]
+    assert_same_weights(expected, accumulating.get_weights())
 
 
 def test_evaluate_is_a_token_mean_over_batches_without_dropout():
@@ -322,30 +301,17 @@ def test_evaluate_is_a_token_mean_over_batches_without_dropout():
         sizes={**SIZES, "dropout": 0.5, "attention_dropout": 0.5},
         metrics=[kt.Perplexity()],
     )
-    (one, one_labels), (two, two_labels) = batch(2), batch(6, seed=1)
-    result = model.evaluate(
-        dataset((one, one_labels), (two, two_labels)), verbose=0
+    batches = batch(2), batch(6, seed=1)
+    result = model.evaluate(dataset(*batches), verbose=0)
+    inputs, labels = tf.nest.map_structure(
+        lambda *parts: np.concatenate(parts), *batches
     )
-    inputs = {name: np.concatenate([one[name], two[name]]) for name in one}
-    labels = np.concatenate([one_labels, two_labels])
     logits = model(inputs, training=False)
     expected = [
         kt.SmoothedCrossEntropy(0.1)(labels, logits),
         np.exp(kt.SmoothedCrossEntropy(0.0)(labels, logits)),
     ]
     np.testing.assert_allclose(result, expected, rtol=1e-5)
-
-
-def add_loss(model, monkeypatch):
-    """A layer of a model then adds a loss whenever it is called."""
-    encoder = model.encoder
-    call = encoder.call
-
-    def adding(*args, **kwargs):
-        encoder.add_loss(keras.ops.convert_to_tensor(1.0))
-        return call(*args, **kwargs)
-
-    monkeypatch.setattr(encoder, "call", adding)
 
 
 @pytest.mark.parametrize("num_slices", [1, 2])
@@ -357,19 +323,16 @@ def test_a_loss_that_a_layer_adds_is_refused(
     step = TrainStep(
         model, model.optimizer, StepOptions(0.1), jit_compile, num_slices
     )
-    add_loss(model, monkeypatch)
-    with pytest.raises(ValueError, match="add_loss.*Received: 1 added loss"):
-        step(*batch())
-    with pytest.raises(ValueError, match="add_loss.*Received: 1 added loss"):
-        step.with_logits(*batch())
+    encoder, call = model.encoder, model.encoder.call
 
+    def adding(*args, **kwargs):
+        encoder.add_loss(keras.ops.convert_to_tensor(1.0))
+        return call(*args, **kwargs)
 
-def test_steps_drop_other_units_each_time():
-    inputs, labels = batch()
-    model = make_model(sizes={**SIZES, "dropout": 0.5})
-    step = TrainStep(model, model.optimizer, StepOptions(0.1))
-    one, other = (step.gradients(inputs, labels)[0] for _ in range(2))
-    assert abs(one.loss_sum - other.loss_sum) > 0.1
+    monkeypatch.setattr(encoder, "call", adding)
+    for use in (step, step.with_logits):
+        with pytest.raises(ValueError, match="add_loss.*Received: 1 added"):
+            use(*batch())
 
 
 def make_step(model, num_slices, accumulate_steps=1):
@@ -426,30 +389,25 @@ def test_slices_drop_other_units_and_leave_the_seeds_of_one(accumulate_steps):
 
 
 def test_no_slice_waits_for_another():
-    inputs, labels = batch()
     model = make_model(sizes={**SIZES, "dropout": 0.5})
     step = make_step(model, num_slices=3)
     graph = tf.function(step, autograph=False).get_concrete_function(
-        *tf.nest.map_structure(tf.constant, (inputs, labels))
+        *tf.nest.map_structure(tf.constant, batch())
     )
-    calls = [
+    calls = {
         op for op in graph.graph.get_operations() if "Partitioned" in op.type
-    ]
+    }
     assert len(calls) == 3
 
     def predecessors(operation, found):
-        for before in [
-            *operation.control_inputs,
-            *(tensor.op for tensor in operation.inputs),
-        ]:
-            if before.name not in found:
-                found.add(before.name)
-                predecessors(before, found)
+        inputs = (tensor.op for tensor in operation.inputs)
+        for before in {*operation.control_inputs, *inputs} - found:
+            found.add(before)
+            predecessors(before, found)
         return found
 
     for call in calls:
-        others = {other.name for other in calls} - {call.name}
-        assert not others & predecessors(call, set())
+        assert not (calls - {call}) & predecessors(call, set())
 
 
 def test_sums_of_a_step():
@@ -457,42 +415,38 @@ def test_sums_of_a_step():
     model = make_model()
     step = TrainStep(model, model.optimizer, StepOptions(0.1))
     sums, _ = step.gradients(inputs, labels)
-    logits = model(inputs)
-    num_tokens = (labels != 0).sum()
-    for found, label_smoothing in (
-        (sums.loss_sum, 0.1),
-        (sums.nll_sum, 0.0),
-    ):
-        mean = kt.SmoothedCrossEntropy(label_smoothing)(labels, logits)
-        np.testing.assert_allclose(found / num_tokens, mean, rtol=1e-5)
+    logits, num_tokens = model(inputs), (labels != 0).sum()
+    means = [kt.SmoothedCrossEntropy(x)(labels, logits) for x in (0.1, 0.0)]
+    np.testing.assert_allclose(
+        [sums.loss_sum / num_tokens, sums.nll_sum / num_tokens],
+        means,
+        rtol=1e-5,
+    )
     assert sums.num_tokens == num_tokens
 
 
-def test_weighted_metrics_get_the_weights():
+@pytest.mark.parametrize("weights", [ROW_WEIGHTS, TOKEN_WEIGHTS])
+def test_evaluate_weighs_the_loss_and_weighted_metrics(weights):
     inputs, labels = batch()
     model = make_model(
         metrics=[kt.Perplexity(name="plain")],
         weighted_metrics=[kt.Perplexity(name="weighted")],
         run_eagerly=True,
     )
-    losses = [
-        kt.SmoothedCrossEntropy(0.0)(labels, model(inputs), weights)
-        for weights in (None, TOKEN_WEIGHTS)
-    ]
-    data = dataset((inputs, labels, TOKEN_WEIGHTS))
-    found = model.evaluate(data, verbose=0, return_dict=True)
-    assert list(found) == ["loss", "plain", "weighted"]
-    np.testing.assert_allclose(
-        [found["plain"], found["weighted"]], np.exp(losses), rtol=1e-5
+    found = model.evaluate(
+        dataset((inputs, labels, weights)), verbose=0, return_dict=True
     )
-
-
-def test_evaluate_weighs_rows():
-    model = make_model(run_eagerly=True)
-    inputs, labels = batch()
-    result = model.evaluate(dataset((inputs, labels, ROW_WEIGHTS)), verbose=0)
-    expected = kt.SmoothedCrossEntropy(0.1)(labels, model(inputs), ROW_WEIGHTS)
-    np.testing.assert_allclose(result, expected, rtol=1e-5)
+    logits = model(inputs)
+    smoothed, nll = kt.SmoothedCrossEntropy(0.1), kt.SmoothedCrossEntropy(0.0)
+    expected = {
+        "loss": smoothed(labels, logits, weights),
+        "plain": np.exp(nll(labels, logits)),
+        "weighted": np.exp(nll(labels, logits, weights)),
+    }
+    assert list(found) == list(expected)
+    np.testing.assert_allclose(
+        list(found.values()), list(expected.values()), rtol=1e-5
+    )
 
 
 def test_float16_scales_the_loss():
@@ -741,7 +695,7 @@ def test_xla_compiles_the_steps_of_fit(tmp_path):
     expected, _ = reference_step()
     for name in ("one_device", "mirrored"):
         with np.load(tmp_path / f"{name}.npz") as file:
-            assert_same((expected, {}), (list(file.values()), {}))
+            assert_same_weights(expected, list(file.values()))
 
 
 def test_eager_steps_are_not_compiled():
@@ -754,22 +708,21 @@ def test_eager_steps_are_not_compiled():
 
 
 def test_a_file_resumes_exactly_with_its_dropout(tmp_path):
-    first, second = batch(), batch(seed=1)
     model = make_model(
         sizes={**SIZES, "dropout": 0.5},
         optimizer=kt.paper_adam(8, warmup_steps=10),
         run_eagerly=True,
     )
-    model.fit(dataset(first), verbose=0)
+    model.fit(dataset(batch()), verbose=0)
     model.save(tmp_path / "model.keras")
-    model.fit(dataset(second), verbose=0)
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    loaded.fit(dataset(second), verbose=0)
-    assert_same((model.get_weights(), {}), (loaded.get_weights(), {}))
+    for each in (model, loaded):
+        each.fit(dataset(batch(seed=1)), verbose=0)
+    assert_same_weights(model.get_weights(), loaded.get_weights())
     undropped = kt.Transformer(**SIZES)  # no seeds of its own
     model.save_weights(tmp_path / "model.weights.h5")
     undropped.load_weights(tmp_path / "model.weights.h5")
-    assert_same((model.get_weights(), {}), (undropped.get_weights(), {}))
+    assert_same_weights(model.get_weights(), undropped.get_weights())
 
 
 @pytest.mark.parametrize("jit_compile", [True, False, "auto"])
@@ -816,15 +769,11 @@ def test_compiled_again_the_model_has_what_keras_keeps():
     """Metrics and loss stay unless there are others."""
     inputs, labels = batch()
     model = make_model(metrics=[kt.TokenAccuracy()])
-    model.compile("sgd")
-    assert model.train_on_batch(inputs, labels, return_dict=True).keys() == {
-        "loss",
-        "token_accuracy",
-    }
-    assert isinstance(model._token_exact_step, TrainStep)
-    model.compile("sgd", metrics=[])
-    found = model.train_on_batch(inputs, labels, return_dict=True)
-    assert found.keys() == {"loss"}
+    for options, names in (({}, {"token_accuracy"}), ({"metrics": []}, set())):
+        model.compile("sgd", **options)
+        found = model.train_on_batch(inputs, labels, return_dict=True)
+        assert found.keys() == {"loss"} | names
+        assert isinstance(model._token_exact_step, TrainStep)
 
 
 @pytest.mark.parametrize("clip_norm", [0.0, *later("options", 1.0)])
@@ -902,14 +851,8 @@ def test_no_attribute_of_keras_is_taken():
 
 def run_program(name, *arguments, **environment):
     """Runs one of `programs` in a process of its own; its last line as JSON."""
-    run = subprocess.run(
-        [sys.executable, str(PROGRAMS / name), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    return json.loads(run.stdout.splitlines()[-1])
+    out = run_python(PROGRAMS / name, *arguments, **environment)
+    return json.loads(out.splitlines()[-1])
 
 
 @pytest.mark.slow("backend")

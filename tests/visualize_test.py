@@ -53,19 +53,10 @@ def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys, monkeypatch):
     [
         ((PAGE, "--text=a"), "expected --workdir=DIR. Received: no workdir"),
         (FROM_RUN, "expected --output=FILE. Received: no output"),
-        (
-            (*FROM_RUN, "--output=a.gif"),
-            "with .html or .svg or .png or .pdf.",
-        ),
+        ((*FROM_RUN, "--output=a.gif"), "with .html or .svg or .png or .pdf."),
         ((FROM_RUN[0], PAGE, "--text= "), "expected --text=SENTENCE"),
-        (
-            (*FROM_RUN, PAGE, "--reference= "),
-            "a word in reference, too. Received",
-        ),
-        (
-            (*FROM_RUN, PAGE, "--layer=1"),
-            "layer is an option of .svg, .png",
-        ),
+        ((*FROM_RUN, PAGE, "--reference= "), "a word in reference, too. Recei"),
+        ((*FROM_RUN, PAGE, "--layer=1"), "layer is an option of .svg, .png"),
         ((*FROM_RUN, SVG, "--heads=1,x"), "heads must be whole numbers"),
         (
             (*TRAINING, SVG, "--beam_size=2"),
@@ -77,15 +68,8 @@ def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys, monkeypatch):
             "a search has no effect on a reference, which is forced. Received:"
             " beam_size, reference",
         ),
-        ((*FROM_RUN, "--output=/proc/a.svg"), "cannot be written: /proc: No"),
-        (
-            (*TRAINING, SVG, "--text=a"),
-            "text needs plot=attention. Received: text='a'",
-        ),
-        (
-            (*TRAINING, PAGE),
-            "ends with .svg or .png or .pdf. Received: output='a.html'",
-        ),
+        ((*TRAINING, SVG, "--text=a"), "text needs plot=attention. Received:"),
+        ((*TRAINING, PAGE), "ends with .svg or .png or .pdf. Received: outp"),
     ],
 )
 def test_flags_without_effect_are_refused(
@@ -100,7 +84,6 @@ def test_flags_without_effect_are_refused(
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (("--workdir=x", "--text=a", PAGE), "made by kt-train"),
         ((*FROM_RUN, SVG, "--layer=2"), "layer must be from 1 to 1. Received:"),
         (("--workdir=x", "--plot=training", SVG), "made by kt-train"),
         ((*TRAINING, SVG), "expected TensorBoard records of a training."),
@@ -175,11 +158,8 @@ def test_the_curves_of_a_run(recorded, tmp_path, monkeypatch):
         "best: 30.00 at step 500": [(500, 30.0)],
     }
     assert lines_of(rate) == {"training": [(10, 0.25), (1000, 0.5)]}
-    assert [axes.get_legend() is None for axes in figure.axes] == [
-        False,
-        False,
-        True,
-    ]
+    without_legend = [axes.get_legend() is None for axes in figure.axes]
+    assert without_legend == [False, False, True]
     assert loss.get_xlim() == rate.get_xlim()
 
 
@@ -189,10 +169,8 @@ def test_the_curves_of_a_run_as_a_file(recorded, tmp_path, capsys):
     visualize.main(argv)
     assert capsys.readouterr().out == f"{path}\n"
     svg = path.read_text("utf-8")
-    texts = pages.texts(svg)
-    assert {"loss, nats per token", "learning rate", "step", "1,000"} <= set(
-        texts
-    )
+    texts = {"loss, nats per token", "learning rate", "step", "1,000"}
+    assert texts <= set(pages.texts(svg))
     assert f"<dc:title>Training of {recorded}<" in svg
 
 

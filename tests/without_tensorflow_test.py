@@ -6,14 +6,9 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
-
 ROOT = pathlib.Path(__file__).parents[1]
 # TensorFlow's own engine, readers of its files, and data sets.
-IN_TRAINERS = {
-    "run/strategies.py",
-    "run/tensorflow_engine.py",
-}
+IN_TRAINERS = {"run/strategies.py", "run/tensorflow_engine.py"}
 # Modules of a run, and of what comes before and after it.
 MODULES = """
 trainers.run.session trainers.run.loop trainers.run.experiment
@@ -79,12 +74,11 @@ def test_which_trainers_import_tensorflow():
     assert found == IN_TRAINERS
 
 
-@pytest.mark.parametrize("backend", ["jax"])
-def test_a_run_needs_no_tensorflow_but_its_engine(backend, tmp_path):
+def test_a_run_needs_no_tensorflow_but_its_engine(tmp_path):
     def run(*arguments):
         return subprocess.run(
             [sys.executable, "-c", *arguments],
-            env={**os.environ, "KERAS_BACKEND": backend},
+            env={**os.environ, "KERAS_BACKEND": "jax"},
             cwd=tmp_path,
             capture_output=True,
             text=True,

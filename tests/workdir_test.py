@@ -2,7 +2,6 @@
 
 import dataclasses
 import fcntl
-import json
 import pathlib
 import re
 import subprocess
@@ -13,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 from absl import logging
+from commands import changed_config
 
 import keras_transformer as kt
 from keras_transformer import checkpoints as checkpoints_module
@@ -59,18 +59,15 @@ def test_weights_of_another_model_are_refused(
 
 def test_saving_leaves_the_users_files_alone(small_config, tmp_path):
     model = kt.Transformer(small_config)
-    (tmp_path / "notes.txt").write_text("mine")
+    names = ("notes.txt", "ckpt-0006.safetensors", "ckpt-best-so-far/a")
     (tmp_path / "ckpt-best-so-far").mkdir()
-    (tmp_path / "ckpt-0006.safetensors").write_text("mine")
+    for name in names:
+        (tmp_path / name).write_text("mine")
     for step in range(1, 5):
         save_weights(model, tmp_path, step)
-    assert Checkpoints(tmp_path).prefixes() == [
-        str(tmp_path / "ckpt-4"),
-        str(tmp_path / "ckpt-3"),
-    ]
-    assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert (tmp_path / "ckpt-best-so-far").is_dir()
-    assert (tmp_path / "ckpt-0006.safetensors").read_text() == "mine"
+    newest = [str(tmp_path / f"ckpt-{step}") for step in (4, 3)]
+    assert Checkpoints(tmp_path).prefixes() == newest
+    assert all((tmp_path / name).read_text() == "mine" for name in names)
 
 
 def test_what_only_looks_like_a_checkpoint_is_none(tmp_path):
@@ -125,9 +122,8 @@ def edited(folder, section, **fields):
     """A work directory whose `config.json` has other values."""
     workdir = workdirs.WorkDirectory(folder)
     workdir.write_config(**{name: make() for name, make in SECTIONS.items()})
-    config = json.loads(workdir.config_path.read_text())
-    config[section].update(fields)
-    workdir.config_path.write_text(json.dumps(config))
+    with changed_config(folder) as config:
+        config[section].update(fields)
     return workdir
 
 
@@ -160,12 +156,7 @@ def test_configuration_is_read_as_it_was_written(tmp_path):
         ("training", "jit_compile", 0, "true or false, or None. Received: jit"),
         ("decoding", "beam_size", None, "a whole number. Received: beam_size="),
         ("decoding", "beam_size", 0, "at least 1. Received: beam_size=0"),
-        (
-            "decoding",
-            "length_penalty",
-            float("inf"),
-            "a number. Received: length_pe",
-        ),
+        ("decoding", "length_penalty", float("inf"), "a number. Received: len"),
     ],
 )
 def test_wrong_field_is_named(tmp_path, section, field, value, expected):
@@ -176,13 +167,7 @@ def test_wrong_field_is_named(tmp_path, section, field, value, expected):
 
 
 @pytest.mark.parametrize(
-    "value, expected",
-    [
-        ("256", "a whole number"),
-        (None, "a whole number"),
-        (2.5, "a whole number"),
-        (1, "at least 2"),
-    ],
+    "value, expected", [(None, "a whole number"), (1, "at least 2")]
 )
 def test_wrong_max_length_is_named(tmp_path, value, expected):
     workdir = edited(tmp_path, "data", max_length=value)
@@ -196,9 +181,7 @@ def test_wrong_max_length_is_named(tmp_path, value, expected):
 
 def test_unknown_fields_are_named(tmp_path):
     workdir = edited(tmp_path, "decoding", width=4, beam=2)
-    expected = (
-        f"{workdir.config_path}: in 'decoding': unknown fields: beam, wid"
-    )
+    expected = f"{workdir.config_path}: in 'decoding': unknown fields: beam, w"
     with pytest.raises(ValueError, match=re.escape(expected)):
         workdir.read_section("decoding", kt.DecodingConfig)
 
@@ -210,10 +193,7 @@ def test_unknown_fields_are_named(tmp_path):
         ("[" * 100_000, "not JSON: nested too deeply"),
         ("[1, 2]", "expected an object. Received: list"),
         ("null", "expected an object. Received: NoneType"),
-        (
-            "{}",
-            "expected format_version 2. Received: format_version=None",
-        ),
+        ("{}", "expected format_version 2. Received: format_version=None"),
         (
             '{"format_version": 1}',
             "expected format_version 2. Received: format_version=1",
@@ -223,8 +203,8 @@ def test_unknown_fields_are_named(tmp_path):
             "expected fields of 'model', an object. Received: no such section",
         ),
         (
-            '{"format_version": 2, "model": ["d_model", 8]}',
-            "expected fields of 'model', an object. Received: [\"d_model\", 8]",
+            '{"format_version": 2, "model": [8]}',
+            "expected fields of 'model', an object. Received: [8]",
         ),
     ],
 )
@@ -257,20 +237,25 @@ def second_process_is_locked_out(folder):
     return done.returncode != 0
 
 
+def claim(folder, error=None):
+    """Claims a directory, where an error may follow."""
+    with workdirs.WorkDirectory(folder).claimed():
+        if error:
+            raise error
+
+
 def test_a_claimed_directory_is_locked_until_the_process_ends(tmp_path):
     folder = tmp_path / "new/run"
     with workdirs.WorkDirectory(folder).claimed():
         assert second_process_is_locked_out(folder)
     assert second_process_is_locked_out(folder)
-    with workdirs.WorkDirectory(folder).claimed():
-        pass  # the same process may claim it again
+    claim(folder)  # the same process may claim it again
 
 
 def test_a_claim_that_fails_leaves_nothing_new(tmp_path):
     def fail(folder):
         with pytest.raises(KeyboardInterrupt):
-            with workdirs.WorkDirectory(folder).claimed():
-                raise KeyboardInterrupt
+            claim(folder, KeyboardInterrupt())
 
     fail(tmp_path / "new/run")
     assert not (tmp_path / "new").exists()
@@ -285,12 +270,9 @@ def test_a_claim_that_fails_leaves_nothing_new(tmp_path):
 
 def test_a_directory_that_cannot_be_made(tmp_path):
     with pytest.raises(FileNotFoundError, match="/proc/x"):
-        with workdirs.WorkDirectory("/proc/x").claimed():
-            pass
-    too_long = tmp_path / "new" / ("x" * 300)
+        claim("/proc/x")
     with pytest.raises(OSError, match="File name too long"):
-        with workdirs.WorkDirectory(too_long).claimed():
-            pass
+        claim(tmp_path / "new" / ("x" * 300))
     assert not (tmp_path / "new").exists()
 
 
@@ -320,11 +302,9 @@ def test_the_lock_of_a_removed_directory_is_none(tmp_path, monkeypatch):
 def test_a_file_is_no_work_directory(tmp_path, path):
     (tmp_path / "file").write_text("")
     workdir = workdirs.WorkDirectory(tmp_path / path)
-    with pytest.raises(ValueError, match="expected a directory.* is a file"):
-        workdir.read_config()
-    with pytest.raises(ValueError, match="expected a directory.* is a file"):
-        with workdir.claimed():
-            pass
+    for use in (workdir.read_config, lambda: claim(tmp_path / path)):
+        with pytest.raises(ValueError, match="expected a directory.* is a fi"):
+            use()
 
 
 def test_another_vocabulary_is_refused(tmp_path):
@@ -341,9 +321,8 @@ def test_another_vocabulary_is_refused(tmp_path):
     with pytest.raises(ValueError, match="not the vocabulary that training"):
         workdir.load_tokenizer()
     # Before 0.2 there was no checksum.
-    config = json.loads(workdir.config_path.read_text())
-    del config["tokenizer_sha256"]
-    workdir.config_path.write_text(json.dumps(config))
+    with changed_config(tmp_path) as config:
+        del config["tokenizer_sha256"]
     assert workdir.load_tokenizer().model_bytes == other.model_bytes
 
 
@@ -374,11 +353,9 @@ def test_the_chosen_checkpoint_is_reported(small_config, tmp_path, caplog):
     logging.set_verbosity(logging.INFO)
     averaged, best = (str(tmp_path / n) for n in ("averaged/ckpt-3", "best"))
     assert workdir.choose_checkpoint() == averaged
-    [record] = caplog.records
-    assert (record.levelname, record.getMessage()) == (
-        "INFO",
-        f"using the averaged checkpoint {averaged}",
-    )
+    message = f"using the averaged checkpoint {averaged}"
+    told = [(r.levelname, r.getMessage()) for r in caplog.records]
+    assert told == [("INFO", message)]
     caplog.clear()
     (tmp_path / "averaged/ckpt-3.safetensors").write_bytes(b"cut")
     assert workdir.choose_checkpoint() == f"{best}/ckpt-2"

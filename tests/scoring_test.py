@@ -3,7 +3,7 @@
 import json
 import math
 import pathlib
-import types
+from unittest import mock
 
 import pytest
 from commands import fails, write_pairs
@@ -55,9 +55,8 @@ def test_score_prints_what_the_translator_finds(
         assert int(number) == len(pair.ids)
         assert tokens.split(" ") == [pieces[id] for id in pair.ids]
         assert tokens.endswith(" </s>")
-        assert [float(x) for x in by_token.split(" ")] == pytest.approx(
-            pair.log_probs, abs=1e-5
-        )
+        found = [float(x) for x in by_token.split(" ")]
+        assert found == pytest.approx(pair.log_probs, abs=1e-5)
     result = json.loads(last)
     total = sum(sum(pair.log_probs) for pair in expected)
     tokens = sum(len(pair.ids) for pair in expected)
@@ -86,9 +85,8 @@ def test_pairs_are_scored_as_they_are_read():
     asked = []
 
     class HalfEach:
-        tokenizer = types.SimpleNamespace(
-            target=types.SimpleNamespace(pieces=["a"])
-        )
+        tokenizer = mock.Mock()
+        tokenizer.target.pieces = ["a"]
 
         def score(self, pairs):
             asked.append(len(pairs))
@@ -122,7 +120,8 @@ class Layers:
     Its second layer is right, where the languages have the same order.
     """
 
-    model = types.SimpleNamespace(config=types.SimpleNamespace(decoder_depth=3))
+    model = mock.Mock()
+    model.config.decoder_depth = 3
     decoding = DecodingConfig()
 
     def __init__(self, layer=None):
@@ -132,16 +131,11 @@ class Layers:
         return Layers(alignment_layer)
 
     def align(self, pairs):
+        shift = self.layer - 2
+        lengths = [len(source.split()) for source, _ in pairs]
         return [
-            Alignment(
-                [
-                    (i, i + self.layer - 2)
-                    for i in range(len(source.split()))
-                    if i + self.layer >= 2
-                ],
-                False,
-            )
-            for source, _ in pairs
+            Alignment([(i, i + shift) for i in range(max(0, -shift), n)], False)
+            for n in lengths
         ]
 
 
@@ -153,9 +147,8 @@ def test_the_layer_is_that_of_the_lowest_error_rate():
     alignments, summary = alignment.choose_layer(Layers(), MONTHS, gold)
     # By hand. Layer 1 links 5 + 1 and is right in 1 possible one; layer 2
     # links 6 + 2, of which 2 are sure; layer 3 6 + 2, of which 1 is sure.
-    assert summary["layers"] == pytest.approx(
-        [1 - 1 / 9, 1 - 4 / 11, 1 - 2 / 11]
-    )
+    rates = [1 - 1 / 9, 1 - 4 / 11, 1 - 2 / 11]
+    assert summary["layers"] == pytest.approx(rates)
     assert (summary["layer"], summary["criterion"]) == (2, "aer")
     assert alignments[1].links == [(0, 0), (1, 1)]
     assert alignment.error_rate([[]], [(set(), set())]) == 0  # nothing is wrong

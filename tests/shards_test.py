@@ -1,10 +1,13 @@
 """Prepared corpora on disk: shards, index, checksums, batches from them."""
 
 import json
+import os
 import zlib
+from unittest import mock
 
 import numpy as np
 import pytest
+from tolerance import assert_close
 
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import corpus as corpus_module
@@ -94,13 +97,8 @@ def test_batches_are_those_of_the_same_corpus_in_memory(tmp_path):
         assert str(batches) == str(expected)
         orders = batches.epoch_order(1), expected.epoch_order(1)
         for one, other in zip(*orders, strict=True):
-            assert one[1] == other[1]
-            np.testing.assert_array_equal(one[0], other[0])
-            arrays = batches.assemble(*one), expected.assemble(*other)
-            for (inputs, labels), (inputs2, labels2) in [arrays]:
-                np.testing.assert_array_equal(labels, labels2)
-                for name in inputs:
-                    np.testing.assert_array_equal(inputs[name], inputs2[name])
+            assert_close(one, other)
+            assert_close(batches.assemble(*one), expected.assemble(*other))
 
 
 def test_ids_stay_on_disk(tmp_path):
@@ -118,10 +116,7 @@ def test_ids_stay_on_disk(tmp_path):
     [
         (lambda path: path.unlink(), "No such file"),
         (lambda path: path.write_bytes(b""), "empty file"),
-        (
-            lambda path: path.write_bytes(path.read_bytes()[:-2]),
-            "expected .* by",
-        ),
+        (lambda path: os.truncate(path, path.stat().st_size - 2), "expected"),
         (lambda path: path.write_bytes(path.read_bytes() + b"x"), "expected"),
         (lambda path: flip_bit(path), "checksum"),
     ],
@@ -143,10 +138,9 @@ def test_without_an_index_it_is_not_finished(tmp_path):
     write_corpus(tmp_path, [4])
     (tmp_path / shards.INDEX).unlink()
     message = r"not a finished .*: no index\.json; run kt-prepare"
-    with pytest.raises(ValueError, match=message):
-        shards.read_prepared(tmp_path)
-    with pytest.raises(ValueError, match=message):
-        shards.read_prepared(tmp_path / "nowhere")
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ValueError, match=message):
+            shards.read_prepared(path)
 
 
 @pytest.mark.parametrize(
@@ -166,21 +160,21 @@ def test_another_index_is_an_error(tmp_path, text, reason):
         shards.read_prepared(tmp_path)
 
 
+def change_index(folder, change):
+    """Writes a corpus whose index is changed."""
+    write_corpus(folder, [4])
+    path = folder / shards.INDEX
+    index = json.loads(path.read_text())
+    change(index)
+    path.write_text(json.dumps(index))
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
-        (
-            {"shards": []},
-            r"expected shards, a list with entries\. Received: shards=\[\]",
-        ),
-        (
-            {"shards": None},
-            "shards, a list with entries. Received: shards=None",
-        ),
-        (
-            {"shards": [1]},
-            r"shards\[0\]: expected file, text. Received: file=N",
-        ),
+        ({"shards": []}, r"a list with entries\. Received: shards=\[\]"),
+        ({"shards": None}, "a list with entries. Received: shards=None"),
+        ({"shards": [1]}, r"\[0\]: expected file, text. Received: file=N"),
         ({"shards": [{}]}, r"shards\[0\]: expected file, text"),
         ({"max_length": "9"}, "max_length, a whole number.*max_length='9'"),
         ({"max_length": True}, "max_length, a whole number.*max_length=True"),
@@ -189,21 +183,15 @@ def test_another_index_is_an_error(tmp_path, text, reason):
     ],
 )
 def test_a_corrupt_index_is_one_clear_line(tmp_path, change, message):
-    write_corpus(tmp_path, [4])
-    path = tmp_path / shards.INDEX
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    change_index(tmp_path, lambda index: index.update(change))
     with pytest.raises(ValueError, match=rf"index\.json: .*{message}") as error:
         shards.read_prepared(tmp_path)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", [*shards.INDEX_KEYS])
+@pytest.mark.parametrize("name", shards.INDEX_KEYS)
 def test_a_missing_key_is_named(tmp_path, name):
-    write_corpus(tmp_path, [4])
-    path = tmp_path / shards.INDEX
-    index = json.loads(path.read_text())
-    del index[name]
-    path.write_text(json.dumps(index))
+    change_index(tmp_path, lambda index: index.pop(name))
     with pytest.raises(ValueError, match=f"expected {name}, .*: {name}=None$"):
         shards.read_prepared(tmp_path)
 
@@ -221,11 +209,7 @@ def test_a_missing_key_is_named(tmp_path, name):
     ],
 )
 def test_a_corrupt_record_is_one_clear_line(tmp_path, change, message):
-    write_corpus(tmp_path, [4])
-    path = tmp_path / shards.INDEX
-    index = json.loads(path.read_text())
-    index["shards"][0].update(change)
-    path.write_text(json.dumps(index))
+    change_index(tmp_path, lambda index: index["shards"][0].update(change))
     with pytest.raises(ValueError, match=message):
         shards.read_prepared(tmp_path)
 
@@ -249,10 +233,8 @@ def test_the_checksum_is_of_the_contents(tmp_path):
 
 
 def test_a_stopped_writer_leaves_no_shard(tmp_path, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
-
     side = np.zeros(3, np.uint16), np.array([3], np.uint16)
+    stop = mock.Mock(side_effect=KeyboardInterrupt)
     monkeypatch.setattr(shards.zlib, "crc32", stop)
     with pytest.raises(KeyboardInterrupt):
         shards.write_shard(tmp_path / "00000.shard", side, side)

@@ -1,15 +1,16 @@
 """Pairs segmented anew in every epoch: what is sampled, and from which seed."""
 
 import collections
-import io
+import functools
 import itertools
 import math
 import random
 import re
+from unittest import mock
 
 import numpy as np
 import pytest
-import sentencepiece
+import tokenization_test
 from random_pairs import make_pairs
 
 from keras_transformer.data import batches as batches_module
@@ -25,26 +26,9 @@ from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import UNK
 from trainers.run.data_config import DataConfig
 
-
-def train(model_type, lines, vocab_size, **options):
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        model_type=model_type,
-        vocab_size=vocab_size,
-        hard_vocab_limit=False,
-        character_coverage=1.0,
-        minloglevel=2,
-        pad_id=0,
-        bos_id=1,
-        eos_id=2,
-        unk_id=3,
-        **options,
-    )
-    return Tokenizer(model.getvalue())
-
-
+train = functools.partial(
+    tokenization_test.train, hard_vocab_limit=False, character_coverage=1.0
+)
 DROPPED = [("dog " * 70, "Hund"), ("", "Hund")]
 PAIRS = [*make_pairs(40), *DROPPED, *make_pairs(50, seed=1)]
 LINES = list(itertools.chain.from_iterable(make_pairs(300)))
@@ -124,10 +108,13 @@ def outcomes_of_dropout(symbols, merges, alpha, dropped=frozenset()):
     return found
 
 
-def test_bpe_dropout_has_the_probabilities_of_its_definition():
+def lines_of_two_letters():
     choose = random.Random(1)
-    lines = ["".join(choose.choices("aab", k=9)) for _ in range(300)]
-    tokenizer = Tokenizer.train(lines, vocab_size=14)
+    return ["".join(choose.choices("aab", k=9)) for _ in range(300)]
+
+
+def test_bpe_dropout_has_the_probabilities_of_its_definition():
+    tokenizer = Tokenizer.train(lines_of_two_letters(), vocab_size=14)
     entries = [entry for entry in tokenizer.entries if entry[2] == "NORMAL"]
     merges = {piece: score for piece, score, _ in entries if len(piece) > 1}
     assert len(merges) == 7
@@ -142,9 +129,7 @@ def test_bpe_dropout_has_the_probabilities_of_its_definition():
 
 def test_unigram_segmentations_have_the_probabilities_of_kudo():
     """P(x) ^ alpha over all segmentations, by brute force."""
-    choose = random.Random(1)
-    lines = ["".join(choose.choices("aab", k=9)) for _ in range(300)]
-    tokenizer = train("unigram", lines, 30)
+    tokenizer = train("unigram", lines_of_two_letters(), 30)
     scores = {piece: score for piece, score, _ in tokenizer.entries[UNK + 1 :]}
     text, alpha = "▁aabaa", 0.4
     weights = {}
@@ -181,12 +166,11 @@ def test_the_text_stays_the_same(tokenizers, model_type):
         assert [i for i, row in enumerate(rows) if UNK in row] == [
             i for i, row in enumerate(canonical) if UNK in row
         ]
-        plain = [row for row in rows if UNK not in row]
-        assert tokenizer.decode(plain).numpy().tolist() == (
-            tokenizer.decode([r for r in canonical if UNK not in r])
-            .numpy()
-            .tolist()
+        texts, expected = (
+            tokenizer.to_strings([row for row in each if UNK not in row])
+            for each in (rows, canonical)
         )
+        assert texts == expected
         sizes.append(sum(map(len, rows)))
     if model_type == "unigram":  # alpha is the power of the probability
         sizes.reverse()
@@ -274,9 +258,7 @@ def test_the_next_epoch_is_sampled_in_the_background(corpus, monkeypatch):
 
 
 def test_an_error_in_the_background_reaches_the_training(corpus, monkeypatch):
-    def fail(epoch):
-        raise RuntimeError(f"no epoch {epoch}")
-
+    fail = mock.Mock(side_effect=RuntimeError("no epoch 5"))
     monkeypatch.setattr(corpus, "_draw_epoch", fail)
     corpus.prepare(5)
     with pytest.raises(RuntimeError, match="no epoch 5"):
@@ -336,11 +318,15 @@ def test_a_prepared_corpus_cannot_be_segmented_anew():
 # ------------------------------------------------------------- its batches
 
 
-@pytest.fixture(scope="module")
-def batches(corpus):
+def make_batches(corpus):
     return batches_module.make_batches(
         corpus, 700, num_buckets=4, rows_multiple=2, seed=3
     )
+
+
+@pytest.fixture(scope="module")
+def batches(corpus):
+    return make_batches(corpus)
 
 
 def take(dataset, number=None):
@@ -378,10 +364,7 @@ def test_resumed_anywhere_it_continues_with_the_same_ids(batches, bpe):
     unbroken = take(batches.dataset(epochs=3))
     assert len(unbroken) == sum(sizes)
     for epoch, step in ((0, 1), (1, sizes[1] - 1), (1, sizes[1])):
-        corpus = SampledCorpus(PAIRS, bpe, 60, alpha=0.2, seed=5)
-        again = batches_module.make_batches(
-            corpus, 700, num_buckets=4, rows_multiple=2, seed=3
-        )
+        again = make_batches(SampledCorpus(PAIRS, bpe, 60, alpha=0.2, seed=5))
         assert again.order_id == batches.order_id
         resumed = again.dataset(step, start_epoch=epoch, end_step=step + 4)
         start = sum(sizes[:epoch]) + step
@@ -394,22 +377,16 @@ def test_two_replicas_share_the_batches_of_one(batches):
     whole = take(batches.dataset(end_step=9))
     slices = take(batches.dataset(end_step=9, replicas=(0, 1), num_replicas=2))
     assert len(slices) == 2 * len(whole) == 18
-    for array, first, second in zip(
-        whole, slices[::2], slices[1::2], strict=True
-    ):
-        sources, targets = zip(
-            *(np.split(half, 2) for half in (first, second)), strict=True
-        )
-        np.testing.assert_array_equal(
-            array, np.concatenate([*sources, *targets])
-        )
+    halves = zip(slices[::2], slices[1::2], strict=True)
+    for array, pair in zip(whole, halves, strict=True):
+        sides = zip(*(np.split(half, 2) for half in pair), strict=True)
+        np.testing.assert_array_equal(array, np.concatenate(sum(sides, ())))
 
 
 def test_the_order_has_a_number_of_its_own(batches, bpe):
     plain = encode_corpus(PAIRS, bpe, max_length=60)
     numbers = {batches.order_id}
     for corpus in (plain, SampledCorpus(PAIRS, bpe, 60, alpha=0.1, seed=5)):
-        numbers.add(
-            batches_module.Batches(corpus, batches.shapes, 3, 1).order_id
-        )
+        other = batches_module.Batches(corpus, batches.shapes, 3, 1)
+        numbers.add(other.order_id)
     assert len(numbers) == 3

@@ -17,7 +17,7 @@ import exports
 import numpy as np
 import pytest
 import yaml
-from commands import ROOT, fails
+from commands import ROOT, fails, write_pairs
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.pairs import Pairs
@@ -41,11 +41,7 @@ from trainers.synthesis.plan import (
 def original(tmp_path_factory):
     """Prefix of 60 original pairs of English and German."""
     prefix = tmp_path_factory.mktemp("corpus") / "train"
-    pairs = exports.make_pairs(60)
-    for language, side in (("en", 0), ("de", 1)):
-        lines = "".join(pair[side] + "\n" for pair in pairs)
-        prefix.with_suffix(f".{language}").write_text(lines, "utf-8")
-    return str(prefix)
+    return write_pairs(prefix, exports.make_pairs(60))
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +144,10 @@ def test_distillation_and_diversification_translate_the_corpus(
     make_plan, tmp_path, original, quick, monkeypatch, capsysbinary
 ):
     """The second model is the first one; its pairs are duplicates."""
-    english = list(dict.fromkeys(open(f"{original}.en").read().split("\n")))
-    english.remove("")
+    english, german = (
+        list(dict.fromkeys(side))
+        for side in zip(*read_split_of(original), strict=True)
+    )
     expected = translations(english, monkeypatch, capsysbinary)
     models = [str(exports.workdir())] * 2
     step = {"kind": "distillation", "forward": models}
@@ -161,8 +159,6 @@ def test_distillation_and_diversification_translate_the_corpus(
     shutil.copytree(exports.workdir(), other)
     data = DataConfig(max_length=16, source_language="de", target_language="en")
     WorkDirectory(other).replace_section("data", data)
-    german = list(dict.fromkeys(open(f"{original}.de").read().split("\n")))
-    german.remove("")
     step = {"kind": "diversification", "forward": models}
     rules = {"check_language": False, "drop_identical": False, "max_ratio": 0}
     plan = make_plan(
@@ -171,13 +167,8 @@ def test_distillation_and_diversification_translate_the_corpus(
     synthesize.main(plan)
     originals = set(read_split_of(original))
     forward = set(zip(english, expected, strict=True)) - originals
-    found = list(
-        zip(
-            lines_of(tmp_path / "out/both.en.gz"),
-            lines_of(tmp_path / "out/both.de.gz"),
-            strict=True,
-        )
-    )
+    sides = (lines_of(tmp_path / f"out/both.{x}.gz") for x in ("en", "de"))
+    found = list(zip(*sides, strict=True))
     assert set(found[: len(forward)]) == forward
     backward = found[len(forward) :]
     assert backward and {target for _, target in backward} <= set(german)
@@ -201,12 +192,11 @@ def test_a_teacher_may_be_an_ensemble(make_plan, tmp_path, quick, capsys):
     shutil.rmtree(tmp_path / "out")
     twice = f"{once},{once}"
     synthesize.main(make_plan(**step, forward=[twice], ensemble="log_linear"))
-    assert contents(tmp_path / "out").keys() == expected.keys()
+    found = contents(tmp_path / "out")
     assert lines_of(tmp_path / "out/made.de.gz")
-    for name in expected:
-        assert gzip.decompress(contents(tmp_path / "out")[name]) == (
-            gzip.decompress(expected[name])
-        )
+    assert {name: gzip.decompress(data) for name, data in found.items()} == {
+        name: gzip.decompress(data) for name, data in expected.items()
+    }
     plan = make_plan(**step, forward=[f"{once},missing"])
     assert "missing/config.json" in fails(synthesize.main, plan, capsys)
 
@@ -214,7 +204,7 @@ def test_a_teacher_may_be_an_ensemble(make_plan, tmp_path, quick, capsys):
 def test_distillation_translates_more_text(
     make_plan, tmp_path, original, quick, monkeypatch, capsysbinary
 ):
-    english = open(f"{original}.en", encoding="utf-8").read().split("\n")[:-1]
+    english = [source for source, _ in read_split_of(original)]
     text = [english[3], "a man and a small boy", "a boy", "a boy"]
     more = tmp_path / "more.en.gz"
     with gzip.open(more, "wt", encoding="utf-8") as file:
@@ -285,23 +275,20 @@ def test_each_filter_counts_its_pairs():
     pairs, expected = zip(*rows, strict=True)
     lengths = np.array([[len(s.split()) + 1 for s in pair] for pair in pairs]).T
     log_probs = np.where(np.array(expected) == "improbable", -1.6, -1.5)
+
+    def judged(filters, are_replaced):
+        judge = PairFilter(filters, make_originals(9), are_replaced)
+        reasons = judge.judge(list(pairs), lengths, log_probs)
+        judge.judge_duplicates(reasons, steps.cleaning.hash_pairs(pairs))
+        return reasons.tolist()
+
     filters = Filters(max_ratio=2.5, min_log_prob=-1.5)
-    judge = PairFilter(filters, make_originals(9), are_replaced=False)
-    reasons = judge.judge(list(pairs), lengths, log_probs)
-    judge.judge_duplicates(reasons, steps.cleaning.hash_pairs(pairs))
-    assert reasons.tolist() == list(expected)
-
+    assert judged(filters, are_replaced=False) == list(expected)
     # `first` is in no other corpus of the training then.
-    judge = PairFilter(filters, make_originals(9), are_replaced=True)
-    reasons = judge.judge(list(pairs), lengths, log_probs)
-    judge.judge_duplicates(reasons, steps.cleaning.hash_pairs(pairs))
     expected = ["" if pair == first else r for pair, r in rows]
-    assert reasons.tolist() == expected
-
-    judge = PairFilter(Filters(clean=False), make_originals(9), False)
-    reasons = judge.judge(list(pairs), lengths, log_probs)
-    judge.judge_duplicates(reasons, steps.cleaning.hash_pairs(pairs))
-    assert collections.Counter(reasons) == {"": len(pairs) - 2, "empty": 2}
+    assert judged(filters, are_replaced=True) == expected
+    counts = collections.Counter(judged(Filters(clean=False), False))
+    assert counts == {"": len(pairs) - 2, "empty": 2}
 
 
 def test_the_threshold_is_a_log_probability_per_token(
@@ -356,10 +343,8 @@ def test_noise_deletes_fills_and_moves():
         assert abs(found - share * number) < 5 * deviation
     assert counts["moved"] > 1990
     assert counts[3] and not any(counts[n] for n in range(4, 20))
-    assert {add_noise("a", random.Random(n)) for n in range(99)} == {
-        "a",
-        FILLER,
-    }
+    short = {add_noise("a", random.Random(n)) for n in range(99)}
+    assert short == {"a", FILLER}
 
 
 def test_noise_is_that_of_the_line(make_plan, tmp_path, quick):

@@ -30,14 +30,7 @@ from trainers.translating.options import (
 from trainers.translating.shards import make_settings
 
 RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
-CHINESE = [
-    "打开阀门",
-    "关闭阀门",
-    "阀门在那里",
-    "这里的阀门坏了",
-    "阀门",
-    "泵 阀门",
-]
+CHINESE = "打开阀门,关闭阀门,阀门在那里,这里的阀门坏了,阀门,泵 阀门".split(",")
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +39,11 @@ def translator():
 
 
 def translate_text(monkeypatch, capfd, command, text, *options):
-    """The output of a command, and what it wrote to standard error."""
+    """The output of a command."""
     stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
     monkeypatch.setattr(sys, "stdin", stdin)
     command.main([f"--workdir={RUN}", *options])
-    return capfd.readouterr()
+    return capfd.readouterr().out
 
 
 # ---- The search --------------------------------------------------------------
@@ -104,8 +97,12 @@ def test_a_forbidden_word_of_the_prefix_is_told(translator):
 
 @pytest.mark.parametrize(
     "field",
-    [{"prefix": "ein"}, {"terms": (("ein",),)}, {"avoid": ("ein",)}]
-    + [{"seed": 0}],
+    [
+        {"prefix": "ein"},
+        {"terms": (("ein",),)},
+        {"avoid": ("ein",)},
+        {"seed": 0},
+    ],
 )
 @pytest.mark.parametrize("method", ["score", "align", "align_spans"])
 def test_a_given_translation_excludes_other_wishes(translator, method, field):
@@ -173,18 +170,12 @@ def test_lines_have_the_terms_of_a_file(tmp_path, monkeypatch, capfd):
     terms.write_text("dog\tMann|Jäger\n")
     words.write_text("# wrong\n\nKEINGE\n")
     text = "a dog sleeps.\na boy runs.\n"
-    out, _ = translate_text(
-        monkeypatch,
-        capfd,
-        translate,
-        text,
-        f"--glossary={terms}",
-        f"--avoid={words}",
-    )
+    flags = [f"--glossary={terms}", f"--avoid={words}"]
+    out = translate_text(monkeypatch, capfd, translate, text, *flags)
     first, second = out.splitlines()
     assert "Mann" in first
     assert "keinge" not in re.findall(r"\w+", out)
-    plain, _ = translate_text(monkeypatch, capfd, translate, text)
+    plain = translate_text(monkeypatch, capfd, translate, text)
     assert "keinge" in plain and "Mann" not in plain
     assert "Mann" not in second
 
@@ -194,15 +185,8 @@ def test_a_document_has_the_terms_of_a_file(tmp_path, monkeypatch, capfd):
     terms = tmp_path / "terms.tsv"
     terms.write_text("dog\tMann\n")
     text = "<p>A <b>boy</b> runs.</p><p>a dog sleeps.</p>"
-    out, _ = translate_text(
-        monkeypatch,
-        capfd,
-        translate_document,
-        text,
-        "--format=html",
-        f"--glossary={terms}",
-        "--glossary_mode=force",
-    )
+    flags = ["--format=html", f"--glossary={terms}", "--glossary_mode=force"]
+    out = translate_text(monkeypatch, capfd, translate_document, text, *flags)
     before, after = out.split("</p><p>")
     assert "Mann" in after and "Mann" not in before
 

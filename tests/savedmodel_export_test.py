@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from unittest import mock
 
 import commands
 import exports
@@ -53,18 +54,6 @@ def test_it_prints_what_it_wrote_and_how_it_verified():
     assert [path.name for path in directory.iterdir()] == ["1"]
 
 
-def test_foreign_directory(tmp_path, capsys):
-    err = fails(arguments(tmp_path / "out", workdir=tmp_path), capsys)
-    assert "expected a work directory made by kt-train" in err
-    assert not (tmp_path / "out").exists()
-
-
-def test_unfinished_directory(run, tmp_path, capsys):
-    shutil.rmtree(run / "averaged")
-    err = fails(arguments(tmp_path / "out", workdir=run), capsys)
-    assert "no usable checkpoint yet" in err
-
-
 @pytest.mark.parametrize(
     "file", ["averaged/ckpt-3.safetensors", "tokenizer.model"]
 )
@@ -75,31 +64,15 @@ def test_damaged_directory(run, tmp_path, capsys, file):
     assert not (tmp_path / "out").exists()
 
 
-def test_missing_tokenizer(run, tmp_path, capsys):
-    (run / "tokenizer.model").unlink()
-    err = fails(arguments(tmp_path / "out", workdir=run), capsys)
-    assert "tokenizer.model" in err
-
-
 @pytest.mark.parametrize(
     "options, reason",
     [
-        (["--format=pdf"], "format must be one of"),
         (["--precision=int8"], "precision must be one of float32"),
         (["--format=onnx", "--precision=int16"], "one of float32, float16, in"),
-        (
-            ["--format=tflite", "--precision=int16"],
-            "one of float32, float16, i",
-        ),
         (["--format=onnx", "--jit_compile"], "True needs format=saved_model"),
         (["--format=tflite", "--version=2"], "version needs format=saved"),
         (["--sampling"], "Unknown command line flag 'sampling'"),
         (["--temperature=0.5"], "Unknown command line flag 'temperature'"),
-        (["--beam_size=0"], "beam_size must be at least 1"),
-        (
-            ["--format=ctranslate2", "--no_repeat_ngram=3"],
-            "format=ctranslate2 needs no_repeat_ngram=0. Received: no_repeat",
-        ),
         (["--verify_text=/nowhere"], "/nowhere"),
         (["--version=0"], "version must be at least 1"),
     ],
@@ -134,12 +107,10 @@ def compared(**changes):
 
 
 def test_quantized_weights_may_differ_but_not_by_far():
+    """What does not pass is in the table below."""
     different = {"different": (1, 2, 3), "exact": False}
     assert compared(**different).passed
     assert compared(**different, far=(1, 2)).passed
-    assert not compared(**different, far=(1, 2, 3)).passed
-    assert not compared(different=(1,)).passed
-    assert compared(ties=(1,)).passed
 
 
 @pytest.mark.parametrize(
@@ -203,10 +174,12 @@ def test_both_searches_of_tflite_are_verified(precision, monkeypatch):
     def run(directory, sentences, beam_size):
         searching = translator if beam_size is None else with_beam_size(1)
         answers = [
-            {"ids": list(ids), "score": score, "text": text}
-            for (text,), (ids,), (score,), _ in searching.search(
-                sentences, num_best=1
-            )
+            {
+                "ids": found.ids[0],
+                "score": found.scores[0],
+                "text": found.texts[0],
+            }
+            for found in searching.search(sentences, num_best=1)
         ]
         for number, change in changes.items() if beam_size == 1 else ():
             answers[number].update(change)
@@ -276,9 +249,8 @@ def run_without_frameworks(commands_given):
 def test_bad_directories_are_refused_before_tensorflow_is_imported(
     run, tmp_path
 ):
-    config = json.loads((run / "config.json").read_text())
-    config["model"]["pre_norm"] = False  # as huggingface needs it
-    (run / "config.json").write_text(json.dumps(config))
+    with commands.changed_config(run) as config:
+        config["model"]["pre_norm"] = False  # as huggingface needs it
     unfinished = shutil.copytree(run, tmp_path / "unfinished")
     shutil.rmtree(unfinished / "averaged")
     for name, section, field, value in (
@@ -287,8 +259,8 @@ def test_bad_directories_are_refused_before_tensorflow_is_imported(
         ("unread", "decoding", "stopping", "never"),
     ):
         changed = shutil.copytree(run, tmp_path / name)
-        other = {**config, section: {**config[section], field: value}}
-        (changed / "config.json").write_text(json.dumps(other))
+        with commands.changed_config(changed) as config:
+            config[section][field] = value
     (shutil.copytree(run, tmp_path / "spoilt") / "tokenizer.model").unlink()
     (tmp_path / "taken" / "1").mkdir(parents=True)
     (tmp_path / "taken/thesis.tex").touch()
@@ -350,12 +322,12 @@ def test_a_checkpoint_that_is_removed_meanwhile_gives_way(
     run, tmp_path, monkeypatch
 ):
     shutil.copytree(run / "averaged", run / "best")
-    load = Translator.load
 
-    def load_later(*arguments, **options):
+    def remove(*_, **__):
         shutil.rmtree(run / "averaged", ignore_errors=True)
-        return load(*arguments, **options)
+        return mock.DEFAULT
 
+    load_later = mock.Mock(wraps=Translator.load, side_effect=remove)
     monkeypatch.setattr(Translator, "load", load_later)
     options = export.ExportOptions(workdir=str(run), output=str(tmp_path / "o"))
     source = export.load_source(options)
@@ -367,9 +339,8 @@ def test_a_checkpoint_that_is_removed_meanwhile_gives_way(
 
 def test_flags_override_the_work_directory(run, tmp_path, caplog):
     shutil.copytree(run / "averaged", run / "best")
-    config = json.loads((run / "config.json").read_text())
-    config["decoding"] |= {"sampling": True, "length_penalty": 0.9}
-    (run / "config.json").write_text(json.dumps(config))
+    with commands.changed_config(run) as config:
+        config["decoding"] |= {"sampling": True, "length_penalty": 0.9}
     argv = [f"--workdir={run}", f"--output={tmp_path / 'out'}"]
     argv += ["--checkpoint=best", "--max_source_length=9", "--beam_size=2"]
     given = flags.parse(argv, "", export.ExportOptions, export.SearchOptions)
@@ -394,10 +365,12 @@ def test_flags_override_the_work_directory(run, tmp_path, caplog):
 
 
 def test_a_version_is_a_directory_of_its_own():
-    options = export.ExportOptions(workdir="run", output="out", version=12)
-    assert options.target == pathlib.Path("out/12")
-    options = export.ExportOptions(workdir="run", output="out", format="onnx")
-    assert options.target == pathlib.Path("out")
+    for options, target in (
+        ({"version": 12}, "out/12"),
+        ({"format": "onnx"}, "out"),
+    ):
+        options = export.ExportOptions(workdir="run", output="out", **options)
+        assert options.target == pathlib.Path(target)
 
 
 def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch):
@@ -418,20 +391,22 @@ def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch):
 
 
 @pytest.fixture
-def failing(monkeypatch):
-    """Replaces the exporter by one that writes a bit, then raises."""
+def exporter(monkeypatch):
+    """Stands for the exporter; `write` gets an `Export`, and makes nothing."""
+    stub = mock.Mock()
+    monkeypatch.setattr(export, "load_exporter", lambda name: stub)
+    monkeypatch.setattr(export, "load_source", lambda *_: exports.source())
+    return stub
 
-    def fail_with(error):
-        class Exporter:
-            @staticmethod
-            def write(export):
-                (export.directory / "half").touch()
-                raise error
 
-        monkeypatch.setattr(export, "load_exporter", lambda name: Exporter)
-        monkeypatch.setattr(export, "load_source", lambda *_: exports.source())
+def fail_with(error):
+    """Writes a bit, then raises."""
 
-    return fail_with
+    def write(export):
+        (export.directory / "half").touch()
+        raise error
+
+    return write
 
 
 @pytest.mark.parametrize(
@@ -444,9 +419,9 @@ def failing(monkeypatch):
     ],
 )
 def test_a_full_disk_is_one_line_and_nothing_stays(
-    failing, error, tmp_path, capsys
+    exporter, error, tmp_path, capsys
 ):
-    failing(error)
+    exporter.write = fail_with(error)
     argv = arguments(tmp_path / "deep" / "er")
     err = commands.fails(export.main, argv, capsys, code=1)
     assert f"cannot write {tmp_path / 'deep' / 'er' / '1'}: " in err
@@ -462,46 +437,36 @@ def test_a_full_disk_is_one_line_and_nothing_stays(
         tf.errors.ResourceExhaustedError(None, None, "OOM"),
     ],
 )
-def test_a_bug_keeps_its_traceback(failing, error, tmp_path):
-    failing(error)
+def test_a_bug_keeps_its_traceback(exporter, error, tmp_path):
+    exporter.write = fail_with(error)
     with pytest.raises(type(error)):
         export.main(arguments(tmp_path / "deep" / "er"))
     assert not any(tmp_path.iterdir())
 
 
-def test_what_appears_meanwhile_is_not_lost(failing, tmp_path, capsys):
-    class Exporter:
-        @staticmethod
-        def write(export):
-            (tmp_path / "1").mkdir()
-            (tmp_path / "1" / "thesis.tex").touch()
+def test_what_appears_meanwhile_is_not_lost(
+    exporter, tmp_path, monkeypatch, capsys
+):
+    def write(export):
+        (tmp_path / "1").mkdir()
+        (tmp_path / "1" / "thesis.tex").touch()
 
-    failing(None)
-    export.load_exporter = lambda name: Exporter  # restored by the fixture
-    passed = compared()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verify, "compare", lambda *_: passed)
-        err = commands.fails(export.main, arguments(tmp_path), capsys, code=1)
+    exporter.write = write
+    monkeypatch.setattr(verify, "compare", lambda *_: compared())
+    err = commands.fails(export.main, arguments(tmp_path), capsys, code=1)
     assert "not empty" in err
     found = [path.name for path in tmp_path.rglob("*")]
     assert found == ["1", "thesis.tex"]
 
 
 def test_it_verifies_with_the_sentences_of_the_flags(
-    failing, tmp_path, monkeypatch, capsys, caplog
+    exporter, tmp_path, monkeypatch, capsys, caplog
 ):
-    class Exporter:
-        @staticmethod
-        def write(export):
-            (export.directory / "model").touch()
-
     def compare(translator, directory, sentences, both_searches):
         compared_with.append((sentences, both_searches))
         return compared(number=len(sentences))
 
     compared_with = []
-    failing(None)
-    monkeypatch.setattr(export, "load_exporter", lambda name: Exporter)
     monkeypatch.setattr(verify, "compare", compare)
     text = tmp_path / "lines.txt"
     text.write_text("one\ntwo dogs\n")
@@ -580,17 +545,16 @@ def test_verify_names_the_lines_that_differ(tmp_path, capsys, monkeypatch):
 
 
 def test_verify_names_the_work_directory_that_is_not_of_the_export(
-    tmp_path, capsys
+    run, tmp_path, capsys
 ):
     directory, _ = exports.exported("ctranslate2")
-    other = shutil.copytree(exports.workdir(), tmp_path / "other")
-    shutil.rmtree(other / "averaged")
+    shutil.rmtree(run / "averaged")
     text = tmp_path / "source.txt"
     text.write_text("one dog\n")
-    argv = [f"--workdir={other}", f"--export={directory}", f"--text={text}"]
+    argv = [f"--workdir={run}", f"--export={directory}", f"--text={text}"]
     err = commands.fails(verify.main, argv, capsys)
     assert "no such checkpoint" in err
-    assert f"Received: checkpoint='{other}/averaged/ckpt-" in err
+    assert f"Received: checkpoint='{run}/averaged/ckpt-" in err
 
 
 def test_verify_of_what_is_no_export(tmp_path, capsys):
@@ -602,23 +566,23 @@ def test_verify_of_what_is_no_export(tmp_path, capsys):
     path = tmp_path / "export.json"
     directory, _ = exports.exported("ctranslate2")
     other = json.loads((directory / "export.json").read_text())
+
+    def of_another(**changes):
+        return json.dumps(with_checksum(other | changes))
+
     for content, message in (
         ("{", f"{path}: not JSON: Expecting prop"),
         ('{"format": "onnx"}', "expected the checksum "),
         (json.dumps({**other, "format": "onnx"}), "expected the checksum "),
         # As of another version.
-        (of_another(other, format="pdf"), "does not describe an export: 'pdf'"),
-        (of_another(other, precision="int4"), "precision must be one of float"),
-        (of_another(other, decoding={"new": 1}), "unexpected keyword argument"),
-        (of_another(other, decoding={"beam_size": "4"}), "beam_size must be a"),
+        (of_another(format="pdf"), "does not describe an export: 'pdf'"),
+        (of_another(precision="int4"), "precision must be one of float"),
+        (of_another(decoding={"new": 1}), "unexpected keyword argument"),
+        (of_another(decoding={"beam_size": "4"}), "beam_size must be a"),
     ):
         path.write_text(content)
         err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
         assert message in err and str(tmp_path) in err
-
-
-def of_another(description, **changes):
-    return json.dumps(with_checksum(description | changes))
 
 
 def test_an_export_that_cannot_be_run_is_named(tmp_path):
@@ -632,11 +596,10 @@ def test_a_corrupt_export_is_named(tmp_path):
     shutil.copytree(exports.exported("ctranslate2")[0], directory)
     model = directory / "model.bin"
     model.write_bytes(model.read_bytes()[:-1] + b"x")
-    with pytest.raises(verify.ExportError, match="model.bin is corrupt"):
-        verify.compare(exports.translator(), directory, ["one"])
-    model.unlink()
-    with pytest.raises(verify.ExportError, match="model.bin is missing"):
-        verify.compare(exports.translator(), directory, ["one"])
+    for state in ("corrupt", "missing"):
+        with pytest.raises(verify.ExportError, match=f"model.bin is {state}"):
+            verify.compare(exports.translator(), directory, ["one"])
+        model.unlink(missing_ok=True)
 
 
 def test_the_greatest_version_is_taken(tmp_path):
@@ -651,23 +614,16 @@ def test_the_greatest_version_is_taken(tmp_path):
 
 
 @pytest.mark.slow("process")
-def test_reload_takes_what_was_given_as_output():
+def test_reload_takes_what_was_given_as_output(monkeypatch):
     """In a process that may not see a GPU, which a training may use."""
-    runs = []
-
-    def run(command, **options):
-        runs.append(options["env"])
-        return actual_run(command, **options)
-
-    actual_run = subprocess.run
+    run = mock.Mock(wraps=subprocess.run)
     directory, _ = exports.exported("saved_model")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subprocess, "run", run)
-        found = verify.run(directory, ["one dog", ""])
+    monkeypatch.setattr(subprocess, "run", run)
+    found = verify.run(directory, ["one dog", ""])
     [expected] = exports.best_ids(["one dog"])
     ids = [translation["ids"] for translation in found["translations"]]
     assert ids == [expected, []]
-    assert runs[0]["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert run.call_args.kwargs["env"]["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
 def test_the_reloading_process_does_not_know_this_package():

@@ -50,6 +50,25 @@ def make_export(target, file):
     (target / file).touch()
 
 
+def publish(target, *files, **options):
+    """Publishes empty files."""
+    with publishing.published(target, **options) as directory:
+        for file in files:
+            (directory / file).touch()
+
+
+def fail_to_publish(target, meanwhile=None, **options):
+    """What it writes is not complete when an error ends it."""
+    with (
+        pytest.raises(KeyError),
+        publishing.published(target, **options) as directory,
+    ):
+        (directory / "half").touch()
+        if meanwhile:
+            meanwhile.touch()
+        raise KeyError
+
+
 def test_it_appears_when_it_is_complete(target, tmp_path):
     with publishing.published(target) as directory:
         (directory / "model").touch()
@@ -64,12 +83,7 @@ def test_it_appears_when_it_is_complete(target, tmp_path):
 def test_what_is_replaced_goes_when_the_new_is_complete(target, tmp_path):
     make_export(target, "old")
     before = names(tmp_path)
-    with (
-        pytest.raises(KeyError),
-        publishing.published(target, overwrite=True) as directory,
-    ):
-        (directory / "half").touch()
-        raise KeyError
+    fail_to_publish(target, overwrite=True)
     assert names(tmp_path) == before
     with publishing.published(target, overwrite=True) as directory:
         (directory / "new").touch()
@@ -98,9 +112,7 @@ def test_a_kill_while_replacing_loses_nothing(
         os.rename = rename_or_kill
         shutil.rmtree = kill
         try:
-            with publishing.published(target, overwrite=True) as directory:
-                (directory / publishing.DESCRIPTION).touch()
-                (directory / "new").touch()
+            publish(target, publishing.DESCRIPTION, "new", overwrite=True)
         finally:
             os._exit(0)
     _, status = os.waitpid(process, 0)
@@ -134,8 +146,7 @@ def test_a_rename_that_fails_loses_nothing(
 
     monkeypatch.setattr(os, "rename", no_new_name)
     with pytest.raises(OSError, match="gone"):
-        with publishing.published(target, overwrite=True):
-            pass
+        publish(target, overwrite=True)
     file = "other" if appears else "old"
     assert names(tmp_path) == ["1", "1/export.json", f"1/{file}"]
 
@@ -144,15 +155,13 @@ def test_a_published_export_that_was_removed_stays_so(target, tmp_path):
     """Its predecessor, half removed by a killed process, does not return."""
     make_export(tmp_path / ".1.unfinished" / "1.replaced", "half of it")
     (tmp_path / ".1.unfinished" / publishing.LOCK).touch()
-    with contextlib.suppress(KeyError), publishing.published(target):
-        raise KeyError
+    fail_to_publish(target)
     assert names(tmp_path) == []
 
 
 def test_an_empty_directory_is_free(target, tmp_path):
     target.mkdir()
-    with publishing.published(target) as directory:
-        (directory / "model").touch()
+    publish(target, "model")
     assert names(tmp_path) == ["1", "1/model"]
 
 
@@ -165,23 +174,18 @@ def test_what_appears_meanwhile_is_kept(target, tmp_path):
 
 def test_parents_go_with_a_failure_unless_others_use_them(tmp_path):
     target = tmp_path / "a" / "b" / "1"
-    with pytest.raises(KeyError), publishing.published(target):
-        raise KeyError
+    fail_to_publish(target)
     assert names(tmp_path) == []
-    with pytest.raises(KeyError), publishing.published(target):
-        (tmp_path / "a" / "notes").touch()
-        raise KeyError
+    fail_to_publish(target, meanwhile=tmp_path / "a" / "notes")
     assert names(tmp_path) == ["a", "a/notes"]
 
 
 def test_a_second_process_is_refused(target, tmp_path):
     with other_process(target):
         with pytest.raises(ValueError, match="another process is exporting"):
-            with publishing.published(target):
-                pass
+            publish(target)
         # It may write another version meanwhile, and leaves the first alone.
-        with publishing.published(tmp_path / "2"):
-            pass
+        publish(tmp_path / "2")
         assert (tmp_path / ".1.unfinished/1/half").is_file()
     assert names(tmp_path) == ["1", "1/half", "2"]
 
@@ -232,8 +236,7 @@ def test_leftovers_of_another_user_stay(target, tmp_path, monkeypatch):
     monkeypatch.setattr(
         publishing.pathlib.Path, "glob", lambda *_: iter([others])
     )
-    with publishing.published(target):
-        pass
+    publish(target)
     assert names(tmp_path) == [
         ".2.unfinished",
         f".2.unfinished/{publishing.LOCK}",
@@ -247,9 +250,7 @@ def test_a_link_is_followed(link, tmp_path):
     path = tmp_path / link
     (tmp_path / link.split("/")[0]).symlink_to(tmp_path / "disk" / "there")
     for name, overwrite in (("old", False), ("new", True)):
-        with publishing.published(path, overwrite) as directory:
-            (directory / publishing.DESCRIPTION).touch()
-            (directory / name).touch()
+        publish(path, publishing.DESCRIPTION, name, overwrite=overwrite)
         assert (path / name).is_file() and path.parent.is_dir()
         assert (tmp_path / link.split("/")[0]).is_symlink()
     assert not (path / "old").exists()
@@ -260,16 +261,13 @@ def test_links_that_lead_to_each_other(tmp_path):
     for one, other in ("ab", "ba"):
         (tmp_path / one).symlink_to(tmp_path / other)
     with pytest.raises(ValueError, match="[Ll]oop"):
-        with publishing.published(tmp_path / "a"):
-            pass
+        publish(tmp_path / "a")
 
 
 def test_a_file_in_the_way(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="is not an export"):
-        with publishing.published(tmp_path / "file"):
-            pass
+        publish(tmp_path / "file")
     with pytest.raises(OSError):
-        with publishing.published(tmp_path / "file" / "1"):
-            pass
+        publish(tmp_path / "file" / "1")
     assert names(tmp_path) == ["file"]

@@ -1,6 +1,6 @@
 """The SavedModel: signatures, hostile input, operations, warm-up."""
 
-import io
+import functools
 import pathlib
 import resource
 import unicodedata
@@ -8,7 +8,6 @@ import unicodedata
 import exports
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 import tokenization_test
 from random_pairs import make_pairs
@@ -70,21 +69,25 @@ def signatures(directory):
     return tf.saved_model.load(str(directory)).signatures
 
 
-def translations(signatures, lines):
-    found = signatures["serving_default"](text=tf.constant(lines, tf.string))
-    return [line.decode() for line in found["translation"].numpy()]
+def ask(signatures, name, **inputs):
+    """What a signature answers, as arrays."""
+    tensors = {key: tf.constant(value) for key, value in inputs.items()}
+    found = signatures[name](**tensors)
+    return {key: value.numpy() for key, value in found.items()}
 
 
-def test_the_default_translates_as_the_translator_does(signatures):
-    expected = exports.translator().n_best(list(exports.SENTENCES))
-    text = tf.constant(exports.SENTENCES)
-    found = signatures["serving_default"](text=text)
-    assert translations(signatures, exports.SENTENCES) == [
-        hypotheses[0][0] for hypotheses in expected
+def translations(signatures, lines, name="serving_default", **others):
+    found = ask(signatures, name, text=lines, **others)
+    return [line.decode() for line in found["translation"]]
+
+
+def best_ids(signatures, rows):
+    """The tokens of the best translations of rows of ids."""
+    found = ask(signatures, "tokens", source_ids=rows)
+    return [
+        row[0, : length[0]].tolist()
+        for row, length in zip(found["ids"], found["lengths"], strict=True)
     ]
-    np.testing.assert_allclose(
-        found["score"], [h[0][1] for h in expected], rtol=1e-4
-    )
 
 
 def test_every_signature_answers_as_the_translator(signatures):
@@ -95,83 +98,52 @@ def test_every_signature_answers_as_the_translator(signatures):
 @pytest.mark.parametrize("columns", [0, 7])
 def test_tokens_take_and_give_ids(columns, signatures):
     """However wide the padding."""
-    translator = exports.translator()
-    rows = translator.tokenizer.encode(list(exports.SENTENCES)).to_tensor(PAD)
+    lines = list(exports.SENTENCES)
+    rows = exports.translator().tokenizer.encode(lines).to_tensor(PAD)
     rows = tf.pad(rows, [[0, 0], [0, columns]], constant_values=PAD)
-    found = signatures["tokens"](source_ids=rows)
-    best = [
-        ids[0, : lengths[0]].tolist()
-        for ids, lengths in zip(
-            found["ids"].numpy(), found["lengths"].numpy(), strict=True
-        )
-    ]
-    assert best == exports.best_ids(list(exports.SENTENCES))
-
-
-def test_the_score_of_a_translation_is_what_the_search_found(signatures):
-    text = tf.constant(["one dog", "two red dogs"])
-    best = signatures["serving_default"](text=text)
-    found = signatures["score"](text=text, reference=best["translation"])
-    lengths = np.sum(found["log_probs"].numpy() < 0, axis=1)
-    penalty = ((5 + lengths) / 6) ** exports.DECODING.length_penalty
-    np.testing.assert_allclose(
-        found["log_prob"] / penalty, best["score"], rtol=1e-4
-    )
-    np.testing.assert_allclose(
-        found["log_prob"], tf.reduce_sum(found["log_probs"], 1), rtol=1e-5
-    )
+    assert best_ids(signatures, rows) == exports.best_ids(lines)
 
 
 def test_a_prefix_is_kept_and_an_empty_one_changes_nothing(signatures):
-    text = tf.constant(["one dog", "one dog", "two trees"])
-    found = signatures["forced"](
-        text=text, target_prefix=tf.constant(["rot Baum", "", "drei"])
+    text, prefixes = (
+        ["one dog", "one dog", "two trees"],
+        ["rot Baum", "", "drei"],
     )
-    forced = [line.decode() for line in found["translation"].numpy()]
-    free = translations(signatures, ["one dog"])
+    forced = translations(signatures, text, "forced", target_prefix=prefixes)
     assert forced[0].startswith("rot Baum")
-    assert forced[1] == free[0]
+    assert forced[1:2] == translations(signatures, ["one dog"])
     assert forced[2].startswith("drei")
 
 
 def test_attention_belongs_to_the_pieces(signatures):
-    lines = ["one dog", "tree", ""]
-    found = signatures["attention_maps"](
-        text=tf.constant(lines), reference=tf.constant([""] * 3)
-    )
+    """Of references where there are some, else of the translations."""
+    text = ["one dog", "two trees", "tree", ""]
+    reference = ["", "rot Baum", "zwei", ""]
+    found = ask(signatures, "attention_maps", text=text, reference=reference)
+    [free] = translations(signatures, ["one dog"])
+    answers = [line.decode() for line in found["translation"]]
+    assert answers == [free, "rot Baum", "zwei", ""]
     source, target = found["source_pieces"], found["target_pieces"]
+    joined = b"".join(target[0]).decode().replace("</s>", "")
+    assert joined.replace("▁", " ").strip() == free
     config = exports.translator().model.config
-    assert found["attention"].shape == (
-        3,
-        config.decoder_depth,
-        config.num_heads,
-        target.shape[1],
-        source.shape[1],
-    )
-    is_piece = source.numpy() != b""
-    weights = found["attention"].numpy()
-    np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
-    assert np.all(
-        weights[
-            ~np.broadcast_to(is_piece[:, None, None, None, :], weights.shape)
-        ]
-        == 0
-    )
-    joined = b"".join(target.numpy()[0]).decode().replace("</s>", "")
-    assert (
-        joined.replace("▁", " ").strip()
-        == translations(signatures, ["one dog"])[0]
-    )
+    for name, depth, rows, columns in (
+        ("attention", config.decoder_depth, target, source),
+        ("encoder_attention", config.num_layers, source, source),
+        ("decoder_attention", config.decoder_depth, target, target),
+    ):
+        shape = depth, config.num_heads, rows.shape[1], columns.shape[1]
+        assert found[name].shape == (4, *shape)
+        np.testing.assert_allclose(found[name].sum(-1), 1, atol=1e-5)
+    weights = np.moveaxis(found["attention"], -1, 1)  # [B, S, L, H, T]
+    assert not weights[source == b""].any()
 
 
 @pytest.mark.parametrize("reference", ["", "ein rot Hund"])
 def test_an_export_has_what_the_model_attends_to(signatures, reference):
-    found = {
-        name: value.numpy()[0]
-        for name, value in signatures["attention_maps"](
-            text=tf.constant(["one dog"]), reference=tf.constant([reference])
-        ).items()
-    }
+    inputs = {"text": ["one dog"], "reference": [reference]}
+    found = ask(signatures, "attention_maps", **inputs)
+    found = {name: values[0] for name, values in found.items()}
     expected = kt.attention_figure(
         exports.translator(), "one dog", reference or None
     )
@@ -196,46 +168,14 @@ def test_an_export_has_what_the_model_attends_to(signatures, reference):
         )
 
 
-def test_references_are_forced_where_there_are_some(signatures):
-    text = tf.constant(["one dog", "two trees", "one dog", ""])
-    reference = tf.constant(["", "rot Baum", "zwei", ""])
-    found = signatures["attention_maps"](text=text, reference=reference)
-    free = translations(signatures, ["one dog"])
-    answers = [line.decode() for line in found["translation"].numpy()]
-    assert answers == [*free, "rot Baum", "zwei", ""]
-    longest = found["target_pieces"].shape[1]
-    for name, width in (
-        ("encoder_attention", found["source_pieces"].shape[1]),
-        ("decoder_attention", longest),
-    ):
-        assert found[name].shape[-2:] == (width, width)
-        np.testing.assert_allclose(found[name].numpy().sum(-1), 1, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["serving_default", "n_best"])
-def test_an_empty_batch_has_an_empty_answer(signatures, name):
-    found = signatures[name](text=tf.zeros([0], tf.string))
-    assert {len(value) for value in found.values()} == {0}
-
-
-def test_an_empty_batch_of_ids_and_of_pairs(signatures):
-    nothing = tf.zeros([0], tf.string)
-    found = signatures["tokens"](source_ids=tf.zeros([0, 0], tf.int32))
-    assert len(found["ids"]) == 0
-    assert (
-        len(signatures["score"](text=nothing, reference=nothing)["log_prob"])
-        == 0
-    )
-    found = signatures["attention_maps"](text=nothing, reference=nothing)
-    assert {len(value) for value in found.values()} == {0}
-    assert (
-        len(
-            signatures["forced"](text=nothing, target_prefix=nothing)[
-                "translation"
-            ]
+def test_an_empty_batch_has_an_empty_answer(signatures):
+    nothing, no_ids = tf.zeros([0], tf.string), tf.zeros([0, 0], tf.int32)
+    for signature in signatures.values():
+        _, names = signature.structured_input_signature
+        found = signature(
+            **{n: no_ids if n == "source_ids" else nothing for n in names}
         )
-        == 0
-    )
+        assert {len(value) for value in found.values()} == {0}
 
 
 def serving_padding(requests):
@@ -246,14 +186,10 @@ def serving_padding(requests):
     request's first are added (batching_util.cc, batching_session.cc).
     """
     longest = max(ids.shape[1] for ids in requests)
-    padded = [
-        np.pad(
-            ids,
-            [(0, 0), (0, longest - ids.shape[1])],
-            constant_values=ids.flat[0],
-        )
-        for ids in requests
-    ]
+    padded = []
+    for ids in requests:
+        widths = [(0, 0), (0, longest - ids.shape[1])]
+        padded.append(np.pad(ids, widths, constant_values=ids.flat[0]))
     return np.concatenate([*padded, padded[-1][:1]])
 
 
@@ -267,24 +203,8 @@ def test_the_padding_of_tensorflow_serving_changes_no_translation(signatures):
     batch = serving_padding(requests)
     after_eos = np.cumsum(batch == EOS, axis=1) - (batch == EOS) > 0
     assert np.any(after_eos & (batch != PAD))
-    found = signatures["tokens"](source_ids=batch)
-    best = [
-        ids[0, : lengths[0]].tolist()
-        for ids, lengths in zip(
-            found["ids"].numpy(), found["lengths"].numpy(), strict=True
-        )
-    ]
     alone = exports.best_ids(lines)
-    assert best == [*alone, alone[-1]]
-
-
-@pytest.mark.parametrize("padding", [-7, 5, EOS, 10**9])
-def test_what_follows_the_first_eos_is_padding(signatures, padding):
-    row = exports.translator().tokenizer.encode(["one dog"]).numpy()[0]
-    batch = np.stack([np.pad(row, (0, 3)), [*row, padding, 4, padding]])
-    found = signatures["tokens"](source_ids=batch.astype(np.int32))
-    one, other = ([found[x][i] for x in ("ids", "scores")] for i in (0, 1))
-    assert_close(one, other)
+    assert best_ids(signatures, batch) == [*alone, alone[-1]]
 
 
 @pytest.fixture(scope="module")
@@ -349,12 +269,14 @@ def test_the_graph_refuses_bad_input(signatures, server, name, inputs, message):
         key: np.array(value, np.int32 if key == "source_ids" else object)
         for key, value in inputs.items()
     }
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        server(name, **arrays)
-    assert message in str(error.value)
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        signatures[name](**{k: tf.constant(v) for k, v in inputs.items()})
-    assert message in str(error.value)
+    tensors = {key: tf.constant(value) for key, value in inputs.items()}
+    for run, given in (
+        (functools.partial(server, name), arrays),
+        (signatures[name], tensors),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            run(**given)
+        assert message in str(error.value)
 
 
 def test_good_input_passes_the_checks_in_a_session(signatures, server):
@@ -365,34 +287,33 @@ def test_good_input_passes_the_checks_in_a_session(signatures, server):
 
 
 def test_truncation_is_reported(signatures):
-    translator = exports.translator()
-    long, short = "one dog " * 20, "one dog"
-    text = tf.constant([short, long, ""])
-    assert len(translator.tokenizer.encode([long])[0]) > 22
-    for name in ("serving_default", "n_best"):
-        truncated = signatures[name](text=text)["truncated"].numpy()
-        assert truncated.tolist() == [False, True, False]
-    ids = translator.tokenizer.encode([short, long]).to_tensor()
-    truncated = signatures["tokens"](source_ids=ids)["truncated"].numpy()
-    assert truncated.tolist() == [False, True]
-
-
-def test_a_truncated_reference_or_prefix_is_reported(signatures):
-    short, long = "one dog", "rot Baum " * 20
-    scored = signatures["score"](
-        text=tf.constant([short, short, long]),
-        reference=tf.constant([short, long, short]),
-    )
-    assert scored["truncated"].numpy().tolist() == [False, True, True]
-    limit = exports.MAX_SOURCE_LENGTH + exports.DECODING.extra_length
-    assert scored["log_probs"].shape[1] == limit
-    forced = signatures["forced"](
-        text=tf.constant([short, short, "", ""]),
-        target_prefix=tf.constant([short, long, "rot", ""]),
-    )
-    # A blank source has no translation, so the prefix is lost.
-    truncated = forced["truncated"].numpy().tolist()
-    assert truncated == [False, True, True, False]
+    short, long = "one dog", "one dog " * 20
+    # White space is no token: so the tokens are few, but not all of the text.
+    blank = short + " " * 5000 + "tree"
+    encode = exports.translator().tokenizer.encode
+    assert len(encode([long])[0]) > 22
+    texts = {"text": [short, long, "", blank]}
+    pairs = {"text": [short, short, long, short]}
+    pairs["reference"] = [short, long, short, blank]
+    prefixed = {"text": [short, short, "", "", short]}
+    prefixed["target_prefix"] = [short, long, "rot", "", blank]
+    ids = encode([short, long]).to_tensor()
+    for name, inputs, truncated in (
+        ("serving_default", texts, [False, True, False, True]),
+        ("n_best", texts, [False, True, False, True]),
+        ("score", pairs, [False, True, True, True]),
+        ("attention_maps", pairs, [False, True, True, True]),
+        # A blank source has no translation, so the prefix is lost.
+        ("forced", prefixed, [False, True, True, False, True]),
+        ("tokens", {"source_ids": ids}, [False, True]),
+    ):
+        found = ask(signatures, name, **inputs)
+        assert found["truncated"].tolist() == truncated, name
+        if name == "score":
+            limit = exports.MAX_SOURCE_LENGTH + exports.DECODING.extra_length
+            assert found["log_probs"].shape[1] == limit
+    one, other = translations(signatures, [short, blank])
+    assert one == other
 
 
 def test_hostile_lines_are_answered_in_order(signatures):
@@ -419,13 +340,9 @@ def test_only_the_beginning_of_a_long_text_is_segmented():
     syllables = unicodedata.normalize("NFC", hangul(30))
     lines = [*map(" ".join, make_pairs(200)), syllables]
     for model_type, size in (("bpe", 100), ("char", 80)):
-        model = io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines), model_writer=model,
-            vocab_size=size, model_type=model_type, minloglevel=2,
-            character_coverage=1.0, pad_id=0, bos_id=1, eos_id=2, unk_id=3,
-        )  # fmt: skip
-        tokenizer = kt.Tokenizer(model.getvalue())
+        tokenizer = tokenization_test.train(
+            model_type, lines, size, character_coverage=1.0
+        )
         longest = max(map(len, tokenizer.pieces))
         encode = saved_model.make_encoder(tokenizer)
         limit = 4 * longest * 9
@@ -469,22 +386,6 @@ def test_the_encoder_of_exports_is_the_tokenizer(kind):
             [id for id in row if id != PAD] for row in ids.numpy().tolist()
         ] == expected
         assert len(expected[-2]) > 1  # a token for NUL
-
-
-def test_text_that_was_cut_off_is_reported(signatures):
-    """White space is no token: so the tokens are few, but not all."""
-    text = tf.constant(["one dog" + " " * 5000 + "tree", "one dog"])
-    short = tf.constant(["one dog", "one dog"])
-    for name, inputs in {
-        "serving_default": {"text": text},
-        "forced": {"text": short, "target_prefix": text},
-        "score": {"text": short, "reference": text},
-        "attention_maps": {"text": short, "reference": text},
-    }.items():
-        found = signatures[name](**inputs)
-        assert found["truncated"].numpy().tolist() == [True, False], name
-    found = signatures["serving_default"](text=text)["translation"].numpy()
-    assert found[0] == found[1]
 
 
 def test_an_answer_does_not_depend_on_the_company(signatures):
@@ -552,12 +453,8 @@ def test_warm_up_requests_are_what_serving_reads(directory, signatures):
         log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
         request = log.predict_log.request
         name = request.model_spec.signature_name
-        signatures[name](
-            **{
-                key: tf.constant(tf.make_ndarray(value))
-                for key, value in request.inputs.items()
-            }
-        )
+        inputs = request.inputs.items()
+        ask(signatures, name, **{k: tf.make_ndarray(v) for k, v in inputs})
         asked.add(name)
     assert asked == set(signatures)
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -9,7 +10,7 @@ import onnx
 import pytest
 import tensorflow as tf
 import tokenization_test
-from commands import open_trainer, write_pairs
+from commands import SMALL_MODEL, open_trainer, write_pairs
 from random_pairs import make_pairs
 from signatures import assert_answers
 
@@ -38,10 +39,7 @@ def flags_of(folder):
         "--source_vocab_size=70",
         "--vocab_size=90",
         "--max_length=90",
-        "--d_model=16",
-        "--d_ff=16",
-        "--num_heads=2",
-        "--num_layers=1",
+        *SMALL_MODEL,
         # What models of other systems have, from the flags to the exports.
         "--activation=gelu_tanh",
         "--attention_bias",
@@ -70,11 +68,9 @@ def translator(trained):
     translator = kt.Translator.load(trained[1], max_source_length=12)
     # So that translations differ, and have all tokens, without much training.
     random = np.random.default_rng(3)
-    for embedding in (
-        translator.model.target_input.embedding,
-        translator.model.source_input.embedding,
-    ):
-        table = embedding.embeddings
+    model = translator.model
+    for side in (model.target_input, model.source_input):
+        table = side.embedding.embeddings
         table.assign(random.normal(size=table.shape))
     return translator
 
@@ -130,35 +126,33 @@ def test_it_translates(translator):
 
 
 def test_a_replaced_file_is_named(trained, tmp_path):
-    flags, path = trained
+    path = shutil.copytree(trained[1], tmp_path / "run")
     file = path / FILES[1]
     before = file.read_bytes()
-    try:
-        file.write_bytes((path / FILES[0]).read_bytes())
-        with pytest.raises(ValueError, match=f"{FILES[1]} is not the vocab"):
-            kt.Translator.load(path)
-        file.unlink()
-        with pytest.raises(FileNotFoundError, match=FILES[1]):
-            kt.Translator.load(path)
-        (path / "tokenizer.model").write_bytes(before)
-        with pytest.raises(ValueError, match="Received: both"):
-            kt.Translator.load(path)
-    finally:
-        (path / "tokenizer.model").unlink(missing_ok=True)
-        file.write_bytes(before)
+    file.write_bytes((path / FILES[0]).read_bytes())
+    with pytest.raises(ValueError, match=f"{FILES[1]} is not the vocab"):
+        kt.Translator.load(path)
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match=FILES[1]):
+        kt.Translator.load(path)
+    (path / "tokenizer.model").write_bytes(before)
+    with pytest.raises(ValueError, match="Received: both"):
+        kt.Translator.load(path)
 
 
 def test_given_vocabularies_decide_the_sizes(trained):
     flags, path = trained
     kept = [flag for flag in flags if "vocab_size" not in flag]
-    given = [f"--source_tokenizer={path / FILES[0]}"]
-    given += [f"--target_tokenizer={path / FILES[1]}", "--workdir=x"]
-    arguments, options = wmt.read_arguments([*kept, *given])
-    model = wmt.read_configuration(arguments, options.preset).model
-    assert (model.source_vocab_size, model.vocab_size) == (70, 90)
-    arguments, options = wmt.read_arguments([*kept, "--workdir=x"])
-    model = wmt.read_configuration(arguments, options.preset).model
-    assert model.source_vocab_size == model.vocab_size == 37000
+
+    def sizes(*given):
+        argv = [*kept, *given, "--workdir=x"]
+        arguments, options = wmt.read_arguments(argv)
+        model = wmt.read_configuration(arguments, options.preset).model
+        return model.source_vocab_size, model.vocab_size
+
+    source, target = (path / name for name in FILES)
+    given = f"--source_tokenizer={source}", f"--target_tokenizer={target}"
+    assert (sizes(*given), sizes()) == ((70, 90), (37000, 37000))
 
 
 def export_to(directory, format_name, translator):
@@ -177,11 +171,9 @@ def test_ctranslate2_translates_as_the_translator(translator, tmp_path):
     description = export_to(tmp_path, "ctranslate2", greedy)
     assert description["source_vocab_size"] == 70
     assert description["vocab_size"] == 90
-    translate = reload.LOADERS["ctranslate2"](tmp_path, description)
+    answers = reload.LOADERS["ctranslate2"](tmp_path, description)(SENTENCES)
     expected = [found[0] for found in greedy.n_best_ids(SENTENCES)]
-    for answer, (ids, score) in zip(
-        translate(SENTENCES), expected, strict=True
-    ):
+    for answer, (ids, score) in zip(answers, expected, strict=True):
         assert answer["ids"] == ids
         assert answer["score"] == pytest.approx(score, abs=1e-3)
 
@@ -234,14 +226,8 @@ def test_a_saved_model_of_two_vocabularies_answers_in_text(
 ):
     monkeypatch.setattr(joint, "checkpoint", "averaged/ckpt-3")
     export_to(tmp_path, "saved_model", joint)
-    lines = [
-        "the dog",
-        "",
-        "ß ä ☃ C:\\x",
-        "Straße ''",
-        ">>fra<< the",
-        "dog " * 9,
-    ]
+    lines = ["the dog", "", "ß ä ☃ C:\\x", "Straße ''", ">>fra<< the"]
+    lines.append("dog " * 9)
     comparison = verify.compare(joint, tmp_path, lines)
     assert str(comparison) == "passed: 6 of 6 sentences equal"
     signatures = tf.saved_model.load(str(tmp_path)).signatures
@@ -254,15 +240,11 @@ def test_a_saved_model_of_two_vocabularies_answers_in_text(
 def test_the_files_beside_a_model_segment_alike(kind, tmp_path):
     """Text to ids and back, as in the scripts of exports."""
     tokenizer = tokenization_test.trained(*tokenization_test.KINDS[kind])
+    with_table = tokenization_test.with_table(tokenizer)
+    foreign = tokenization_test.with_foreign_pair()
     pairs = [
-        kt.TokenizerPair(
-            tokenization_test.with_table(tokenizer),
-            tokenization_test.with_table(tokenizer),
-        ),
-        kt.TokenizerPair(
-            tokenization_test.with_foreign_pair(),
-            tokenization_test.with_foreign_pair(),
-        ),
+        kt.TokenizerPair(with_table, with_table),
+        kt.TokenizerPair(foreign, foreign),
         tokenizer,
     ]
     strings = [*tokenization_test.make_odd_strings(), "abcd"]
@@ -313,12 +295,9 @@ def test_the_saved_model_reads_each_language(translator):
     )
     forced = signatures.forced(["a dog"], ["der Hund"])
     assert forced["translation"].numpy()[0].startswith(b"der Hund")
-    pieces = translator.tokenizer.target.pieces
+    pieces = {"", *translator.tokenizer.target.pieces}
     shown = signatures.attention_maps(["a dog"], [""])
-    assert {p.decode() for p in shown["target_pieces"].numpy()[0]} <= {
-        "",
-        *pieces,
-    }
+    assert {p.decode() for p in shown["target_pieces"].numpy()[0]} <= pieces
 
 
 def test_a_corpus_is_encoded_side_by_side(tokenizer):
@@ -371,20 +350,14 @@ def test_sizes_that_do_not_fit_are_refused(tokenizer):
         kt.Translator(tokenizer, model, kt.DecodingConfig(), 9)
     sections = TrainingConfig(), kt.DecodingConfig()
     for share, size in ((True, 60), (False, None)):
+        config = kt.TransformerConfig(source_vocab_size=size)
         with pytest.raises(ValueError, match="go together"):
-            Configuration(
-                kt.TransformerConfig(source_vocab_size=size),
-                DataConfig(share_vocabulary=share),
-                *sections,
-            )
+            Configuration(config, DataConfig(share_vocabulary=share), *sections)
+    prepared = {"dataset": "prepared", "train_files": ("x",)}
     for wrong in (
         {"share_vocabulary": False, "tokenizer": "a.model"},
         {"target_tokenizer": "a.model"},
-        {
-            "share_vocabulary": False,
-            "dataset": "prepared",
-            "train_files": ("x",),
-        },
+        {"share_vocabulary": False, **prepared},
     ):
         with pytest.raises(ValueError, match="Received: .*share_vocabulary="):
             DataConfig(**wrong)

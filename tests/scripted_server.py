@@ -10,13 +10,15 @@ import urllib.parse
 from trainers.serving import page
 
 LANGUAGES = [
-    {"code": "en", "name": "English", "targets": ["de", "he"]},
-    {"code": "de", "name": "German", "targets": ["en"]},
-    {"code": "he", "name": "Hebrew", "targets": []},
+    {"code": code, "name": name, "targets": targets, "direction": direction}
+    for code, name, targets, direction in (
+        ("en", "English", ["de", "he"], "ltr"),
+        ("de", "German", ["en"], "ltr"),
+        ("he", "Hebrew", [], "rtl"),
+    )
 ]
 KEY = "secret.a%20b_de.txt"
 TRANSLATED = b"translated"
-DIRECTIONS = {"en": "ltr", "de": "ltr", "he": "rtl"}
 
 
 class ScriptedServer(http.server.ThreadingHTTPServer):
@@ -100,12 +102,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif self.path == "/favicon.ico":
             self._send(page.ICON, "image/svg+xml", "")
         elif self.path == "/languages":
-            self._send_json(
-                [
-                    {**language, "direction": DIRECTIONS[language["code"]]}
-                    for language in LANGUAGES
-                ]
-            )
+            self._send_json(LANGUAGES)
         elif self.path == "/frontend/settings":
             self._send_json(self.server.settings)
         elif self.path == f"/download_file/{KEY}":
@@ -123,6 +120,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.server.uploads.append(body.decode())
             asked = {"text": "file"}
         else:
+            assert self.headers["Content-Type"] == "application/json"
             asked = json.loads(body)
             self.server.asked.append(asked)
         if asked["text"] in self.server.gates:
@@ -144,7 +142,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         sentences = [
             {
                 "before": before,
-                **translated(line, asked["n_best"], self.server.notes),
+                **translated(line, asked.get("n_best", 1), self.server.notes),
             }
             for before, line in re.findall(r"(\s*)([^\n]*\S)", asked["text"])
         ]

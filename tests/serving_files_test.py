@@ -7,27 +7,34 @@ import pathlib
 import threading
 import time
 import urllib.parse
+from unittest import mock
 
 import httpx
 import pytest
 from hostile_requests import http
-from serving_test import MINUTES, Script, connect, read_answer, running
+from serving_test import (
+    BOTH,
+    MINUTES,
+    Script,
+    connect,
+    error_of,
+    read_answer,
+    running,
+    settings_of,
+    translated,
+)
 
-from keras_transformer import documents
 from keras_transformer.locking import lock_file
-from keras_transformer.translation.requests import Request, make_requests
+from keras_transformer.translation.requests import Request
 from trainers.serving import downloads, requests, service
 from trainers.serving.batcher import QueueFullError
 
-BOTH = {"source": "en", "target": "de"}
 KIND = "multipart/form-data; boundary=b"
 
 
 @pytest.fixture(scope="module")
 def served():
-    scripts = {("en", "de"): Script(), ("fr", "de"): Script()}
-    with running(scripts) as found:
-        found.script = scripts["en", "de"]
+    with running({("en", "de"): Script(), ("fr", "de"): Script()}) as found:
         yield found
 
 
@@ -50,14 +57,6 @@ def download(served, name, data, **fields):
     return found
 
 
-def refused(answer, status):
-    """The error of a request that is refused."""
-    assert answer.status_code == status, answer.text
-    [(name, message)] = answer.json().items()
-    assert name == "error" and "\n" not in message
-    return message
-
-
 def form(header, data=b"One dog."):
     """The body of a form whose file has a header, written by hand."""
     parts = [
@@ -67,22 +66,6 @@ def form(header, data=b"One dog."):
     file = f'Content-Disposition: form-data; name="file"; {header}\r\n\r\n'
     head = "".join(f"--b\r\n{part}\r\n" for part in parts) + f"--b\r\n{file}"
     return head.encode() + data + b"\r\n--b--\r\n"
-
-
-def expected(name, data):
-    """The translation of a file by `documents` and a `Script`."""
-    script = Script()
-    document = documents.parse(
-        data, "auto", "en", script.fits, name=name, target="de"
-    )
-    return documents.translate(
-        document,
-        lambda sentences: [
-            found.texts[0]
-            for found in script.search(make_requests(sentences), 1)
-        ],
-        script.align_spans,
-    ).data
 
 
 @pytest.mark.parametrize(
@@ -100,7 +83,7 @@ def expected(name, data):
 def test_a_file_is_translated_as_by_the_library(served, name, content, charset):
     data = content.encode(charset)
     found = download(served, name, data)
-    assert found.content == expected(name, data)
+    assert found.content == translated(data, name=name).data
     assert not content or found.content != data
     stem, suffix = os.path.splitext(name)
     assert found.headers["content-disposition"] == (
@@ -157,12 +140,12 @@ def test_a_name_can_do_no_harm(served, header, name):
     ],
 )
 def test_a_wrong_file_is_refused(served, name, data, message):
-    assert refused(send(served, name, data), 400).startswith(message)
+    assert error_of(send(served, name, data), 400).startswith(message)
 
 
 def test_what_is_no_file_is_refused(served):
-    def refuse(status, **request):
-        return refused(served.client.post("/translate_file", **request), status)
+    def refuse(status, path="/translate_file", **request):
+        return error_of(served.client.post(path, **request), status)
 
     file = {"file": ("a.txt", b"a")}
     assert refuse(400, files={"q": (None, "a")}) == "file must be a file"
@@ -171,31 +154,25 @@ def test_what_is_no_file_is_refused(served):
         "expected a body of Content-Type multipart/form-data. Received: 'app"
     )
     assert refuse(400, files=file) == "source is missing"
-    assert refuse(400, data={"source": "en"}, files=file) == (
-        "target is missing"
-    )
-    assert "en-de, fr-de" in refuse(
-        400, data=BOTH | {"target": "it"}, files=file
-    )
+    source = {"source": "en"}
+    assert refuse(400, data=source, files=file) == "target is missing"
+    italian = BOTH | {"target": "it"}
+    assert "en-de, fr-de" in refuse(400, data=italian, files=file)
     two = [("file", ("a.txt", b"a")), ("file", ("b.txt", b"b"))]
     too_many = "Too many files. Maximum number of files is {}."
     assert refuse(400, data=BOTH, files=two) == too_many.format(1)
     # Other paths take none.
-    answer = served.client.post("/translate", data=BOTH, files=file)
-    assert refused(answer, 400) == too_many.format(0)
-    answer = served.client.post("/v1/translate", data=BOTH, files=file)
-    assert refused(answer, 415)
+    found = refuse(400, "/translate", data=BOTH, files=file)
+    assert found == too_many.format(0)
+    assert refuse(415, "/v1/translate", data=BOTH, files=file)
 
 
 def test_the_language_of_a_file_may_be_detected(served):
     french = "<p>Le chien court dans la <b>forêt</b> avec les enfants.</p>"
-    fr = served.service.pairs["fr", "de"].translator
-    before = len(fr.calls), len(served.script.calls)
+    calls = served.service.pairs["fr", "de"].translator.calls
+    before = len(calls), len(served.script.calls)
     download(served, "a.html", french.encode(), source="auto")
-    assert (len(fr.calls), len(served.script.calls)) == (
-        before[0] + 1,
-        before[1],
-    )
+    assert (len(calls) - 1, len(served.script.calls)) == before
 
 
 def test_a_file_in_the_target_language_stays(served):
@@ -208,18 +185,19 @@ def test_a_file_in_the_target_language_stays(served):
 
 
 def test_a_file_has_terms_and_notes(served):
-    send(served, "a.txt", "A dog.", avoid="x")
-    assert served.script.calls[-1][2] == [Request("A dog.", avoid=("x",))]
-    send(served, "a.txt", "A dog.", avoid=["x", "y"])  # given twice
-    assert served.script.calls[-1][2] == [Request("A dog.", avoid=("x", "y"))]
-    terms = json.dumps({"dog": "Hund"})
-    send(served, "a.txt", "A dog.", glossary=terms)
-    request = Request("A dog.", terms=(("Hund",),))
-    assert served.script.calls[-1][2] == [request]
-    message = refused(send(served, "a.txt", "A dog.", glossary="{"), 400)
-    assert message.startswith("expected a JSON object")
-    message = refused(send(served, "a.txt", "A dog.", glossary="x"), 400)
-    assert message.startswith("glossary must be one of")
+    for field, value, request in (
+        ("avoid", "x", {"avoid": ("x",)}),
+        ("avoid", ["x", "y"], {"avoid": ("x", "y")}),  # given twice
+        ("glossary", json.dumps({"dog": "Hund"}), {"terms": (("Hund",),)}),
+    ):
+        send(served, "a.txt", "A dog.", **{field: value})
+        assert served.script.calls[-1][2] == [Request("A dog.", **request)]
+    for glossary, message in (
+        ("{", "expected a JSON object"),
+        ("x", "glossary must be one of"),
+    ):
+        answer = send(served, "a.txt", "A dog.", glossary=glossary)
+        assert error_of(answer, 400).startswith(message)
     assert send(served, "a.txt", "a " * 300).json()["notes"] == ["is long"]
     catalogue = 'msgid "A dog"\nmsgstr "Hund"\n'
     assert send(served, "a.po", catalogue).json()["notes"] == [
@@ -228,7 +206,7 @@ def test_a_file_has_terms_and_notes(served):
 
 
 def test_files_are_named_in_settings_and_description(served):
-    settings = served.client.get("/frontend/settings").json()
+    settings = settings_of(served)
     assert settings["filesTranslation"]
     assert {".txt", ".html", ".xliff"} < set(settings["supportedFilesFormat"])
     paths = served.client.get("/spec").json()["paths"]
@@ -241,10 +219,10 @@ def test_files_are_named_in_settings_and_description(served):
 
 
 def test_a_container_is_a_file_and_no_text(served):
-    assert "zip archive" in refused(send(served, "a.docx", b"x"), 400)
+    assert "zip archive" in error_of(send(served, "a.docx", b"x"), 400)
     fields = {"q": "PK\x03\x04", "format": "auto", **BOTH}
     answer = served.client.post("/translate", json=fields)
-    assert refused(answer, 400) == (
+    assert error_of(answer, 400) == (
         "the format docx needs a file: bytes without a charset. Received: a"
         " text"
     )
@@ -257,16 +235,16 @@ def test_a_file_has_a_limit_of_its_own():
     limits = {"max_body_bytes": 100, "max_file_bytes": 1000}
     with running(limits=limits) as served:
         assert send(served, "a.txt", b"a " * 200).status_code == 200
-        assert refused(send(served, "a.txt", b"a " * 500), 413) == (
+        assert error_of(send(served, "a.txt", b"a " * 500), 413) == (
             "expected a body of at most 1000 bytes"
         )
         answer = served.client.post("/translate", json={"q": "a" * 200})
-        assert refused(answer, 413) == "expected a body of at most 100 bytes"
+        assert error_of(answer, 413) == "expected a body of at most 100 bytes"
     with running(limits={"max_file_bytes": 0}) as served:
-        settings = served.client.get("/frontend/settings").json()
+        settings = settings_of(served)
         assert not settings["filesTranslation"]
         assert settings["supportedFilesFormat"] == []
-        assert refused(send(served, "a.txt", b"a"), 413)
+        assert error_of(send(served, "a.txt", b"a"), 413)
 
 
 class Steps(threading.Semaphore):
@@ -281,10 +259,10 @@ class Steps(threading.Semaphore):
 
 def test_a_file_leaves_room_in_the_queue(monkeypatch):
     """It waits for room itself; texts are accepted meanwhile."""
-    script, found, refusals = Script(), [], []
-    options = {"max_batch_tokens": 6, "max_queue_tokens": 10}
-    with running({("en", "de"): script}, options=options) as served:
-        batcher, script.may_run = served.service.batcher, Steps(0)
+    found, refusals = [], []
+    with running(max_batch_tokens=6, max_queue_tokens=10) as served:
+        batcher, script = served.service.batcher, served.script
+        script.may_run = Steps(0)
         submit = batcher.submit
 
         def observe(*arguments):
@@ -319,18 +297,13 @@ def test_a_file_leaves_room_in_the_queue(monkeypatch):
 
 def test_a_file_that_is_translated_is_not_refused(served, monkeypatch):
     """Markup is placed afterwards: then a full queue is waited for."""
-    batcher, asked = served.service.batcher, []
-    submit = batcher.submit
-
-    def full_once(work, *arguments):
-        asked.append(work)
-        if len(asked) == 2:
-            raise QueueFullError(1)
-        return submit(work, *arguments)
-
-    monkeypatch.setattr(batcher, "submit", full_once)
+    full_once = mock.Mock(
+        wraps=served.service.batcher.submit,
+        side_effect=[mock.DEFAULT, QueueFullError(1), mock.DEFAULT],
+    )
+    monkeypatch.setattr(served.service.batcher, "submit", full_once)
     download(served, "a.html", "<p>Press <b>it</b> now.</p>")
-    assert len(asked) == 3
+    assert full_once.call_count == 3
 
 
 def test_a_file_that_cannot_be_read_is_a_failure_of_the_server():
@@ -338,57 +311,42 @@ def test_a_file_that_cannot_be_read_is_a_failure_of_the_server():
         fits = {}.__getitem__
 
     with running({("en", "de"): Failing()}) as served:
-        assert refused(send(served, "a.html", b"<p>One.</p>"), 500)
+        assert error_of(send(served, "a.html", b"<p>One.</p>"), 500)
 
 
 def test_sentences_are_prepared_some_at_a_time(served, monkeypatch):
     """A thread cannot be stopped, and others wait for it."""
-    sizes, prepare = [], service._prepare
-
-    def spy(translator, requests, terminology):
-        sizes.append(len(requests))
-        return prepare(translator, requests, terminology)
-
-    monkeypatch.setattr(service, "_prepare", spy)
+    prepare = mock.Mock(wraps=service._prepare)
+    monkeypatch.setattr(service, "_prepare", prepare)
     monkeypatch.setattr(service, "PREPARED", 120)
     text = "\n\n".join([*(["A b."] * 3), "a " * 60 + "b."])
     assert download(served, "a.txt", text).text == text.upper()
-    assert sizes == [2, 1, 1]
+    assert [len(call.args[1]) for call in prepare.mock_calls] == [2, 1, 1]
 
 
-def test_a_large_upload_is_on_the_disk_and_closed(monkeypatch):
+def test_a_large_upload_is_on_the_disk_and_closed(served, monkeypatch):
     """Also when its request is refused."""
-    seen = []
-    read = requests.read_file
-
-    def spy(fields, name):
-        seen.append(fields[name].file)
-        return read(fields, name)
-
-    monkeypatch.setattr(requests, "read_file", spy)
-    with running() as served:
-        large = b"a" * 2**21
-        assert send(served, "a.exe", large).status_code == 400
-        [file] = seen
-        assert file._rolled and file.closed
+    read = mock.Mock(wraps=requests.read_file)
+    monkeypatch.setattr(requests, "read_file", read)
+    assert send(served, "a.exe", b"a" * 2**21).status_code == 400
+    [(fields, name)] = [call.args for call in read.mock_calls]
+    assert fields[name].file._rolled and fields[name].file.closed
 
 
 def test_files_need_a_key_if_texts_do(tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("ours\n")
-    with running(options={"api_keys": str(keys)}) as served:
-        assert refused(send(served, "a.txt", b"a"), 403)
+    with running(api_keys=str(keys)) as served:
+        assert error_of(send(served, "a.txt", b"a"), 403)
         download(served, "a.txt", b"a", api_key="ours")  # without the key
 
 
 def test_a_file_that_takes_too_long_or_hangs_up_is_dropped():
-    script = Script()
-    options = {"request_seconds": 1.0}
-    with running({("en", "de"): script}, options=options) as served:
-        batcher = served.service.batcher
+    with running(request_seconds=1.0) as served:
+        batcher, script = served.service.batcher, served.script
         script.may_run.clear()
         while not script.calls:  # a busy machine may read it too late
-            assert refused(send(served, "a.txt", b"first"), 504)
+            assert error_of(send(served, "a.txt", b"first"), 504)
         served.service.options = dataclasses.replace(
             served.service.options, request_seconds=MINUTES
         )
@@ -421,22 +379,21 @@ def test_a_file_is_found_by_its_whole_key_only(served):
         f"{served.url}/download_file/..%2f..%2fetc%2fpasswd",
         f"{served.url}/download_file/a.txt",
     ):
-        assert refused(httpx.get(wrong, timeout=MINUTES), 404)
+        assert error_of(httpx.get(wrong, timeout=MINUTES), 404)
     other = str(download(served, "a.txt", b"a").url)
     assert other != url and httpx.get(url, timeout=MINUTES).content == b"A"
 
 
 def test_a_file_expires_and_the_rest_goes_with_the_server():
-    with running(options={"download_seconds": 0.3}) as served:
+    with running(download_seconds=0.3) as served:
         found = download(served, "a.txt", b"a")
         folder = pathlib.Path(served.service.downloads._folder.name)
         assert folder.stat().st_mode & 0o777 == 0o700
         while len(list(folder.iterdir())) > 1:  # its lock
             time.sleep(0.01)
         answer = httpx.get(found.url, timeout=MINUTES)
-        assert refused(answer, 404) == "there is no such file, or no longer"
+        assert error_of(answer, 404) == "there is no such file, or no longer"
         assert not served.service.downloads._size
-    assert not folder.exists()
     with running() as served:
         download(served, "a.txt", b"a")
         folder = pathlib.Path(served.service.downloads._folder.name)
@@ -446,11 +403,11 @@ def test_a_file_expires_and_the_rest_goes_with_the_server():
 
 def test_files_that_wait_have_a_limit(monkeypatch):
     monkeypatch.setattr(downloads, "MAX_BYTES", 4)
-    with running(options={"download_seconds": 60.5}) as served:
+    with running(download_seconds=60.5) as served:
         download(served, "a.txt", b"ab")
         download(served, "a.txt", b"cd")
         answer = send(served, "a.txt", b"e")
-        assert refused(answer, 429).startswith("too many translated files")
+        assert error_of(answer, 429).startswith("too many translated files")
         assert answer.headers["retry-after"] == "61"
 
 
@@ -474,8 +431,7 @@ def test_a_body_that_is_no_form_has_one_clear_error(served):
 
 
 def test_the_address_of_a_file_may_be_given():
-    options = {"public_url": "https://example.org/nmt/"}
-    with running(options=options) as served:
+    with running(public_url="https://example.org/nmt/") as served:
         url = send(served, "a.txt", b"a").json()["translatedFileUrl"]
     assert url.startswith("https://example.org/nmt/download_file/")
 

@@ -17,12 +17,11 @@ import yaml
 from hostile_requests import http
 from prometheus_client.parser import text_string_to_metric_families
 from serving_page_test import digest_of
-from serving_test import Script, connect, running
+from serving_test import BOTH, Script, connect, running
 
 from trainers.serving import app, page, server, spec
 
 ROOT = pathlib.Path(__file__).parents[1]
-BOTH = {"source": "en", "target": "de"}
 COMMON_LOG = re.compile(
     r"(\S+) - - \[\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}\] "
     r'"(.*)" (\d{3}) (\d+)'
@@ -41,6 +40,7 @@ def served():
 def test_a_line_for_each_answer_has_no_text_of_users(tmp_path):
     path = tmp_path / "access.log"
     options = {"access_log": str(path), "cors_origins": ("*",)}
+    limits = {"max_body_bytes": 100}
     cors = {"Origin": "a", "Access-Control-Request-Method": "POST"}
     sent = [
         ("POST /translate", 200, "POST", "/translate?q=SECRET", BOTH),
@@ -52,8 +52,7 @@ def test_a_line_for_each_answer_has_no_text_of_users(tmp_path):
         ("- -", 404, "SECRET", "/SECRET", {}),
         ("GET /languages", 200, "GET", "/languages", {}),
     ]
-    limits = {"max_body_bytes": 100}
-    with running(options=options, limits=limits) as served:
+    with running(limits=limits, **options) as served:
         ready = len(path.read_text().splitlines())
         answers = [
             served.client.request(method, address, data=fields or None)
@@ -83,7 +82,7 @@ def test_a_line_for_each_answer_has_no_text_of_users(tmp_path):
 )
 def test_the_address_of_a_client_may_come_from_a_proxy(capsys, told, logged):
     """And nothing that is no address; the lines go to standard error."""
-    with running(options={"access_log": "-"}) as served:
+    with running(access_log="-") as served:
         served.client.get("/languages", headers={"X-Forwarded-For": told})
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith(f"{logged} - - [")
@@ -134,9 +133,7 @@ def test_characters_are_counted_by_pair():
 
 
 def test_refusals_are_counted_by_path_and_status():
-    limits = {"max_body_bytes": 300, "max_texts": 2}
-    script = Script()
-    with running({("en", "de"): script}, limits=limits) as by:
+    with running(limits={"max_body_bytes": 300, "max_texts": 2}) as by:
 
         def post(path="/translate", **fields):
             fields = {"q": "a", **BOTH} | fields
@@ -153,10 +150,11 @@ def test_refusals_are_counted_by_path_and_status():
             by.client.post("/translate_file", json=BOTH).status_code,
         ] == [200, 400, 413, 500, 404, 405, 404, 415]
         with connect(by) as client:  # hangs up, which is no refusal
-            script.may_run.clear()
+            by.script.may_run.clear()
+            by.script.calls.clear()
             body = json.dumps({"q": "a", **BOTH}).encode()
             client.sendall(http("POST", "/translate", body))
-            while not script.calls or script.calls[-1][2][0].text != "a":
+            while not by.script.calls:
                 time.sleep(0.01)
         while 'status="499"' not in by.client.get("/metrics").text:
             time.sleep(0.01)

@@ -72,6 +72,18 @@ def wait_for(page, translation):
     )
 
 
+def translate(page, source=TEXT, translation="RUNS DOG SMALL A"):
+    """Types a text, and waits for its translation."""
+    write(page, source)
+    wait_for(page, translation)
+
+
+def problem_of(page):
+    """Waits for a problem; what it is."""
+    page.wait("!find('problem').hidden")
+    return text(page, "#message")
+
+
 def text(page, selector):
     return page.evaluate(f"document.querySelector('{selector}').textContent")
 
@@ -130,8 +142,7 @@ def test_typing_translates(page, server):
 
 
 def test_a_word_shows_its_alignment_on_both_sides(page):
-    page.type(TEXT)
-    wait_for(page, "RUNS DOG SMALL A")
+    translate(page)
     page.point(word(1))
     assert texts(page, "#result .active") == ["DOG"]
     assert texts(page, "#mirror .aligned") == ["dog"]
@@ -148,8 +159,7 @@ def test_a_word_shows_its_alignment_on_both_sides(page):
 
 def test_marks_lie_behind_the_words_that_are_typed(page):
     lines = ["word " * 30, "", "x" * 90 + " end", ""]
-    server_limit = 10**4
-    page.evaluate(f"void (state.settings.charLimit = {server_limit})")
+    page.evaluate("void (state.settings.charLimit = 10000)")
     write(page, "\n".join(lines))
     for width in (1400, 800, 390):
         page.resize(width, 900)
@@ -164,8 +174,7 @@ def test_marks_lie_behind_the_words_that_are_typed(page):
 
 def test_nothing_moves_away_from_the_mouse(page):
     page.resize(390, 900)
-    page.type(TEXT)
-    wait_for(page, "RUNS DOG SMALL A")
+    translate(page)
     page.point(word(1))
     before = place(page, "#ask button")
     page.leave()
@@ -174,8 +183,7 @@ def test_nothing_moves_away_from_the_mouse(page):
 
 
 def test_the_cursor_chooses_a_word(page):
-    page.type(TEXT)
-    wait_for(page, "RUNS DOG SMALL A")
+    translate(page)
     assert texts(page, ".active") == []
     page.press("Home", *["ArrowRight"] * 4)
     page.wait("document.querySelector('#mirror .active') !== null")
@@ -187,8 +195,7 @@ def test_an_answer_that_comes_late_is_not_shown(page, server):
     server.gates["one"] = threading.Event()
     write(page, "one")
     wait_until(lambda: len(server.asked) == 1)
-    write(page, "one two")
-    wait_for(page, "TWO ONE")
+    translate(page, "one two", "TWO ONE")
     server.gates["one"].set()
     time.sleep(0.2)
     wait_for(page, "TWO ONE")
@@ -227,8 +234,7 @@ def test_a_busy_server_is_asked_again_when_it_says(page, server, status):
 def test_an_error_is_shown_and_can_be_tried_again(page, server):
     server.failures = [(400, {}, "It <b>fails</b>.")]
     write(page, "one")
-    page.wait("!document.querySelector('#problem').hidden")
-    assert text(page, "#message") == "It <b>fails</b>."
+    assert problem_of(page) == "It <b>fails</b>."
     assert page.evaluate("document.querySelector('#problem').role") == "alert"
     page.click("#again")
     wait_for(page, "ONE")
@@ -240,9 +246,7 @@ def test_a_server_that_is_gone_is_named(chromium):
         open_page(chromium, server)
     server.server_close()
     write(chromium, "one")
-    chromium.wait("!document.querySelector('#problem').hidden")
-    message = text(chromium, "#message")
-    assert message.startswith("The server cannot be reached (")
+    assert problem_of(chromium).startswith("The server cannot be reached (")
     assert_harmless(chromium, server.address)
 
 
@@ -263,8 +267,7 @@ def test_text_stays_text(page, server):
 
 
 def test_alternatives_by_mouse_and_by_keyboard(page):
-    page.type("one two\nthree")
-    wait_for(page, "TWO ONE\nTHREE")
+    translate(page, "one two\nthree", "TWO ONE\nTHREE")
     assert text(page, "#heading") == "Alternatives for sentence 1 of 2"
     assert texts(page, "#alternatives label") == [
         "TWO ONEfirst choice",
@@ -283,19 +286,14 @@ def test_alternatives_by_mouse_and_by_keyboard(page):
 
 
 def test_swap(page, server):
-    page.type(TEXT)
-    wait_for(page, "RUNS DOG SMALL A")
+    translate(page)
     page.click("#swap")
     wait_for(page, "A SMALL DOG RUNS")
     assert page.evaluate("find('source').value") == "RUNS DOG SMALL A"
-    assert [server.asked[-1][side] for side in ("source", "target")] == [
-        "de",
-        "en",
-    ]
-    assert page.evaluate("[find('source').lang, find('result').lang]") == [
-        "de",
-        "en",
-    ]
+    turned = ["de", "en"]
+    assert [server.asked[-1][side] for side in ("source", "target")] == turned
+    shown_as = page.evaluate("[find('source').lang, find('result').lang]")
+    assert shown_as == turned
 
 
 def choose(page, select, value):
@@ -319,8 +317,7 @@ def test_a_language_that_is_written_from_right_to_left(page, server):
 
 
 def test_everything_by_keyboard(page, server):
-    page.type(TEXT)
-    wait_for(page, "RUNS DOG SMALL A")
+    translate(page)
     page.press("Tab", "Tab")  # Copy, the first word
     assert texts(page, ".active") == ["RUNS"]
     outline = "getComputedStyle(document.activeElement).outlineStyle"
@@ -350,8 +347,7 @@ def test_settings_within_the_limits_of_the_server(page, server):
     assert server.asked[-1]["beam_size"] == server.asked[-1]["n_best"] == 2
     page.evaluate("find('beam_size').select()")
     page.type("9")
-    page.wait("!find('problem').hidden")
-    assert text(page, "#message").startswith("Beam size: ")
+    assert problem_of(page).startswith("Beam size: ")
     assert "8" in text(page, "#message")
     number = len(server.asked)
     page.evaluate("find('beam_size').select()")
@@ -363,8 +359,7 @@ def test_settings_within_the_limits_of_the_server(page, server):
 
 def test_a_text_that_is_too_long_and_notes(page, server):
     write(page, "x" * 101)
-    page.wait("!find('problem').hidden")
-    assert text(page, "#message") == (
+    assert problem_of(page) == (
         "The server takes 100 characters at most. Received: 101."
     )
     assert text(page, "#counter") == "101 / 100"
@@ -380,8 +375,7 @@ def test_a_key_is_sent_where_the_server_requires_one(chromium, server):
     server.settings["keyRequired"] = True
     open_page(chromium, server)
     chromium.type("one")
-    chromium.wait("!find('problem').hidden")
-    assert text(chromium, "#message") == "The server requires an API key."
+    assert problem_of(chromium) == "The server requires an API key."
     chromium.click("#api_key")
     chromium.type("secret")
     wait_for(chromium, "ONE")
@@ -396,8 +390,7 @@ def test_a_key_is_sent_where_the_server_requires_one(chromium, server):
 
 
 def test_attention_of_the_chosen_translation(page, server):
-    page.type("one two\nthree")
-    wait_for(page, "TWO ONE\nTHREE")
+    translate(page, "one two\nthree", "TWO ONE\nTHREE")
     assert not shown(page, "#key") and not shown(page, "#attention")
     page.click("#alternatives input[value='1']")
     page.click("#ask button")
@@ -410,21 +403,18 @@ def test_attention_of_the_chosen_translation(page, server):
         "target": "de",
     }
     assert shown(page, "#attention")
-    write(page, "three")
-    wait_for(page, "THREE")
+    translate(page, "three", "THREE")
     assert not shown(page, "#attention")
 
 
 def test_an_error_of_attention_is_words_and_not_a_frame(page, server):
-    page.type("one")
-    wait_for(page, "ONE")
+    translate(page, "one", "ONE")
     server.gates["attention"] = threading.Event()
     page.click("#ask button")
     page.wait("find('drawing').checkVisibility()")
     server.failures = [(400, {}, "it is too long")]
     server.gates["attention"].set()
-    page.wait("!find('problem').hidden")
-    assert text(page, "#message") == "It is too long."
+    assert problem_of(page) == "It is too long."
     assert not shown(page, "#attention") and not shown(page, "#drawing")
     page.click("#ask button")
     page.wait("find('attention').clientHeight > 100")
@@ -432,14 +422,10 @@ def test_an_error_of_attention_is_words_and_not_a_frame(page, server):
 
 
 def test_what_a_server_does_not_have_is_not_shown(chromium, server):
-    server.settings |= {
-        "attention": False,
-        "maxTerms": 0,
-        "supportedFilesFormat": [],
-    }
+    server.settings |= {"attention": False, "maxTerms": 0}
+    server.settings["supportedFilesFormat"] = []
     open_page(chromium, server)
-    chromium.type("one")
-    wait_for(chromium, "ONE")
+    translate(chromium, "one", "ONE")
     chromium.click("summary")
     assert shown(chromium, "#beam_size") and shown(chromium, "#alternatives")
     for selector in ("#ask", "#terms", "#choose"):
@@ -505,19 +491,18 @@ def test_a_long_text_keeps_to_the_window(page, server, width, height):
 
 
 def test_a_text_is_divided_where_sentences_end(page):
-    sentence = "It is evening in Rome. "
+    def divided(many):
+        parts = page.evaluate(f"divided({json.dumps(many)})")
+        assert "".join(parts) == many
+        return parts
+
     wrapped = "A line that was wrapped by hand, as in mails.\n" * 20
-    assert page.evaluate(f"divided({json.dumps(wrapped)}).length") == 1
-    many = sentence * 40
-    parts = page.evaluate(f"divided({json.dumps(many)})")
-    assert "".join(parts) == many and len(parts) == 1  # "Rome." may be short
-    many = "We met Prof. Miller and inspected everything. " * 40
-    parts = page.evaluate(f"divided({json.dumps(many)})")
-    assert "".join(parts) == many and len(parts) > 3
+    assert len(divided(wrapped)) == 1
+    assert len(divided("It is evening in Rome. " * 40)) == 1  # may be short
+    parts = divided("We met Prof. Miller and inspected everything. " * 40)
+    assert len(parts) > 3
     assert all(part.rstrip().endswith("everything.") for part in parts)
-    lines = ("word " * 30 + "\n") * 20
-    parts = page.evaluate(f"divided({json.dumps(lines)})")
-    assert "".join(parts) == lines and len(parts) > 3
+    assert len(divided(("word " * 30 + "\n") * 20)) > 3
 
 
 def give_file(page, name):
@@ -553,14 +538,12 @@ def test_a_file_comes_back_as_a_download(page, server, tmp_path):
     # An error is told, and the same file can be sent again.
     server.failures = [(400, {}, "it is no text")]
     give_file(page, "a b.txt")
-    page.wait("!find('problem').hidden")
-    assert text(page, "#message") == "It is no text."
+    assert problem_of(page) == "It is no text."
     assert not shown(page, "#finished")
     page.click("#again")
     page.wait("!find('finished').hidden")
     page.click("#source")
-    page.type("one")
-    wait_for(page, "ONE")
+    translate(page, "one", "ONE")
     assert not shown(page, "#finished")
 
 
@@ -568,8 +551,7 @@ def test_the_language_is_detected(page, server):
     choose(page, "from", "auto")
     assert page.evaluate("find('swap').disabled")
     page.click("#source")
-    page.type("one two")
-    wait_for(page, "TWO ONE")
+    translate(page, "one two", "TWO ONE")
     assert server.asked[-1]["source"] == "auto"
     chosen = "find('from').selectedOptions[0].textContent"
     assert page.evaluate(chosen) == "Detect language (English)"
@@ -591,8 +573,7 @@ def test_the_language_is_detected(page, server):
 def test_the_address_has_text_and_languages(chromium, server):
     open_page(chromium, server)
     choose(chromium, "to", "he")
-    chromium.type("a & b\n#1")
-    wait_for(chromium, "B & A\n#1")
+    translate(chromium, "a & b\n#1", "B & A\n#1")
     address = chromium.evaluate("location.href")
     chromium.visit(address)
     wait_for(chromium, "B & A\n#1")
@@ -607,8 +588,7 @@ def test_the_address_has_text_and_languages(chromium, server):
 
 
 def test_terms_that_are_typed(page, server):
-    page.type("one")
-    wait_for(page, "ONE")
+    translate(page, "one", "ONE")
     page.click("summary")
     page.click("#terms")
     page.type("dog = Hund|Köter\n\n cat=Katze")
@@ -616,8 +596,7 @@ def test_terms_that_are_typed(page, server):
     terms = {"dog": "Hund|Köter", "cat": "Katze"}
     assert server.asked[-1]["glossary"] == terms
     page.type("\nbird")
-    page.wait("!find('problem').hidden")
-    assert text(page, "#message") == (
+    assert problem_of(page) == (
         "Your terms: expected a line such as “dog = Hund”. Received: “bird”."
     )
     assert len(server.asked) == 2
@@ -625,8 +604,7 @@ def test_terms_that_are_typed(page, server):
 
 def test_copy(page):
     page.allow("clipboardReadWrite", "clipboardSanitizedWrite")
-    page.type("one two\nthree")
-    wait_for(page, "TWO ONE\nTHREE")
+    translate(page, "one two\nthree", "TWO ONE\nTHREE")
     page.click("#copy")
     page.wait("find('copy').textContent === 'Copied'")
     copied = page.evaluate("navigator.clipboard.readText()")
@@ -676,24 +654,13 @@ def test_a_trained_model(chromium, processes):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_is_legible_in_both_schemes(page, scheme):
     page.prefer(scheme)
-    page.type(TEXT)
-    wait_for(page, "RUNS DOG SMALL A")
-    variables = (
-        "paper",
-        "raised",
-        "ink",
-        "soft",
-        "doubtful",
-        "link",
-        "warning",
+    translate(page)
+    variables = "paper raised ink soft doubtful link warning".split()
+    style = (
+        "getComputedStyle(document.documentElement).getPropertyValue('--{}')"
     )
     colors = {
-        name: pages.rgb(
-            page.evaluate(
-                "getComputedStyle(document.documentElement)"
-                f".getPropertyValue('--{name}')"
-            ).strip()
-        )
+        name: pages.rgb(page.evaluate(style.format(name)).strip())
         for name in variables
     }
     is_light = pages.luminance(colors["paper"]) > pages.luminance(colors["ink"])

@@ -5,7 +5,6 @@ the place of the one that a dry run checks.
 """
 
 import contextlib
-import http.server
 import importlib
 import io
 import json
@@ -17,12 +16,12 @@ import shlex
 import shutil
 import sys
 import tarfile
-import threading
 import tomllib
 
 import exports
 import polib
 import pytest
+import scripted_server
 from babel.messages import Catalog
 from babel.messages.mofile import write_mo
 from commands import module_of, write_pairs
@@ -36,11 +35,7 @@ MARIAN = ROOT / "tests/fixtures/marian_shared"
 MINE = ["--workdir=runs/mine"]
 TINY = ["--d_model=8", "--d_ff=8", "--num_heads=2", "--num_layers=1"]
 SMALL = ["--batch_tokens=400", "--num_buckets=1", "--vocab_size=120"]
-QUICK = [
-    "--train_steps=2",
-    "--warmup_steps=1",
-    "--valid_sentences=1",
-]
+QUICK = ["--train_steps=2", "--warmup_steps=1", "--valid_sentences=1"]
 
 
 def section_of(heading):
@@ -118,13 +113,11 @@ def test_300000_pairs(corpus):
     lines = (corpus / "corpus/test.en").read_text("utf-8").splitlines()
     found = (corpus / "translation.de").read_text("utf-8").splitlines()
     assert len(found) == len(lines)
+    saved_model = ["--format=saved_model", "--output=exports/mine"]
     assert others == [  # which other tests run
         ["kt-tune", *MINE, "--save"],
         ["kt-evaluate", *MINE, "--test_files=corpus/test"],
-        [
-            *("kt-export", *MINE),
-            *("--format=saved_model", "--output=exports/mine"),
-        ],
+        ["kt-export", *MINE, *saved_model],
     ]
 
 
@@ -146,34 +139,14 @@ def test_opus_mt(corpus):
     assert other["BLEU"]["score"] == pytest.approx(score["bleu"], abs=0.01)
 
 
-class Api(http.server.BaseHTTPRequestHandler):
-    """Answers /v1/translate as kt-serve does, in upper case."""
-
-    def log_message(self, *_):
-        pass
-
-    def do_POST(self):
-        assert self.path == "/v1/translate"
-        assert self.headers["Content-Type"] == "application/json"
-        length = int(self.headers["Content-Length"])
-        asked = json.loads(self.rfile.read(length))
-        assert (asked["source"], asked["target"]) == ("en", "de")
-        answer = {"translations": [{"text": asked["text"].upper()}]}
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(answer).encode())
-
-
 def test_a_client(capsys):
     [script] = scripts_of("Translate over HTTP")
     assert script.count("\n") < 16
-    with http.server.HTTPServer(("127.0.0.1", 0), Api) as server:
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        script = script.replace("8080", str(server.server_port))
-        exec(script, {})
-        thread.join()
-    assert capsys.readouterr().out == "WHEN DID THE TIRED CHILD GET UP?\n"
+    with scripted_server.serving() as server:
+        exec(script.replace("8080", str(server.server_port)), {})
+    text = "When did the tired child get up?"
+    assert server.asked == [{"text": text, "source": "en", "target": "de"}]
+    assert capsys.readouterr().out == "UP? GET CHILD TIRED THE DID WHEN\n"
 
 
 def test_a_layer(corpus):
@@ -371,11 +344,8 @@ def test_messages_of_a_program(debian):
     assert memory["name"].endswith("known.memory")
 
     init, translate, clear, check, adapt = others
-    assert [command[0] for command in (init, clear, check)] == [
-        "msginit",
-        "msgattrib",
-        "msgfmt",
-    ]
+    programs = [command[0] for command in (init, clear, check)]
+    assert programs == ["msginit", "msgattrib", "msgfmt"]
     pathlib.Path("de.po").write_text(TEMPLATE)
     run(translate, *search)
     [entry] = polib.pofile("translated.po")

@@ -202,16 +202,14 @@ def test_a_lost_worker_ends_the_other_and_both_resume(exact, start, tmp_path):
     chief, other = start(argv)
     chief.read_until("step 12 ")
     other.process.kill()
-    lost_at = time.monotonic()
     status = chief.process.wait(SECONDS)
-    assert time.monotonic() - lost_at < 80  # JAX itself waits for 100 s
     before = losses_in(chief.out.rpartition("\n")[0])
-    # Seldom, a thread of JAX aborts the process before it can say so.
-    assert status in (1, -signal.SIGABRT), chief.err
     waiting, line, *_ = chief.err.splitlines()
     assert waiting == "worker 0: waiting for the other workers"
-    if status == 1:
-        assert line.startswith("kt-train: worker 0 of 2 has lost another")
+    # It says so and ends at once; a process that waited would be aborted by
+    # JAX. Seldom, a thread of JAX aborts it before it can say so.
+    is_told = line.startswith("kt-train: worker 0 of 2 has lost another")
+    assert status == (1 if is_told else -signal.SIGABRT), chief.err
     # The loss may follow a later checkpoint at once; steps follow the first.
     for file in (path / "checkpoints").glob("ckpt-*"):
         if file.name != "ckpt-7.safetensors":
@@ -229,13 +227,11 @@ def test_a_lost_worker_ends_the_other_and_both_resume(exact, start, tmp_path):
     assert {s: after[s] for s in again} == {s: before[s] for s in again}
     stopped = int(out.split("SIGTERM | step ")[1].split()[0])
     assert (path / f"checkpoints/ckpt-{stopped}.safetensors").exists()
-    # Without its chief a worker does not wait, either.
+    # Without its chief a worker ends, too.
     chief, other = start(argv)
     chief.read_until(f"step {stopped + 3} ")
     chief.process.kill()
-    lost_at = time.monotonic()
     assert other.process.wait(SECONDS) != 0
-    assert time.monotonic() - lost_at < 80  # JAX itself waits for 100 s
 
 
 def test_workers_have_rows_of_their_own(exact, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Preparing corpora: the rules, the command, killed and resumed, trained on."""
 
+import contextlib
 import fcntl
 import hashlib
 import itertools
@@ -13,8 +14,10 @@ import time
 
 import numpy as np
 import pytest
+import sentencepiece
 import tensorflow as tf
 from commands import fails, fails_without_room, write_pairs
+from random_pairs import ids_of
 
 from keras_transformer.commands.flags import CommandError, user_errors
 from keras_transformer.data import batches as batches_module
@@ -24,8 +27,8 @@ from keras_transformer.importers.vocabularies import make_tokenizer
 from keras_transformer.tokenization import Tokenizer
 from trainers import prepare, wmt
 from trainers.datasets import phrasebook
-from trainers.preparing import folder as preparation_folder
 from trainers.preparing import preparation
+from trainers.preparing.folder import Folder
 
 VOCAB_SIZE = 120
 LOOSE = cleaning.Rules(max_length=1000)
@@ -84,15 +87,25 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def rows_of(corpus):
-    """The pairs of a corpus as lists of ids."""
-    sides = []
-    for rows in (corpus.source, corpus.target):
-        ids = rows.ids[np.arange(len(rows.ids))]
-        sides.append(
-            [row.tolist() for row in np.split(ids, rows.offsets[1:-1])]
-        )
-    return list(zip(*sides, strict=True))
+@pytest.fixture
+def argv(command, tmp_path):
+    """Flags of a preparation into a new directory."""
+    return [*command, f"--output={tmp_path}/out"]
+
+
+@contextlib.contextmanager
+def killed_at(monkeypatch, owner, name, number=1, counts=lambda *_: True):
+    """The process seems to end at a call of a function, if it comes so far."""
+    real, calls = getattr(owner, name), itertools.count(1)
+
+    def stop(*args, **kwargs):
+        if counts(*args) and next(calls) == number:
+            raise Killed
+        return real(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, stop)
+        yield
 
 
 # --------------------------------------------------------------------- rules
@@ -198,8 +211,6 @@ def test_few_words_are_remembered(tokenizer, monkeypatch):
 
 
 def test_pieces_with_spaces_inside_are_not_found_by_word(tmp_path):
-    import sentencepiece
-
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["of the a of the b of the c"] * 9),
         model_prefix=str(tmp_path / "m"),
@@ -285,7 +296,7 @@ def test_the_pairs_are_the_first_of_each(prepared, pairs, tokenizer):
     expected = corpus_module.encode_corpus(
         unique, Tokenizer.load(tokenizer), 256
     )
-    assert rows_of(corpus) == rows_of(expected)
+    assert ids_of(corpus) == ids_of(expected)
     batches, others = (
         batches_module.make_batches(each, 400, num_buckets=3, seed=4)
         for each in (corpus, expected)
@@ -296,38 +307,30 @@ def test_the_pairs_are_the_first_of_each(prepared, pairs, tokenizer):
         tf.nest.map_structure(np.testing.assert_array_equal, one, other)
 
 
-def test_without_cleaning_it_is_the_corpus(command, pairs, tokenizer, tmp_path):
-    prepare.main([*command, f"--output={tmp_path}/out", "--noclean"])
+def test_without_cleaning_it_is_the_corpus(argv, pairs, tokenizer, tmp_path):
+    prepare.main([*argv, "--noclean"])
     corpus = shards.read_prepared(tmp_path / "out")
     stripped = [tuple(" ".join(s.split()) for s in pair) for pair in pairs]
     expected = corpus_module.encode_corpus(
         stripped, Tokenizer.load(tokenizer), 256
     )
-    assert rows_of(corpus) == rows_of(expected)
+    assert ids_of(corpus) == ids_of(expected)
     assert corpus.counts.dropped["empty"] == expected.counts.empty
     assert corpus.counts.dropped["too_long"] == expected.counts.too_long
 
 
 def test_processes_and_chunks_change_nothing(
-    command, prepared, tmp_path, monkeypatch
+    argv, prepared, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(cleaning, "CHUNK_SIZE", 64)
-    prepare.main([*command, f"--output={tmp_path}/out", "--workers=1"])
+    prepare.main([*argv, "--workers=1"])
     assert contents(tmp_path / "out") == contents(prepared)
 
 
-def test_shards_do_not_change_the_pairs(command, prepared, tmp_path):
-    prepare.main([*command, f"--output={tmp_path}/out", "--shard_pairs=9999"])
-    assert rows_of(shards.read_prepared(tmp_path / "out")) == rows_of(
-        shards.read_prepared(prepared)
-    )
-    assert len(list((tmp_path / "out").glob("*.shard"))) == 1
-
-
-def test_a_shard_of_duplicates_alone_is_left_out(command, pairs, tmp_path):
+def test_a_shard_of_duplicates_alone_is_left_out(argv, pairs, tmp_path):
     prefix = write_pairs(tmp_path / "train", pairs[:4] * 2 + pairs[4:6])
-    argv = [*command, f"--train_files={prefix}", "--shard_pairs=4"]
-    prepare.main([*argv, f"--output={tmp_path}/out", "--workers=1"])
+    flags = [f"--train_files={prefix}", "--shard_pairs=4", "--workers=1"]
+    prepare.main([*argv, *flags])
     index = shards.read_index(tmp_path / "out")
     assert [record["pairs"] for record in index["shards"]] == [4, 2]
     assert len(list((tmp_path / "out").glob("*.shard"))) == 2
@@ -362,45 +365,33 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    "place",
+    "owner, name, number",
     [
         (preparation, "write_json", 1),  # settings
         (preparation, "write_json", 4),  # the third part
         (shards, "write_shard", 3),
-        (preparation_folder.Folder, "publish", 6),  # a shard
+        (Folder, "publish", 6),  # a shard
         (preparation.Preparation, "finish", 1),
-        (preparation_folder.Folder, "publish", 8),  # the vocabulary
+        (Folder, "publish", 8),  # the vocabulary
         (preparation, "write_json", 9),  # the index
-        (preparation_folder.Folder, "publish", 9),
-        (preparation_folder.Folder, "remove_unfinished", 1),
+        (Folder, "publish", 9),
+        (Folder, "remove_unfinished", 1),
     ],
-    ids=lambda place: f"{place[1]}-{place[2]}",
 )
 def test_resumed_is_as_never_stopped(
-    command, prepared, tmp_path, monkeypatch, place
+    argv, prepared, tmp_path, monkeypatch, owner, name, number
 ):
-    owner, name, number = place
-    real, calls = getattr(owner, name), itertools.count(1)
-
-    def stop(*args, **kwargs):
-        if next(calls) == number:
-            raise Killed
-        return real(*args, **kwargs)
-
-    argv = [*command, f"--output={tmp_path}/out", "--workers=1"]
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, stop)
+    argv = [*argv, "--workers=1"]
+    with killed_at(monkeypatch, owner, name, number):
         with pytest.raises(Killed):
             prepare.main(argv)
     prepare.main(argv)
     assert contents(tmp_path / "out") == contents(prepared)
 
 
-def test_killed_and_resumed(command, prepared, tmp_path, monkeypatch):
+def test_killed_and_resumed(argv, prepared, tmp_path, monkeypatch):
     """A process that is really killed; its cleaning processes end, too."""
-    real = preparation.Preparation._write_part
-
-    written = []
+    real, written = preparation.Preparation._write_part, []
 
     def stop_after_three(*args):
         written.append(real(*args))
@@ -408,7 +399,7 @@ def test_killed_and_resumed(command, prepared, tmp_path, monkeypatch):
             time.sleep(3600)  # until it is killed
         return written[-1]
 
-    argv = [*command, f"--output={tmp_path}/out", "--workers=1"]
+    argv = [*argv, "--workers=1"]
     monkeypatch.setattr(
         preparation.Preparation, "_write_part", stop_after_three
     )
@@ -424,7 +415,7 @@ def test_killed_and_resumed(command, prepared, tmp_path, monkeypatch):
         time.sleep(0.01)
     # While it runs, another one is refused.
     with pytest.raises(CommandError, match=r"another process is prep.*/out"):
-        with user_errors(), preparation_folder.Folder(tmp_path / "out").lock():
+        with user_errors(), Folder(tmp_path / "out").lock():
             pass
     children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
     cleaners = children.read_text().split() if children.exists() else []
@@ -442,21 +433,16 @@ def test_killed_and_resumed(command, prepared, tmp_path, monkeypatch):
 
 
 def test_a_replaced_vocabulary_is_not_resumed_with(
-    command, tmp_path, monkeypatch, capsys
+    argv, tmp_path, monkeypatch, capsys
 ):
-    argv = [*command, f"--output={tmp_path}/out", "--workers=1"]
-    with monkeypatch.context() as patch:
-        patch.setattr(preparation.Preparation, "finish", _killed)
+    argv = [*argv, "--workers=1"]
+    with killed_at(monkeypatch, preparation.Preparation, "finish"):
         with pytest.raises(Killed):
             prepare.main(argv)
     vocabulary = tmp_path / "out/unfinished/tokenizer.model"
     vocabulary.write_bytes(other_vocabulary(vocabulary.read_bytes()))
     message = fails(prepare.main, argv, capsys)
     assert "expected the vocabulary that part 0 was encoded with" in message
-
-
-def _killed(*_):
-    raise Killed
 
 
 def other_vocabulary(content):
@@ -467,31 +453,22 @@ def other_vocabulary(content):
 
 
 @pytest.mark.parametrize("number", range(1, 12))
-def test_starting_over_can_be_killed(
-    command, prepared, tmp_path, monkeypatch, number
-):
+def test_starting_over_can_be_killed(prepared, tmp_path, monkeypatch, number):
     """Wherever a removal is stopped, the next command starts over."""
-    out = tmp_path / "out"
-    shutil.copytree(prepared, out)
-    calls, real = itertools.count(1), pathlib.Path.unlink
+    out = shutil.copytree(prepared, tmp_path / "out")
+    folder = Folder(out)
 
-    def stop(path, *args, **kwargs):
-        if path.is_relative_to(out) and next(calls) == number:
-            raise Killed
-        return real(path, *args, **kwargs)
+    def is_ours(path, *_):
+        return path.is_relative_to(out)
 
-    folder = preparation_folder.Folder(out)
-    with monkeypatch.context() as patch:
-        patch.setattr(pathlib.Path, "unlink", stop)
-        try:
+    with killed_at(monkeypatch, pathlib.Path, "unlink", number, is_ours):
+        with contextlib.suppress(Killed):  # it may end before
             folder.clear()
-            assert next(calls) <= number  # it has ended before
-        except Killed:
-            pass
     settings = json.loads((prepared / "index.json").read_text())["settings"]
     # Before the index is removed, all is as it was.
     untouched = folder.index.exists()
     assert untouched == (number == 1)
+
     assert folder.check({**settings, "max_ratio": 9}, untouched) == "new"
     folder.clear()
     assert not any(out.iterdir())
@@ -500,19 +477,18 @@ def test_starting_over_can_be_killed(
 # -------------------------------------------------------------------- errors
 
 
-def test_other_settings_are_refused(command, prepared, tmp_path, capsys):
+def test_other_settings_are_refused(command, prepared, capsys):
     argv = [*command, f"--output={prepared}"]
     err = fails(prepare.main, [*argv, "--max_ratio=2.5"], capsys)
     assert "max_ratio was 3.0 and is 2.5. --overwrite starts over" in err
     for given in ("--shard_pairs=9", "--nodrop_duplicates", "--max_length=99"):
-        assert "was prepared with other settings" in fails(
-            prepare.main, [*argv, given], capsys
-        )
+        err = fails(prepare.main, [*argv, given], capsys)
+        assert "was prepared with other settings" in err
 
 
-def test_other_input_is_refused_or_overwrites(command, pairs, tmp_path, capsys):
+def test_other_input_is_refused_or_overwrites(argv, pairs, tmp_path, capsys):
     prefix = write_pairs(tmp_path / "train", pairs[:200])
-    argv = [*command, f"--train_files={prefix}", f"--output={tmp_path}/out"]
+    argv = [*argv, f"--train_files={prefix}"]
     prepare.main(argv)
     write_pairs(prefix, pairs[:210])
     assert "train_files was" in fails(prepare.main, argv, capsys)
@@ -530,14 +506,13 @@ def test_what_is_not_ours_is_not_touched(command, tmp_path, capsys):
 
 
 def test_the_vocabulary_of_an_imported_model_is_refused(
-    command, tokenizer, tmp_path, capsys
+    argv, tokenizer, tmp_path, capsys
 ):
     pieces = Tokenizer.load(tokenizer).pieces
     imported = make_tokenizer(tokenizer.read_bytes(), pieces, "a")
     imported.save(tmp_path / "imported.model")
     flag = f"--tokenizer={tmp_path}/imported.model"
-    argv = [*command, flag, f"--output={tmp_path}/out"]
-    err = fails(prepare.main, argv, capsys)
+    err = fails(prepare.main, [*argv, flag], capsys)
     assert "the vocabulary of an imported model" in err and flag[12:] in err
     assert not (tmp_path / "out").exists()
 
@@ -557,9 +532,8 @@ def test_the_vocabulary_of_an_imported_model_is_refused(
         ("--min_letter_share=1", "below 1"),
     ],
 )
-def test_bad_flags(command, tmp_path, capsys, flag, message):
-    argv = [*command, f"--output={tmp_path}/out", flag]
-    assert message in fails(prepare.main, argv, capsys)
+def test_bad_flags(argv, tmp_path, capsys, flag, message):
+    assert message in fails(prepare.main, [*argv, flag], capsys)
     assert not (tmp_path / "out").exists()
 
 
@@ -576,31 +550,29 @@ def test_a_small_corpus_has_all_of_its_subwords(tmp_path, capsys):
     argv = ["--dataset=files", f"--train_files={files}", "--workers=1"]
     prepare.main([*argv, f"--output={tmp_path}/out", "--vocab_size=9999"])
     size = Tokenizer.load(tmp_path / "out/tokenizer.model").vocab_size
+    assert 15 < size < 40
     line = f"the corpus has {size} subwords, fewer than 9,999: the vocabulary"
-    assert (
-        15 < size < 40 and f"{line} has all of them" in capsys.readouterr().out
-    )
+    assert f"{line} has all of them" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    "german, flag, message",
+    "german, message",
     [
-        (b"ein Hund\xff\n", "--vocab_size=99", r"train.de, line 1: not UTF-8"),
-        (b"ein Hund\n\n", "--vocab_size=99", "as many lines in both files"),
-        (b"", "--vocab_size=99", "as many lines in both files"),
+        (b"ein Hund\xff\n", r"train.de, line 1: not UTF-8"),
+        (b"ein Hund\n\n", "as many lines in both files"),
+        (b"", "as many lines in both files"),
     ],
 )
-def test_bad_input_leaves_no_directory(tmp_path, capsys, german, flag, message):
+def test_bad_input_leaves_no_directory(tmp_path, capsys, german, message):
     (tmp_path / "train.en").write_bytes(b"a dog\n")
     (tmp_path / "train.de").write_bytes(german)
-    argv = ["--dataset=files", f"--train_files={tmp_path}/train", flag]
-    argv += [f"--output={tmp_path}/new/out"]
+    argv = ["--dataset=files", f"--train_files={tmp_path}/train"]
+    argv += ["--vocab_size=99", f"--output={tmp_path}/new/out"]
     assert message in fails(prepare.main, argv, capsys)
     assert not (tmp_path / "new").exists()
 
 
-def test_a_corrupt_directory_is_one_clear_line(command, tmp_path, capsys):
-    argv = [*command, f"--output={tmp_path}/out"]
+def test_a_corrupt_directory_is_one_clear_line(argv, tmp_path, capsys):
     for name in ("index.json", "unfinished/settings.json"):
         path = tmp_path / "out" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -608,15 +580,15 @@ def test_a_corrupt_directory_is_one_clear_line(command, tmp_path, capsys):
         assert f"{path}: not JSON" in fails(prepare.main, argv, capsys)
         path.unlink()
     (tmp_path / "file").write_text("")
-    argv = [*command, f"--output={tmp_path}/file"]
+    argv = [*argv, f"--output={tmp_path}/file"]
     assert f"{tmp_path}/file" in fails(prepare.main, argv, capsys)
 
 
 def test_a_lock_is_of_one_process(tmp_path):
-    folder = preparation_folder.Folder(tmp_path / "new/out")
+    folder = Folder(tmp_path / "new/out")
     with folder.lock():
         with pytest.raises(ValueError, match=r"another process.*new/out$"):
-            with preparation_folder.Folder(folder.path).lock():
+            with Folder(folder.path).lock():
                 pass
         assert folder.path.is_dir()
     assert not (tmp_path / "new").exists()
@@ -627,7 +599,7 @@ def test_a_lock_is_of_one_process(tmp_path):
 
 def test_a_lock_on_a_removed_file_does_not_count(tmp_path, monkeypatch):
     """Another process ends between our opening the file and locking it."""
-    folder, real = preparation_folder.Folder(tmp_path), fcntl.flock
+    folder, real = Folder(tmp_path), fcntl.flock
     others = iter([True])
 
     def flock(descriptor, operation):
@@ -638,7 +610,7 @@ def test_a_lock_on_a_removed_file_does_not_count(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", flock)
     with folder.lock():
         with pytest.raises(ValueError, match="another process"):
-            with preparation_folder.Folder(tmp_path).lock():
+            with Folder(tmp_path).lock():
                 pass
 
 
@@ -652,22 +624,23 @@ def small_disk():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("stage", ["check", "encode", "finish"])
+@pytest.mark.parametrize(
+    "owner, stage",
+    [
+        (Folder, "check"),
+        (preparation.Preparation, "encode"),
+        (preparation.Preparation, "finish"),
+    ],
+)
 def test_a_full_disk_is_one_line_and_resumed(
-    command, prepared, tmp_path, capsys, monkeypatch, small_disk, stage
+    argv, prepared, tmp_path, capsys, monkeypatch, small_disk, owner, stage
 ):
-    owner = (
-        preparation_folder.Folder
-        if stage == "check"
-        else preparation.Preparation
-    )
-    real = getattr(owner, stage)
+    real, argv = getattr(owner, stage), [*argv, "--workers=1"]
 
     def on_a_full_disk(*args):
         small_disk(500)
         return real(*args)
 
-    argv = [*command, f"--output={tmp_path}/out", "--workers=1"]
     with monkeypatch.context() as patch:
         patch.setattr(owner, stage, on_a_full_disk)
         message = fails(prepare.main, argv, capsys, code=1)
@@ -686,7 +659,7 @@ def test_a_full_output_is_not_the_directorys_fault(
     fails_without_room(prepare.main, argv, monkeypatch, capsys)
 
 
-def test_a_lost_process_is_one_line(command, tmp_path, capsys, monkeypatch):
+def test_a_lost_process_is_one_line(argv, capsys, monkeypatch):
     read_chunks = preparation.Preparation._read_chunks
 
     def read_and_kill(self, first):
@@ -696,7 +669,6 @@ def test_a_lost_process_is_one_line(command, tmp_path, capsys, monkeypatch):
                 process.kill()
 
     monkeypatch.setattr(preparation.Preparation, "_read_chunks", read_and_kill)
-    argv = [*command, f"--output={tmp_path}/out"]
     message = fails(prepare.main, argv, capsys, code=1)
     assert "a cleaning process ended early. Rerun" in message
 
@@ -704,17 +676,10 @@ def test_a_lost_process_is_one_line(command, tmp_path, capsys, monkeypatch):
 # ------------------------------------------------------------------ training
 
 
-TRAINING = [
-    "--beam_size=1",
-    "--d_model=16",
-    "--d_ff=16",
-    "--num_heads=2",
-    "--num_layers=1",
-    "--batch_tokens=400",
-    "--num_buckets=1",
-    "--train_steps=1",
-    "--strategy=one_device",
-]
+TRAINING = """
+    --beam_size=1 --d_model=16 --d_ff=16 --num_heads=2 --num_layers=1
+    --batch_tokens=400 --num_buckets=1 --train_steps=1 --strategy=one_device
+""".split()
 
 
 def test_training_takes_what_is_prepared(prepared, tokenizer, tmp_path, capsys):
@@ -730,8 +695,7 @@ def test_training_takes_what_is_prepared(prepared, tokenizer, tmp_path, capsys):
 def test_training_refuses_what_does_not_fit(
     prepared, tmp_path, tokenizer, capsys
 ):
-    copy = tmp_path / "copy"
-    shutil.copytree(prepared, copy)
+    copy = shutil.copytree(prepared, tmp_path / "copy")
     argv = [*TRAINING, "--dataset=prepared", f"--train_files={copy}"]
     argv += [f"--workdir={tmp_path}/run"]
     for given, message in (

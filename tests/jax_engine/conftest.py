@@ -35,24 +35,14 @@ from commands import losses_in, write_pairs
 from trainers import wmt
 from trainers.datasets import phrasebook
 
-MODEL = [
-    "--vocab_size=150",
-    "--d_model=16",
-    "--d_ff=16",
-    "--num_heads=2",
-    "--num_layers=1",
-]
-RECIPE = [
-    "--batch_tokens=1300",
-    "--num_buckets=2",
-    "--warmup_steps=10",
-    "--log_steps=1",
-    "--checkpoint_steps=2",
-    "--keep_checkpoints=3",
-    "--average_last=2",
-    "--train_steps=6",
-    "--beam_size=2",
-]
+MODEL = """
+    --vocab_size=150 --d_model=16 --d_ff=16 --num_heads=2 --num_layers=1
+""".split()
+RECIPE = """
+    --batch_tokens=1300 --num_buckets=2 --warmup_steps=10 --log_steps=1
+    --checkpoint_steps=2 --keep_checkpoints=3 --average_last=2 --train_steps=6
+    --beam_size=2
+""".split()
 
 
 def pytest_configure(config):

@@ -14,7 +14,8 @@ import time
 
 import numpy as np
 import pytest
-from commands import losses_in, open_trainer, tensors
+from commands import Process, losses_in, open_trainer
+from engine_test import assert_same_arrays, assert_same_training
 
 from trainers import wmt
 
@@ -22,7 +23,7 @@ SECONDS = 240  # for anything that a test waits for
 LEVEL = "--xla_backend_optimization_level=0"
 
 
-class Training:
+class Training(Process):
     """A training, or a worker of one, in a process of its own.
 
     Args:
@@ -35,8 +36,8 @@ class Training:
     def __init__(self, argv, directory, num_devices=1, environment=None):
         devices = f"--xla_force_host_platform_device_count={num_devices}"
         name = tempfile.mktemp(dir=directory)
-        self._paths = [pathlib.Path(f"{name}.{end}") for end in ("out", "err")]
-        with open(self._paths[0], "w") as out, open(self._paths[1], "w") as err:
+        paths = [pathlib.Path(f"{name}.{end}") for end in ("out", "err")]
+        with open(paths[0], "w") as out, open(paths[1], "w") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "trainers.wmt", *argv],
                 env={
@@ -47,27 +48,13 @@ class Training:
                 stdout=out,
                 stderr=err,
             )
+        super().__init__(self.process.pid, *paths, processes=None)
 
-    @property
-    def out(self):
-        return self._paths[0].read_text()
-
-    @property
-    def err(self):
-        return self._paths[1].read_text()
+    def wait(self):
+        return self.process.wait(SECONDS)
 
     def read_until(self, text):
-        deadline = time.monotonic() + SECONDS
-        while text not in self.out:
-            assert time.monotonic() < deadline, (self.out, self.err)
-            assert self.process.poll() is None, (self.out, self.err)
-            time.sleep(0.05)
-
-    def ends(self, status=0):
-        """Waits for the end, which must have a status; the standard output."""
-        found = self.process.wait(SECONDS)
-        assert found == status, (self.out, self.err)
-        return self.out
+        return super().read_until(text, SECONDS)
 
 
 def in_tf_config():
@@ -137,18 +124,6 @@ def start(tmp_path):
             worker.process.wait()
 
 
-def assert_same(path, losses, expected):
-    """The losses of a training, and its first gradients, by their moments."""
-    expected_path, expected_losses = expected
-    assert losses == pytest.approx(expected_losses, rel=2e-5)
-    first = "checkpoints/ckpt-1"
-    moments = tensors(path / first, "optimizer")
-    for name, value in tensors(expected_path / first, "optimizer").items():
-        np.testing.assert_allclose(
-            moments[name], value, rtol=1e-4, atol=1e-7, err_msg=name
-        )
-
-
 def test_two_workers_are_one_device(exact, one_device, start, tmp_path):
     """With four devices each."""
     path = tmp_path / "run"
@@ -157,7 +132,7 @@ def test_two_workers_are_one_device(exact, one_device, start, tmp_path):
     out = chief.ends()
     assert "as 8 devices" in out
     assert "step" not in other.ends()
-    assert_same(path, losses_in(out), one_device)
+    assert_same_training(path, losses_in(out), one_device, 2e-5)
 
 
 def test_parameters_in_parts_on_two_workers(
@@ -178,7 +153,7 @@ def test_parameters_in_parts_on_two_workers(
     other.ends()
     assert "validation" in out
     two = {step: loss for step, loss in one_device[1].items() if step < 3}
-    assert_same(path, losses_in(out), (one_device[0], two))
+    assert_same_training(path, losses_in(out), (one_device[0], two), 2e-5)
     rates = [line.split(" | lr ")[1].split()[0] for line in steps_in(out)]
     assert float(rates[1]) == pytest.approx(2 * float(rates[0]), rel=1e-3)
     capsys.readouterr()
@@ -255,8 +230,8 @@ def test_a_killed_run_resumes_exactly(command, tmp_path):
 
     Its pairs are segmented anew in every epoch; units are dropped.
     """
-    argv = [flag for flag in command if "valid" not in flag]
-    argv = [flag for flag in argv if "test_files" not in flag]
+    unused = ("--valid_files", "--test_files")
+    argv = [flag for flag in command if not flag.startswith(unused)]
     argv += ["--num_buckets=1", "--train_steps=60", "--checkpoint_steps=4"]
     argv += ["--dropout=0.1", "--subword_sampling=0.1", "--ema_decay=0.9"]
     out = Training([*argv, f"--workdir={tmp_path}/one"], tmp_path).ends()
@@ -277,10 +252,5 @@ def test_a_killed_run_resumes_exactly(command, tmp_path):
     assert "resuming at step " in out
     losses.update(losses_in(out))
     assert losses == expected and len(losses) == 60
-    one, two = (
-        tensors(tmp_path / name / "checkpoints/ckpt-60")
-        for name in ("one", "two")
-    )
-    assert one.keys() == two.keys()
-    for name, value in one.items():
-        np.testing.assert_array_equal(two[name], value, err_msg=name)
+    last = "checkpoints/ckpt-60"
+    assert_same_arrays(tmp_path / "one" / last, tmp_path / "two" / last)

@@ -42,7 +42,7 @@ from processes import measure_apart
 
 from keras_transformer.commands.startup import load, prepare_search
 from keras_transformer.data.modifiers import title_case, upper_case
-from keras_transformer.data.pairs import read_parallel_files
+from keras_transformer.data.records import read_parallel_files
 from keras_transformer.translation.glossary import Term, find_words
 from keras_transformer.translation.requests import Request
 from keras_transformer.workdir import WorkDirectory

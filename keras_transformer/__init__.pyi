@@ -9,8 +9,8 @@ from .data.batches import make_batches as make_batches
 from .data.corpus import Corpus as Corpus
 from .data.corpus import encode_corpus as encode_corpus
 from .data.pairs import Pairs as Pairs
-from .data.pairs import read_parallel_files as read_parallel_files
 from .data.pairs import read_tfds as read_tfds
+from .data.records import read_parallel_files as read_parallel_files
 from .data.shards import read_prepared as read_prepared
 from .data.subword_sampling import SampledCorpus as SampledCorpus
 from .decoding import Constraints as Constraints

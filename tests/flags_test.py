@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import logging
 import os
 import pydoc
 import re
@@ -9,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from absl import logging as absl_logging
 from commands import fails
 
 from keras_transformer.commands import flags
@@ -149,6 +151,16 @@ def test_errors_are_one_line_and_status_2(argument, message, capsys):
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("eat: ") and message in err
     assert "ERROR" not in err  # as absl begins some of its messages
+
+
+def test_what_is_logged_is_a_plain_line(monkeypatch, capsys):
+    """Of the library, and by absl, which the commands use."""
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    with flags.exit_status("eat"):
+        logging.getLogger("keras_transformer.soup").info("making %s", "soup")
+        absl_logging.warning("%s: no salt", "soup")
+    assert capsys.readouterr().err == "making soup\nsoup: no salt\n"
 
 
 @pytest.mark.parametrize(

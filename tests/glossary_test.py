@@ -146,6 +146,7 @@ def test_a_first_line_of_languages_is_no_term(caplog):
     [
         ("a.csv", ['"CGU","AGB","FR","DE"', '"a ""b"", c","x|y","FR","DE"']),
         ("a.csv", ["CGU;AGB", '"a ""b"", c";x|y']),
+        ("a.csv", ["sep=;\r\n", "CGU;AGB", '"a ""b"", c";x|y']),
         ("a.tsv", ["CGU\tAGB", '"a ""b"", c"\tx|y']),
         ("a.csv", ["fr,de", "CGU,AGB", '"a ""b"", c",x|y']),
     ],

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from random_pairs import make_pairs
 
+import keras_transformer as kt
 from keras_transformer.data import pairs as pairs_module
 
 
@@ -18,9 +19,9 @@ def write_pair(folder, english, german, name="train"):
 
 def test_files_give_their_pairs_again_and_again(tmp_path):
     prefix = write_pair(tmp_path, b"a\nb c\n", "ä\nß d\n".encode())
-    pairs = pairs_module.read_parallel_files([prefix], "en", "de")
+    pairs = kt.read_parallel_files([prefix], "en", "de")
     assert list(pairs) == list(pairs) == [("a", "ä"), ("b c", "ß d")]
-    swapped = pairs_module.read_parallel_files([str(prefix)], "de", "en")
+    swapped = kt.read_parallel_files([str(prefix)], "de", "en")
     assert list(swapped) == [("ä", "a"), ("ß d", "b c")]
 
 
@@ -30,14 +31,18 @@ def test_several_corpora_and_gzip(tmp_path):
     for language, content in (("en", b"e\nf"), ("de", b"g\nh")):
         with gzip.open(f"{second}.{language}.gz", "wb") as file:
             file.write(content)
-    pairs = pairs_module.read_parallel_files([first, second], "en", "de")
-    assert list(pairs) == [("a", "c"), ("b", "d"), ("e", "g"), ("f", "h")]
+    third = tmp_path / "third.csv"
+    third.write_text("id,x,y\n1,i,j\n")
+    names = [first, second, third]
+    pairs = kt.read_parallel_files(names, "en", "de", columns=("x", "y"))
+    wanted = [("a", "c"), ("b", "d"), ("e", "g"), ("f", "h"), ("i", "j")]
+    assert list(pairs) == wanted and pairs.sizes == [2, 2, 1]
 
 
 def test_lines_end_at_newlines_alone(tmp_path):
     english = "\ufeffa\u2028b\r\nc\x0bd\x85e\x1c\n\n f\u00a0 g".encode()
     prefix = write_pair(tmp_path, english, b"1\n2\n3\n4\n")
-    pairs = pairs_module.read_parallel_files([prefix], "en", "de")
+    pairs = kt.read_parallel_files([prefix], "en", "de")
     # White space beyond ASCII is left to SentencePiece, as in translation.
     lines = ["a\u2028b", "c d\x85e\x1c", "", "f\xa0 g"]
     assert [source for source, _ in pairs] == lines
@@ -46,20 +51,20 @@ def test_lines_end_at_newlines_alone(tmp_path):
 def test_missing_files_are_named(tmp_path):
     (tmp_path / "train.en").write_text("a\n")
     with pytest.raises(FileNotFoundError, match=r"train\.de or .*de\.gz$"):
-        pairs_module.read_parallel_files([tmp_path / "train"], "en", "de")
+        kt.read_parallel_files([tmp_path / "train"], "en", "de")
 
 
 def test_line_counts_must_agree(tmp_path):
     prefix = write_pair(tmp_path, b"a\nb\nc\n", b"a\nb\n")
     message = r"Received: 3 in .*train\.en, 2 in .*train\.de"
     with pytest.raises(ValueError, match=message):
-        pairs_module.read_parallel_files([prefix], "en", "de")
+        kt.read_parallel_files([prefix], "en", "de")
 
 
 def test_invalid_utf8_is_located(tmp_path):
     prefix = write_pair(tmp_path, b"a\nb\nc\n", b"a\nb\nc\xfc\n")
     with pytest.raises(ValueError, match=r"train\.de, line 3: not UTF-8.*2 of"):
-        pairs_module.read_parallel_files([prefix], "en", "de")
+        kt.read_parallel_files([prefix], "en", "de")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
@@ -73,7 +78,7 @@ def test_utf_16_is_refused(tmp_path, encoding, zipped):
         path = tmp_path / "train.de.gz"
         path.write_bytes(gzip.compress(text))
     with pytest.raises(ValueError, match=f"^{path}: .* UTF-16, or no"):
-        pairs_module.read_parallel_files([prefix], "en", "de")
+        kt.read_parallel_files([prefix], "en", "de")
 
 
 def test_what_is_text_in_utf_8_is_read_as_it_is():
@@ -85,9 +90,11 @@ def test_what_is_text_in_utf_8_is_read_as_it_is():
 def test_a_corpus_must_have_lines(tmp_path):
     prefix = write_pair(tmp_path, b"", b"")
     with pytest.raises(ValueError, match="lines in the corpus. Rec.*train"):
-        pairs_module.read_parallel_files([prefix], "en", "de")
+        kt.read_parallel_files([prefix], "en", "de")
     with pytest.raises(ValueError, match="must be a list"):
-        pairs_module.read_parallel_files(str(prefix), "en", "de")
+        kt.read_parallel_files(str(prefix), "en", "de")
+    with pytest.raises(ValueError, match="must be a list"):
+        kt.read_parallel_files([], "en", "de")
 
 
 @pytest.mark.parametrize("corruption", ["truncated", "no gzip"])
@@ -97,7 +104,7 @@ def test_corrupt_gzip_is_an_error(tmp_path, corruption):
     (tmp_path / "train.en.gz").write_bytes(broken)
     (tmp_path / "train.de.gz").write_bytes(zipped)
     with pytest.raises(ValueError, match=r"train\.en\.gz: corrupt gzip"):
-        pairs_module.read_parallel_files([tmp_path / "train"], "en", "de")
+        kt.read_parallel_files([tmp_path / "train"], "en", "de")
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +173,7 @@ def test_a_file_in_place_of_a_prefix_is_told(tmp_path):
             FileNotFoundError,
             match=rf"expected PREFIX .*train\.{name[-2:]}, which is a file",
         ):
-            pairs_module.read_parallel_files([tmp_path / name], "en", "de")
+            kt.read_parallel_files([tmp_path / name], "en", "de")
 
 
 def test_a_plain_file_is_taken_before_its_gzip(tmp_path):

@@ -105,6 +105,14 @@ def exported(tmp_path, monkeypatch):
     return make
 
 
+def test_tensorflow_translates_a_sentence(exported, capsys):
+    exported("saved_model")
+    script = script_of("docs/exports.md", "## TensorFlow")
+    run(replace(script, "exports/translator", "exports/saved_model"))
+    [expected] = exports.translator().translate([SENTENCE])
+    assert capsys.readouterr().out == expected + "\n"
+
+
 def test_litert_translates_standard_input(exported, monkeypatch, capsys):
     exported("tflite")
     lines = [SENTENCE, "two red dogs", "tree"]

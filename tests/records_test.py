@@ -69,7 +69,8 @@ GOOD = [
     ("csv", "id\ten\tde\n1\tthe dog\tder Hund\n"
      '2\t"say ""no"""\tsag „nein“\n', ()),
     ("csv", '1,der Hund,the dog\n2,sag „nein“,"say ""no"""\n', ("3", "2")),
-    ("csv.gz", 'a,b\nthe dog,der Hund\n"say ""no""",sag „nein“\n', ("a", "b")),
+    ("csv.gz", 'sep=,\r\na,b\nthe dog,der Hund\n"say ""no""",sag „nein“\n',
+     ("a", "b")),
     ("jsonl", lines(*flat()), ()),
     ("jsonl", lines(*NESTED), ()),
     ("json", "\n" + lines({"x": {"a": "the dog", "b": ["der Hund"]}, "c": 1})
@@ -112,7 +113,7 @@ BROKEN = [
      ", line 4: not UTF-8 .*byte 1"),
     ("tsv", TEXT.encode("utf-16"), ": expected text in UTF-8. Received: UTF"),
     ("csv", 'en,de\na,b\n"a,b\nc,d\n', ", line 3: broken quotes"),
-    ("csv", 'en,de\n"a"b,c\n', ", line 2: broken quotes"),
+    ("csv", 'sep=,\nen,de\n"a"b,c\n', ", line 3: broken quotes"),
     ("csv", "en,de\nthe dog, the cat,der Hund\n", ", line 2: expected 2 col"),
     ("csv", "English;German\na;b\n",
      ", line 1: expected the columns .*Received: English, German$"),
@@ -210,6 +211,9 @@ def test_pairs_are_read_again_and_again(case, tmp_path):
         (['"a;b",c', '"d;e",f'], ("a;b", "c")),
         (["the dog, der Hund", "a cat, eine Katze"], ("the dog", "der Hund")),
         (["a;b,c;d", "e;f;g"], ("a", "b,c")),
+        (["\ufeffsep=;", "a,b;c", "d,e;f"], ("a,b", "c")),
+        (['"sep=|"', "a,b|c;d"], ("a,b", "c;d")),
+        (["a,b", "sep=,"], ("a", "b")),
     ],
 )
 def test_a_delimiter_is_found_without_names(rows_of_text, wanted, tmp_path):

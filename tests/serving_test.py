@@ -1425,7 +1425,8 @@ def test_a_server_is_ready_before_all_programs_are_made():
         "ready",
     ]
     assert served.lines[-2:] == [
-        "warming up: 20 of 20 programs",
+        "answering; in the background, for long texts and speed: 20 of 20"
+        " programs",
         "single sentences: XLA is faster for 1 of 2 lengths, and is used there",
     ]
     late = [(1, 128), (3, 128), "XLA"]

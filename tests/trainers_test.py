@@ -162,7 +162,7 @@ def test_what_training_logs(trained_and_log):
     for word in ("loss", "perplexity", "lr", "tokens/s", "epoch", "left"):
         assert word in out.split("step 2 |")[1].splitlines()[0]
     assert "validation at step 4" in out
-    assert "averaged 4 checkpoints" in out
+    assert "averaged 4 checkpoints: step 2, 4, 6, 8\n" in out
     assert "reference: " in out
     assert "test BLEU" in out.splitlines()[-1]
 

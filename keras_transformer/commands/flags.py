@@ -224,7 +224,7 @@ def exit_status(command: str) -> Iterator[None]:
 
     Until then the library's progress is shown.
     """
-    logging.basicConfig()
+    logging.basicConfig(format="%(message)s")
     logging.getLogger("keras_transformer").setLevel(logging.INFO)
     try:
         yield

@@ -15,7 +15,7 @@ import itertools
 import typing
 from collections.abc import Iterable, Iterator, Sequence
 
-from keras_transformer.data.pairs import Pairs, has_file, read_parallel_files
+from keras_transformer.data.pairs import Pairs, has_file, read_aligned_files
 from keras_transformer.fields import Fields, hp
 
 Row = typing.TypeVar("Row", bound=tuple)  # its first item is a source
@@ -261,7 +261,7 @@ def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
     The `sizes` of the pairs count the directions' pairs.
 
     Raises FileNotFoundError: a language of tags is in no prefix, or a prefix
-    has the files of no direction; ValueError: as in `read_parallel_files`.
+    has the files of no direction; ValueError: as in `read_aligned_files`.
     """
     tags = languages.tags
     for prefix in prefixes:
@@ -274,7 +274,7 @@ def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
             raise FileNotFoundError(f"No such file: {endings}, or their .gz")
     codes = languages.pairs if tags else languages.pairs_in(*prefixes)
     directions = {
-        (source, target): read_parallel_files(
+        (source, target): read_aligned_files(
             # If none has the language, the error names a missing file.
             prefixes_with(prefixes, *(() if tags else (source,)), target)
             or prefixes,

@@ -7,12 +7,19 @@ import io
 import itertools
 import os
 import pathlib
+import re
+import typing
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import tqdm
+
 from keras_transformer.refusals import expect
 
+# The delimiter in Excel's first line of a table, `sep=;`.
+SEPARATOR = re.compile(r'"?sep=([^\w"\r\n])"?\s*', re.I)
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+Item = typing.TypeVar("Item")
 ZIP = b"PK\3\4"
 FIRST_BYTES = 4096  # of a file, in which NUL shows that it is no text
 
@@ -74,35 +81,12 @@ class Pairs:
         return self._read()
 
 
-def read_parallel_files(
+def read_aligned_files(
     prefixes: Sequence[str | os.PathLike],
     source_language: str,
     target_language: str,
 ) -> Pairs:
-    """Pairs of line-aligned files `PREFIX.LANGUAGE` or `PREFIX.LANGUAGE.gz`.
-
-    A line ends at a newline and nowhere else. Within a line, any run of white
-    space counts as one space. All files are checked before the first pair is
-    read.
-
-    Args:
-        prefixes: List of paths without the language; the corpora are read one
-            after the other.
-        source_language: Ending of the files to translate from, as in `"en"`.
-        target_language: Ending of the files to translate to, as in `"de"`.
-
-    Returns:
-        `Pairs`, read from the files anew each time.
-
-    Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: The two files of a corpus have different numbers of lines, a
-            line is not UTF-8, or there is no line at all.
-    """
-    if isinstance(prefixes, str):
-        raise ValueError(
-            f"prefixes must be a list. Received: prefixes={prefixes!r}"
-        )
+    """`read_parallel_files` of `data.records`, of line-aligned files alone."""
     languages = source_language, target_language
     corpora = [
         [find_file(prefix, language) for language in languages]
@@ -138,8 +122,7 @@ def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
         raise FileNotFoundError(
             f"expected PREFIX of the files PREFIX.{language} or"
             f" PREFIX.{language}.gz, without the language, and a file for the"
-            " other language; the commands also read tables that end in .tsv"
-            " or .csv."
+            " other language; tables that end in .tsv or .csv are read, too."
             f" Received: {prefix}, which is a file"
         )
     raise FileNotFoundError(f"No such file: {plain} or {zipped}")
@@ -153,14 +136,21 @@ def _paths(prefix, language):
 
 def _count_pairs(source_path, target_path):
     """Reads two files to their ends and returns their number of lines."""
-    source_lines = sum(1 for _ in read_lines(source_path))
-    target_lines = sum(1 for _ in read_lines(target_path))
+    source_lines, target_lines = (
+        sum(1 for _ in with_bar(read_lines(path), " lines"))
+        for path in (source_path, target_path)
+    )
     expect(
         source_lines == target_lines,
         "as many lines in both files",
         f"{source_lines:,} in {source_path}, {target_lines:,} in {target_path}",
     )
     return source_lines
+
+
+def with_bar(items: Iterator[Item], unit: str) -> Iterator[Item]:
+    """The same; on a terminal a bar shows how many, if it takes seconds."""
+    return tqdm.tqdm(items, "read", disable=None, unit=unit, delay=2)
 
 
 def read_lines(path: pathlib.Path) -> Iterator[str]:

@@ -12,6 +12,7 @@ import functools
 import glob
 import itertools
 import json
+import os
 import pathlib
 import reprlib
 import typing
@@ -26,7 +27,14 @@ from keras_transformer.data.catalogues import (
     read_ts,
     read_xliff,
 )
-from keras_transformer.data.pairs import Pairs, whole_lines, with_single_spaces
+from keras_transformer.data.pairs import (
+    SEPARATOR,
+    Pairs,
+    read_aligned_files,
+    whole_lines,
+    with_bar,
+    with_single_spaces,
+)
 from keras_transformer.data.tmx import LeftOut, read_tmx
 from keras_transformer.files import read_json, unique_names
 
@@ -48,8 +56,11 @@ def read_table(
 
     The first row has the names of the columns, and tells which of the
     delimiters applies. If the columns are numbers, there are no names: the
-    first rows tell it, which have as many columns as each other.
+    first rows tell it, which have as many columns as each other. Excel's line
+    `sep=;` before them decides it.
     """
+    named = has_quotes and SEPARATOR.fullmatch(next(whole_lines(path), ""))
+    delimiters = named[1] if named else delimiters
     are_numbers = all(column.isdecimal() for column in columns)
     judge = _count_alike if are_numbers else _count_wanted
     first: dict[str, list[list[str]]] = {d: [] for d in delimiters}
@@ -127,7 +138,8 @@ def _read_rows(path, delimiter, has_quotes):
     number = 1
     try:
         for row in rows:
-            if row:
+            is_text = number > 1 or not SEPARATOR.fullmatch(delimiter.join(row))
+            if row and is_text:
                 yield number, row
             number = rows.line_num + 1
     except csv.Error as error:
@@ -318,19 +330,19 @@ def open_records(
     Raises:
         ValueError, OSError: As in `read_records`, or there is no pair.
     """
-    size, empty = 0, []
+    sizes = dict.fromkeys(paths, 0)
     reasons: collections.Counter[str] = collections.Counter()
     languages: set[str] = set()
-    for path in paths:
-        before = size
-        for pair in _read_pairs(path, columns):
-            if isinstance(pair, LeftOut):
-                reasons[pair.reason] += 1
-                languages.update(pair.languages)
-            else:
-                size += 1
-        if size == before:
-            empty.append(path)
+    found = (
+        (path, pair) for path in paths for pair in _read_pairs(path, columns)
+    )
+    for path, pair in with_bar(found, " pairs"):
+        if isinstance(pair, LeftOut):
+            reasons[pair.reason] += 1
+            languages.update(pair.languages)
+        else:
+            sizes[path] += 1
+    size, empty = sum(sizes.values()), [p for p in paths if not sizes[p]]
     left_out = ", ".join(f"{n:,} {why}" for why, n in reasons.most_common())
     if not size:
         received = ", ".join(sorted(languages)) or left_out or "none"
@@ -351,6 +363,49 @@ def open_records(
         ),
         size,
     )
+
+
+def read_parallel_files(
+    prefixes: Sequence[str | os.PathLike],
+    source_language: str,
+    target_language: str,
+    columns: Sequence[str] = (),
+) -> Pairs:
+    """Pairs of files, as `kt-train --train_files` reads them.
+
+    A prefix stands for line-aligned files, `PREFIX.LANGUAGE` or their `.gz`; a
+    file with an ending of `FORMS`, such as a table, holds both languages; a
+    folder, or a pattern, has several of these. A line ends at a newline alone.
+    Within a text, any run of white space counts as one space. All files are
+    checked before the first pair is read.
+
+    Args:
+        prefixes: List of paths; the corpora are read one after the other.
+        source_language: Language to translate from, as in `"en"`.
+        target_language: Language to translate to, as in `"de"`.
+        columns: Names of the source and the target in files that hold both. By
+            default the languages.
+
+    Returns:
+        `Pairs`, read from the files anew each time.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: Two files have different numbers of lines, a line is not
+            UTF-8, a record is broken, or a corpus has no pair at all.
+    """
+    if isinstance(prefixes, str) or not prefixes:
+        raise ValueError(
+            f"prefixes must be a list of paths. Received: prefixes={prefixes!r}"
+        )
+    languages = source_language, target_language
+    corpora: list[Pairs] = []
+    for name in map(str, prefixes):
+        if files := find_record_files(name):
+            corpora.append(open_records(name, files, columns or languages))
+        else:
+            corpora.append(read_aligned_files([name], *languages))
+    return Pairs.chain(corpora)
 
 
 def _read_pairs(path, columns):

@@ -37,6 +37,9 @@ ACCELERATOR_MARK = regex.compile(
     r"(?<![A-Z](?=&[A-Z]))[&~](?=[^\W\d_])|(?<!\w)_(?=\w)"
     r"|(?<=\b\p{Lu}\p{L}*)_(?=\p{L}++(?!_))"
 )
+NO_ACCELERATOR = regex.compile(r"://|[@%{$]")
+# What `text_of` changes; most messages have none.
+MARKED = regex.compile(r"[<{&~_\0-\x08\x0e-\x1f\x7f]")
 RAW_TEXT = ("script", "style", "textarea", "xmp", "iframe", "noembed")
 # Each token ends with the text if its end is missing, as in HTML; so none is
 # read twice.
@@ -157,6 +160,8 @@ def text_of(message: str) -> str:
     >>> text_of("Save <b>%s</b> _as")
     'Save %s as'
     """
+    if not MARKED.search(message):
+        return message
     make_items, _ = plain_text(message, accelerators=True)
     return "".join(
         item.raw if item.raw.isspace() else item.text
@@ -169,8 +174,8 @@ def _mark_accelerator(items):
     marked = [
         (i, match.start())
         for i, item in enumerate(items)
-        if item.text == item.raw and not regex.search(r"://|[@%{$]", item.text)
         for match in ACCELERATOR_MARK.finditer(item.text)
+        if item.text == item.raw and not NO_ACCELERATOR.search(item.text)
     ]
     if len(marked) != 1:
         return items

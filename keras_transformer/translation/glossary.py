@@ -11,7 +11,8 @@ A term is a whole word, or several, in any case, unless a flag says otherwise:
 `case` for exactly this case, `part` also inside words, `pattern` for a regular
 expression. Blank lines and lines that begin with `#` do not count, nor does a
 first line of two languages. Fields may be in quotes; a file .csv has commas or
-semicolons, and may have the columns of DeepL: both texts, both languages.
+semicolons, and may have the columns of DeepL: both texts, both languages. A
+first line `sep=;`, which Excel reads, names what separates the fields.
 
 A text is matched as the model reads it, see `read_as`.
 
@@ -33,6 +34,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import regex
 from absl import logging
+
+from keras_transformer.data.pairs import SEPARATOR
 
 FLAGS = ("case", "part", "pattern")
 SEARCHED = {"part", "pattern"}  # terms that are no row of whole words
@@ -292,8 +295,13 @@ class Glossary:
             for number, line in enumerate(lines, 1)
             if line.strip() and not line.startswith("#")
         ]
-        delimiter = _delimiter(name, rows[0][1] if rows else "")
-        table = [(number, _fields(row, delimiter)) for number, row in rows]
+        first = rows[0][1] if rows else ""
+        named = SEPARATOR.fullmatch(first)
+        delimiter = named[1] if named else _delimiter(name, first)
+        table = [
+            (number, _fields(row, delimiter))
+            for number, row in rows[named is not None :]
+        ]
         if table and _is_header([fields for _, fields in table]):
             (number, languages), *table = table
             told = name, number, " and ".join(languages[:2])

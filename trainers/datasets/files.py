@@ -3,16 +3,11 @@
 import pathlib
 
 from keras_transformer.data.languages import read_directions
-from keras_transformer.data.pairs import (
-    Pairs,
-    find_file,
-    has_file,
-    read_parallel_files,
-)
+from keras_transformer.data.pairs import Pairs, find_file, has_file
 from keras_transformer.data.records import (
     find_form,
     find_record_files,
-    open_records,
+    read_parallel_files,
     read_records,
 )
 from trainers.datasets.dataset import CorpusConfig, Dataset
@@ -39,15 +34,9 @@ class Files(Dataset[CorpusConfig]):
         languages = data.source_language, data.target_language
         if (data.tags or data.language_tokens) and names:
             return read_directions(names, data)
-        columns = data.columns_of(split)
-        corpora: list[Pairs] = []
-        for name in names:
-            files = find_record_files(name)
-            if files:
-                corpora.append(open_records(name, files, columns))
-            else:
-                corpora.append(read_parallel_files([name], *languages))
-        return Pairs.chain(corpora)
+        if not names:
+            return Pairs.chain([])
+        return read_parallel_files(names, *languages, data.columns_of(split))
 
     def find_files(self, data: CorpusConfig, split: str) -> list[pathlib.Path]:
         several = len(data.pairs) > 1  # of which a prefix may have some

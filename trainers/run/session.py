@@ -11,10 +11,12 @@ from collections.abc import Callable
 import keras
 
 from keras_transformer import metrics
+from keras_transformer.checkpoints import step_of
 from keras_transformer.commands import flags
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.files import write_atomically
 from keras_transformer.workdir import WorkDirectory
+from keras_transformer.writing import counted
 from trainers.datasets.dataset import find_dataset
 from trainers.run.budget import budget_lines, try_batches
 from trainers.run.checkpoints import average
@@ -87,8 +89,8 @@ def run(
     else:
         with flags.user_errors():
             averaged, _ = average(workdir, configuration.training.average_last)
-        plural = "s" * (len(averaged) > 1)
-        log(f"averaged {len(averaged)} checkpoint{plural}")
+        steps = ", ".join(str(step_of(prefix)) for prefix in averaged[::-1])
+        log(f"averaged {counted(len(averaged), 'checkpoint')}: step {steps}")
         warn_of_few_epochs(trainer)
         show_result(trainer.experiment, log)
 

@@ -174,7 +174,10 @@ class Service:
         results = []
         for number, make in enumerate(steps, 1):
             results.append(self.batcher.when_idle(make).result())
-            yield f"warming up: {number} of {len(steps)} programs"
+            what = "warming up"
+            if self.is_ready:
+                what = "answering; in the background, for long texts and speed"
+            yield f"{what}: {number} of {len(steps)} programs"
             if number >= len(usual):
                 gc.freeze()  # a collection of graphs stops all for 0.5 s
             if number == len(usual):

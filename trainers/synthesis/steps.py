@@ -29,8 +29,8 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.data import cleaning
 from keras_transformer.data.pairs import (
     Pairs,
+    read_aligned_files,
     read_lines,
-    read_parallel_files,
     with_single_spaces,
 )
 from keras_transformer.files import read_checked_json, with_checksum
@@ -63,7 +63,7 @@ def run(plan: Plan, options: SearchDeviceOptions) -> None:
     corpus = plan.corpus
     with flags.user_errors():
         check_directions(plan, options)
-        originals = read_parallel_files(corpus.train_files, *corpus.languages)
+        originals = read_aligned_files(corpus.train_files, *corpus.languages)
     records = {}
     with run_errors(corpus.output):
         for step in plan.steps:

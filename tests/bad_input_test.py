@@ -136,7 +136,7 @@ OTHERS = [
     ("parse", "--train_trees=nowhere", NO_FILE),
     # What would work is said.
     ("wmt", "--epochs=3", "Did you mean: train_steps ?"),
-    ("wmt", f"{FILES}pairs.en", "also read tables that end in .tsv"),
+    ("wmt", f"{FILES}pairs.en", "tables that end in .tsv or .csv are read"),
     ("translate", f"--workdir={HUB}", f"kt-import reads hf://{HUB}"),
     ("import_model", f"--source={HUB} --workdir=new", f"reads hf://{HUB}"),
 ]

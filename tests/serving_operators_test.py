@@ -37,6 +37,20 @@ def served():
 # ---- The access log ----------------------------------------------------------
 
 
+def logged(path, number):
+    """The lines of requests: each is written when its answer was sent.
+
+    Without `GET /health`, which asks until the server is ready.
+    """
+    deadline = time.monotonic() + 600
+    while True:
+        text = path.read_text() if path.exists() else ""
+        lines = [x for x in text.splitlines() if "/health" not in x]
+        if len(lines) >= number or time.monotonic() > deadline:
+            return lines
+        time.sleep(0.01)
+
+
 def test_a_line_for_each_answer_has_no_text_of_users(tmp_path):
     path = tmp_path / "access.log"
     options = {"access_log": str(path), "cors_origins": ("*",)}
@@ -53,17 +67,16 @@ def test_a_line_for_each_answer_has_no_text_of_users(tmp_path):
         ("GET /languages", 200, "GET", "/languages", {}),
     ]
     with running(limits=limits, **options) as served:
-        ready = len(path.read_text().splitlines())
         answers = [
             served.client.request(method, address, data=fields or None)
             for *_, method, address, fields in sent
         ]
         answers.append(served.client.options("/translate", headers=cors))
-        lines = path.read_text().splitlines()[ready:]
+        lines = logged(path, len(answers))
         # As by logrotate: no signal, and no line is lost.
         path.rename(tmp_path / "access.log.1")
         served.client.get("/languages")
-        [new] = path.read_text().splitlines()
+        [new] = logged(path, 1)
     found = [COMMON_LOG.fullmatch(line).groups() for line in lines]
     expected = [(f"{what} HTTP/1.1", status) for what, status, *_ in sent]
     expected.append(("OPTIONS - HTTP/1.1", 200))

@@ -23,8 +23,8 @@ quickstart: $(VENV)/installed  ## Train a translator on the built-in corpus.
 	$(BIN)/python -m trainers.wmt \
 	    --flagfile=trainers/configs/quickstart.flags --workdir=$(WORKDIR)
 
-test: $(VENV)/installed-test  ## Run the tests of every law once, in two processes.
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+test: $(VENV)/installed-test  ## Run the tests of every law once, in three processes.
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-rest: $(VENV)/installed-test  ## Run what a rule of tests/later.py moves from `test`.
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder

@@ -203,6 +203,7 @@ def copy_of(path, target, **data):
     return str(target)
 
 
+@pytest.mark.slow("run")
 def test_a_translator_of_work_directories_scores_by_the_mean(members, ensemble):
     alone = [Translator.load(path).score(PAIRS) for path in members]
     for mean, *each in zip(ensemble.score(PAIRS), *alone, strict=True):

@@ -489,6 +489,7 @@ def test_a_document_and_shards_have_a_direction(
     assert "direction was ['<2fr>', '', ''] and is ['<2de>', '', '']" in message
 
 
+@pytest.mark.slow("run")
 def test_evaluate_measures_each_direction(
     run, translator, files, capsys, tmp_path
 ):

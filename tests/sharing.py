@@ -1,6 +1,6 @@
 """What the processes of one test run make once, and share.
 
-`make test` runs the tests in two processes. What takes long to make, and is
+`make test` runs the tests in several processes. What takes long to make, and is
 read only, is made by the process that needs it first; the other one waits.
 """
 

@@ -455,6 +455,7 @@ def test_validation_computes_no_more_at_once_than_training(tmp_path):
         assert rows % 4 == 0
 
 
+@pytest.mark.slow("run")
 def test_other_batches_begin_an_epoch(command, tmp_path, caplog):
     """Not in the middle of one, where pairs would come again, or never."""
     argv = [*command, f"--workdir={tmp_path}"]

@@ -234,6 +234,7 @@ def test_patience_ends_training(command, tmp_path, capsys, monkeypatch):
     assert (tmp_path / "best/ckpt-1.safetensors").exists()
 
 
+@pytest.mark.slow("run")
 def test_a_signal_ends_a_validation(command, tmp_path, capsys, monkeypatch):
     """The steps are saved at once; the next session validates first."""
     steps, ends = [], iter([True, False, True, False])

@@ -77,7 +77,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 TITLE = "A GPU: correctness and speed"
 # Stage -> the script that runs it, and the seconds that its first cases need on
 # a GPU: a case of training takes a minute, one of torch.compile 40 s. The most
-# valuable is first.
+# important is first.
 STAGES = {
     "training": ("accelerator_jax.py", 130),
     "before": ("accelerator_jax.py", 130),

@@ -4,13 +4,14 @@
 
 A mutant is the product with one change: another comparison, operator, number or
 truth value, a negated condition, a result that is None, a statement that is
-left out. A first run of all tests (`--map`, kept and used again; it needs the
-package coverage) writes which tests execute which line, and their seconds. Each
-mutant is given to the tests that execute its line, in a copy of the tree: the
-tests of `make test` first, then the others, the fastest first, until one fails.
-The limit is `--seconds`; a test that takes 10 times its own seconds and 30 more
-is caught, too. A line that is executed by imports, or in other processes, alone
-is given to the tests of its file's other lines.
+left out. The first run of all tests writes which tests execute which line, and
+their seconds, into the file `--map`, which later runs read; this needs the
+package coverage. Each mutant is given to the tests that execute its line, in a
+copy of the tree: the tests of `make test` first, then the others, the fastest
+first, until one fails. The limit is `--seconds`; a mutant whose test takes 10
+times its own seconds and 30 more is caught, too. If only imports or other
+processes execute a line, its mutants are given to the tests of its file's other
+lines.
 """
 
 import argparse

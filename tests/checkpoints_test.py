@@ -142,7 +142,7 @@ def kernel(**changes):
             metadata(format_version="4"),
             "expected a header of format_version 3. Received: format_version",
         ),
-        # Two changes: its checksums are those of the version.
+        # Two changes: its checksums match the version's.
         (
             metadata("checksum", "step", format_version="2"),
             "checksum mismatch",

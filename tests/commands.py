@@ -164,7 +164,7 @@ def train(argv):
 
 
 def check_resumed(argv, path, step, expected):
-    """A training resumes after a step: its losses are those of a log."""
+    """A training resumes after a step; its losses must equal a log's."""
     again = copy_of_run(path, step, path.with_name("resumed"))
     log = train([*argv, f"--workdir={again}"])
     assert f"resuming at step {step}" in log and "skipped" not in log

@@ -108,7 +108,7 @@ def test_a_score_is_that_of_its_tokens_by_our_definition(
 
 
 def check_scores(translator, source, found):
-    """Checks scores by those of tokens; the number of texts that have these."""
+    """Checks scores against sums of token scores; returns how many."""
     decoding, number = translator.decoding, 0
     pairs = [(source, text) for text in found.texts]
     for ids, score, pair in zip(

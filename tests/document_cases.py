@@ -1,4 +1,4 @@
-"""What the tests of documents share: marked words, and other translators."""
+"""Helpers of the tests of documents: marked words, and other translators."""
 
 import re
 import time

@@ -387,7 +387,7 @@ def read_parallel_files(
             default the languages.
 
     Returns:
-        `Pairs`, read from the files anew each time.
+        `Pairs`, which read the files again in each iteration.
 
     Raises:
         FileNotFoundError: A file is missing.

@@ -83,7 +83,7 @@ $(VENV)/installed-test: setup.py pyproject.toml | $(VENV)/bin/python
 
 $(VENV_JAX)/installed: setup.py pyproject.toml requirements-jax.txt
 	$(PYTHON) -m venv $(VENV_JAX)
-	$(VENV_JAX)/bin/pip install --quiet -r requirements-jax.txt "pytest>=8,<10"
+	$(VENV_JAX)/bin/pip install --quiet -r requirements-jax.txt "pytest>=9,<10"
 	$(VENV_JAX)/bin/pip install --quiet --no-deps --editable .
 	touch $@
 

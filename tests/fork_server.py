@@ -9,13 +9,16 @@ as any Python process does. `commands.Processes` writes a line of JSON for each:
 and reads the process id; {"wait": process id} is answered by the exit status.
 """
 
+import faulthandler
 import importlib
 import json
+import math
 import os
 import pathlib
 import resource
 import signal
 import sys
+import time
 
 from keras_transformer import checkpoints
 from trainers.run import session  # imported once, for every fork
@@ -118,6 +121,7 @@ def start(request):
     for number, name in ((1, "out"), (2, "err")):
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         os.dup2(os.open(request[name], flags), number)
+    faulthandler.enable(all_threads=True)  # for `commands.Process.wait`
     os.environ.update(request["environment"])
     if request["fresh"]:
         command = [sys.executable, "-m", request["module"]]
@@ -129,12 +133,25 @@ def start(request):
     getattr(module, request["function"])(request["arguments"])
 
 
+def wait(pid, seconds=900):
+    """The exit status of a process, which ends at the latest then.
+
+    One that hangs writes the line that each thread is in to standard error.
+    """
+    deadline = time.monotonic() + seconds
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGABRT)
+            deadline = math.inf
+        time.sleep(0.005)
+    return os.waitstatus_to_exitcode(ended[1])
+
+
 def serve():
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
-            _, status = os.waitpid(request["wait"], 0)
-            answer = os.waitstatus_to_exitcode(status)
+            answer = wait(request["wait"])
         else:
             answer = os.fork()
             if not answer:

@@ -1720,6 +1720,36 @@ def test_two_work_directories_of_one_pair_are_refused(capsys, tmp_path):
     assert "expected one work directory for en-de" in err
 
 
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+)
+def test_a_signal_before_the_server_runs_is_not_lost(monkeypatch, number):
+    """Also in a line that ignores exceptions, as Python does in finalizers."""
+    make_server, made = server.make_server, []
+
+    def show(line):
+        if line.startswith("listening"):
+            with contextlib.suppress(Exception):
+                signal.raise_signal(number)
+            assert made[0].should_exit
+
+    pair = pairs.Pair("en", "de", pairs.Model(Script(), 2), Direction())
+    monkeypatch.setattr(server, "load_pairs", lambda *_: [pair])
+    monkeypatch.setattr(
+        server, "make_server", lambda s: made.append(make_server(s)) or made[0]
+    )
+    monkeypatch.setattr(server.flags, "show", show)
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    }
+    try:
+        server.run(None, {}, ServeOptions(port=0), Limits())
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
 @pytest.fixture
 def start(processes):
     """Starts the command in a process of its own."""

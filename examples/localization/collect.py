@@ -15,6 +15,7 @@ sentences, if both sides have as many.
 """
 
 import argparse
+import os
 import pathlib
 import re
 import subprocess
@@ -183,8 +184,9 @@ def main():
     parser.add_argument("--installed", action="store_true")
     parser.add_argument("--output", type=pathlib.Path, required=True)
     given = parser.parse_args()
-    file = pathlib.Path(given.packages)
-    names = file.read_text() if file.is_file() else given.packages
+    names = given.packages
+    if os.path.isfile(names):  # False of a list that is too long for a name
+        names = pathlib.Path(names).read_text()
     languages = given.languages.split(",")
     set_of = {
         name: set_name

@@ -35,10 +35,6 @@ KEEP_ALIVE_SECONDS = 30
 SWITCH_SECONDS = 2e-4
 
 
-class _EndedError(Exception):
-    """SIGTERM or SIGINT arrived."""
-
-
 def run(
     translator: TranslatorOptions,
     search: Mapping[str, typing.Any],
@@ -64,11 +60,13 @@ def run(
             sys.setswitchinterval(SWITCH_SECONDS)
             service = Service(pairs, options, limits)
             server = make_server(service)
-        with contextlib.closing(service), contextlib.suppress(_EndedError):
+        with contextlib.closing(service):
             # uvicorn has handlers of its own while it runs. When it has
-            # finished what was accepted, it raises the signal again.
+            # finished what was accepted, it raises the signal again. No handler
+            # raises an exception: it would end whatever line Python is in, such
+            # as the start of a thread, or be ignored there.
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, _end)
+                signal.signal(number, lambda *_: _end(server))
             if options.glossaries is not None:
                 reload_at_sighup(service)
             elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
@@ -165,8 +163,9 @@ def reload_at_sighup(service: Service) -> None:
     signal.signal(signal.SIGHUP, lambda number, _: signals.put(number))
 
 
-def _end(*_):
-    raise _EndedError
+def _end(server):
+    """Also before the server runs, which then ends at once."""
+    server.should_exit = True
 
 
 def _hang_up(*_):

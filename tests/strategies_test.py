@@ -421,11 +421,41 @@ def test_the_budget_tells_what_a_short_training_leaves_out():
     training = TrainingConfig(
         train_steps=1000, train_minutes=5.0, warmup_steps=300, valid_steps=200
     )
-    assert notes_on(training, 1000) == notes_on(training, 600) == []
-    [warm_up] = notes_on(training, 599)
+    task = task_with(make_batches(), training)
+    assert notes_on(task, 1000) == notes_on(task, 600) == []
+    [warm_up] = notes_on(task, 599)
     assert "--warmup_steps=59 makes it a tenth" in warm_up
-    _, validation = notes_on(training, 199)
+    _, validation = notes_on(task, 199)
     assert "--valid_steps=200 is more than the steps" in validation
+
+
+@pytest.mark.parametrize("num_pairs, tokens", [(1, 60), (30, 7), (300, 7)])
+def test_batches_that_are_too_large_for_a_corpus_are_told(num_pairs, tokens):
+    """One pair has 60 tokens on each side, the others fewer."""
+    lengths = np.array([60] + [tokens] * (num_pairs - 1))
+    rows = corpus_module.TokenRows(
+        np.full(lengths.sum(), 5), np.cumsum([0, *lengths])
+    )
+    counts = corpus_module.CorpusCounts(num_pairs, num_pairs, 0, 0, 60)
+    corpus = corpus_module.Corpus(rows, rows, counts)
+    batches = batches_module.make_batches(corpus, 25000, seed=0)
+    notes = notes_on(task_with(batches, TrainingConfig()), 1e9)
+    assert len(notes) == (num_pairs > 1)
+    for note in notes:
+        share = int(re.search(r"note: (\d+)% of a batch is padding", note)[1])
+        assert share == round(100 * (1 - lengths.sum() / (60 * num_pairs)))
+        assert f": {num_pairs} pairs for --batch_tokens=25000; " in note
+        less = int(re.search(r"--batch_tokens=(\d+) halves it", note)[1])
+        better = batches_module.make_batches(corpus, less, seed=0)
+        assert better.padding_share < batches.padding_share / 2
+
+
+def task_with(batches, training):
+    """What the notes read of a `Task`."""
+    data = DataConfig(batch_tokens=25000)
+    return mock.Mock(
+        train_batches=batches, training=training, data=data, rows_multiple=1
+    )
 
 
 def test_validation_computes_no_more_at_once_than_training(tmp_path):

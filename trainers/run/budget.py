@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import keras
 
 from keras_transformer.commands.flags import CommandError
-from keras_transformer.data.batches import Shape
+from keras_transformer.data.batches import Shape, make_batches
 from keras_transformer.writing import counted
 from trainers.run.engine import Engine, OutOfMemoryError, Task
 from trainers.run.progress import span
-from trainers.run.training_config import TrainingConfig
 
 MIB = 2**20
+MOST_PADDING = 0.5  # share of a batch; more is told
 
 
 def largest_shapes(shapes: Sequence[Shape]) -> list[Shape]:
@@ -114,13 +114,19 @@ def budget_lines(
         f"  memory of a replica: {sizes}, and the activations",
         f"  the largest batches, {shapes} tokens, fit into memory:"
         f" {seconds_per_step:.2f} s a step, so {time} without validation",
-        *notes_on(config, affordable),
+        *notes_on(task, affordable),
     ]
 
 
-def notes_on(config: TrainingConfig, steps: float) -> list[str]:
-    """What a training of so many steps leaves out, as lines."""
-    notes = []
+def notes_on(task: Task, steps: float) -> list[str]:
+    """What a training of so many steps leaves out or wastes, as lines."""
+    notes, config, batches = [], task.training, task.train_batches
+    if fewer_tokens := _fewer_tokens(task):
+        notes.append(
+            f"  note: {batches.padding_share:.0%} of a batch is padding:"
+            f" {counted(len(batches.corpus), 'pair')} for --batch_tokens="
+            f"{task.data.batch_tokens}; --batch_tokens={fewer_tokens} halves it"
+        )
     if steps < config.train_steps and config.updates_to_peak > steps / 2:
         notes.append(
             "  note: at least half of the steps are warm-up;"
@@ -132,6 +138,26 @@ def notes_on(config: TrainingConfig, steps: float) -> list[str]:
             " than the steps"
         )
     return notes
+
+
+def _fewer_tokens(task: Task) -> int:
+    """`batch_tokens` with half of the padding; 0 if there is little, or none.
+
+    A corpus may be so small that its pairs fill no batch of their own length.
+    """
+    batches, multiple = task.train_batches, task.rows_multiple
+    tokens, longest = task.data.batch_tokens // 2, batches.shapes[-1][1]
+    while batches.padding_share > MOST_PADDING and tokens >= multiple * longest:
+        smaller = make_batches(
+            batches.corpus,
+            tokens,
+            num_buckets=task.data.num_buckets,
+            rows_multiple=multiple,
+        )
+        if smaller.padding_share <= batches.padding_share / 2:
+            return tokens
+        tokens //= 2
+    return 0
 
 
 def memory_of_replica(task: Task, engine: Engine) -> dict[str, int]:

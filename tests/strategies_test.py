@@ -409,6 +409,7 @@ def test_dry_run_shows_and_writes_nothing(command, tmp_path, capsys):
     wmt.main([*command, f"--workdir={workdir}", "--dry_run"])
     out = capsys.readouterr().out
     assert not workdir.exists()
+    assert out.endswith("\ndry run: nothing was written\n")
     embeddings, attention, norm = 150 * 16, 4 * 16 * 16, 2 * 16
     feed_forward = 16 * 16 + 16 + 16 * 16 + 16
     parameters = embeddings + 3 * attention + 2 * feed_forward + 5 * norm

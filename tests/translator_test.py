@@ -27,6 +27,7 @@ from keras_transformer.decoding import UNCONSTRAINED, Constraints
 from keras_transformer.decoding.rules import MAX_DRAW
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
+from keras_transformer.translation import batched
 from keras_transformer.translation.arrays import pad_rows
 from keras_transformer.translation.batched import room
 from keras_transformer.translation.draws import make_draws
@@ -103,7 +104,7 @@ def test_workers_give_the_same_answers_in_the_same_order(
     search = sharing.engine_search(translator)
     monkeypatch.setattr(search, "batch_tokens", 16)
     monkeypatch.setattr(search, "num_threads", 2)
-    graph, met = search.run, threading.Barrier(2, timeout=60)
+    graph, met = search.run, threading.Barrier(2, timeout=600)
     first = iter([True, True])
 
     def together(*arguments, **options):
@@ -117,6 +118,22 @@ def test_workers_give_the_same_answers_in_the_same_order(
     assert_close(found, expected)
     with pytest.raises(ValueError, match="num_threads=0"):
         make_translator(num_threads=0)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_a_bar_counts_the_sentences_that_are_found(
+    translator, monkeypatch, num_threads
+):
+    search = sharing.engine_search(translator)
+    monkeypatch.setattr(search, "batch_tokens", 16)
+    monkeypatch.setattr(search, "num_threads", num_threads)
+    bars = mock.MagicMock()
+    monkeypatch.setattr(batched.tqdm, "tqdm", bars)
+    translator.translate(["fox", "", "the dog", "the lazy dog"])
+    [made] = bars.call_args_list
+    updates = bars.return_value.__enter__.return_value.update.call_args_list
+    assert made.kwargs["total"] == sum(u.args[0] for u in updates) == 3
+    assert len(updates) > 1 and made.kwargs["disable"] is None  # on terminals
 
 
 def test_a_translator_is_loaded_where_it_works(translator):

@@ -313,10 +313,19 @@ def test_messages_are_collected(debian):
 
 def test_what_is_not_collected_is_told(debian, capsys):
     with pytest.raises(SystemExit):
-        collect(test="emacs")
-    assert "Received: geany wget nano, emacs" in capsys.readouterr().err
+        collect(test="emacs,nano")
+    assert "--packages. Received: emacs\n" in capsys.readouterr().err
+    assert not any(debian.iterdir())  # before anything is downloaded
+    with pytest.raises(SystemExit):
+        collect(packages="wget nano")
+    assert "no ['train']\n" in capsys.readouterr().err
+    archive = debian / "messages/packages/geany_1.0-1_all.deb"
+    archive.write_bytes((debian.parent / "debian/geany.tar").read_bytes()[:700])
+    with pytest.raises(SystemExit, match="geany_1.0-1_all.deb: .* Delete it"):
+        collect()
+    archive.unlink()
     with pytest.raises(SystemExit, match="apt-get download --quiet vim: cp: "):
-        collect(packages="vim")
+        collect(packages="wget nano vim")
 
 
 @pytest.mark.slow("run")
@@ -343,7 +352,7 @@ def test_messages_of_a_program(debian):
     [memory] = scores["compare"]["systems"]
     assert memory["name"].endswith("known.memory")
 
-    init, translate, clear, check, adapt = others
+    init, translate, clear, check, adapt, translate_rest = others
     programs = [command[0] for command in (init, clear, check)]
     assert programs == ["msginit", "msgattrib", "msgfmt"]
     pathlib.Path("de.po").write_text(TEMPLATE)
@@ -355,6 +364,8 @@ def test_messages_of_a_program(debian):
     form = '[0] "%d _Datei von <b>%s</b>"'
     pathlib.Path("old.po").write_text(TEMPLATE.replace('[0] ""', form))
     run(adapt, *QUICK, *fit[:2], "--lora_rank=2")
+    run(translate_rest, *search)
+    assert polib.pofile("translated.po")[0].msgstr_plural[0] in form
 
 
 def test_exact_matches(tmp_path, capsys):

@@ -21,6 +21,9 @@ import re
 import subprocess
 import sys
 import tarfile
+import tempfile
+
+import tqdm
 
 from keras_transformer.data.catalogues import read_mo
 from keras_transformer.data.tmx import LeftOut
@@ -28,6 +31,7 @@ from keras_transformer.data.tmx import LeftOut
 SETS = ("train", "valid", "test")
 SENTENCE_END = re.compile(r"(?<=[^\W\d_]{2}[.!?])\s+(?=[^\W\d_a-z])")
 LICENCE = "copyright"
+WANTED = re.compile(rf"\.mo$|/{LICENCE}$")
 
 
 def run(*command, **options):
@@ -42,20 +46,37 @@ def members(package, downloads):
     """Yields path and content of a package's files; a link's is its target."""
     archive = pathlib.Path(package)
     if archive.suffix != ".deb":
-        downloads.mkdir(parents=True, exist_ok=True)
-        if not any(downloads.glob(f"{package}_*.deb")):
-            run("apt-get", "download", "--quiet", package, cwd=downloads)
-        archive = max(downloads.glob(f"{package}_*.deb"))
+        archive = download(package, downloads)
     command = ["dpkg-deb", "--fsys-tarfile", archive]
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE) as unpacked,
-        tarfile.open(fileobj=unpacked.stdout, mode="r|") as files,
-    ):
-        for file in files:
-            if file.issym():
-                yield file.name, file.linkname
-            elif file.isfile() and re.search(r"\.mo$|/copyright$", file.name):
-                yield file.name, files.extractfile(file).read()
+    try:
+        with (
+            subprocess.Popen(command, stdout=subprocess.PIPE) as unpacked,
+            tarfile.open(fileobj=unpacked.stdout, mode="r|") as files,
+        ):
+            for file in files:
+                if file.issym():
+                    yield file.name, file.linkname
+                elif file.isfile() and WANTED.search(file.name):
+                    yield file.name, files.extractfile(file).read()
+    except tarfile.TarError as error:
+        sys.exit(f"collect.py: {archive}: {error}. Delete it, and try again")
+
+
+def download(package, folder):
+    """The path of a package's archive, which is there whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not any(folder.glob(f"{package}_*.deb")):
+        with tempfile.TemporaryDirectory(dir=folder) as unfinished:
+            run("apt-get", "download", "--quiet", package, cwd=unfinished)
+            [archive] = pathlib.Path(unfinished).glob("*.deb")
+            archive.rename(folder / archive.name)
+    return max(folder.glob(f"{package}_*.deb"))
+
+
+def is_installed(package):
+    """Whether dpkg knows the files of a package."""
+    command = ["dpkg", "-L", package]
+    return not subprocess.run(command, capture_output=True).returncode
 
 
 def installed_members(package):
@@ -63,7 +84,7 @@ def installed_members(package):
     listed = run("dpkg", "-L", package).decode().splitlines()
     for name in [*listed, f"/usr/share/doc/{package}/{LICENCE}"]:
         path = pathlib.Path(name)
-        if re.search(r"\.mo$|/copyright$", name) and path.is_file():
+        if WANTED.search(name) and path.is_file():
             yield name, path.read_bytes()
 
 
@@ -193,10 +214,22 @@ def main():
         for set_name in SETS[1:]
         for name in getattr(given, set_name).split(",")
     }
+    names = [*dict.fromkeys(re.split(r"[\s,]+", names.strip()))]
+    name_of = {
+        path: pathlib.Path(path).name.partition("_")[0] for path in names
+    }
+    if unknown := sorted(set_of.keys() - name_of.values()):
+        parser.error(
+            "expected the packages of --valid and --test among --packages."
+            f" Received: {', '.join(unknown)}"
+        )
+    if given.installed:
+        missing = [name for name in names if not is_installed(name)]
+        names = [name for name in names if name not in missing]
+        print(f"left out: {len(missing)} packages that are not installed")
     packages = {name: [] for name in SETS}
-    for package in dict.fromkeys(re.split(r"[\s,]+", names.strip())):
-        name = pathlib.Path(package).name.partition("_")[0]
-        folder = given.output / "catalogs" / name
+    for package in tqdm.tqdm(names, "packages", disable=None):
+        folder = given.output / "catalogs" / name_of[package]
         keep_catalogs(
             package,
             folder,
@@ -204,12 +237,9 @@ def main():
             languages,
             given.installed,
         )
-        packages[set_of.pop(name, "train")].append(folder)
-    if set_of or not packages["train"]:
-        parser.error(
-            "expected packages for training, and valid and test among"
-            f" --packages. Received: {given.packages}, {', '.join(set_of)}"
-        )
+        packages[set_of.get(name_of[package], "train")].append(folder)
+    if empty := [name for name, folders in packages.items() if not folders]:
+        parser.error(f"expected packages for train, valid and test: no {empty}")
     for language in languages:
         write_sets(given.output / language, language, packages)
 

@@ -25,6 +25,7 @@ from keras_transformer.data.word_links import TokenLinks
 from keras_transformer.fields import check_positive
 from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import PAD
+from keras_transformer.writing import counted
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -145,8 +146,9 @@ class Batches:
         limited = ""
         if self.shapes[-1][0] >= len(self.corpus):
             limited = f", limited to the {len(self.corpus):,} pairs available"
+        number = counted(self.steps_per_epoch, "batch", "batches")
         return (
-            f"{self.steps_per_epoch:,} batches an epoch, padding"
+            f"{number} an epoch, padding"
             f" {self.padding_share:.1%}; rows x tokens: {shapes}{limited}"
         )
 

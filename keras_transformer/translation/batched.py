@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
+import tqdm
 
 from keras_transformer.backend import ON_TENSORFLOW
 from keras_transformer.config import DecodingConfig
@@ -82,10 +83,9 @@ class BatchedSearch:
                 for part in divided(batch, phrases, LARGEST_PHRASES)
             ]
             lengths = [0] * len(rows)  # not 0 where the search goes on
-            each = in_threads(
-                functools.partial(self._search_batch, num_best, in_first_steps),
+            each = self._search_batches(
                 [[rows[i] for i in batch] for batch in batches],
-                self.num_threads,
+                functools.partial(self._search_batch, num_best, in_first_steps),
             )
             for batch, found in zip(batches, each, strict=True):
                 for i, ids, scores, of_ids in zip(batch, *found, strict=False):
@@ -99,6 +99,27 @@ class BatchedSearch:
                         scores[:number],
                     )
         return results
+
+    def _search_batches(self, batches, search):
+        """Yields what is found in each; a bar on a terminal, if it takes long.
+
+        The bar counts batches when they end, which is not their order.
+        """
+        with tqdm.tqdm(
+            desc="translated",
+            total=sum(map(len, batches)),
+            unit=" sentences",
+            disable=None,
+            delay=2,
+            leave=False,
+        ) as bar:
+
+            def counted(rows):
+                found = search(rows)
+                bar.update(len(rows))
+                return found
+
+            yield from in_threads(counted, batches, self.num_threads)
 
     def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
         is_static = self.has_static_shapes

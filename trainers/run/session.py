@@ -71,6 +71,8 @@ def run(
         configuration, path, not dry_run, device, make_metric
     )
     if dry_run:
+        if trainer.workers.is_chief:
+            flags.show("dry run: nothing was written")
         return
     ending = trainer.run()
     workdir = trainer.experiment.workdir

@@ -1739,9 +1739,10 @@ def test_a_signal_before_the_server_runs_is_not_lost(monkeypatch, number):
         server, "make_server", lambda s: made.append(make_server(s)) or made[0]
     )
     monkeypatch.setattr(server.flags, "show", show)
+    # `nohup` hands down an ignored SIGHUP, which then stays ignored.
     before = {
-        number: signal.getsignal(number)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        each: signal.signal(each, signal.SIG_DFL)
+        for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     }
     try:
         server.run(None, {}, ServeOptions(port=0), Limits())

@@ -452,7 +452,7 @@ def test_batches_that_are_too_large_for_a_corpus_are_told(num_pairs, tokens):
 
 
 def task_with(batches, training):
-    """What the notes read of a `Task`."""
+    """A `Task` with the attributes that `notes_on` reads."""
     data = DataConfig(batch_tokens=25000)
     return mock.Mock(
         train_batches=batches, training=training, data=data, rows_multiple=1

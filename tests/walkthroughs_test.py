@@ -318,7 +318,7 @@ def test_what_is_not_collected_is_told(debian, capsys):
     assert not any(debian.iterdir())  # before anything is downloaded
     with pytest.raises(SystemExit):
         collect(packages="wget nano")
-    assert "no ['train']\n" in capsys.readouterr().err
+    assert "Received: none for train\n" in capsys.readouterr().err
     archive = debian / "messages/packages/geany_1.0-1_all.deb"
     archive.write_bytes((debian.parent / "debian/geany.tar").read_bytes()[:700])
     with pytest.raises(SystemExit, match="geany_1.0-1_all.deb: .* Delete it"):

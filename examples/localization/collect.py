@@ -224,9 +224,9 @@ def main():
             f" Received: {', '.join(unknown)}"
         )
     if given.installed:
-        missing = [name for name in names if not is_installed(name)]
-        names = [name for name in names if name not in missing]
-        print(f"left out: {len(missing)} packages that are not installed")
+        installed = [name for name in names if is_installed(name)]
+        print(f"{len(installed)} of {len(names)} packages are installed")
+        names = installed
     packages = {name: [] for name in SETS}
     for package in tqdm.tqdm(names, "packages", disable=None):
         folder = given.output / "catalogs" / name_of[package]
@@ -239,7 +239,10 @@ def main():
         )
         packages[set_of.get(name_of[package], "train")].append(folder)
     if empty := [name for name, folders in packages.items() if not folders]:
-        parser.error(f"expected packages for train, valid and test: no {empty}")
+        parser.error(
+            "expected packages for train, valid and test."
+            f" Received: none for {', '.join(empty)}"
+        )
     for language in languages:
         write_sets(given.output / language, language, packages)
 

@@ -12,7 +12,9 @@ from trainers.run.engine import Engine, OutOfMemoryError, Task
 from trainers.run.progress import span
 
 MIB = 2**20
-MOST_PADDING = 0.5  # share of a batch; more is told
+# With more padding, as a share of a batch, in an epoch of so few batches, a
+# smaller `batch_tokens` is proposed.
+MOST_PADDING, FEW_BATCHES = 0.5, 100
 
 
 def largest_shapes(shapes: Sequence[Shape]) -> list[Shape]:
@@ -119,7 +121,7 @@ def budget_lines(
 
 
 def notes_on(task: Task, steps: float) -> list[str]:
-    """What a training of so many steps leaves out or wastes, as lines."""
+    """Lines about what so many steps leave out, and about padding."""
     notes, config, batches = [], task.training, task.train_batches
     if fewer_tokens := _fewer_tokens(task):
         notes.append(
@@ -141,13 +143,19 @@ def notes_on(task: Task, steps: float) -> list[str]:
 
 
 def _fewer_tokens(task: Task) -> int:
-    """`batch_tokens` with half of the padding; 0 if there is little, or none.
+    """A value of `batch_tokens` that halves the padding, or 0.
 
-    A corpus may be so small that its pairs fill no batch of their own length.
+    It is looked for if a batch has much padding, and an epoch few batches: the
+    pairs of a small corpus do not fill a batch of their own length.
     """
     batches, multiple = task.train_batches, task.rows_multiple
+    if (
+        batches.padding_share <= MOST_PADDING
+        or batches.steps_per_epoch > FEW_BATCHES
+    ):
+        return 0
     tokens, longest = task.data.batch_tokens // 2, batches.shapes[-1][1]
-    while batches.padding_share > MOST_PADDING and tokens >= multiple * longest:
+    while tokens >= multiple * longest:
         smaller = make_batches(
             batches.corpus,
             tokens,

@@ -10,8 +10,21 @@ import os
 import pathlib
 import platform
 import re
+import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+from keras_transformer.refusals import expect
+
+# The products that `ending_of_products` tries: of matrices, and of batches.
+PRODUCTS = """
+import sys
+import tensorflow as tf
+for batch in (), (2,):
+    a = tf.ones((*batch, 4, 8), sys.argv[1])
+    tf.matmul(a, tf.linalg.matrix_transpose(a))
+"""
 
 
 def count_cores(root: str = "/") -> int:
@@ -65,6 +78,54 @@ def prefer_onednn() -> None:
     is_x86 = platform.machine() in ("x86_64", "AMD64")
     if is_x86 and "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+
+def check_products(precision: str) -> None:
+    """Raises ValueError if products of a precision would end this process.
+
+    `ONEDNN_MAX_CPU_ISA` forbids oneDNN the newer instructions of a CPU.
+    TensorFlow 2.21 does not know: it asks for the kernels of half precision
+    that the CPU has, and crashes where oneDNN may not run them. Without this
+    variable, in float32, and under JAX nothing is tried.
+
+    Args:
+        precision: A dtype, or a policy of Keras such as "mixed_bfloat16".
+    """
+    isa = os.environ.get("ONEDNN_MAX_CPU_ISA")
+    dtype = precision.removeprefix("mixed_")
+    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+    if isa and dtype.endswith("float16") and backend == "tensorflow":
+        ending = ending_of_products(dtype)
+        expect(
+            not ending,
+            "precision=float32, or no ONEDNN_MAX_CPU_ISA, with which TensorFlow"
+            f" crashes in products of {dtype} on this CPU ({ending})",
+            f"{precision=}",
+            f"ONEDNN_MAX_CPU_ISA={isa}",
+        )
+
+
+def ending_of_products(
+    dtype: str, environment: Mapping[str, str] | None = None
+) -> str:
+    """Tries products of a dtype in a process of its own, by TensorFlow.
+
+    Args:
+        dtype: A dtype of TensorFlow.
+        environment: Variables of that process, by default those of this one.
+
+    Returns:
+        The name of the signal that ended the process, such as "SIGSEGV"; else
+        "", also if it failed otherwise.
+    """
+    status = subprocess.run(
+        [sys.executable, "-c", PRODUCTS, dtype],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ).returncode
+    return signal.Signals(-status).name if status < 0 else ""
 
 
 def _quotas(root: pathlib.Path) -> Iterator[tuple[int, int]]:

@@ -9,6 +9,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 # No test is about LLVM's optimizations, which take a quarter of one of XLA.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
+import half_precision
 import later
 import pytest
 import sharing
@@ -52,10 +53,29 @@ def pytest_sessionfinish():
 
 def pytest_addoption(parser):
     parser.addoption("--order-seed", help="another order of files and tests")
+    parser.addoption(
+        "--without", default="", help="dtypes; see tests/half_precision.py"
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+    """Ends the run if a test has ended its process.
+
+    pytest-xdist, by itself, runs the tests that other processes have begun.
+    """
+    if report.when == "???":  # as it marks the report of such a test
+        raise pytest.Session.Failed(report.longrepr)
 
 
 def pytest_collection_modifyitems(config, items):
     later.check(items)
+    half_precision.mark(items)
+    without = set(config.getoption("--without").split(","))
+    left_out = [item for item in items if half_precision.of(item) & without]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     first = {f"{name}_test.py": i for i, name in enumerate(LONGEST)}
     if seed := config.getoption("--order-seed"):
         random.Random(seed).shuffle(items)
@@ -93,6 +113,22 @@ def seeded(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(tf.random, "set_seed", lambda seed: None)
         keras.utils.set_random_seed(7)
+
+
+@pytest.fixture(autouse=True)
+def announced(request, monkeypatch):
+    """Fails a test with a policy of half precision that it does not name."""
+    import keras
+
+    named, make = half_precision.of(request.node), keras.DTypePolicy.__init__
+
+    def init(policy, *arguments, **options):
+        make(policy, *arguments, **options)
+        dtype = policy.compute_dtype
+        if dtype in half_precision.DTYPES and dtype not in named:
+            pytest.fail(f"names no {dtype}: see tests/half_precision.py")
+
+    monkeypatch.setattr(keras.DTypePolicy, "__init__", init)
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,7 @@ from keras_transformer.config import (
     TransformerConfig,
     check_position_limit,
 )
+from keras_transformer.machine import check_products
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation import ctranslate2
 from keras_transformer.translation.around.samples import Consensus, Samples
@@ -81,6 +82,8 @@ def check_choice(
             f" compute_type and device. Received: {engine=},"
             f" {compute_type=}, {device=}"
         )
+    else:
+        check_products(precision)
 
 
 def check_search(engine: str, decoding: DecodingConfig) -> None:

@@ -15,6 +15,7 @@ from keras_transformer.checkpoints import step_of
 from keras_transformer.commands import flags
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.files import write_atomically
+from keras_transformer.machine import check_products
 from keras_transformer.workdir import WorkDirectory
 from keras_transformer.writing import counted
 from trainers.datasets.dataset import find_dataset
@@ -130,6 +131,7 @@ def open_trainer(
         engine = importlib.import_module(ENGINES[keras.backend.backend()])
         devices = engine.open_devices(configuration.training, device)
         configuration, told = with_precision(configuration, workdir, devices)
+        check_products(configuration.training.precision or "float32")
     workers = devices.workers
     keep = keep and workers.is_chief
     tell: Log = log if workers.is_chief else lambda line: None

@@ -2,17 +2,21 @@
 
 import contextlib
 import functools
+import re
 import typing
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 
 import keras
 from keras import ops
+
+from keras_transformer.refusals import expect
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 if ON_TENSORFLOW:
     import tensorflow as tf
 
+EXACT_FLOATS = 2**24  # float32 has every integer below
 Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
 Shape: typing.TypeAlias = tuple[int | None, ...]
 
@@ -29,15 +33,60 @@ def precise_dtype(dtype: typing.Any) -> str:
 
 def integer_ids(ids: Tensor, name: str) -> Tensor:
     """Ids as int32, or as int64 if int32 is too small for their dtype."""
-    ids = ops.convert_to_tensor(ids)
+    ids = dense(ids, name)
     dtype = keras.backend.standardize_dtype(ids.dtype)
     if "int" not in dtype:
         raise ValueError(
             f"{name} must be integers: floats of half precision cannot tell ids"
-            f" above 256 apart. Received: {name} of dtype {dtype}"
+            ' above 256 apart. keras.Input((None,), dtype="int32") makes them'
+            f" so, also in Sequential. Received: {name} of dtype {dtype}"
         )
     is_large = dtype in ("uint32", "int64", "uint64")
     return ops.cast(ids, "int64" if is_large else "int32")
+
+
+def whole_ids(ids: Tensor, name: str) -> Tensor:
+    """`integer_ids`, also of ids that are float32 or float64.
+
+    Keras makes them so where it knows only a shape: when it builds a model that
+    it loads, or the first batch under a strategy. A number that is no id, such
+    as 2.5, becomes -1.
+
+    >>> whole_ids(ops.array([7.0, 2.5, 1e9]), "ids").numpy().tolist()
+    [7, -1, -1]
+    """
+    ids = dense(ids, name)
+    if keras.backend.standardize_dtype(ids.dtype) in ("float32", "float64"):
+        is_id = (ops.floor(ids) == ids) & (ops.abs(ids) < EXACT_FLOATS)
+        ids = ops.cast(ops.where(is_id, ids, -1), "int32")
+    return integer_ids(ids, name)
+
+
+def dense(values: typing.Any, name: str) -> Tensor:
+    """Values as a tensor; ValueError if their rows are ragged."""
+    check_dense(values, name)
+    return ops.convert_to_tensor(values)
+
+
+def check_dense(values: typing.Any, name: str) -> None:
+    """Raises ValueError if the rows of values are ragged."""
+    # Symbolic inputs say it by an attribute.
+    is_ragged = getattr(values, "ragged", False) or (
+        ON_TENSORFLOW and isinstance(values, tf.RaggedTensor)
+    )
+    expect(
+        not is_ragged,
+        f"{name} padded to one length with 0, as .to_tensor() does",
+        "a ragged tensor",
+    )
+
+
+def check_axes(layer: keras.Layer, x: Tensor, *axes: str) -> None:
+    """Raises ValueError unless a tensor has axes such as "[B, T, D]"."""
+    shape = list(x.shape)
+    fits = any(one.count(",") + 1 == len(shape) for one in axes)
+    expected = f"an input {' or '.join(axes)}"
+    expect(fits, expected, f"shape {shape}", where=layer.name)
 
 
 def num_rows(x: Tensor) -> int:
@@ -68,6 +117,28 @@ def global_norm(tensors: list[Tensor]) -> Tensor:
     return ops.sqrt(sum(ops.sum(ops.square(x)) for x in tensors))
 
 
+def global_mean(total: Tensor, count: Tensor) -> Tensor:
+    """total / count, 0 if the count is; in a replica, its share of it.
+
+    In a replica of `tf.distribute`, Keras adds up the gradients of the
+    replicas, and shows the mean of their losses times the number of replicas.
+    So the gradient is of the replica's total over the count of all, and the
+    value is the mean over all replicas, divided by their number.
+    """
+    mean = ops.divide_no_nan(total, count)
+    if not ON_TENSORFLOW:
+        return mean
+    number = tf.distribute.get_strategy().num_replicas_in_sync
+    replica = tf.distribute.get_replica_context()
+    if number == 1 or replica is None:
+        return mean
+    sums = tf.stop_gradient(tf.stack([total, count]))
+    totals, counts = tf.unstack(replica.all_reduce("SUM", sums))
+    share = ops.divide_no_nan(total, counts)
+    value = ops.divide_no_nan(totals, counts) / number
+    return share + tf.stop_gradient(value - share)
+
+
 def with_gradient(function: Callable) -> Callable:
     """`keras.ops.custom_gradient` with a gradient of one argument.
 
@@ -93,14 +164,71 @@ def with_gradient(function: Callable) -> Callable:
     return wrapped
 
 
-class TracedLayer(keras.layers.Layer):
+class KeptWeights(keras.layers.Layer):
+    """A layer that never loses the weights of a file in silence.
+
+    A layer without weights, since Keras could not build its model before it
+    loaded it, cannot take those of the file. Keras 3.15 meets each layer on
+    several paths of the model, and the last one, which has no weights in the
+    file, takes the error of the first one back.
+    """
+
+    _misses_weights = False
+
+    def load_own_variables(self, store: MutableMapping[str, Tensor]) -> None:
+        self._misses_weights |= not self.built and len(store.keys()) > 0
+        expect(
+            self.built or not self._misses_weights,
+            "a model that Keras can build before it loads the weights: give it"
+            " a method `build` that builds its layers, or call it once and use"
+            " load_weights",
+            f"weights of the layer {self.name}, which is not built",
+        )
+        super().load_own_variables(store)
+
+
+class TracedLayer(KeptWeights):
     """A layer whose `call` also runs on symbolic inputs.
 
     Keras would skip it wherever `compute_output_shape` suffices, and inputs of
     a wrong dtype would be refused only when the functional model is run.
 
     Its masks are arguments: it neither reads nor passes on Keras' masks.
+
+    When Keras loads a subclassed model, it calls the model on float32
+    placeholders, and swallows errors: what was not built then loses its
+    weights. So a layer whose only calls have failed refuses to load.
     """
+
+    _failure: str | None = None  # of all calls until now; "" after a good one
+
+    def __new__(cls, *args: typing.Any, **kwargs: typing.Any):
+        _check_words(cls.__name__, kwargs)
+        return super().__new__(cls, *args, **kwargs)
+
+    def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        _check_words(self.name, kwargs)
+        try:
+            outputs = super().__call__(*args, **kwargs)
+        except Exception as error:
+            if self._failure is None:
+                # Keras writes the arguments around the message, in bold.
+                inner = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.S)
+                self._failure = inner[1] if inner else str(error)
+            raise
+        if self._failure != "":
+            self._failure = ""
+        return outputs
+
+    def load_own_variables(self, store: MutableMapping[str, Tensor]) -> None:
+        expect(
+            not self._failure,
+            "a model that Keras can call on float32 placeholders before it"
+            " loads the weights: give it a method `build` that builds its"
+            " layers, or call it once and use load_weights",
+            f"a call of the layer {self.name} that failed: {self._failure}",
+        )
+        super().load_own_variables(store)
 
     def compute_mask(
         self, inputs: typing.Any, previous_mask: typing.Any = None
@@ -116,3 +244,41 @@ class TracedLayer(keras.layers.Layer):
 
     def compute_output_spec(self, *args, **kwargs):
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+
+# Arguments of Keras' and KerasHub's layers, and what is used here instead.
+_DRAWN = (
+    "weights as the layer draws them; set_weights, or assign of one of its"
+    " weights, sets others"
+)
+_MASKS = "attention_mask, such as kt.padding_mask(ids) & kt.causal_mask(ids)"
+WORDS = {
+    "key_dim": "d_key, the size of a key",
+    "value_dim": "d_value, the size of a value",
+    "intermediate_dim": "d_ff, the width of the inner layer",
+    "hidden_dim": "d_model, the width of the layer",
+    "input_dim": "vocab_size, the number of tokens",
+    "output_dim": "d_model, the width of an embedding",
+    "normalize_first": "pre_norm",
+    "bias_initializer": _DRAWN,
+    "kernel_initializer": _DRAWN,
+    "embeddings_initializer": _DRAWN,
+    "mask_zero": _MASKS,
+    "key": "(query, value): keys and values come from one sequence",
+    "key_mask": _MASKS,
+    "mask": _MASKS,
+    "padding_mask": _MASKS,
+    "query_mask": _MASKS,
+    "value_mask": _MASKS,
+    "use_causal_mask": "attention_mask=kt.causal_mask(length)",
+    "return_attention_scores": (
+        "`with keras_transformer.layers.recorded_weights() as weights`, after"
+        " which weights[layer] has those of the call"
+    ),
+}
+
+
+def _check_words(layer: str, arguments: dict[str, typing.Any]) -> None:
+    """Raises ValueError for an argument that another library's layer has."""
+    for name in sorted(arguments.keys() & WORDS.keys()):
+        expect(False, WORDS[name], name, where=layer)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.backend import Tensor, dense
 from keras_transformer.vocabulary import EOS, PAD
 
 
@@ -96,12 +96,18 @@ def checked_mask(mask: typing.Any, shape: Sequence[int | None]) -> Tensor:
     Raises ValueError: it is not bool (an additive mask would be read with the
     opposite meaning), or its shape is none of these, or may be two.
     """
-    mask = ops.convert_to_tensor(mask)
+    mask = dense(mask, "an attention mask")
     dtype = keras.backend.standardize_dtype(mask.dtype)
     if dtype != "bool":
+        what = (
+            'of 1 and 0, keras.ops.cast(mask, "bool")'
+            if "int" in dtype
+            else "attention takes (query, value, attention_mask), since keys"
+            " and values are one sequence"
+        )
         raise ValueError(
-            "An attention mask must be bool, True where a query may attend."
-            f" Received: a mask of dtype {dtype}"
+            "An attention mask must be bool, True where a query may attend;"
+            f" {what}. Received: a mask of dtype {dtype}"
         )
     sizes, missing = tuple(mask.shape), len(shape) - len(mask.shape)
     axes, new = (slice(None),) * len(sizes), (None,) * missing

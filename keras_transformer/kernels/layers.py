@@ -11,7 +11,9 @@ from keras import ops
 
 from keras_transformer.backend import (
     ON_TENSORFLOW,
+    KeptWeights,
     Tensor,
+    check_axes,
     num_rows,
     precise_dtype,
     with_gradient,
@@ -50,7 +52,7 @@ def _zeros(shape, dtype):
     return ops.convert_to_tensor(np.zeros(shape, dtype), dtype)  # no program
 
 
-class Linear(keras.layers.Dense):
+class Linear(KeptWeights, keras.layers.Dense):
     """x W + b for every position: `keras.layers.Dense` for sequences.
 
     It multiplies one matrix `[B * T, D]`. In a training step on TensorFlow, the
@@ -71,6 +73,7 @@ class Linear(keras.layers.Dense):
         return super().add_weight(*args, initializer=initializer, **kwargs)
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
+        check_axes(self, x, "[N, D]", "[B, T, D]")
         if len(x.shape) == 2:
             return self._of_rows(x, training)
         rows = ops.reshape(x, (-1, x.shape[-1]))  # [B, T, D] -> [B * T, D]
@@ -95,7 +98,7 @@ class Linear(keras.layers.Dense):
         raise NotImplementedError(NOT_QUANTIZED)
 
 
-class LayerNorm(keras.layers.LayerNormalization):
+class LayerNorm(KeptWeights, keras.layers.LayerNormalization):
     """gamma * (x - mean) / sqrt(variance + epsilon) + beta (Ba et al. 2016).
 
     Values and weights equal `keras.layers.LayerNormalization` over the

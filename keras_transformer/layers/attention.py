@@ -14,6 +14,7 @@ from keras_transformer.backend import (
     Shape,
     Tensor,
     TracedLayer,
+    check_axes,
     num_rows,
     precise_dtype,
 )
@@ -117,7 +118,7 @@ class MultiHeadAttention(TracedLayer):
     Args:
         num_heads: Number of heads H.
         d_key: Size K of keys and queries of one head.
-        d_value: Size Vd of the values of one head.
+        d_value: Size Vd of the values of one head, by default K.
         dropout: Dropout rate of the attention weights, in [0, 1).
         use_bias: Whether the four projections have biases.
 
@@ -133,7 +134,8 @@ class MultiHeadAttention(TracedLayer):
         float `[B, T, D]` in the compute dtype.
 
     Raises:
-        ValueError: A size is below 1, or as `checked_mask`.
+        ValueError: A size is below 1, a sequence is not `[B, T, D]`, or as
+            `checked_mask`.
 
     >>> layer = MultiHeadAttention(num_heads=2, d_key=4, d_value=3)
     >>> layer(ops.ones((1, 5, 8)), ops.ones((1, 7, 6))).shape.as_list()
@@ -144,12 +146,13 @@ class MultiHeadAttention(TracedLayer):
         self,
         num_heads: int,
         d_key: int,
-        d_value: int,
+        d_value: int | None = None,
         dropout: float = 0.0,
         use_bias: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
+        d_value = d_key if d_value is None else d_value
         check_positive(num_heads=num_heads, d_key=d_key, d_value=d_value)
         self.num_heads = num_heads
         self.d_key = d_key
@@ -188,6 +191,7 @@ class MultiHeadAttention(TracedLayer):
         value: Tensor | KeyValue,
         attention_mask: Tensor | None = None,
     ) -> Tensor:
+        check_axes(self, query, "[B, T, D]")
         return self.attend(query, self.project(value), attention_mask)
 
     def project(self, value: Tensor | KeyValue) -> KeyValue:

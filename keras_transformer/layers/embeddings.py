@@ -11,12 +11,14 @@ from keras_transformer.backend import (
     Shape,
     Tensor,
     TracedLayer,
-    integer_ids,
+    check_axes,
     precise_dtype,
+    whole_ids,
 )
 from keras_transformer.config import TransformerConfig, check_even
 from keras_transformer.fields import check_positive, check_values, unhandled
 from keras_transformer.kernels.layers import Dropout, LayerNorm, unless_read
+from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import PAD
 
 
@@ -87,8 +89,12 @@ class _Softmax(keras.layers.Layer):
         """Scores of every token, x W^T, and a bias if there is one.
 
         float `[B, T, D]` -> float32 `[B, T, V]`; float64 if that is the compute
-        dtype.
+        dtype. A functional model has a call of the layer in its place: Keras
+        would take the matrix for a constant, which is neither trained nor
+        saved.
         """
+        if keras.backend.is_keras_tensor(x):
+            return self(x, reverse=True)
         return self.projection()(x)
 
     def projection(
@@ -160,8 +166,10 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         logits_bias: Whether logits have a bias `[V]`.
 
     Call arguments:
-        ids: Integers of any size `[B, T]`, in [0, V).
+        ids: Integers of any size `[B, T]`, in [0, V); also as float32.
         start: Place of the first column, from 0, int or int scalar tensor.
+        reverse: Whether the first argument is float `[B, T, D]`, and the result
+            its `logits`.
         training: Whether dropout is active.
 
     Returns:
@@ -170,7 +178,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
     Raises:
         ValueError: A size is below 1, or `d_model` is odd, or there are no
             such sinusoids, or none to count from `first_position`, or `ids`
-            are not integers.
+            are in half precision, ragged, or not `[B, T]`.
 
     >>> layer = PositionalEmbedding(vocab_size=10, d_model=4)
     >>> x = layer(ops.array([[3, 4, 2]]))
@@ -189,7 +197,8 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         logits_bias: bool = False,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        # Half precision would change ids that Keras has made floats.
+        super().__init__(autocast=False, **kwargs)
         check_positive(vocab_size=vocab_size, d_model=d_model)
         check_even(d_model)
         if sinusoids is not None:
@@ -213,7 +222,11 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         self.embeddings = self._add_table("embeddings")
         self.sum_dropout.build((None, None, self.d_model))
 
-    def call(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
+    def call(
+        self, ids: Tensor, start: int | Tensor = 0, reverse: bool = False
+    ) -> Tensor:
+        if reverse:
+            return self.logits(ids)
         return self.finish(self.sum(ids, start))
 
     def sum(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
@@ -221,7 +234,15 @@ class PositionalEmbedding(_Softmax, TracedLayer):
 
         float64 if that is the dtype of the weights.
         """
-        ids = integer_ids(ids, "ids")
+        expect(
+            not keras.backend.is_keras_tensor(ids),
+            "a call of the layer, or of the model: in a functional model, the"
+            " matrix would be a constant",
+            "a symbolic tensor",
+            where=self.name,
+        )
+        ids = whole_ids(ids, "ids")
+        check_axes(self, ids, "[B, T]")
         dtype = precise_dtype(self.variable_dtype)
         known = ops.clip(ids, 0, self.vocab_size - 1)
         # In the factor, where the check costs no pass over [B, T, D].
@@ -258,8 +279,8 @@ class SoftmaxProjection(_Softmax):
     Differs from the paper, which has one matrix for both (sec. 3.4): models of
     other systems may have two.
 
-    It has no `call`: the Transformer builds it and calls `logits`. With
-    `logits_bias`, logits have a bias `[V]`.
+    A call is `logits`, which the Transformer calls. With `logits_bias`, logits
+    have a bias `[V]`.
 
     >>> projection = SoftmaxProjection(vocab_size=10, d_model=4)
     >>> projection.build()
@@ -278,6 +299,9 @@ class SoftmaxProjection(_Softmax):
 
     def build(self, input_shape: Shape | None = None) -> None:
         self.matrix = self._add_table("matrix")
+
+    def call(self, x: Tensor, reverse: bool = True) -> Tensor:
+        return self.logits(x)
 
     @property
     def softmax_matrix(self):

@@ -5,7 +5,11 @@ import typing
 
 import keras
 
-from keras_transformer.backend import Shape, Tensor, TracedLayer
+from keras_transformer.backend import (
+    Shape,
+    Tensor,
+    TracedLayer,
+)
 from keras_transformer.config import TransformerConfig
 from keras_transformer.kernels.layers import LayerNorm
 from keras_transformer.layers.attention import KeyValue, MultiHeadAttention
@@ -16,7 +20,11 @@ from keras_transformer.layers.chunks import (
 )
 from keras_transformer.layers.relative_attention import RelativeAttention
 from keras_transformer.layers.restricted_attention import RestrictedAttention
-from keras_transformer.layers.sublayers import FeedForward, Residual
+from keras_transformer.layers.sublayers import (
+    FeedForward,
+    Residual,
+    activation_name,
+)
 
 
 class Memory(typing.NamedTuple):
@@ -50,6 +58,8 @@ def split_config(
     """
     names = {field.name for field in dataclasses.fields(TransformerConfig)}
     fields = {name: kwargs.pop(name) for name in names & set(kwargs)}
+    if "activation" in fields:
+        fields["activation"] = activation_name(fields["activation"])
     if config is None:
         return TransformerConfig(**fields), kwargs
     if fields or not isinstance(config, TransformerConfig):

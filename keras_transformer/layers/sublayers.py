@@ -7,7 +7,11 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from keras_transformer.backend import Shape, Tensor, TracedLayer
+from keras_transformer.backend import (
+    Shape,
+    Tensor,
+    TracedLayer,
+)
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import check_values
 from keras_transformer.kernels.layers import Dropout, LayerNorm, Linear
@@ -18,6 +22,23 @@ _ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functools.partial(ops.gelu, approximate=False),
     "gelu_tanh": functools.partial(ops.gelu, approximate=True),
 }
+
+
+def activation_name(activation: typing.Any) -> typing.Any:
+    """The name here of an activation: a name of Keras, or its function.
+
+    >>> activation_name("silu"), activation_name(keras.activations.gelu)
+    ('swish', 'gelu')
+    """
+    for name, other in (
+        ("relu", keras.activations.relu),
+        ("gelu", keras.activations.gelu),
+        ("swish", keras.activations.silu),
+        ("swish", "silu"),
+    ):
+        if activation == other:
+            return name
+    return activation
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -33,7 +54,8 @@ class FeedForward(TracedLayer):
             none.
         activation: "relu"; "swish", x * sigmoid(x); "gelu", x * Phi(x), where
             Phi is the normal distribution's; "gelu_tanh", which approximates it
-            (Hendrycks and Gimpel 2016).
+            (Hendrycks and Gimpel 2016). Also "silu", which is "swish", and
+            Keras' functions of these names.
 
     Call arguments:
         x: float `[B, T, D]`.
@@ -57,6 +79,7 @@ class FeedForward(TracedLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        activation = activation_name(activation)
         check_values(TransformerConfig, d_ff=d_ff, activation=activation)
         self.d_ff = d_ff
         self.inner = Linear(

@@ -5,16 +5,21 @@ takes the steps that this loss makes of it, by `training/step.py`. On
 another backend, or with another loss, it trains as Keras does.
 """
 
+import functools
 import typing
 from collections.abc import Callable, Mapping, MutableMapping
 
 import keras
 from absl import logging
 
-from keras_transformer.backend import ON_TENSORFLOW, Tensor
+from keras_transformer.backend import ON_TENSORFLOW, Tensor, check_dense
 from keras_transformer.commands.startup import prepared_slices
 from keras_transformer.kernels.layers import NOT_QUANTIZED
-from keras_transformer.training.update import seed_variables
+from keras_transformer.training.update import (
+    check_class_weight,
+    seed_variables,
+    token_labels,
+)
 
 SEEDS = "seeds"  # the name of the dropout seeds in a file
 
@@ -31,6 +36,8 @@ def check_inputs(inputs: typing.Any) -> None:
     if isinstance(inputs, Mapping):
         received = f"inputs with the keys {sorted(inputs)}"
         if inputs.keys() >= {*needed}:
+            for name in needed:
+                check_dense(inputs[name], name)
             return
     raise ValueError(
         f"inputs must be a dictionary of {' and '.join(needed)}."
@@ -47,6 +54,7 @@ def _checked_batch(*args):
             "labels must be int [B, T], the tokens that follow target_ids."
             " Received: labels=None"
         )
+    labels = token_labels(labels, inputs["target_ids"].shape)
     return inputs, labels, weights
 
 
@@ -188,6 +196,18 @@ class TokenExactTraining(keras.Model):
             losses = self.losses if return_losses else None
         state = [scope.get_current_value(variable) for variable in others]
         return (outputs, state, losses) if return_losses else (outputs, state)
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        check_class_weight(kwargs.get("class_weight"))
+        return super().fit(*args, **kwargs)
+
+    @functools.wraps(keras.Model.train_on_batch)
+    def train_on_batch(
+        self, *args: typing.Any, **kwargs: typing.Any
+    ) -> typing.Any:
+        check_class_weight(kwargs.get("class_weight"))
+        return super().train_on_batch(*args, **kwargs)
 
     def train_step(self, *args):
         if self._token_exact_step is None:

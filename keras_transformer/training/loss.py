@@ -5,9 +5,13 @@ import typing
 import keras
 from keras import ops
 
+from keras_transformer.backend import global_mean
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.training.update import (
     StepOptions,
+    check_class_weight,
+    class_weight_of_fit,
+    token_labels,
     token_weights,
     weighted_sum,
 )
@@ -20,9 +24,9 @@ if typing.TYPE_CHECKING:
 class SmoothedCrossEntropy(keras.losses.Loss):
     """Mean over the tokens of a batch of the smoothed cross-entropy (sec. 5.4).
 
-    Padding does not count, however much of the batch it is. In `model.fit` and
-    in the trainers a `Transformer` weighs by the tokens of the whole global
-    batch, over all replicas; see `fit.py`.
+    Padding does not count, however much of the batch it is. The mean is over
+    the tokens of the whole global batch, over all replicas, in any model's
+    `fit`: in a replica of `tf.distribute` the loss is the replica's share.
 
     Args:
         label_smoothing: Share e of probability spread over the vocabulary, in
@@ -42,7 +46,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     Raises:
         ValueError: `label_smoothing` is outside [0, 1), or there is another
-            `reduction`.
+            `reduction`; labels are not as long as the logits; `fit` has a
+            `class_weight`.
 
     >>> loss = SmoothedCrossEntropy(0.1)
     >>> float(loss([[3, 2, 0]], ops.zeros((1, 3, 5)))) # ln 5
@@ -79,11 +84,13 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         y_pred: typing.Any,
         sample_weight: typing.Any = None,
     ) -> typing.Any:
-        labels = ops.convert_to_tensor(y_true)
-        losses = self.call(labels, ops.convert_to_tensor(y_pred))
+        logits = ops.convert_to_tensor(y_pred)
+        labels = token_labels(y_true, logits.shape[:-1])
+        if sample_weight is not None:
+            check_class_weight(class_weight_of_fit())
+        losses = self.call(labels, logits)
         weights = token_weights(labels, sample_weight, losses.dtype)
-        total = weighted_sum(losses, weights)
-        return ops.divide_no_nan(total, ops.sum(weights))
+        return global_mean(weighted_sum(losses, weights), ops.sum(weights))
 
     def make_step(
         self, model: keras.Model, jit_compile: bool | str, num_slices: int

@@ -11,7 +11,11 @@ from keras_transformer.kernels.cross_entropy import (
     is_in_vocabulary,
     smoothed_cross_entropy,
 )
-from keras_transformer.training.update import token_weights, weighted_sum
+from keras_transformer.training.update import (
+    token_labels,
+    token_weights,
+    weighted_sum,
+)
 
 
 class _TokenMean(keras.metrics.Metric):
@@ -37,8 +41,9 @@ class _TokenMean(keras.metrics.Metric):
         `sample_weight` weighs rows, `[B]`, or tokens, `[B, T]`, on top of the
         padding. A label outside [0, V) makes the result NaN.
         """
-        labels = ops.convert_to_tensor(y_true)
-        values = self.token_values(labels, ops.convert_to_tensor(y_pred))
+        logits = ops.convert_to_tensor(y_pred)
+        labels = token_labels(y_true, logits.shape[:-1])
+        values = self.token_values(labels, logits)
         weights = token_weights(labels, sample_weight, self.dtype)
         self.total.assign_add(weighted_sum(values, weights))
         self.count.assign_add(ops.sum(weights))

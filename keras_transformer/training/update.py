@@ -11,12 +11,15 @@ the gradients over the devices and call these functions: what is done to a
 gradient before the optimizer, such as a limit of it, belongs here.
 """
 
+import sys
 import typing
+from collections.abc import Sequence
 
 import keras
 from keras import ops
 
-from keras_transformer.backend import Tensor, global_norm
+from keras_transformer.backend import Tensor, global_norm, whole_ids
+from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import PAD
 
 SEED_STRIDE = 1_000_003  # between the seeds of devices
@@ -43,6 +46,52 @@ class StepOptions(typing.NamedTuple):
     r_drop: float = 0.0  # alpha of R-Drop; see `TokenLosses`
     ema_decay: float = 0.0  # as in `average_changes`; 0 keeps no average
     guided_head: GuidedHead | None = None
+
+
+def token_labels(labels: typing.Any, shape: Sequence[int | None]) -> Tensor:
+    """Labels as int `[B, T]`; the shape is what they must have.
+
+    A float32 that is no integer becomes -1, which no vocabulary has. Raises
+    ValueError: they are ragged, in half precision, or of another shape, such as
+    one-hot vectors.
+    """
+    labels = whole_ids(labels, "labels")
+    sizes = tuple(labels.shape)
+    fits = len(sizes) == len(shape) == 2 and all(
+        None in (size, other) or size == other
+        for size, other in zip(sizes, shape, strict=True)
+    )
+    expect(
+        fits,
+        "labels int [B, T], the id of the token at each position, 0 for"
+        f" padding: {list(shape)}",
+        f"labels of shape {list(sizes)}",
+    )
+    return labels
+
+
+def check_class_weight(given: typing.Any) -> None:
+    """Raises ValueError if a loss is to be weighted by class."""
+    expect(
+        given is None,
+        "sample_weight [B, T], a weight of each label: Keras makes a weight of"
+        " each row of class_weight, by the place of its largest id",
+        "class_weight",
+    )
+
+
+def class_weight_of_fit() -> typing.Any:
+    """The `class_weight` of the `fit` that is running, or None.
+
+    It reaches a loss as weights of rows, like a `sample_weight` `[B]`: only the
+    frames of the call tell them apart.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name in ("fit", "train_on_batch"):
+            return frame.f_locals.get("class_weight")
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
 
 
 def token_weights(

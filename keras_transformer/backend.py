@@ -38,8 +38,9 @@ def integer_ids(ids: Tensor, name: str) -> Tensor:
     if "int" not in dtype:
         raise ValueError(
             f"{name} must be integers: floats of half precision cannot tell ids"
-            ' above 256 apart. keras.Input((None,), dtype="int32") makes them'
-            f" so, also in Sequential. Received: {name} of dtype {dtype}"
+            " above 256 apart. Begin a Sequential with keras.Input((None,),"
+            ' dtype="int32"), give a model inside a model autocast=False.'
+            f" Received: {name} of dtype {dtype}"
         )
     is_large = dtype in ("uint32", "int64", "uint64")
     return ops.cast(ids, "int64" if is_large else "int32")

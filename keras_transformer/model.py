@@ -76,7 +76,8 @@ class Transformer(TokenExactTraining):
 
     def __init__(self, config: TransformerConfig | None = None, **kwargs):
         config, kwargs = split_config(config, kwargs)
-        super().__init__(**kwargs)
+        # Half precision would change ids that Keras has made floats.
+        super().__init__(autocast=False, **kwargs)
         self.config = config
         target = layers.InputEmbedding(config, "target", self.dtype_policy)
         shared = None if config.has_source_embedding else target.embedding

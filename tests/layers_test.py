@@ -130,11 +130,23 @@ def test_ids_outside_the_vocabulary_are_nan(jit_compile):
 
 def test_ids_that_are_no_integers_are_refused():
     layer = kt.PositionalEmbedding(vocab_size=11, d_model=6)
-    for dtype in ("float32", "bool"):
+    for dtype in ("float16", "bool"):
         with pytest.raises(ValueError, match=f"integers.*dtype {dtype}"):
             layer(np.ones((1, 3), dtype))
-    with pytest.raises(ValueError, match="integers.*dtype float32"):
-        layer(keras.Input((3,)))
+    with pytest.raises(ValueError, match="integers.*dtype float16"):
+        layer(keras.Input((3,), dtype="float16"))
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_float32_ids_are_those_that_they_are(policy):
+    """Keras makes them so; others are outside the vocabulary."""
+    layer = kt.PositionalEmbedding(vocab_size=3001, d_model=6, dtype=policy)
+    ids = np.array([[3, 257, 2999, 3000, 0]])
+    expected = ops.convert_to_numpy(layer(ids))
+    found = layer(ids.astype("float32"))
+    np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)
+    wrong = layer(np.array([[2.5, -1, 3001, 2.0**24, np.nan, np.inf, 1e30]]))
+    assert np.isnan(ops.convert_to_numpy(wrong)).all()
 
 
 def test_embedding_scales_adds_positions_and_is_tied():

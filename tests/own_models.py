@@ -93,7 +93,7 @@ class EncoderLayer(Body):
 
 class RelativeEncoder(EncoderLayer):
     def middle(self):
-        return {"middle": kt.Encoder(**STACK, relative_distance=3)}
+        return {"middle": kt.Encoder(**STACK, positions="relative")}
 
 
 class RestrictedEncoder(EncoderLayer):
@@ -146,6 +146,9 @@ BODIES = {
         *(RelativeEncoder, RestrictedEncoder, DecoderLayer, Decoder, Whole),
     )
 }
+
+
+ROWS = ("Embedding", "FeedForward")  # bodies that are layers in a row
 
 
 @register

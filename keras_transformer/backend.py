@@ -2,7 +2,10 @@
 
 import contextlib
 import functools
+import inspect
 import re
+import sys
+import types
 import typing
 import warnings
 from collections.abc import Callable, MutableMapping
@@ -90,6 +93,32 @@ def check_axes(layer: keras.Layer, x: Tensor, *axes: str) -> None:
     expect(fits, expected, f"shape {shape}", where=layer.name)
 
 
+def is_tracing(values: typing.Any) -> bool:
+    """Whether a graph is being made of operations, with some of the values."""
+    if ON_TENSORFLOW:
+        return not tf.executing_eagerly()
+    if keras.backend.backend() != "jax":
+        return True
+    import jax
+
+    leaves = keras.tree.flatten(values)
+    return any(isinstance(value, jax.core.Tracer) for value in leaves)
+
+
+def check_built(layer: keras.Layer, x: typing.Any) -> None:
+    """Raises ValueError for a method that only a call of its layer may use.
+
+    It needs weights; and in a functional model Keras would take them for
+    constants, which are neither trained nor saved.
+    """
+    expect(
+        layer.built and not keras.backend.is_keras_tensor(x),
+        "a call of the layer, or of a model: this method needs its weights",
+        "a symbolic tensor" if layer.built else "a layer that is not built",
+        where=layer.name,
+    )
+
+
 def num_rows(x: Tensor) -> int:
     """The size of the first axis, for a reshape; -1 if it is unknown.
 
@@ -125,6 +154,9 @@ def global_mean(total: Tensor, count: Tensor) -> Tensor:
     replicas, and shows the mean of their losses times the number of replicas.
     So the gradient is of the replica's total over the count of all, and the
     value is the mean over all replicas, divided by their number.
+
+    The exchange lets the next replica call the model, which drops the losses
+    that layers have added in this one: Keras reads them afterwards.
     """
     mean = ops.divide_no_nan(total, count)
     if not ON_TENSORFLOW:
@@ -133,11 +165,33 @@ def global_mean(total: Tensor, count: Tensor) -> Tensor:
     replica = tf.distribute.get_replica_context()
     if number == 1 or replica is None:
         return mean
+    model = running("compute_loss").get("self")
+    expect(
+        not getattr(model, "losses", ()),
+        "no add_loss and no activity_regularizer beside this loss on several"
+        " replicas: use a loss of Keras",
+        f"losses that the layers of {getattr(model, 'name', '')} add",
+    )
     sums = tf.stop_gradient(tf.stack([total, count]))
     totals, counts = tf.unstack(replica.all_reduce("SUM", sums))
     share = ops.divide_no_nan(total, counts)
     value = ops.divide_no_nan(totals, counts) / number
     return share + tf.stop_gradient(value - share)
+
+
+def running(*names: str) -> dict[str, typing.Any]:
+    """The variables of the innermost running method of a Keras model.
+
+    {} if none of the names runs. A loss and its arguments do not tell of which
+    model, and how weights came to be.
+    """
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        is_model = isinstance(frame.f_locals.get("self"), keras.Model)
+        if frame.f_code.co_name in names and is_model:
+            return frame.f_locals
+        frame = frame.f_back
+    return {}
 
 
 def with_gradient(function: Callable) -> Callable:
@@ -201,18 +255,18 @@ class TracedLayer(KeptWeights):
     weights. So a layer whose only calls have failed refuses to load.
     """
 
-    _failure: str | None = None  # of all calls until now; "" after a good one
+    _failure: str | None = None  # of the first traced call; "" after a good one
 
     def __new__(cls, *args: typing.Any, **kwargs: typing.Any):
-        _check_words(cls.__name__, kwargs)
+        _check_words(cls.__name__, kwargs, cls.__init__)
         return super().__new__(cls, *args, **kwargs)
 
     def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
-        _check_words(self.name, kwargs)
+        _check_words(self.name, kwargs, self.call)
         try:
             outputs = super().__call__(*args, **kwargs)
         except Exception as error:
-            if self._failure is None:
+            if self._failure is None and is_tracing(args):
                 # Keras writes the arguments around the message, in bold.
                 inner = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.S)
                 self._failure = inner[1] if inner else str(error)
@@ -279,7 +333,13 @@ WORDS = {
 }
 
 
-def _check_words(layer: str, arguments: dict[str, typing.Any]) -> None:
-    """Raises ValueError for an argument that another library's layer has."""
+def _check_words(
+    layer: str, arguments: dict[str, typing.Any], function: Callable
+) -> None:
+    """Raises ValueError for an argument that another library's layer has.
+
+    Of a subclass, the function may have it.
+    """
     for name in sorted(arguments.keys() & WORDS.keys()):
-        expect(False, WORDS[name], name, where=layer)
+        known = name in inspect.signature(function).parameters
+        expect(known, WORDS[name], name, where=layer)

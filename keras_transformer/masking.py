@@ -54,8 +54,8 @@ def causal_mask(length: int | Tensor) -> Tensor:
             " Received: length=None"
         )
     if len(getattr(length, "shape", ())) == 2:
-        ones = ops.sum(ops.zeros_like(length), axis=0) + 1  # [B, T] -> [T]
-        positions = ops.cumsum(ones)
+        zeros = ops.cast(ops.zeros_like(length), "int32")
+        positions = ops.cumsum(ops.sum(zeros, axis=0) + 1)  # [B, T] -> [T]
     else:
         positions = ops.arange(length, dtype="int32")
     return (positions[None, :] <= positions[:, None])[None, None]

@@ -61,14 +61,14 @@ class Cell:
         model = own_models.make(self.body, self.form, weights)
         return own_models.compiled(model, *optimizer, **options)
 
-    def trained(self, model):
-        return own_models.trained(model, self.form)
+    def trained(self, model, as_data=own_models.arrays):
+        return own_models.trained(model, self.form, as_data)
 
     def predicted(self, model):
         return model.predict(self.ids, verbose=0)
 
-    def trains_as_expected(self, model):
-        assert_close(self.trained(model), self.expected.history)
+    def trains_as_expected(self, model, as_data=own_models.arrays):
+        assert_close(self.trained(model, as_data), self.expected.history)
         assert_close(self.predicted(model), self.expected.after)
 
     def predicts_as_expected(self, model):
@@ -158,7 +158,7 @@ def under(replicas):
     def mirrored(cell):
         with cell.strategies[replicas].scope():
             model = cell.make()
-        cell.trains_as_expected(model)
+        cell.trains_as_expected(model, own_models.dataset)
 
     return mirrored
 

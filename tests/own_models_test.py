@@ -95,22 +95,16 @@ def test_the_reference_is_that_of_numpy():
 def test_the_loss_counts_once_on_two_replicas(rows, weighted, strategies):
     """With unequal tokens, and with a last batch of one row."""
     ids, labels = own_models.batches(rows)
-    weights = np.linspace(0.5, 2, rows) if weighted else None
+    arrays = [ids, labels]
+    arrays += [np.linspace(0.5, 2, rows)] * weighted
+    data = tf.data.Dataset.from_tensor_slices(tuple(arrays)).batch(4)
     found = {}
     for number in (1, 2):
         with strategies[number].scope():
             keras.utils.set_random_seed(1)
             model = own_models.compiled(own_models.make(BODY))
-        history = model.fit(
-            ids,
-            labels,
-            sample_weight=weights,
-            batch_size=4,
-            epochs=2,
-            shuffle=False,
-            verbose=0,
-        ).history
-        values = model.evaluate(ids, labels, batch_size=4, verbose=0)
+        history = model.fit(data, epochs=2, verbose=0).history
+        values = model.evaluate(data, verbose=0)
         found[number] = history, values, model.get_weights()
     assert_close(found[2], found[1])
 
@@ -148,7 +142,8 @@ def test_optimizers_take_the_same_steps_on_two_replicas(name, strategies):
     for number in (1, 2):
         with strategies[number].scope():
             model = Cell(BODY, FORM, None).make(OPTIMIZERS[name]())
-        losses.append(own_models.trained(model)["loss"])
+        history = own_models.trained(model, as_data=own_models.dataset)
+        losses.append(history["loss"])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
 
 
@@ -241,5 +236,176 @@ def test_a_functional_model_trains_the_matrix_of_its_logits():
         value = loss(labels, model(rows))
     [found] = tape.gradient(value, model.trainable_variables)
     assert_close(tf.convert_to_tensor(found), tf.convert_to_tensor(expected))
-    with pytest.raises(ValueError, match="the matrix would be a constant"):
+    with pytest.raises(ValueError, match="this method needs its weights"):
         embedding.sum(ids)
+
+
+# ---- What Keras users type ---------------------------------------------------
+
+X = np.ones((2, 5, 8), "float32")
+MASK = np.ones((2, 5), "int32")
+IDS, LABELS = own_models.batches()
+INPUTS = {"source_ids": IDS, "target_ids": IDS}
+RAGGED = tf.ragged.constant([[3, 4], [5]] * 6, dtype="int32")
+
+
+def attention(**options):
+    return kt.MultiHeadAttention(2, 4, **options)
+
+
+def encoder_layer(**options):
+    return kt.EncoderLayer(d_model=8, d_ff=12, num_heads=2, **options)
+
+
+WORDS = {
+    "key_dim": (lambda: attention(key_dim=4), "expected d_key"),
+    "kernel_initializer": (
+        lambda: attention(kernel_initializer="he_normal"),
+        "expected weights as the layer draws them; set_weights",
+    ),
+    "normalize_first": (
+        lambda: encoder_layer(normalize_first=True),
+        "EncoderLayer: expected pre_norm. Received: normalize_first",
+    ),
+    "mask_zero": (
+        lambda: kt.PositionalEmbedding(9, 8, mask_zero=True),
+        r"expected attention_mask, such as kt.padding_mask\(ids\)",
+    ),
+    "input_dim": (
+        lambda: kt.PositionalEmbedding(input_dim=9, output_dim=8),
+        "expected vocab_size",
+    ),
+    "unknown": (lambda: attention(speed=1), "Unrecognized keyword arguments"),
+    "three sequences": (
+        lambda: attention()(X, X, X),
+        r"takes \(query, value, attention_mask\), since keys and values are",
+    ),
+    "key": (lambda: attention()(X, X, key=X), "come from one sequence"),
+    "integers as a mask": (
+        lambda: attention()(X, X, attention_mask=MASK),
+        r'of 1 and 0, keras.ops.cast\(mask, "bool"\). Received.*int32',
+    ),
+    "scores": (
+        lambda: attention()(X, X, return_attention_scores=True),
+        "expected `with keras_transformer.layers.recorded_weights",
+    ),
+    "causal": (
+        lambda: attention()(X, X, use_causal_mask=True),
+        r"expected attention_mask=kt.causal_mask\(length\)",
+    ),
+    "padding_mask": (
+        lambda: encoder_layer()(X, padding_mask=MASK > 0),
+        "expected attention_mask",
+    ),
+    "tanh": (
+        lambda: kt.FeedForward(12, activation="tanh"),
+        "one of 'relu', 'swish', 'gelu', 'gelu_tanh'",
+    ),
+    "four axes": (
+        lambda: attention()(X[None], X[None]),
+        r"expected an input \[B, T, D\]. Received: shape \[1, 2, 5, 8\]",
+    ),
+    "four axes, feed-forward": (
+        lambda: kt.FeedForward(12)(keras.Input((2, 5, 8))),
+        r"expected an input \[N, D\] or \[B, T, D\]",
+    ),
+    "three axes of ids": (
+        lambda: kt.PositionalEmbedding(13, 8)(IDS[None]),
+        r"expected an input \[B, T\]. Received: shape \[1, 12, 5\]",
+    ),
+    "ragged ids": (
+        lambda: kt.PositionalEmbedding(13, 8)(RAGGED),
+        r"expected ids padded to one length with 0, as .to_tensor\(\) does",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_words_of_keras_name_ours(name):
+    act, sentence = WORDS[name]
+    with pytest.raises(ValueError, match=sentence):
+        act()
+
+
+@pytest.mark.parametrize(
+    "activation, name",
+    [
+        ("silu", "swish"),
+        (keras.activations.silu, "swish"),
+        (keras.activations.gelu, "gelu"),
+        (keras.activations.relu, "relu"),
+    ],
+)
+def test_activations_of_keras(activation, name):
+    """A layer with Keras' name or function is the layer with ours."""
+    layer = encoder_layer(activation=activation)
+    assert layer.config.activation == name
+    other = type(layer).from_config(layer.get_config())
+    layer(X), other(X)
+    other.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(other(X), layer(X))
+    dense = keras.layers.Dense(12, activation=activation)
+    ours = kt.FeedForward(12, activation=activation)
+    dense(X), ours(X)
+    dense.set_weights(ours.inner.get_weights())
+    assert_close(ours.inner(X), dense(X))
+
+
+def test_a_value_is_as_wide_as_a_key():
+    layer = attention()
+    layer(X, X)
+    other = type(layer).from_config(layer.get_config())
+    other(X, X)
+    shapes = [weight.shape for weight in layer.weights]
+    assert shapes == [(8, 8), (8, 8), (8, 8), (8, 8)]
+    assert [weight.shape for weight in other.weights] == shapes
+
+
+LABEL_MISTAKES = {
+    "one-hot": np.eye(13, dtype="float32")[LABELS],
+    "too short": LABELS[:, :4],
+    "of rows": LABELS[:, 0],
+    "ragged": RAGGED,
+}
+
+
+@pytest.mark.parametrize("labels", LABEL_MISTAKES)
+@pytest.mark.parametrize("whole", [False, True], ids=["own", "Transformer"])
+def test_labels_are_the_ids_of_tokens(labels, whole):
+    model = own_models.compiled(
+        kt.Transformer(vocab_size=13, **own_models.STACK)
+        if whole
+        else own_models.make("Embedding")
+    )
+    sentence = "expected labels padded to one length"
+    if labels != "ragged":
+        sentence = r"expected labels int \[B, T\].*: \[None, 5\]. Received"
+    with pytest.raises(ValueError, match=sentence):
+        inputs = INPUTS if whole else IDS
+        model.fit(inputs, LABEL_MISTAKES[labels], verbose=0)
+
+
+@pytest.mark.parametrize("loss", ["ours", "keras", "own"])
+def test_class_weight_is_refused(loss):
+    """Keras makes weights of rows of it, by the place of the largest id."""
+    model, inputs = own_models.make("Embedding"), IDS
+    if loss != "own":
+        model = kt.Transformer(vocab_size=13, **own_models.STACK)
+        inputs = INPUTS
+    own_models.compiled(model)
+    if loss == "keras":
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy())
+    weight = {i: 1.0 + i for i in range(13)}
+    data = tf.data.Dataset.from_tensor_slices((inputs, LABELS)).batch(4)
+    for act in (
+        lambda: model.fit(inputs, LABELS, class_weight=weight, verbose=0),
+        lambda: model.fit(data, class_weight=weight, verbose=0),
+        lambda: model.train_on_batch(inputs, LABELS, class_weight=weight),
+    ):
+        with pytest.raises(
+            ValueError, match=r"expected sample_weight \[B, T\]"
+        ):
+            act()
+    if loss != "keras":
+        rows = np.linspace(0.5, 2, 12)
+        model.fit(inputs, LABELS, sample_weight=rows, verbose=0)

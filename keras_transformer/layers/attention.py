@@ -15,6 +15,7 @@ from keras_transformer.backend import (
     Tensor,
     TracedLayer,
     check_axes,
+    check_built,
     num_rows,
     precise_dtype,
 )
@@ -170,6 +171,16 @@ class MultiHeadAttention(TracedLayer):
             dropout, dtype=self.dtype_policy, name="weight_dropout"
         )
 
+    def get_config(self) -> dict[str, typing.Any]:
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "d_key": self.d_key,
+            "d_value": self.d_value,
+            "dropout": self.weight_dropout.rate,
+            "use_bias": self.use_bias,
+        }
+
     def build(self, query_shape: Shape, value_shape: Shape) -> None:
         self.query_projection.build(query_shape)
         self.key_projection.build(value_shape)
@@ -198,6 +209,7 @@ class MultiHeadAttention(TracedLayer):
         """Keys and values of a sequence `[B, S, D']`; a `KeyValue` stays."""
         if isinstance(value, KeyValue):
             return value
+        check_built(self, value)
         return KeyValue(
             keys=self._split_heads(self.key_projection(value), self.d_key),
             values=self._split_heads(

@@ -12,13 +12,13 @@ from keras_transformer.backend import (
     Tensor,
     TracedLayer,
     check_axes,
+    check_built,
     precise_dtype,
     whole_ids,
 )
 from keras_transformer.config import TransformerConfig, check_even
 from keras_transformer.fields import check_positive, check_values, unhandled
 from keras_transformer.kernels.layers import Dropout, LayerNorm, unless_read
-from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import PAD
 
 
@@ -95,6 +95,7 @@ class _Softmax(keras.layers.Layer):
         """
         if keras.backend.is_keras_tensor(x):
             return self(x, reverse=True)
+        check_built(self, x)
         return self.projection()(x)
 
     def projection(
@@ -218,6 +219,18 @@ class PositionalEmbedding(_Softmax, TracedLayer):
             dropout, dtype=self.dtype_policy, name="sum_dropout"
         )
 
+    def get_config(self) -> dict[str, typing.Any]:
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "d_model": self.d_model,
+            "dropout": self.sum_dropout.rate,
+            "sinusoids": self.sinusoids,
+            "first_position": self.first_position,
+            "scale": self.scale != 1.0,
+            "logits_bias": self.has_logits_bias,
+        }
+
     def build(self, ids_shape: Shape | None = None) -> None:
         self.embeddings = self._add_table("embeddings")
         self.sum_dropout.build((None, None, self.d_model))
@@ -234,13 +247,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
 
         float64 if that is the dtype of the weights.
         """
-        expect(
-            not keras.backend.is_keras_tensor(ids),
-            "a call of the layer, or of the model: in a functional model, the"
-            " matrix would be a constant",
-            "a symbolic tensor",
-            where=self.name,
-        )
+        check_built(self, ids)
         ids = whole_ids(ids, "ids")
         check_axes(self, ids, "[B, T]")
         dtype = precise_dtype(self.variable_dtype)
@@ -296,6 +303,14 @@ class SoftmaxProjection(_Softmax):
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.has_logits_bias = logits_bias
+
+    def get_config(self) -> dict[str, typing.Any]:
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "d_model": self.d_model,
+            "logits_bias": self.has_logits_bias,
+        }
 
     def build(self, input_shape: Shape | None = None) -> None:
         self.matrix = self._add_table("matrix")
@@ -359,6 +374,13 @@ class LearnedPositions(TracedLayer):
         check_positive(max_positions=max_positions, d_model=d_model)
         self.max_positions = max_positions
         self.d_model = d_model
+
+    def get_config(self) -> dict[str, typing.Any]:
+        return {
+            **super().get_config(),
+            "max_positions": self.max_positions,
+            "d_model": self.d_model,
+        }
 
     def build(
         self, x_shape: Shape | None = None, ids_shape: Shape | None = None

@@ -60,6 +60,10 @@ class RelativeAttention(MultiHeadAttention):
         self.relative_keys: typing.Any = None  # [2 * maximum + 1, K]
         self.relative_values: typing.Any = None  # [2 * maximum + 1, Vd]
 
+    def get_config(self) -> dict[str, typing.Any]:
+        maximum = self.max_relative_position
+        return {**super().get_config(), "max_relative_position": maximum}
+
     def build(self, query_shape: Shape, value_shape: Shape) -> None:
         super().build(query_shape, value_shape)
         number = 2 * self.max_relative_position + 1

@@ -1,5 +1,7 @@
 """Restricted self-attention (sec. 4; Table 1, last row)."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -55,6 +57,9 @@ class RestrictedAttention(MultiHeadAttention):
     ):
         super().__init__(num_heads, d_key, d_value, **kwargs)
         self.neighborhood = _checked_neighborhood(neighborhood)
+
+    def get_config(self) -> dict[str, typing.Any]:
+        return {**super().get_config(), "neighborhood": [*self.neighborhood]}
 
     def attend(
         self,

@@ -82,6 +82,7 @@ class FeedForward(TracedLayer):
         activation = activation_name(activation)
         check_values(TransformerConfig, d_ff=d_ff, activation=activation)
         self.d_ff = d_ff
+        self.activation = activation
         self.inner = Linear(
             d_ff,
             activation=_ACTIVATION_FUNCTIONS[activation],
@@ -93,6 +94,14 @@ class FeedForward(TracedLayer):
         self.activation_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="activation_dropout"
         )
+
+    def get_config(self) -> dict[str, typing.Any]:
+        return {
+            **super().get_config(),
+            "d_ff": self.d_ff,
+            "dropout": self.activation_dropout.rate,
+            "activation": self.activation,
+        }
 
     def build(self, x_shape: Shape) -> None:
         self.outer = Linear(x_shape[-1], dtype=self.dtype_policy, name="outer")
@@ -150,6 +159,14 @@ class Residual(TracedLayer):
         self.output_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="output_dropout"
         )
+
+    def get_config(self) -> dict[str, typing.Any]:
+        return {
+            **super().get_config(),
+            "dropout": self.output_dropout.rate,
+            "pre_norm": self.pre_norm,
+            "layer_norm_epsilon": self.norm.epsilon,
+        }
 
     def build(self, x_shape: Shape) -> None:
         self.norm.build(x_shape)

@@ -108,7 +108,11 @@ class TokenExactTraining(keras.Model):
         """
         # Keras keeps the loss of an earlier call, and its metrics.
         own_loss = self.loss if loss is None else loss
-        token_exact = ON_TENSORFLOW and hasattr(own_loss, "make_step")
+        token_exact = (
+            ON_TENSORFLOW
+            and getattr(own_loss, "has_step", False)
+            and not self._overrides("compute_loss")
+        )
         if token_exact and loss_weights is not None:
             raise ValueError(
                 "loss_weights must be None with SmoothedCrossEntropy, the only"
@@ -131,11 +135,11 @@ class TokenExactTraining(keras.Model):
             auto_scale_loss=auto_scale_loss,
         )
         # Without metrics, a step is faster and takes less memory.
-        own = getattr(type(self), "compute_metrics", None)
-        has_own_metrics = own is not keras.Model.compute_metrics
         if metrics is not None or weighted_metrics is not None:
             self._has_metrics = bool(metrics or weighted_metrics)
-        self._needs_logits = self._has_metrics or has_own_metrics
+        self._needs_logits = self._has_metrics or self._overrides(
+            "compute_metrics", "call", "decode"
+        )
         num_slices, step = prepared_slices(), None
         if token_exact:
             step = self._token_exact_step = own_loss.make_step(
@@ -150,6 +154,12 @@ class TokenExactTraining(keras.Model):
                 " and no XLA",
                 num_slices,
             )
+
+    def _overrides(self, *names):
+        """Whether a subclass of the user's has methods of its own."""
+        classes = type(self).__mro__
+        own = classes[: classes.index(TokenExactTraining) - 1]
+        return any(name in vars(cls) for cls in own for name in names)
 
     def get_compile_config(self):
         config = super().get_compile_config()

@@ -5,12 +5,11 @@ import typing
 import keras
 from keras import ops
 
-from keras_transformer.backend import global_mean
+from keras_transformer.backend import global_mean, running
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.training.update import (
     StepOptions,
     check_class_weight,
-    class_weight_of_fit,
     token_labels,
     token_weights,
     weighted_sum,
@@ -47,7 +46,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     Raises:
         ValueError: `label_smoothing` is outside [0, 1), or there is another
             `reduction`; labels are not as long as the logits; `fit` has a
-            `class_weight`.
+            `class_weight`; on several replicas, layers add losses.
 
     >>> loss = SmoothedCrossEntropy(0.1)
     >>> float(loss([[3, 2, 0]], ops.zeros((1, 3, 5)))) # ln 5
@@ -87,10 +86,21 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         logits = ops.convert_to_tensor(y_pred)
         labels = token_labels(y_true, logits.shape[:-1])
         if sample_weight is not None:
-            check_class_weight(class_weight_of_fit())
+            # It comes as weights of rows, as a sample_weight [B] does.
+            fit = running("fit", "train_on_batch")
+            check_class_weight(fit.get("class_weight"))
         losses = self.call(labels, logits)
         weights = token_weights(labels, sample_weight, losses.dtype)
         return global_mean(weighted_sum(losses, weights), ops.sum(weights))
+
+    @property
+    def has_step(self) -> bool:
+        """Whether `make_step` computes this loss; not that of a subclass."""
+        own = type(self)
+        return (own.call, own.__call__) == (
+            SmoothedCrossEntropy.call,
+            SmoothedCrossEntropy.__call__,
+        )
 
     def make_step(
         self, model: keras.Model, jit_compile: bool | str, num_slices: int

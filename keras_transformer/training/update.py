@@ -11,7 +11,6 @@ the gradients over the devices and call these functions: what is done to a
 gradient before the optimizer, such as a limit of it, belongs here.
 """
 
-import sys
 import typing
 from collections.abc import Sequence
 
@@ -78,20 +77,6 @@ def check_class_weight(given: typing.Any) -> None:
         " each row of class_weight, by the place of its largest id",
         "class_weight",
     )
-
-
-def class_weight_of_fit() -> typing.Any:
-    """The `class_weight` of the `fit` that is running, or None.
-
-    It reaches a loss as weights of rows, like a `sample_weight` `[B]`: only the
-    frames of the call tell them apart.
-    """
-    frame = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_name in ("fit", "train_on_batch"):
-            return frame.f_locals.get("class_weight")
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
 
 
 def token_weights(

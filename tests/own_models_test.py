@@ -4,6 +4,7 @@ Each cell of the table is equal to the functional model on one device, or
 refused in one sentence; see `own_models` and `own_cells`.
 """
 
+import inspect
 import itertools
 import json
 import sys
@@ -21,18 +22,25 @@ from own_cells import COLUMNS, Cell
 from tolerance import assert_close
 
 import keras_transformer as kt
+from keras_transformer import layers
 
 FORM, BODY = "subclass", "Attention"
 
 
 # Cells that no rule moves: a stack of layers, and the model itself.
-LAWS = {("DecoderLayer", FORM, "keras_file"), ("Whole", FORM, "two_replicas")}
+LAWS = {
+    ("DecoderLayer", FORM, "keras_file"),
+    ("Whole", FORM, "two_replicas"),
+    (BODY, "nested", "keras_file"),
+    (BODY, "sequential", "keras_file"),
+    ("Tied", "functional", "fit"),
+}
 
 
 def rule_of(body, form, column):
-    """The marks of a cell: `make test` has each form and column once."""
+    """The marks of a cell: `make test` has each column once."""
     usual = (form == FORM) + (column == "keras_file")
-    if (body, form, column) in LAWS or body == BODY and usual:
+    if (body, form, column) in LAWS or body == BODY and form == FORM:
         return ()
     if body == BODY or usual == 2 or form == "functional":
         return pytest.mark.slow("options")
@@ -118,7 +126,10 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+FIRST, *OTHERS = OPTIMIZERS
+
+
+@pytest.mark.parametrize("name", [FIRST, *later("options", *OTHERS)])
 def test_optimizers_and_schedules_go_on_after_loading(name, tmp_path):
     cell = Cell(BODY, FORM, tmp_path)
     model = cell.make(OPTIMIZERS[name]())
@@ -133,9 +144,7 @@ def test_optimizers_and_schedules_go_on_after_loading(name, tmp_path):
     assert_close(cell.trained(loaded), cell.trained(model))
 
 
-@pytest.mark.parametrize(
-    "name", [*OPTIMIZERS][:1] + later("options", *[*OPTIMIZERS][1:])
-)
+@pytest.mark.parametrize("name", [FIRST, *later("options", *OTHERS)])
 def test_optimizers_take_the_same_steps_on_two_replicas(name, strategies):
     """Adam magnifies the rounding of gradients: losses are compared."""
     losses = []
@@ -409,3 +418,165 @@ def test_class_weight_is_refused(loss):
     if loss != "keras":
         rows = np.linspace(0.5, 2, 12)
         model.fit(inputs, LABELS, sample_weight=rows, verbose=0)
+
+
+# ---- Subclasses, and what surrounds a layer ----------------------------------
+
+
+class Halved(kt.Transformer):
+    """Logits of another function than the base class'."""
+
+    def call(self, inputs, training=None):
+        return 0.5 * super().call(inputs, training=training)
+
+
+class Decoded(kt.Transformer):
+    def decode(self, target_ids, memory):
+        return 0.5 * super().decode(target_ids, memory)
+
+
+class Penalized(kt.Transformer):
+    def compute_loss(self, *args, **options):
+        return 3.0 + super().compute_loss(*args, **options)
+
+
+class Tripled(kt.SmoothedCrossEntropy):
+    def call(self, y_true, y_pred):
+        return 3.0 * super().call(y_true, y_pred)
+
+
+@pytest.mark.parametrize(
+    "kind, loss, factor, added",
+    [
+        (kt.Transformer, kt.SmoothedCrossEntropy, 1.0, 0.0),
+        (Halved, kt.SmoothedCrossEntropy, 0.5, 0.0),
+        (Decoded, kt.SmoothedCrossEntropy, 0.5, 0.0),
+        (Penalized, kt.SmoothedCrossEntropy, 1.0, 3.0),
+        (kt.Transformer, Tripled, 1.0, 0.0),
+    ],
+)
+def test_what_a_subclass_overrides_is_trained(kind, loss, factor, added):
+    """`fit` has the loss of what the subclass computes, without metrics too."""
+    keras.utils.set_random_seed(2)
+    model = kind(vocab_size=13, **own_models.STACK)
+    base = kt.Transformer(vocab_size=13, **own_models.STACK)
+    base.set_weights(model.get_weights())
+    logits = factor * base.predict(INPUTS, verbose=0)
+    losses = references.smoothed_cross_entropy(LABELS, logits, 0.1)
+    expected = losses[LABELS != 0].mean() * (3 if loss is Tripled else 1)
+    model.compile(keras.optimizers.SGD(0.0), loss(0.1))
+    history = model.fit(INPUTS, LABELS, batch_size=12, verbose=0).history
+    assert_close(history["loss"], [expected + added])
+
+
+@own_models.register
+class Adds(own_models.Subclass):
+    """A model whose layers add a loss."""
+
+    def call(self, ids, training=None):
+        x = super().call(ids)
+        self.add_loss(keras.ops.mean(keras.ops.square(x)))
+        return x
+
+
+def test_added_losses_on_replicas_are_refused(strategies):
+    """Replicas exchange numbers in the loss; others' losses would count."""
+    data = tf.data.Dataset.from_tensor_slices((IDS, LABELS)).batch(4)
+    with strategies[2].scope():
+        model = Adds(BODY)
+        model(IDS[:4])
+        model.compile("sgd", kt.SmoothedCrossEntropy(0.1))
+    with pytest.raises(ValueError, match="no add_loss and no activity_reg"):
+        model.fit(data, verbose=0)
+    one = Adds(BODY)
+    one(IDS[:4])
+    one.compile(keras.optimizers.SGD(0.0), kt.SmoothedCrossEntropy(0.1))
+    found = one.fit(IDS, LABELS, batch_size=12, verbose=0).history["loss"]
+    logits = one.predict(IDS, verbose=0)
+    losses = references.smoothed_cross_entropy(LABELS, logits, 0.1)
+    expected = losses[LABELS != 0].mean() + np.square(logits).mean()
+    assert_close(found, [expected])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_causal_mask_of_half_precision_is_causal(dtype):
+    """Half precision counts to 256 or 2,048."""
+    values = keras.ops.zeros((1, 2100), dtype)
+    found = kt.causal_mask(values)[0, 0].numpy()
+    np.testing.assert_array_equal(found, np.tri(2100, dtype=bool))
+
+
+POLICY = keras.DTypePolicy("float64")
+LAYERS = {
+    "attention": lambda: kt.MultiHeadAttention(2, 4, 3, 0.1, True),
+    "positions": lambda: kt.PositionalEmbedding(
+        13, 8, 0.1, None, 0, False, True
+    ),
+    "feed_forward": lambda: kt.FeedForward(
+        12, 0.1, keras.activations.silu, dtype=POLICY
+    ),
+    "encoder": lambda: encoder_layer(dropout=0.1, dtype=POLICY),
+    "relative": lambda: layers.RelativeAttention(2, 4, 3, 5, dropout=0.1),
+    "restricted": lambda: layers.RestrictedAttention(
+        2, 4, 3, (2, 1), dtype=POLICY
+    ),
+    "learned": lambda: layers.LearnedPositions(7, 8),
+    "residual": lambda: layers.Residual(0.1, True, 1e-5, dtype=POLICY),
+    "softmax": lambda: layers.SoftmaxProjection(13, 8, True),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_configuration_of_a_layer_is_complete(name):
+    """Through JSON, as a file has it; every argument is there."""
+    layer = LAYERS[name]()
+    config = layer.get_config()
+    read = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+    other = keras.saving.deserialize_keras_object(read)
+    assert other.get_config() == config
+    arguments = inspect.signature(type(layer).__init__).parameters
+    assert set(arguments) - {"self", "kwargs", "config"} <= set(config)
+    assert other.dtype_policy.name == layer.dtype_policy.name
+
+
+def test_a_subclass_may_have_the_words_of_others():
+    class Masked(kt.EncoderLayer):
+        def __init__(self, hidden_dim, **options):
+            super().__init__(d_model=hidden_dim, d_ff=12, **options)
+
+        def call(self, x, padding_mask=None):
+            return super().call(x, padding_mask)
+
+    layer = Masked(hidden_dim=8, num_heads=2)
+    base = encoder_layer()
+    base(X), layer(X)
+    base.set_weights(layer.get_weights())
+    mask = np.arange(5) < [[2], [4]]
+    assert_close(layer(X, padding_mask=mask), base(X, attention_mask=mask))
+
+
+def test_a_refused_call_of_a_built_model_loses_nothing(tmp_path):
+    model = own_models.Built(BODY)
+    model.build((None, 5))
+    with pytest.raises(ValueError):
+        model(IDS[None])
+    other = own_models.make(BODY)
+    other.save_weights(tmp_path / "a.weights.h5")
+    model.load_weights(tmp_path / "a.weights.h5")
+    np.testing.assert_array_equal(model(IDS), other(IDS))
+
+
+def test_methods_that_need_weights_say_so(tmp_path):
+    for act in (
+        lambda: attention().project(X),
+        lambda: kt.PositionalEmbedding(13, 8).logits(X),
+        lambda: kt.PositionalEmbedding(13, 8).sum(IDS),
+    ):
+        with pytest.raises(ValueError, match="Received: a layer that is not"):
+            act()
+    layer = attention()
+    layer(X, X)
+    symbolic = keras.Input((5, 8))
+    model = keras.Model(symbolic, layer.project(symbolic).keys)
+    with pytest.raises(NotImplementedError, match="of calls of layers"):
+        model.save(tmp_path / "model.keras")

@@ -94,6 +94,16 @@ class Linear(KeptWeights, keras.layers.Dense):
         y = ops.matmul(x, self._kernel) + ops.matmul(low, b)
         return self.activation(y if self.bias is None else y + self.bias)
 
+    def get_config(self) -> dict[str, typing.Any]:
+        """Refused: the layer that has this one makes it.
+
+        Keras asks for it in a functional model of a method, such as `encode`.
+        """
+        raise NotImplementedError(
+            "expected a functional model of calls of layers, to save it."
+            f" Received: {self.name}, which a method of its layer has called"
+        )
+
     def quantize(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         raise NotImplementedError(NOT_QUANTIZED)
 

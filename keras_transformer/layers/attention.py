@@ -209,7 +209,8 @@ class MultiHeadAttention(TracedLayer):
         """Keys and values of a sequence `[B, S, D']`; a `KeyValue` stays."""
         if isinstance(value, KeyValue):
             return value
-        check_built(self, value)
+        if not keras.backend.is_keras_tensor(value):
+            check_built(self, value)
         return KeyValue(
             keys=self._split_heads(self.key_projection(value), self.d_key),
             values=self._split_heads(

@@ -2,13 +2,10 @@
 
 import contextlib
 import functools
-import inspect
-import re
 import sys
 import types
 import typing
-import warnings
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 
 import keras
 from keras import ops
@@ -85,14 +82,6 @@ def check_dense(values: typing.Any, name: str) -> None:
     )
 
 
-def check_axes(layer: keras.Layer, x: Tensor, *axes: str) -> None:
-    """Raises ValueError unless a tensor has axes such as "[B, T, D]"."""
-    shape = list(x.shape)
-    fits = any(one.count(",") + 1 == len(shape) for one in axes)
-    expected = f"an input {' or '.join(axes)}"
-    expect(fits, expected, f"shape {shape}", where=layer.name)
-
-
 def is_tracing(values: typing.Any) -> bool:
     """Whether a graph is being made of operations, with some of the values."""
     if ON_TENSORFLOW:
@@ -103,20 +92,6 @@ def is_tracing(values: typing.Any) -> bool:
 
     leaves = keras.tree.flatten(values)
     return any(isinstance(value, jax.core.Tracer) for value in leaves)
-
-
-def check_built(layer: keras.Layer, x: typing.Any) -> None:
-    """Raises ValueError for a method that only a call of its layer may use.
-
-    It needs weights; and in a functional model Keras would take them for
-    constants, which are neither trained nor saved.
-    """
-    expect(
-        layer.built and not keras.backend.is_keras_tensor(x),
-        "a call of the layer, or of a model: this method needs its weights",
-        "a symbolic tensor" if layer.built else "a layer that is not built",
-        where=layer.name,
-    )
 
 
 def num_rows(x: Tensor) -> int:
@@ -217,129 +192,3 @@ def with_gradient(function: Callable) -> Callable:
         return value, backward
 
     return wrapped
-
-
-class KeptWeights(keras.layers.Layer):
-    """A layer that never loses the weights of a file in silence.
-
-    A layer without weights, since Keras could not build its model before it
-    loaded it, cannot take those of the file. Keras 3.15 meets each layer on
-    several paths of the model, and the last one, which has no weights in the
-    file, takes the error of the first one back.
-    """
-
-    _misses_weights = False
-
-    def load_own_variables(self, store: MutableMapping[str, Tensor]) -> None:
-        self._misses_weights |= not self.built and len(store.keys()) > 0
-        expect(
-            self.built or not self._misses_weights,
-            "a model that Keras can build before it loads the weights: give it"
-            " a method `build` that builds its layers, or call it once and use"
-            " load_weights",
-            f"weights of the layer {self.name}, which is not built",
-        )
-        super().load_own_variables(store)
-
-
-class TracedLayer(KeptWeights):
-    """A layer whose `call` also runs on symbolic inputs.
-
-    Keras would skip it wherever `compute_output_shape` suffices, and inputs of
-    a wrong dtype would be refused only when the functional model is run.
-
-    Its masks are arguments: it neither reads nor passes on Keras' masks.
-
-    When Keras loads a subclassed model, it calls the model on float32
-    placeholders, and swallows errors: what was not built then loses its
-    weights. So a layer whose only calls have failed refuses to load.
-    """
-
-    _failure: str | None = None  # of the first traced call; "" after a good one
-
-    def __new__(cls, *args: typing.Any, **kwargs: typing.Any):
-        _check_words(cls.__name__, kwargs, cls.__init__)
-        return super().__new__(cls, *args, **kwargs)
-
-    def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
-        _check_words(self.name, kwargs, self.call)
-        try:
-            outputs = super().__call__(*args, **kwargs)
-        except Exception as error:
-            if self._failure is None and is_tracing(args):
-                # Keras writes the arguments around the message, in bold.
-                inner = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.S)
-                self._failure = inner[1] if inner else str(error)
-            raise
-        if self._failure != "":
-            self._failure = ""
-        return outputs
-
-    def load_own_variables(self, store: MutableMapping[str, Tensor]) -> None:
-        expect(
-            not self._failure,
-            "a model that Keras can call on float32 placeholders before it"
-            " loads the weights: give it a method `build` that builds its"
-            " layers, or call it once and use load_weights",
-            f"a call of the layer {self.name} that failed: {self._failure}",
-        )
-        super().load_own_variables(store)
-
-    def compute_mask(
-        self, inputs: typing.Any, previous_mask: typing.Any = None
-    ) -> None:
-        if any(mask is not None for mask in keras.tree.flatten(previous_mask)):
-            # Python shows a warning once if it has no more than this text.
-            warnings.warn(
-                "masks of Keras, such as Embedding(mask_zero=True) makes,"
-                " are not used: pass masks as arguments, such as"
-                " attention_mask=padding_mask(ids)",
-                stacklevel=1,
-            )
-
-    def compute_output_spec(self, *args, **kwargs):
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-
-# Arguments of Keras' and KerasHub's layers, and what is used here instead.
-_DRAWN = (
-    "weights as the layer draws them; set_weights, or assign of one of its"
-    " weights, sets others"
-)
-_MASKS = "attention_mask, such as kt.padding_mask(ids) & kt.causal_mask(ids)"
-WORDS = {
-    "key_dim": "d_key, the size of a key",
-    "value_dim": "d_value, the size of a value",
-    "intermediate_dim": "d_ff, the width of the inner layer",
-    "hidden_dim": "d_model, the width of the layer",
-    "input_dim": "vocab_size, the number of tokens",
-    "output_dim": "d_model, the width of an embedding",
-    "normalize_first": "pre_norm",
-    "bias_initializer": _DRAWN,
-    "kernel_initializer": _DRAWN,
-    "embeddings_initializer": _DRAWN,
-    "mask_zero": _MASKS,
-    "key": "(query, value): keys and values come from one sequence",
-    "key_mask": _MASKS,
-    "mask": _MASKS,
-    "padding_mask": _MASKS,
-    "query_mask": _MASKS,
-    "value_mask": _MASKS,
-    "use_causal_mask": "attention_mask=kt.causal_mask(length)",
-    "return_attention_scores": (
-        "`with keras_transformer.layers.recorded_weights() as weights`, after"
-        " which weights[layer] has those of the call"
-    ),
-}
-
-
-def _check_words(
-    layer: str, arguments: dict[str, typing.Any], function: Callable
-) -> None:
-    """Raises ValueError for an argument that another library's layer has.
-
-    Of a subclass, the function may have it.
-    """
-    for name in sorted(arguments.keys() & WORDS.keys()):
-        known = name in inspect.signature(function).parameters
-        expect(known, WORDS[name], name, where=layer)

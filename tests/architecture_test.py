@@ -43,7 +43,7 @@ WITHOUT_TENSORFLOW = (
 )
 
 # How many modules a command may need, whatever names them.
-REACHED = {"trainers.translate": 96, "trainers.wmt": 162}
+REACHED = {"trainers.translate": 97, "trainers.wmt": 163}
 
 
 def modules():

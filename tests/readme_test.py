@@ -151,18 +151,20 @@ def test_ctranslate2_translates_a_sentence(exported, capsys):
 
 
 @pytest.mark.slow("run")
-def test_a_decoder_alone_learns_lines_and_writes_one(
-    tmp_path, monkeypatch, capsys
-):
-    script = script_of(LIBRARY, "## Encoder-only and decoder-only models")
-    script = replace(script, "vocab_size=1000", "vocab_size=200")
-    script = replace(script, "epochs=10", "epochs=3, verbose=0")
-    script = replace(script, "warmup_steps=400", "warmup_steps=10")
-    lines = [english for english, _ in phrasebook.read_split("train", 200)]
-    (tmp_path / "poems.txt").write_text("\n".join(lines), encoding="utf-8")
+def test_a_classifier_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    found = run(script)
-    assert re.search(r"\['.*'\]\s*$", capsys.readouterr().out)
+    found = run(script_of(LIBRARY, "### A classifier"))
+    assert capsys.readouterr().out == "1.0\n"
+    loaded = keras.saving.load_model("classifier.keras")
+    expected = found["model"].predict(found["rows"], verbose=0)
+    assert_close(loaded.predict(found["rows"], verbose=0), expected)
+
+
+@pytest.mark.slow("run")
+def test_a_decoder_alone_learns_lines_and_writes_one(tmp_path, capsys):
+    found = run(script_of(LIBRARY, "### A decoder alone"))
+    written = capsys.readouterr().out
+    assert re.search(r"\['\d+ plus \d+ is \d+'\]\s*$", written)
     history = found["model"].history.history["perplexity"]
     assert history[-1] < history[0] / 2
     # No token sees the next ones, and one matrix serves both ends.
@@ -173,7 +175,28 @@ def test_a_decoder_alone_learns_lines_and_writes_one(
     np.testing.assert_array_equal(before[:, :3], after[:, :3])
     assert (before[:, 3] != after[:, 3]).any()
     shapes = [tuple(v.shape) for v in found["model"].trainable_variables]
-    assert shapes.count((200, 64)) == 1
+    assert shapes.count((found["tokenizer"].vocab_size, 64)) == 1
+    found["model"].save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert_close(loaded(text).numpy(), after)
+
+
+@pytest.mark.slow("run")
+def test_a_model_of_continuous_inputs(tmp_path, capsys):
+    found = run(script_of(LIBRARY, "### Continuous inputs"))
+    numbers = re.findall(r"\d\.\d+", capsys.readouterr().out)
+    error, unchanged = map(float, numbers)
+    assert error < unchanged / 3
+    model, waves = found["model"], found["waves"][:4, :-1]
+    changed = waves.copy()
+    changed[:, 20:] += 1
+    before = model.predict(waves, verbose=0)
+    after = model.predict(changed, verbose=0)
+    assert_close(after[:, :20], before[:, :20])  # no time sees a later one
+    assert (np.abs(after - before)[:, 20:] > 1e-3).any()
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert_close(loaded.predict(waves, verbose=0), before)
 
 
 def test_lora_trains_its_matrices_alone(tmp_path, monkeypatch, capsys):
@@ -198,6 +221,22 @@ def test_lora_trains_its_matrices_alone(tmp_path, monkeypatch, capsys):
     loaded = keras.saving.load_model("adapted.keras")
     assert len(loaded.weights) == len(exports.translator().model.weights)
     np.testing.assert_allclose(loaded(inputs), trained, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [p for p in PAGES if "```python" in p.read_text("utf-8")],
+    ids=lambda page: page.name,
+)
+def test_our_package_is_imported_before_keras(page):
+    """Then TensorFlow's start is quiet, and our settings count."""
+    for script in re.findall(
+        r"```python\n(.*?)```", page.read_text("utf-8"), re.S
+    ):
+        names = re.findall(r"^(?:import|from) (\w+)", script, re.M)
+        if {"keras", "keras_transformer"} <= set(names):
+            ours = names.index("keras_transformer")
+            assert ours < names.index("keras"), script
 
 
 # ---- What the pages name -----------------------------------------------------

@@ -11,13 +11,12 @@ from keras import ops
 
 from keras_transformer.backend import (
     ON_TENSORFLOW,
-    KeptWeights,
     Tensor,
-    check_axes,
     num_rows,
     precise_dtype,
     with_gradient,
 )
+from keras_transformer.base_layers import KeptWeights, check_axes
 
 HAS_UNSIGNED = keras.backend.backend() in ("tensorflow", "jax")
 NOT_QUANTIZED = (

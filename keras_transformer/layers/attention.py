@@ -10,15 +10,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import (
-    Shape,
-    Tensor,
-    TracedLayer,
-    check_axes,
-    check_built,
-    num_rows,
-    precise_dtype,
-)
+from keras_transformer.backend import Shape, Tensor, num_rows, precise_dtype
+from keras_transformer.base_layers import TracedLayer, check_axes, check_built
 from keras_transformer.fields import check_positive
 from keras_transformer.kernels.attention import attend, is_fused
 from keras_transformer.kernels.layers import Dropout, Linear

@@ -7,18 +7,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import (
-    Shape,
-    Tensor,
-    TracedLayer,
-    check_axes,
-    check_built,
-    precise_dtype,
-    whole_ids,
-)
+from keras_transformer.backend import Shape, Tensor, precise_dtype, whole_ids
+from keras_transformer.base_layers import TracedLayer, check_axes, check_built
 from keras_transformer.config import TransformerConfig, check_even
 from keras_transformer.fields import check_positive, check_values, unhandled
 from keras_transformer.kernels.layers import Dropout, LayerNorm, unless_read
+from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import PAD
 
 
@@ -56,6 +50,11 @@ def positional_encoding(
     """
     check_even(d_model)
     check_values(TransformerConfig, sinusoids=sinusoids)
+    expect(
+        length is not None,
+        "a length: keras.ops.shape(x)[1] in the call of a layer or model",
+        length=length,
+    )
     exponents = {
         "paper": np.arange(0, d_model, 2) / d_model,
         "t2t": np.linspace(0, 1, d_model // 2),

@@ -5,11 +5,8 @@ import typing
 
 import keras
 
-from keras_transformer.backend import (
-    Shape,
-    Tensor,
-    TracedLayer,
-)
+from keras_transformer.backend import Shape, Tensor
+from keras_transformer.base_layers import TracedLayer
 from keras_transformer.config import TransformerConfig
 from keras_transformer.kernels.layers import LayerNorm
 from keras_transformer.layers.attention import KeyValue, MultiHeadAttention

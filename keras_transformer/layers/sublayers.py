@@ -7,11 +7,8 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from keras_transformer.backend import (
-    Shape,
-    Tensor,
-    TracedLayer,
-)
+from keras_transformer.backend import Shape, Tensor
+from keras_transformer.base_layers import TracedLayer
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import check_values
 from keras_transformer.kernels.layers import Dropout, LayerNorm, Linear

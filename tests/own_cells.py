@@ -209,8 +209,6 @@ COLUMNS = {**ANYWHERE, **ON_TENSORFLOW}
 def refusal(body, form, column):
     """The sentence with which a cell is refused; None if it is not."""
     in_row = form == "sequential" and body in own_models.ROWS
-    if not column.startswith("mixed_"):
-        return None
-    if in_row or form == "nested" and body != "Whole":
+    if column.startswith("mixed_") and (in_row or form == "nested"):
         return "floats of half precision cannot tell ids above 256 apart"
     return None

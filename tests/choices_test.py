@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from half_precision import DTYPES
 
 import savedmodel
 import trainers
@@ -256,7 +257,18 @@ def test_needs_and_excludes_name_fields_and_their_values():
 
 @pytest.mark.parametrize(
     ("section", "name", "place"),
-    [(*key, place) for key, places in PLACES.items() for place in places],
+    [
+        pytest.param(
+            *key,
+            place,
+            # The choices are the product's: no literal here names a dtype.
+            marks=[pytest.mark.computes(dtype) for dtype in DTYPES]
+            if key[1] == "precision"
+            else (),
+        )
+        for key, places in PLACES.items()
+        for place in places
+    ],
 )
 def test_all_choices_are_known_and_no_others(
     section, name, place, tmp_path, monkeypatch

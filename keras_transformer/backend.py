@@ -36,18 +36,22 @@ def integer_ids(ids: Tensor, name: str) -> Tensor:
     ids = dense(ids, name)
     dtype = keras.backend.standardize_dtype(ids.dtype)
     if "int" not in dtype:
+        why = ""
+        if dtype in ("float16", "bfloat16"):
+            why = (
+                ": floats of half precision cannot tell ids above 256 apart."
+                " Begin a Sequential with keras.Input((None,), dtype='int32'),"
+                " give a model inside a model autocast=False"
+            )
         raise ValueError(
-            f"{name} must be integers: floats of half precision cannot tell ids"
-            " above 256 apart. Begin a Sequential with keras.Input((None,),"
-            ' dtype="int32"), give a model inside a model autocast=False.'
-            f" Received: {name} of dtype {dtype}"
+            f"{name} must be integers{why}. Received: {name} of dtype {dtype}"
         )
     is_large = dtype in ("uint32", "int64", "uint64")
     return ops.cast(ids, "int64" if is_large else "int32")
 
 
 def whole_ids(ids: Tensor, name: str) -> Tensor:
-    """`integer_ids`, also of ids that are float32 or float64.
+    """Reads ids as `integer_ids` does, and also float32 and float64.
 
     Keras makes them so where it knows only a shape: when it builds a model that
     it loads, or the first batch under a strategy. A number that is no id, such
@@ -86,11 +90,12 @@ def is_tracing(values: typing.Any) -> bool:
     """Whether a graph is being made of operations, with some of the values."""
     if ON_TENSORFLOW:
         return not tf.executing_eagerly()
-    if keras.backend.backend() != "jax":
-        return True
+    leaves = keras.tree.flatten(values)
+    if keras.backend.backend() != "jax":  # torch
+        devices = [getattr(value, "device", None) for value in leaves]
+        return any(getattr(d, "type", "") == "meta" for d in devices)
     import jax
 
-    leaves = keras.tree.flatten(values)
     return any(isinstance(value, jax.core.Tracer) for value in leaves)
 
 
@@ -123,7 +128,7 @@ def global_norm(tensors: list[Tensor]) -> Tensor:
 
 
 def global_mean(total: Tensor, count: Tensor) -> Tensor:
-    """total / count, 0 if the count is; in a replica, its share of it.
+    """Divides total by count, 0 if count is 0; in a replica, returns its share.
 
     In a replica of `tf.distribute`, Keras adds up the gradients of the
     replicas, and shows the mean of their losses times the number of replicas.
@@ -141,8 +146,11 @@ def global_mean(total: Tensor, count: Tensor) -> Tensor:
     if number == 1 or replica is None:
         return mean
     model = running("compute_loss").get("self")
+    weights = getattr(model, "trainable_weights", ())
+    # Keras computes those of weights again.
+    of_weights = [w for w in weights if w.regularizer is not None]
     expect(
-        not getattr(model, "losses", ()),
+        len(getattr(model, "losses", ())) <= len(of_weights),
         "no add_loss and no activity_regularizer beside this loss on several"
         " replicas: use a loss of Keras",
         f"losses that the layers of {getattr(model, 'name', '')} add",
@@ -155,10 +163,10 @@ def global_mean(total: Tensor, count: Tensor) -> Tensor:
 
 
 def running(*names: str) -> dict[str, typing.Any]:
-    """The variables of the innermost running method of a Keras model.
+    """Returns the variables of the innermost running method of these names.
 
-    {} if none of the names runs. A loss and its arguments do not tell of which
-    model, and how weights came to be.
+    A method of a Keras model; {} if none runs. Keras does not tell a loss its
+    model, nor where its weights come from.
     """
     frame: types.FrameType | None = sys._getframe()
     while frame is not None:

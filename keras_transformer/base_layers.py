@@ -47,13 +47,19 @@ WORDS = {
 }
 
 
+BUILD = (
+    "give it a method `build` that builds its layers, or call it once and use"
+    " load_weights"
+)
+
+
 class KeptWeights(keras.layers.Layer):
     """A layer that never loses the weights of a file in silence.
 
-    A layer without weights, since Keras could not build its model before it
-    loaded it, cannot take those of the file. Keras 3.15 meets each layer on
-    several paths of the model, and the last one, which has no weights in the
-    file, takes the error of the first one back.
+    A layer that is not built, since Keras could not build the model that it
+    loads, cannot take the weights of the file. Keras 3.15 visits a layer by
+    several paths. Only the first has weights in the file; a later one, without
+    any, clears its error.
     """
 
     _misses_weights = False
@@ -62,9 +68,7 @@ class KeptWeights(keras.layers.Layer):
         self._misses_weights |= not self.built and len(store.keys()) > 0
         expect(
             self.built or not self._misses_weights,
-            "a model that Keras can build before it loads the weights: give it"
-            " a method `build` that builds its layers, or call it once and use"
-            " load_weights",
+            f"a model that Keras can build before it loads weights: {BUILD}",
             f"weights of the layer {self.name}, which is not built",
         )
         super().load_own_variables(store)
@@ -87,7 +91,23 @@ class TracedLayer(KeptWeights):
 
     def __new__(cls, *args: typing.Any, **kwargs: typing.Any):
         _check_words(cls.__name__, kwargs, cls.__init__)
-        return super().__new__(cls, *args, **kwargs)
+        layer = super().__new__(cls, *args, **kwargs)
+        # Not an attribute that Keras tracks.
+        object.__setattr__(layer, "_own_arguments", _own(cls, args, kwargs))
+        return layer
+
+    def get_config(self) -> dict[str, typing.Any]:
+        """Keras' configuration, and the arguments of a class of the user's.
+
+        Raises NotImplementedError: one of them is no text, number or None.
+        """
+        for name, value in self._own_arguments.items():
+            if not isinstance(value, str | int | float | None):
+                raise NotImplementedError(
+                    f"{type(self).__name__}: expected a method get_config with"
+                    f" {name}. Received: {value!r}"
+                )
+        return {**super().get_config(), **self._own_arguments}
 
     def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
         _check_words(self.name, kwargs, self.call)
@@ -107,8 +127,7 @@ class TracedLayer(KeptWeights):
         expect(
             not self._failure,
             "a model that Keras can call on float32 placeholders before it"
-            " loads the weights: give it a method `build` that builds its"
-            " layers, or call it once and use load_weights",
+            f" loads the weights: {BUILD}",
             f"a call of the layer {self.name} that failed: {self._failure}",
         )
         super().load_own_variables(store)
@@ -127,6 +146,24 @@ class TracedLayer(KeptWeights):
 
     def compute_output_spec(self, *args, **kwargs):
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+
+def _own(cls, args, kwargs):
+    """The arguments that a subclass of the user's has, and ours do not."""
+    ours = "keras_transformer."
+    if cls.__module__.startswith(ours):
+        return {}
+    base = next(c for c in cls.__mro__ if c.__module__.startswith(ours))
+    bound = inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs)
+    bound.apply_defaults()
+    known = {"self", *inspect.signature(base.__init__).parameters}
+    several = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
+    return {
+        name: value
+        for name, value in bound.arguments.items()
+        if name not in known
+        and bound.signature.parameters[name].kind not in several
+    }
 
 
 def _check_words(
@@ -150,10 +187,10 @@ def check_axes(layer: keras.Layer, x: Tensor, *axes: str) -> None:
 
 
 def check_built(layer: keras.Layer, x: typing.Any) -> None:
-    """Raises ValueError for a method that only a call of its layer may use.
+    """Refuses a method that needs weights: there are none, or x is symbolic.
 
-    It needs weights; and in a functional model Keras would take them for
-    constants, which are neither trained nor saved.
+    In a functional model Keras would take weights for constants, which are
+    neither trained nor saved.
     """
     expect(
         layer.built and not keras.backend.is_keras_tensor(x),

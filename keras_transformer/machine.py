@@ -21,9 +21,10 @@ from keras_transformer.refusals import expect
 PRODUCTS = """
 import sys
 import tensorflow as tf
-for batch in (), (2,):
-    a = tf.ones((*batch, 4, 8), sys.argv[1])
-    tf.matmul(a, tf.linalg.matrix_transpose(a))
+with tf.device("CPU:0"):
+    for batch in (), (2,):
+        a = tf.ones((*batch, 4, 8), sys.argv[1])
+        tf.matmul(a, tf.linalg.matrix_transpose(a))
 """
 
 

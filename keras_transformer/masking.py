@@ -102,8 +102,7 @@ def checked_mask(mask: typing.Any, shape: Sequence[int | None]) -> Tensor:
         what = (
             'of 1 and 0, keras.ops.cast(mask, "bool")'
             if "int" in dtype
-            else "attention takes (query, value, attention_mask), since keys"
-            " and values are one sequence"
+            else "a third sequence is not read, since keys and values are one"
         )
         raise ValueError(
             "An attention mask must be bool, True where a query may attend;"

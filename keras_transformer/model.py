@@ -77,7 +77,7 @@ class Transformer(TokenExactTraining):
     def __init__(self, config: TransformerConfig | None = None, **kwargs):
         config, kwargs = split_config(config, kwargs)
         # Half precision would change ids that Keras has made floats.
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**{**kwargs, "autocast": False})
         self.config = config
         target = layers.InputEmbedding(config, "target", self.dtype_policy)
         shared = None if config.has_source_embedding else target.embedding

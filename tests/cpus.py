@@ -4,8 +4,8 @@ Each row is a setting of oneDNN, TensorFlow, XLA or NumPy, which choose kernels
 by CPU; `rounding` is a plugin of pytest, tests/rounding.py. Before a row's
 tests, a process with its setting computes some products and says which kernels
 ran. A row whose setting changes none of them fails, but where the CPU is no
-better than the setting: that is said. A dtype of half precision whose products
-end their process in a row is left out of it, by its marker: that is said, too.
+better than the setting: that is said. A row leaves out the tests of a dtype of
+half precision whose products crash, and says so.
 
     python tests/cpus.py [--rows=avx2,numpy] [arguments of pytest]
 """

@@ -68,12 +68,12 @@ def strategies():
 
 @pytest.mark.parametrize("body, form, column", CELLS)
 def test_a_cell_is_equal_or_refused(body, form, column, strategies, tmp_path):
-    cell, run = Cell(body, form, tmp_path, strategies), COLUMNS[column]
+    cell = Cell(body, form, tmp_path, strategies)
     if sentence := own_cells.refusal(body, form, column):
         with pytest.raises(ValueError, match=sentence):
-            run(cell)
+            cell.run(column)
     else:
-        run(cell)
+        cell.run(column)
 
 
 def test_the_reference_is_that_of_numpy():
@@ -287,7 +287,7 @@ WORDS = {
     "unknown": (lambda: attention(speed=1), "Unrecognized keyword arguments"),
     "three sequences": (
         lambda: attention()(X, X, X),
-        r"takes \(query, value, attention_mask\), since keys and values are",
+        "a third sequence is not read, since keys and values are one",
     ),
     "key": (lambda: attention()(X, X, key=X), "come from one sequence"),
     "integers as a mask": (
@@ -317,6 +317,18 @@ WORDS = {
     "four axes, feed-forward": (
         lambda: kt.FeedForward(12)(keras.Input((2, 5, 8))),
         r"expected an input \[N, D\] or \[B, T, D\]",
+    ),
+    "two axes of values": (
+        lambda: attention()(X, X[0]),
+        r"expected an input \[B, S, D'\]. Received: shape \[5, 8\]",
+    ),
+    "a start of logits": (
+        lambda: kt.PositionalEmbedding(13, 8)(X, start=1, reverse=True),
+        "expected no start with reverse=True. Received: start=1",
+    ),
+    "bool ids": (
+        lambda: kt.PositionalEmbedding(13, 8)(IDS > 0),
+        "ids must be integers. Received: ids of dtype bool",
     ),
     "three axes of ids": (
         lambda: kt.PositionalEmbedding(13, 8)(IDS[None]),
@@ -409,7 +421,7 @@ def test_class_weight_is_refused(loss):
     for act in (
         lambda: model.fit(inputs, LABELS, class_weight=weight, verbose=0),
         lambda: model.fit(data, class_weight=weight, verbose=0),
-        lambda: model.train_on_batch(inputs, LABELS, class_weight=weight),
+        lambda: model.train_on_batch(inputs, LABELS, None, weight),
     ):
         with pytest.raises(
             ValueError, match=r"expected sample_weight \[B, T\]"
@@ -580,3 +592,41 @@ def test_methods_that_need_weights_say_so(tmp_path):
     model = keras.Model(symbolic, layer.project(symbolic).keys)
     with pytest.raises(NotImplementedError, match="of calls of layers"):
         model.save(tmp_path / "model.keras")
+
+
+@own_models.register
+class Scaled(kt.FeedForward):
+    """Its own argument is not one of ours."""
+
+    def __init__(self, d_ff, factor=2.0, **options):
+        super().__init__(d_ff, **options)
+        self.factor = factor
+
+    def call(self, x):
+        return self.factor * super().call(x)
+
+
+def test_a_subclass_keeps_its_own_arguments(tmp_path):
+    x = keras.Input((5, 8))
+    model = keras.Model(x, Scaled(12, 3.0, activation="gelu")(x))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.layers[1].get_config()["factor"] == 3.0
+    np.testing.assert_array_equal(loaded(X), model(X))
+    with pytest.raises(NotImplementedError, match="get_config with factor"):
+        Scaled(12, factor=np.ones(2)).get_config()
+
+
+def test_regularizers_of_weights_count_once_on_two_replicas(strategies):
+    data = tf.data.Dataset.from_tensor_slices((IDS, LABELS)).batch(4)
+    found = []
+    for number in (1, 2):
+        with strategies[number].scope():
+            keras.utils.set_random_seed(1)
+            dense = keras.layers.Dense(13, kernel_regularizer="l2")
+            ids = keras.Input((None,), dtype="int32")
+            x = kt.PositionalEmbedding(13, 8)(ids)
+            model = own_models.compiled(keras.Model(ids, dense(x)))
+        history = model.fit(data, epochs=2, verbose=0).history
+        found.append((history, model.get_weights()))
+    assert_close(found[1], found[0])

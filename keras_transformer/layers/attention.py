@@ -196,6 +196,8 @@ class MultiHeadAttention(TracedLayer):
         attention_mask: Tensor | None = None,
     ) -> Tensor:
         check_axes(self, query, "[B, T, D]")
+        if not isinstance(value, KeyValue):
+            check_axes(self, value, "[B, S, D']")
         return self.attend(query, self.project(value), attention_mask)
 
     def project(self, value: Tensor | KeyValue) -> KeyValue:

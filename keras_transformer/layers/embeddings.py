@@ -8,7 +8,12 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.backend import Shape, Tensor, precise_dtype, whole_ids
-from keras_transformer.base_layers import TracedLayer, check_axes, check_built
+from keras_transformer.base_layers import (
+    KeptWeights,
+    TracedLayer,
+    check_axes,
+    check_built,
+)
 from keras_transformer.config import TransformerConfig, check_even
 from keras_transformer.fields import check_positive, check_values, unhandled
 from keras_transformer.kernels.layers import Dropout, LayerNorm, unless_read
@@ -66,10 +71,11 @@ def positional_encoding(
     return ops.reshape(pairs, (-1, d_model))  # [T, D / 2, 2] -> [T, D]
 
 
-class _Softmax(keras.layers.Layer):
+class _Softmax(KeptWeights):
     """The softmax projection of a layer that has `softmax_matrix`, `[V, D]`."""
 
     softmax_matrix: typing.Any
+    _logits_call: dict[str, bool] = {}  # arguments of a call that is `logits`
     logits_bias: typing.Any = None  # [V]
 
     def _add_table(self, name: str) -> Tensor:
@@ -93,7 +99,7 @@ class _Softmax(keras.layers.Layer):
         saved.
         """
         if keras.backend.is_keras_tensor(x):
-            return self(x, reverse=True)
+            return self(x, **self._logits_call)
         check_built(self, x)
         return self.projection()(x)
 
@@ -186,6 +192,8 @@ class PositionalEmbedding(_Softmax, TracedLayer):
     ([1, 3, 4], [1, 3, 10])
     """
 
+    _logits_call = {"reverse": True}
+
     def __init__(
         self,
         vocab_size: int,
@@ -198,7 +206,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         **kwargs,
     ):
         # Half precision would change ids that Keras has made floats.
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**{**kwargs, "autocast": False})
         check_positive(vocab_size=vocab_size, d_model=d_model)
         check_even(d_model)
         if sinusoids is not None:
@@ -238,6 +246,12 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         self, ids: Tensor, start: int | Tensor = 0, reverse: bool = False
     ) -> Tensor:
         if reverse:
+            expect(
+                isinstance(start, int) and start == 0,
+                "no start with reverse=True",
+                f"{start=}",
+                where=self.name,
+            )
             return self.logits(ids)
         return self.finish(self.sum(ids, start))
 
@@ -314,7 +328,7 @@ class SoftmaxProjection(_Softmax):
     def build(self, input_shape: Shape | None = None) -> None:
         self.matrix = self._add_table("matrix")
 
-    def call(self, x: Tensor, reverse: bool = True) -> Tensor:
+    def call(self, x: Tensor) -> Tensor:
         return self.logits(x)
 
     @property

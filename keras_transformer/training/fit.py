@@ -2,10 +2,12 @@
 
 On the TensorFlow backend a model that is compiled with a `SmoothedCrossEntropy`
 takes the steps that this loss makes of it, by `training/step.py`. On
-another backend, or with another loss, it trains as Keras does.
+another backend, with another loss, a subclass of this one, or a `compute_loss`
+of its own, it trains as Keras does.
 """
 
 import functools
+import inspect
 import typing
 from collections.abc import Callable, Mapping, MutableMapping
 
@@ -22,6 +24,9 @@ from keras_transformer.training.update import (
 )
 
 SEEDS = "seeds"  # the name of the dropout seeds in a file
+
+_FIT = inspect.signature(keras.Model.fit)
+_TRAIN_ON_BATCH = inspect.signature(keras.Model.train_on_batch)
 
 # Methods without a public name that Keras' trainer calls, and that
 # `TokenExactTraining` overrides. A test holds that Keras has them and calls
@@ -156,7 +161,7 @@ class TokenExactTraining(keras.Model):
             )
 
     def _overrides(self, *names):
-        """Whether a subclass of the user's has methods of its own."""
+        """Tells whether a subclass of `Transformer` defines one of these."""
         classes = type(self).__mro__
         own = classes[: classes.index(TokenExactTraining) - 1]
         return any(name in vars(cls) for cls in own for name in names)
@@ -209,14 +214,16 @@ class TokenExactTraining(keras.Model):
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
-        check_class_weight(kwargs.get("class_weight"))
+        given = _FIT.bind(self, *args, **kwargs).arguments
+        check_class_weight(given.get("class_weight"))
         return super().fit(*args, **kwargs)
 
     @functools.wraps(keras.Model.train_on_batch)
     def train_on_batch(
         self, *args: typing.Any, **kwargs: typing.Any
     ) -> typing.Any:
-        check_class_weight(kwargs.get("class_weight"))
+        given = _TRAIN_ON_BATCH.bind(self, *args, **kwargs).arguments
+        check_class_weight(given.get("class_weight"))
         return super().train_on_batch(*args, **kwargs)
 
     def train_step(self, *args):

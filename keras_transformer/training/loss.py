@@ -95,7 +95,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     @property
     def has_step(self) -> bool:
-        """Whether `make_step` computes this loss; not that of a subclass."""
+        """Whether `make_step` computes this loss: no subclass changes it."""
         own = type(self)
         return (own.call, own.__call__) == (
             SmoothedCrossEntropy.call,

@@ -73,8 +73,8 @@ def check_class_weight(given: typing.Any) -> None:
     """Raises ValueError if a loss is to be weighted by class."""
     expect(
         given is None,
-        "sample_weight [B, T], a weight of each label: Keras makes a weight of"
-        " each row of class_weight, by the place of its largest id",
+        "sample_weight [B, T]; Keras turns class_weight into one weight for"
+        " each row, that of the position of its largest id",
         "class_weight",
     )
 

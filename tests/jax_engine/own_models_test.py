@@ -25,12 +25,12 @@ CELLS = [
 
 @pytest.mark.parametrize("body, form, column", CELLS, ids=str)
 def test_a_cell_is_equal_or_refused(body, form, column, tmp_path):
-    cell, run = Cell(body, form, tmp_path), ANYWHERE[column]
+    cell = Cell(body, form, tmp_path)
     if sentence := own_cells.refusal(body, form, column):
         with pytest.raises(ValueError, match=sentence):
-            run(cell)
+            cell.run(column)
     else:
-        run(cell)
+        cell.run(column)
 
 
 def test_devices_share_a_batch():

@@ -131,7 +131,8 @@ def open_trainer(
         engine = importlib.import_module(ENGINES[keras.backend.backend()])
         devices = engine.open_devices(configuration.training, device)
         configuration, told = with_precision(configuration, workdir, devices)
-        check_products(configuration.training.precision or "float32")
+        if not devices.num_gpus:
+            check_products(configuration.training.precision or "float32")
     workers = devices.workers
     keep = keep and workers.is_chief
     tell: Log = log if workers.is_chief else lambda line: None

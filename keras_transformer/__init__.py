@@ -18,7 +18,7 @@ import sys
 
 import lazy_loader
 
-from keras_transformer.commands.quiet import QuietTensorFlow
+from keras_transformer.commands.quiet import FirstImport, QuietTensorFlow
 from keras_transformer.machine import prefer_onednn
 
 __version__ = "0.2.0"  # the only place; setup.py reads it from here
@@ -26,9 +26,32 @@ __version__ = "0.2.0"  # the only place; setup.py reads it from here
 prefer_onednn()
 sys.meta_path.insert(0, QuietTensorFlow())
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_name, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-if "keras" in sys.modules:
-    # Keras loads a file with classes of other packages only if they are
-    # registered; importing them registers them.
-    importlib.import_module("keras_transformer.model")
+
+def __getattr__(name):
+    value = _name(name)
+    _register()
+    return value
+
+
+def _register():
+    """Imports our classes of Keras, if Keras is there.
+
+    It loads a file with classes of other packages only if they are registered;
+    importing them registers them.
+    """
+    if "keras" in sys.modules:
+        importlib.import_module("keras_transformer.model")
+
+
+def _execute_keras(execute, module):
+    execute(module)
+    # Not for ourselves, nor for a command, which imports what it needs.
+    others = "backend", "commands.startup"
+    if not any(f"{__name__}.{name}" in sys.modules for name in others):
+        _register()
+
+
+_register()
+sys.meta_path.insert(0, FirstImport("keras", _execute_keras))

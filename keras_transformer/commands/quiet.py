@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 LOADED, FAILED = b"\0loaded\n", b"\0failed\n"  # the last line
 NOTICE = (
@@ -68,8 +68,32 @@ def first_lines_dropped() -> Iterator[None]:
             reader.wait()
 
 
-class QuietTensorFlow:
-    """Finds TensorFlow for its first import, in a command or in any program.
+class FirstImport:
+    """Finds a module for its first import, which a function executes.
+
+    Args:
+        name: The module.
+        execute: Function of the usual one and of the module.
+    """
+
+    def __init__(self, name: str, execute: Callable) -> None:
+        self.name, self.execute = name, execute
+
+    def find_spec(self, name: str, *others: typing.Any) -> typing.Any:
+        """The specification of the module; None of every other one."""
+        if name != self.name:
+            return None
+        finders = [f for f in sys.meta_path if f is not self]
+        found = (finder.find_spec(name, *others) for finder in finders)
+        spec: typing.Any = next(filter(None, found), None)
+        if spec is not None and spec.loader is not None:
+            usual = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: self.execute(usual, module)
+        return spec
+
+
+class QuietTensorFlow(FirstImport):
+    """Drops lines of TensorFlow's first import, in any program.
 
     On a machine with a GPU TensorFlow logs everything, so that the reason is
     visible if it cannot use the GPU. Elsewhere it logs warnings and errors, and
@@ -77,17 +101,8 @@ class QuietTensorFlow:
     the environment sets stays; with 0 nothing is dropped.
     """
 
-    def find_spec(self, name: str, *others: typing.Any) -> typing.Any:
-        """The specification of the module; None of every other one."""
-        if name != "tensorflow":
-            return None
-        finders = [f for f in sys.meta_path if f is not self]
-        found = (finder.find_spec(name, *others) for finder in finders)
-        spec: typing.Any = next(filter(None, found), None)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: _execute(execute, module)
-        return spec
+    def __init__(self) -> None:
+        super().__init__("tensorflow", _execute)
 
 
 def _execute(execute, module):

@@ -4,7 +4,8 @@ A test has the marker `computes("bfloat16")` if one of its parameters, or a
 literal in its code, names this dtype, as a policy, a flag or a dtype. Its code
 is the function, its fixtures, and every function of tests/ that these call, but
 no method, which may choose by a parameter. A test that makes a policy of half
-precision without naming it fails.
+precision without naming it fails: it gets the marker by hand, if a page or the
+product names the dtype.
 
 `--without=bfloat16` leaves out the tests with the marker: `make test-cpus` does
 so where such products crash.

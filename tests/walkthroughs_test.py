@@ -328,6 +328,7 @@ def test_what_is_not_collected_is_told(debian, capsys):
         collect(packages="wget nano vim")
 
 
+@pytest.mark.computes("bfloat16")  # a command of the page names it
 @pytest.mark.slow("run")
 def test_messages_of_a_program(debian):
     install, _, train, evaluate, compare, *others = commands_of(MESSAGES)

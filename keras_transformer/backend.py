@@ -68,7 +68,7 @@ def whole_ids(ids: Tensor, name: str) -> Tensor:
 
 
 def dense(values: typing.Any, name: str) -> Tensor:
-    """Values as a tensor; ValueError if their rows are ragged."""
+    """Converts values to a tensor. Raises ValueError if rows are ragged."""
     check_dense(values, name)
     return ops.convert_to_tensor(values)
 
@@ -147,7 +147,7 @@ def global_mean(total: Tensor, count: Tensor) -> Tensor:
         return mean
     model = running("compute_loss").get("self")
     weights = getattr(model, "trainable_weights", ())
-    # Keras computes those of weights again.
+    # Keras computes the losses of regularizers again, from the weights.
     of_weights = [w for w in weights if w.regularizer is not None]
     expect(
         len(getattr(model, "losses", ())) <= len(of_weights),

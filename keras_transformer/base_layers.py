@@ -41,8 +41,8 @@ WORDS = {
     "value_mask": _MASKS,
     "use_causal_mask": "attention_mask=kt.causal_mask(length)",
     "return_attention_scores": (
-        "`with keras_transformer.layers.recorded_weights() as weights`, after"
-        " which weights[layer] has those of the call"
+        "`with keras_transformer.layers.recorded_weights() as weights` around"
+        " the call, and then weights[layer]"
     ),
 }
 
@@ -97,17 +97,22 @@ class TracedLayer(KeptWeights):
         return layer
 
     def get_config(self) -> dict[str, typing.Any]:
-        """Keras' configuration, and the arguments of a class of the user's.
+        """Returns Keras' configuration, and a subclass's own plain arguments.
 
-        Raises NotImplementedError: one of them is no text, number or None.
+        Raises NotImplementedError: an argument of the subclass is no text,
+            number or None, and it has no `get_config`.
         """
+        config = super().get_config()
+        has_own = not _is_ours(type(self).get_config)
         for name, value in self._own_arguments.items():
-            if not isinstance(value, str | int | float | None):
+            if isinstance(value, str | int | float | None):
+                config[name] = value
+            elif not has_own:
                 raise NotImplementedError(
                     f"{type(self).__name__}: expected a method get_config with"
                     f" {name}. Received: {value!r}"
                 )
-        return {**super().get_config(), **self._own_arguments}
+        return config
 
     def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
         _check_words(self.name, kwargs, self.call)
@@ -149,11 +154,10 @@ class TracedLayer(KeptWeights):
 
 
 def _own(cls, args, kwargs):
-    """The arguments that a subclass of the user's has, and ours do not."""
-    ours = "keras_transformer."
-    if cls.__module__.startswith(ours):
+    """Returns the arguments that a subclass of the user's has, and ours not."""
+    base = next(filter(_is_ours, cls.__mro__))
+    if base is cls:
         return {}
-    base = next(c for c in cls.__mro__ if c.__module__.startswith(ours))
     bound = inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs)
     bound.apply_defaults()
     known = {"self", *inspect.signature(base.__init__).parameters}
@@ -164,6 +168,11 @@ def _own(cls, args, kwargs):
         if name not in known
         and bound.signature.parameters[name].kind not in several
     }
+
+
+def _is_ours(definition: typing.Any) -> bool:
+    """Whether a class or a function is of this package."""
+    return definition.__module__.startswith("keras_transformer.")
 
 
 def _check_words(

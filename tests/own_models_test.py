@@ -622,6 +622,13 @@ def test_a_subclass_keeps_its_own_arguments(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.layers[1].get_config()["factor"] == 3.0
     np.testing.assert_array_equal(loaded(X), model(X))
+
+    class Configured(Scaled):
+        def get_config(self):
+            factor = self.factor.tolist()
+            return {**super().get_config(), "factor": factor}
+
+    assert Configured(12, factor=np.ones(2)).get_config()["factor"] == [1, 1]
     with pytest.raises(NotImplementedError, match="get_config with factor"):
         Scaled(12, factor=np.ones(2)).get_config()
 

@@ -22,7 +22,7 @@ _ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def activation_name(activation: typing.Any) -> typing.Any:
-    """The name here of an activation: a name of Keras, or its function.
+    """Translates an activation of Keras, a name or a function, to our name.
 
     >>> activation_name("silu"), activation_name(keras.activations.gelu)
     ('swish', 'gelu')

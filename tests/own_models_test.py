@@ -55,15 +55,20 @@ CELLS = [
 
 @pytest.fixture(scope="module")
 def strategies():
-    """One of each number of replicas.
+    """One of each number of replicas, whose collectives have keys of their own.
 
-    In one process, a second strategy uses the keys of the first one's
-    collectives, and TensorFlow refuses other shapes.
+    All strategies of a process count the keys of their collectives from the same
+    start, and TensorFlow refuses another shape under a key that was used, as by
+    the trainings of other files.
     """
-    return {
-        n: tf.distribute.MirroredStrategy([f"cpu:{i}" for i in range(n)])
-        for n in (1, 2)
-    }
+
+    def make(number):
+        class Mirrored(tf.distribute.MirroredStrategy):
+            _collective_key_base = 1000 * number
+
+        return Mirrored([f"cpu:{i}" for i in range(number)])
+
+    return {number: make(number) for number in (1, 2)}
 
 
 @pytest.mark.parametrize("body, form, column", CELLS)

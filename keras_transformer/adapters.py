@@ -1,7 +1,8 @@
 """Low-rank adapters (Hu et al. 2022): a kernel W becomes W + A B.
 
-A `[D, R]` and B `[R, U]` alone are trained. Checkpoints have nothing else, and
-`config.json` says which weights they belong to:
+A `[D, R]` and B `[R, U]` alone are trained; `Linear.enable_lora` has their
+mathematics. Checkpoints have nothing else, and `config.json` says which weights
+they belong to:
 
     weights/encoder.layer_0.self_attention.query.lora_kernel_a
     weights/encoder.layer_0.self_attention.query.lora_kernel_b
@@ -9,16 +10,23 @@ A `[D, R]` and B `[R, U]` alone are trained. Checkpoints have nothing else, and
 
 import os
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from keras_transformer.checkpoints import Checkpoint, check_weights
+from keras_transformer.checkpoints import (
+    Checkpoint,
+    check_weights,
+    named_weights,
+    weight_name,
+)
 from keras_transformer.fields import Fields, hp
 from keras_transformer.refusals import expect
 
 if typing.TYPE_CHECKING:
     import keras
+
+    from keras_transformer.kernels.layers import Linear
 
 KERNEL, A, B = ".kernel", ".lora_kernel_a", ".lora_kernel_b"  # ends of names
 Factors = tuple[np.ndarray, np.ndarray]  # A and B of a kernel
@@ -32,7 +40,7 @@ class Base(Fields):
 
     @classmethod
     def of(cls, prefix: str) -> "Base":
-        """The weights of a checkpoint."""
+        """Describes the weights of a checkpoint."""
         path = os.path.realpath(prefix)
         return cls(path, Checkpoint(path).weights_sha256)
 
@@ -43,7 +51,8 @@ class Base(Fields):
 
         `adapters` is the path of their checkpoint, without its ending.
 
-        Raises ValueError: as `check`, or the adapters are of another model.
+        Raises ValueError as `check` does, or if the adapters belong to another
+        model.
         """
         base = self.check()
         factors = read_factors(adapters, base) if adapters else {}
@@ -59,14 +68,14 @@ class Base(Fields):
     def restore(
         self, weights: dict[str, "keras.Variable"], adapters: str | None = None
     ) -> None:
-        """Sets the weights of a model; arguments and errors as of `weights`."""
+        """Sets a model's weights; arguments and errors as in `weights`."""
         self.check()
         check_weights(weights, self.checkpoint, self.checkpoint)
         for name, array in self.weights(adapters):
             weights[name].assign(array)
 
     def check(self) -> Checkpoint:
-        """The checkpoint; ValueError if it is gone or has other weights."""
+        """Opens the checkpoint; ValueError if it is gone or was changed."""
         received = "other weights"
         try:
             found = Checkpoint(self.checkpoint)
@@ -81,10 +90,10 @@ class Base(Fields):
 
 
 def read_factors(prefix: str, base: Checkpoint) -> dict[str, Factors]:
-    """The adapter of each kernel in a checkpoint, by the kernel's name.
+    """Reads the adapters in a checkpoint, by the names of their kernels.
 
-    Raises ValueError: a factor is missing or of another shape, or a kernel is
-    not in the base, or has no adapter though others of its name have one.
+    Raises ValueError if a factor is missing or has another shape, if the base
+    lacks a kernel, or if a kernel has no adapter while others with its name do.
     """
     checkpoint = Checkpoint(prefix)
     shapes = base.shapes | checkpoint.shapes
@@ -110,3 +119,75 @@ def read_factors(prefix: str, base: Checkpoint) -> dict[str, Factors]:
             checkpoint.read(layer + B),
         )
     return factors
+
+
+def add_adapters(
+    model: "keras.Model", base: Base, targets: Sequence[str], rank: int
+) -> None:
+    """Gives a model the base's weights, frozen, and adapters to train.
+
+    An optimizer that is built afterwards keeps nothing for frozen weights.
+    """
+    weights = named_weights(model)
+    base.restore(weights)
+    for weight in weights.values():
+        weight.trainable = False
+    for layer in _linear_layers(model).values():
+        if layer.name in targets:
+            layer.enable_lora(rank)
+
+
+def _linear_layers(model: "keras.Model") -> dict[str, "Linear"]:
+    """Finds the layers that may have adapters, by the names of kernels."""
+    # Not at the top: a work directory is read before Keras is imported.
+    from keras_transformer.kernels.layers import Linear
+
+    return {
+        weight_name(layer.kernel): layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, Linear)
+    }
+
+
+class SwitchedAdapters:
+    """Several adapters over one model, one of them in use.
+
+    Whoever computes with the model chooses one by `use`. In memory all have the
+    largest rank: factors are padded with zeros, which change no product.
+
+    Args:
+        model: The model, which has no programs yet.
+        adapters: The factors, by the adapter's name and the kernel's.
+    """
+
+    def __init__(
+        self,
+        model: "keras.Model",
+        adapters: Mapping[str, Mapping[str, Factors]],
+    ):
+        self._adapters = adapters
+        self._used: str | None = ""  # B begins with zeros
+        kernels = {name for one in adapters.values() for name in one}
+        self._layers = {
+            kernel: layer
+            for kernel, layer in _linear_layers(model).items()
+            if kernel in kernels
+        }
+        ranks = [len(b) for own in adapters.values() for _, b in own.values()]
+        for layer in self._layers.values():
+            layer.enable_lora(max(ranks))
+
+    def use(self, name: str) -> None:
+        """Chooses an adapter by its name; with "" the model has none."""
+        if name == self._used:
+            return
+        own, self._used = self._adapters.get(name, {}), None  # if this fails
+        for kernel, layer in self._layers.items():
+            a, b = layer.lora_kernel_a, layer.lora_kernel_b
+            values = np.zeros(a.shape, "float32"), np.zeros(b.shape, "float32")
+            if kernel in own:
+                rank = len(own[kernel][1])
+                values[0][:, :rank], values[1][:rank] = own[kernel]
+            a.assign(values[0])
+            b.assign(values[1])
+        self._used = name

@@ -17,7 +17,7 @@ from commands import (
 from tolerance import assert_close
 
 import keras_transformer as kt
-from keras_transformer.adapters import read_factors
+from keras_transformer.adapters import SwitchedAdapters, read_factors
 from keras_transformer.checkpoints import Checkpoint, Checkpoints, named_weights
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import DecodingConfig
@@ -27,7 +27,6 @@ from keras_transformer.translation.requests import Request
 from keras_transformer.workdir import WorkDirectory
 from trainers import average, wmt
 from trainers.datasets import phrasebook
-from trainers.run.adapters import SwitchedAdapters
 from trainers.run.data_config import DataConfig
 from trainers.serving.options import ServeOptions
 from trainers.serving.pairs import (

@@ -43,7 +43,11 @@ WITHOUT_TENSORFLOW = (
 )
 
 # How many modules a command may need, whatever names them.
-REACHED = {"trainers.translate": 97, "trainers.wmt": 163}
+REACHED = {
+    "trainers.serve": 137,
+    "trainers.translate": 97,
+    "trainers.wmt": 163,
+}
 
 
 def modules():

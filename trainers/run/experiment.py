@@ -9,7 +9,7 @@ import typing
 import keras
 
 from keras_transformer import __version__
-from keras_transformer.adapters import Base
+from keras_transformer.adapters import Base, add_adapters
 from keras_transformer.checkpoints import check_weights, named_weights
 from keras_transformer.commands.startup import load_tensorflow
 from keras_transformer.config import find_alignment_layer
@@ -25,7 +25,6 @@ from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from keras_transformer.writing import counted
 from trainers.datasets.dataset import SPLITS, read_split
-from trainers.run.adapters import add_adapters, find_base
 from trainers.run.corpora import (
     encode_valid_corpus,
     open_links,
@@ -35,7 +34,7 @@ from trainers.run.corpora import (
 from trainers.run.data_config import DataConfig
 from trainers.run.engine import Devices
 from trainers.run.freezing import freeze
-from trainers.run.inheritance import check_same
+from trainers.run.inheritance import check_same, find_base
 from trainers.run.optimization import make_optimizer, make_schedule
 from trainers.run.progress import Log
 from trainers.run.training_config import Configuration, TrainingConfig

@@ -10,6 +10,7 @@ import os
 import typing
 from collections.abc import Mapping
 
+from keras_transformer.adapters import Base
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.fields import names_of, resolved
 from keras_transformer.hub import suggest
@@ -127,6 +128,19 @@ def read_parent(
         parent.read_section("data", data_section),
         parent.read_section("decoding", DecodingConfig),
     )
+
+
+def find_base(workdir: WorkDirectory, training: TrainingConfig) -> Base | None:
+    """Finds the weights that a run adds adapters to; None if it adds none.
+
+    A run that has begun keeps its own, whatever `init_from` has by now.
+    """
+    if not training.lora_rank:
+        return None
+    if workdir.latest.prefixes():
+        return workdir.read_base()
+    parent = WorkDirectory(training.init_from)
+    return Base.of(parent.choose_checkpoint(training.init_checkpoint))
 
 
 def check_same(workdir: WorkDirectory, configuration: Configuration) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from keras_transformer.adapters import read_factors
+from keras_transformer.adapters import SwitchedAdapters, read_factors
 from keras_transformer.checkpoints import Checkpoint
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
@@ -24,7 +24,6 @@ from trainers.translating.options import TranslatorChoice, TranslatorOptions
 if typing.TYPE_CHECKING:
     from keras_transformer.translation.results import Translation
     from keras_transformer.translator import Translator
-    from trainers.run.adapters import SwitchedAdapters
 
 # Sources of at most this many tokens are translated as soon as the server is
 # ready; for longer ones a program may still be missing.
@@ -252,8 +251,7 @@ def _open_adapters(translator, adapters):
                 f" {base.checkpoint}"
             )
         found[name] = read_factors(workdir.choose_checkpoint(), weights)
-    adding = load("trainers.run.adapters")
-    return adding.SwitchedAdapters(translator.model, found)
+    return SwitchedAdapters(translator.model, found)
 
 
 def _details(translator, pairs):

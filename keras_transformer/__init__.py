@@ -38,11 +38,12 @@ def __getattr__(name):
 def _register():
     """Imports our classes of Keras, if Keras is there.
 
-    It loads a file with classes of other packages only if they are registered;
-    importing them registers them.
+    Keras loads a file with classes of other packages only if they are
+    registered, which importing them does.
     """
     if "keras" in sys.modules:
         importlib.import_module("keras_transformer.model")
+        importlib.import_module("keras_transformer.training")
 
 
 def _execute_keras(execute, module):

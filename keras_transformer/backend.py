@@ -177,6 +177,16 @@ def running(*names: str) -> dict[str, typing.Any]:
     return {}
 
 
+def seed_variables(model: typing.Any) -> list[keras.Variable]:
+    """Returns the states of a model's random generators, variables `[2]`.
+
+    Keras counts them among `variables`, not among `weights`, and does not save
+    them.
+    """
+    weights = {id(variable) for variable in model.weights}
+    return [v for v in model.variables if id(v) not in weights]
+
+
 def with_gradient(function: Callable) -> Callable:
     """`keras.ops.custom_gradient` with a gradient of one argument.
 

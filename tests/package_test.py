@@ -162,12 +162,14 @@ def test_bad_flags_are_refused_before_anything_slow_is_imported():
 
 
 @pytest.mark.slow("process")
-def test_commands_start_without_what_frameworks_import_for_themselves():
-    """JAX and matplotlib, which can be imported all the same."""
+def test_translating_imports_neither_training_nor_what_frameworks_import():
+    """JAX and matplotlib can be imported all the same."""
     program = (
         "import sys; from keras_transformer.commands.startup import load;"
         "load('keras_transformer.translation.batched');"
-        "print({'jax', 'matplotlib'} & set(sys.modules));"
+        "load('keras_transformer.model');"
+        "others = {'jax', 'matplotlib', 'keras_transformer.training'};"
+        "print(others & set(sys.modules));"
         "import matplotlib.pyplot, jax"
     )
     assert run_python("-c", program) == "set()\n"

@@ -14,15 +14,18 @@ from later import later
 from strategies_test import SIZES, two_replicas
 
 import keras_transformer as kt
+from keras_transformer import fit as fit_module
+from keras_transformer.backend import seed_variables
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.kernels.projected_loss import projected_r_drop
-from keras_transformer.training import fit as fit_module
 from keras_transformer.training import gradients as gradients_module
 from keras_transformer.training.gradients import StepSums
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.step import TrainStep, spread_seeds
 from keras_transformer.training.token_losses import TokenLosses
-from keras_transformer.training.update import StepOptions, seed_variables
+from keras_transformer.training.update import (
+    StepOptions,
+)
 
 PROGRAMS = pathlib.Path(__file__).with_name("programs")
 

@@ -1,9 +1,13 @@
-"""From labels to the decoder's input: for training, scores and alignments."""
+"""Labels: checked, and as the decoder's input that predicts them."""
+
+import typing
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 
-from keras_transformer.backend import Tensor
+from keras_transformer.backend import Tensor, whole_ids
+from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import BOS, PAD
 
 
@@ -23,3 +27,35 @@ def shift_right(labels: Tensor) -> Tensor:
     begin = ops.full_like(labels[:, :1], BOS)  # [B, 1]
     shifted = ops.concatenate([begin, labels[:, :-1]], axis=1)
     return ops.where(labels == PAD, ops.full_like(labels, PAD), shifted)
+
+
+def token_labels(labels: typing.Any, shape: Sequence[int | None]) -> Tensor:
+    """Labels as int `[B, T]`; the shape is what they must have.
+
+    A float32 that is no integer becomes -1, which no vocabulary has. Raises
+    ValueError: they are ragged, in half precision, or of another shape, such as
+    one-hot vectors.
+    """
+    labels = whole_ids(labels, "labels")
+    sizes = tuple(labels.shape)
+    fits = len(sizes) == len(shape) == 2 and all(
+        None in (size, other) or size == other
+        for size, other in zip(sizes, shape, strict=True)
+    )
+    expect(
+        fits,
+        "labels int [B, T], the id of the token at each position, 0 for"
+        f" padding: {list(shape)}",
+        f"labels of shape {list(sizes)}",
+    )
+    return labels
+
+
+def check_class_weight(given: typing.Any) -> None:
+    """Raises ValueError if a loss is to be weighted by class."""
+    expect(
+        given is None,
+        "sample_weight [B, T]; Keras turns class_weight into one weight for"
+        " each row, that of the position of its largest id",
+        "class_weight",
+    )

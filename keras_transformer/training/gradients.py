@@ -16,6 +16,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from keras_transformer.backend import seed_variables
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.training.token_losses import (
     TokenLosses,
@@ -24,7 +25,6 @@ from keras_transformer.training.token_losses import (
 from keras_transformer.training.update import (
     SLICE_STRIDE,
     micro_batches,
-    seed_variables,
     shifted_seed,
     weighted_sum,
 )

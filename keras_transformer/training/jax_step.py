@@ -24,6 +24,7 @@ from absl import logging
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from keras_transformer import vocabulary
+from keras_transformer.backend import seed_variables
 from keras_transformer.kernels.adam import FusedAdam
 from keras_transformer.kernels.attention import (
     Implementation,
@@ -37,7 +38,6 @@ from keras_transformer.training.update import (
     average_changes,
     clipped,
     micro_batches,
-    seed_variables,
     shifted_seed,
 )
 

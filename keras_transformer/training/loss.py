@@ -6,11 +6,10 @@ import keras
 from keras import ops
 
 from keras_transformer.backend import global_mean, running
+from keras_transformer.data.labels import check_class_weight, token_labels
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.training.update import (
     StepOptions,
-    check_class_weight,
-    token_labels,
     token_weights,
     weighted_sum,
 )

@@ -7,12 +7,12 @@ import keras
 from keras import ops
 
 from keras_transformer.backend import Tensor
+from keras_transformer.data.labels import token_labels
 from keras_transformer.kernels.cross_entropy import (
     is_in_vocabulary,
     smoothed_cross_entropy,
 )
 from keras_transformer.training.update import (
-    token_labels,
     token_weights,
     weighted_sum,
 )

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from keras_transformer.backend import precise_dtype
+from keras_transformer.backend import precise_dtype, seed_variables
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.training.gradients import (
     Gradients,
@@ -32,7 +32,6 @@ from keras_transformer.training.update import (
     SEED_STRIDE,
     StepOptions,
     clipped,
-    seed_variables,
     shifted_seed,
     token_weights,
 )

@@ -12,13 +12,11 @@ gradient before the optimizer, such as a limit of it, belongs here.
 """
 
 import typing
-from collections.abc import Sequence
 
 import keras
 from keras import ops
 
-from keras_transformer.backend import Tensor, global_norm, whole_ids
-from keras_transformer.refusals import expect
+from keras_transformer.backend import Tensor, global_norm
 from keras_transformer.vocabulary import PAD
 
 SEED_STRIDE = 1_000_003  # between the seeds of devices
@@ -45,38 +43,6 @@ class StepOptions(typing.NamedTuple):
     r_drop: float = 0.0  # alpha of R-Drop; see `TokenLosses`
     ema_decay: float = 0.0  # as in `average_changes`; 0 keeps no average
     guided_head: GuidedHead | None = None
-
-
-def token_labels(labels: typing.Any, shape: Sequence[int | None]) -> Tensor:
-    """Labels as int `[B, T]`; the shape is what they must have.
-
-    A float32 that is no integer becomes -1, which no vocabulary has. Raises
-    ValueError: they are ragged, in half precision, or of another shape, such as
-    one-hot vectors.
-    """
-    labels = whole_ids(labels, "labels")
-    sizes = tuple(labels.shape)
-    fits = len(sizes) == len(shape) == 2 and all(
-        None in (size, other) or size == other
-        for size, other in zip(sizes, shape, strict=True)
-    )
-    expect(
-        fits,
-        "labels int [B, T], the id of the token at each position, 0 for"
-        f" padding: {list(shape)}",
-        f"labels of shape {list(sizes)}",
-    )
-    return labels
-
-
-def check_class_weight(given: typing.Any) -> None:
-    """Raises ValueError if a loss is to be weighted by class."""
-    expect(
-        given is None,
-        "sample_weight [B, T]; Keras turns class_weight into one weight for"
-        " each row, that of the position of its largest id",
-        "class_weight",
-    )
 
 
 def token_weights(
@@ -117,16 +83,6 @@ def weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
     """
     values = ops.cast(values, weights.dtype)
     return ops.sum(ops.where(weights == 0, 0.0, values) * weights)
-
-
-def seed_variables(model: typing.Any) -> list[typing.Any]:
-    """The states of a model's random generators, Keras variables `[2]`.
-
-    Keras counts them among `variables`, not among `weights`, and does not save
-    them.
-    """
-    weights = {id(variable) for variable in model.weights}
-    return [v for v in model.variables if id(v) not in weights]
 
 
 def shifted_seed(seed: Tensor, offset: int | Tensor) -> Tensor:

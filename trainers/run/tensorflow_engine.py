@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from keras_transformer import vocabulary
+from keras_transformer.backend import seed_variables
 from keras_transformer.checkpoints import Groups, named_weights, weight_name
 from keras_transformer.data.batches import Shape
 from keras_transformer.devices import (
@@ -27,7 +28,6 @@ from keras_transformer.training.step import (
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import (
     StepOptions,
-    seed_variables,
     token_weights,
 )
 from trainers.run.engine import (

@@ -1,12 +1,14 @@
 """`compile`, `fit`, `evaluate`, `save` and `export` of a `Transformer`.
 
 On the TensorFlow backend a model that is compiled with a `SmoothedCrossEntropy`
-takes the steps that this loss makes of it, by `training/step.py`. On
-another backend, with another loss, a subclass of this one, or a `compute_loss`
-of its own, it trains as Keras does.
+takes the steps that this loss makes, by `training/step.py`. With another
+backend, another loss, a subclass of this loss, or a `compute_loss` of its own,
+the model trains as Keras does. This file imports nothing of `training`: a
+translator does not need it.
 """
 
 import functools
+import importlib
 import inspect
 import typing
 from collections.abc import Callable, Mapping, MutableMapping
@@ -14,14 +16,16 @@ from collections.abc import Callable, Mapping, MutableMapping
 import keras
 from absl import logging
 
-from keras_transformer.backend import ON_TENSORFLOW, Tensor, check_dense
-from keras_transformer.commands.startup import prepared_slices
-from keras_transformer.kernels.layers import NOT_QUANTIZED
-from keras_transformer.training.update import (
-    check_class_weight,
+from keras_transformer.backend import (
+    ON_TENSORFLOW,
+    Tensor,
+    check_dense,
     seed_variables,
-    token_labels,
 )
+from keras_transformer.commands.startup import prepared_slices
+from keras_transformer.data.labels import check_class_weight, token_labels
+from keras_transformer.kernels.layers import NOT_QUANTIZED
+from keras_transformer.refusals import expect
 
 SEEDS = "seeds"  # the name of the dropout seeds in a file
 
@@ -35,7 +39,7 @@ OVERRIDDEN_PRIVATE_METHODS = ("_maybe_symbolic_build",)
 
 
 def check_inputs(inputs: typing.Any) -> None:
-    """An error unless they have the ids of both sides."""
+    """Raises ValueError unless inputs have the dense ids of both sides."""
     needed = ["source_ids", "target_ids"]
     received = f"a {type(inputs).__name__}"
     if isinstance(inputs, Mapping):
@@ -51,14 +55,14 @@ def check_inputs(inputs: typing.Any) -> None:
 
 
 def _checked_batch(*args):
-    """Inputs, labels and sample weights of a batch."""
+    """Returns inputs, labels and sample weights of a batch."""
     inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(*args)
     check_inputs(inputs)
-    if labels is None:
-        raise ValueError(
-            "labels must be int [B, T], the tokens that follow target_ids."
-            " Received: labels=None"
-        )
+    expect(
+        labels is not None,
+        "labels int [B, T], the tokens that follow target_ids",
+        "labels=None",
+    )
     labels = token_labels(labels, inputs["target_ids"].shape)
     return inputs, labels, weights
 
@@ -69,10 +73,9 @@ class TokenExactTraining(keras.Model):
     Loss and metrics are means over the tokens of the global batch, and
     `jit_compile=True` works under `MirroredStrategy`, too.
 
-    A file that `save` or `save_weights` writes has the seeds of dropout in it:
-    a model that is loaded from a `.keras` file goes on exactly where the saved
-    one stopped. Seeds are left alone when a file without them is loaded, or
-    one of a model with dropout elsewhere.
+    Files of `save` and `save_weights` have the seeds of dropout: a model that
+    is loaded from a `.keras` file goes on exactly where the saved one stopped.
+    A file without seeds, or with another number of them, changes no seed.
     """
 
     _token_exact_step = None
@@ -118,11 +121,11 @@ class TokenExactTraining(keras.Model):
             and getattr(own_loss, "has_step", False)
             and not self._overrides("compute_loss")
         )
-        if token_exact and loss_weights is not None:
-            raise ValueError(
-                "loss_weights must be None with SmoothedCrossEntropy, the only"
-                f" loss. Received: loss_weights={loss_weights!r}"
-            )
+        expect(
+            not token_exact or loss_weights is None,
+            "loss_weights=None with SmoothedCrossEntropy, the only loss",
+            f"{loss_weights=}",
+        )
         # Keras would compile the whole step, which fails on several replicas.
         # Eager execution excludes XLA: Keras warns of it.
         inside_replica = token_exact and not run_eagerly
@@ -173,6 +176,8 @@ class TokenExactTraining(keras.Model):
         return {**config, "jit_compile": self._requested_jit_compile}
 
     def compile_from_config(self, config: dict) -> None:
+        # Registers our losses, metrics and schedules with Keras.
+        importlib.import_module("keras_transformer.training")
         config = keras.saving.deserialize_keras_object(config)
         config.pop("num_slices", None)  # files of 0.2.0 have a machine's
         self.compile(**config)
@@ -195,8 +200,8 @@ class TokenExactTraining(keras.Model):
     ) -> tuple:
         """`keras.Layer.stateless_call`, with which Keras trains under JAX.
 
-        Keras' own calls `call`, so that the sublayers do not know `training`:
-        dropout would be inactive.
+        Keras' own method calls `call` instead of the model: sublayers would not
+        receive `training`, and dropout would be inactive.
         """
         others = self.non_trainable_variables
         pairs = zip(
@@ -247,7 +252,6 @@ class TokenExactTraining(keras.Model):
         return self._update_metrics(inputs, labels, weights, sums, logits)
 
     def _update_metrics(self, inputs, labels, sample_weight, sums, logits):
-        """Updates loss and metrics, each a mean over tokens."""
         loss = next(m for m in self.metrics if m.name == "loss")
         loss.update_state(
             keras.ops.divide_no_nan(sums.loss_sum, sums.num_tokens),
@@ -303,8 +307,5 @@ class TokenExactTraining(keras.Model):
         super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def quantize(self, *args: typing.Any, **kwargs: typing.Any) -> None:
-        """Refused: Keras could not load the file of a quantized Transformer.
-
-        Raises NotImplementedError: always.
-        """
+        """Raises NotImplementedError: Keras could not load its file."""
         raise NotImplementedError(NOT_QUANTIZED)

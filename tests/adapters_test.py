@@ -29,12 +29,8 @@ from trainers import average, wmt
 from trainers.datasets import phrasebook
 from trainers.run.data_config import DataConfig
 from trainers.serving.options import ServeOptions
-from trainers.serving.pairs import (
-    AlignSpans,
-    DrawAttention,
-    Search,
-    load_pairs,
-)
+from trainers.serving.pairs import load_pairs
+from trainers.serving.work import AlignSpans, DrawAttention, SearchWork
 from trainers.translating.options import EnsembleOptions
 
 RANK = 3
@@ -307,14 +303,16 @@ def test_a_server_has_several_adapters_over_one_model(
     decoding = model.translator.decoding
     requests = list(map(Request, SENTENCES))
     for name in ("one", "", "two", "one", "two", "two", ""):
-        search = Search(model, decoding, True, adapter=name)
+        search = SearchWork(model, decoding, True, adapter=name)
         for found, expected in zip(search(requests), wanted[name], strict=True):
             assert found.translation.texts == expected.texts
             assert_close(found.translation.scores, expected.scores)
     texts = [[t.texts for t in one] for one in wanted.values()]
     assert texts[0] != texts[1] != texts[2] != texts[0]
     # Each is work of its own.
-    assert Search(model, decoding) != Search(model, decoding, adapter="one")
+    assert SearchWork(model, decoding) != SearchWork(
+        model, decoding, adapter="one"
+    )
     links = AlignSpans(model, "one")
     assert links == AlignSpans(model, "one") != AlignSpans(model, "two")
     pairs = [(Request(SENTENCES[0]), "der Hund sieht")]
@@ -385,7 +383,7 @@ def test_adapters_of_another_model_are_refused(base, run, tmp_path):
     with pytest.raises(CommandError, match=message):
         load_pairs(options, {}, 2, [("one", str(copy))])
     options = EnsembleOptions(workdir=f"{base},{base}")
-    with pytest.raises(CommandError, match="adapter needs one work directory"):
+    with pytest.raises(CommandError, match="one work directory with adapter"):
         load_pairs(options, {}, 2, [("one", str(run))])
     for given in (("one=a", "one=b"), ("=a",)):
         with pytest.raises(ValueError, match="adapter must be NAME=DIR"):

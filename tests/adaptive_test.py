@@ -12,7 +12,7 @@ from keras_transformer.data.languages import Direction
 from keras_transformer.translation.around import single
 from keras_transformer.translation.batched import BatchedSearch
 from keras_transformer.translation.requests import Request, encode
-from trainers.serving import pairs
+from trainers.serving import pairs, work
 
 SHORT = [line for line in exports.SENTENCES if line.strip()][:2]
 
@@ -151,7 +151,7 @@ def test_a_server_that_is_ready_has_made_what_its_page_asks_for():
         make()
     batched = sharing.engine_search(fresh)
     before = set(batched._programs)
-    page = pairs.Search(model, fresh.decoding, everything=True, details=True)
+    page = work.SearchWork(model, fresh.decoding, everything=True, details=True)
     request = Request("two red dogs", direction=Direction())
     found, _ = page([request, request])
     assert len(found.details) == len(found.translation.texts) > 1

@@ -44,7 +44,7 @@ WITHOUT_TENSORFLOW = (
 
 # How many modules a command may need, whatever names them.
 REACHED = {
-    "trainers.serve": 136,
+    "trainers.serve": 137,
     "trainers.translate": 96,
     "trainers.wmt": 163,
 }

@@ -58,7 +58,7 @@ OTHERS = [
     ("translate", "--n_best=9", "n_best must be at most beam_size"),
     ("translate", "--compute_type=int8", "compute_type needs engine"),
     ("translate", f"{CTRANSLATE2} --stopping=exact", "needs stopping=fairseq."),
-    ("serve", f"{GREEDY} --adapter=one=adapted", "adapter needs engine=nati"),
+    ("serve", f"{GREEDY} --adapter=one=adapted", "engine=native with adapter"),
     ("serve", f"{CTRANSLATE2} --stopping=exact", "needs stopping=fairseq."),
     ("score", CTRANSLATE2, "without a search has engine=native"),
     ("align", CTRANSLATE2, "without a search has engine=native"),

@@ -29,7 +29,8 @@ from trainers import (
     translate_corpus,
     visualize,
 )
-from trainers.serving.pairs import Search, load_pairs
+from trainers.serving.pairs import load_pairs
+from trainers.serving.work import SearchWork
 from trainers.translating.options import EnsembleOptions
 
 NAMES = ("nllb", "m2m100", "mbart50")
@@ -557,7 +558,7 @@ def test_a_work_directory_of_all_directions(tmp_path, capsys, monkeypatch):
     }
     assert len(found) == 12
     assert len({pair.model for pair in found.values()}) == 1
-    search = Search(
+    search = SearchWork(
         found[source, target].model, found[source, target].translator.decoding
     )
     requests = [

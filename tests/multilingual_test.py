@@ -48,7 +48,7 @@ from trainers.datasets import phrasebook
 from trainers.datasets.dataset import read_split, sources_of, to_translate
 from trainers.run import validation
 from trainers.run.data_config import DataConfig
-from trainers.serving import libretranslate, pairs
+from trainers.serving import libretranslate, pairs, work
 from trainers.serving.options import Limits, ServeOptions
 from trainers.serving.service import Service
 from trainers.translating.lines import translate_lines
@@ -611,11 +611,11 @@ def test_the_server_has_a_pair_for_each_direction(run, translator):
     found = pairs.load_pairs(options, {}, max_searches=1)
     assert [(p.source, p.target) for p in found] == [("en", "de"), ("en", "fr")]
     for pair, tag in zip(found, TAGS.values(), strict=True):
-        search = pairs.Search(pair.model, translator.decoding, True)
+        search = work.SearchWork(pair.model, translator.decoding, True)
         [result] = search([Request("a dog", direction=pair.direction)])
         [expected] = translator.search([f"{tag} a dog"])
         assert result.translation == expected
-        [page] = pairs.DrawAttention(pair, "")([("a dog", "ein Hund")])
+        [page] = work.DrawAttention(pair, "")([("a dog", "ein Hund")])
         assert tag.strip("<>") in page
     service = types.SimpleNamespace(
         pairs={(p.source, p.target): p for p in found}

@@ -641,7 +641,7 @@ def test_a_request_chooses_an_adapter():
         assert settings_of(served)["adapters"] == ["legal"]
         texts = {"text": "a", "translation": "b", "adapter": "other"}
         message = refused(served, 400, "/v1/attention", **texts, **BOTH)
-        assert message.startswith("adapter must be of: legal. Received: ")
+        assert "adapter of: legal. Received: " in message
     # The second of the HTML aligns; the last is the file's.
     assert used == ["legal", "", "legal", "legal", "legal"]
 
@@ -808,51 +808,26 @@ def test_a_request_has_terms_and_forbidden_words(served, path, name):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {"glossary": "cars"},
-            "glossary must be one of: there are none. Received: 'cars'",
-        ),
-        ({"glossary": ["a"]}, "glossary must be a name, or an object of terms"),
-        ({"glossary_id": "x"}, "glossary must be one of: there are none. Re"),
-        (
-            {"glossary_id": "x", "glossary": "x"},
-            "expected glossary or glossary_id. Received: both",
-        ),
-        ({"glossary": {"a": 1}}, "glossary must be a name, or an object of"),
-        ({"glossary": {"a": "b|"}}, "expected a term, a tab and its trans"),
+        ({"glossary": "cars"}, "glossary of: there are none"),
+        ({"glossary_id": "x"}, "glossary of: there are none"),
+        ({"glossary": ["a"]}, "a name, or an object of terms"),
+        ({"glossary": {"a": 1}}, "a name, or an object of terms"),
+        ({"glossary_id": "x", "glossary": "x"}, "glossary or glossary_id"),
+        ({"glossary": {"a": "b|"}}, "a term, a tab and its trans"),
         ({"glossary": {"a": "\u00f1"}}, "no tokens for ('\u00f1',)"),
-        (
-            {"glossary": {str(i): "b" for i in range(1001)}},
-            "glossary must be of at most 1000 terms. Received: 1001",
-        ),
-        (
-            {"glossary": {"a": "|".join("b" * 2001)}},
-            "glossary must be of at most 2000 translations. Received: 2001",
-        ),
-        (
-            {"glossary": {"a": "b" * 201}},
-            "glossary must be of at most 200 characters a term. Received: 201",
-        ),
-        (
-            {"glossary": {"a" * 201: "b"}},
-            "glossary must be of at most 200 characters a term. Received: 201",
-        ),
-        (
-            {"glossary": {"a": "|".join(["b"] * 513)}},
-            "the translations of a sentence's terms must have at most 512"
-            " tokens. Received: 513",
-        ),
-        ({"avoid": 1}, "avoid must be a text or a list of texts. Received: 1"),
-        (
-            {"avoid": ["a", " "]},
-            "expected words in avoid. Received: a blank one",
-        ),
+        ({"glossary": {str(i): "b" for i in range(1001)}}, "most 1000 terms"),
+        ({"glossary": {"a": "|".join("b" * 2001)}}, "most 2000 translations"),
+        ({"glossary": {"a": "b" * 201}}, "most 200 characters a term"),
+        ({"glossary": {"a" * 201: "b"}}, "most 200 characters a term"),
+        ({"glossary": {"a": "|".join(["b"] * 513)}}, "most 512 tokens"),
+        ({"avoid": 1}, "avoid with a text or a list of texts"),
+        ({"avoid": ["a", " "]}, "words in avoid"),
     ],
 )
 def test_a_wrong_terminology_is_refused(served, fields, message):
     for path, name in (("/translate", "q"), ("/v1/translate", "text")):
         found = refused(served, 400, path, **{name: "a"}, **BOTH, **fields)
-        assert found.startswith(message)
+        assert message in found
 
 
 def test_sampling_has_no_glossary(served):
@@ -927,10 +902,8 @@ def test_no_code_of_any_length_is_kept(served):
     for source, target in (("auto", code), ("en", code), (code, "de")):
         for path, name in (("/translate", "q"), ("/v1/translate", "text")):
             fields = {name: "a", "source": source, "target": target}
-            assert refused(served, 400, path, **fields) == (
-                "language codes must have at most 35 characters."
-                " Received: 10000"
-            )
+            message = refused(served, 400, path, **fields)
+            assert "at most 35 characters. Received: 10000" in message
     assert [cache.cache_info().currsize for cache in caches] == before
 
 
@@ -1081,33 +1054,20 @@ def test_the_description_names_every_path_and_field(served):
         ({"q": None}, "q is missing"),
         ({"source": None}, "source is missing"),
         ({"target": None}, "target is missing"),
-        ({"q": 1}, "q must be a text or a list of texts. Received: 1"),
-        ({"q": "\ud800"}, "q must be Unicode: surrogates not allowed"),
-        ({"q": ["a"] * 200}, "q must have at most 128 texts. Received: 200"),
-        (
-            {"q": "a" * 10001},
-            "q must have at most 10000 characters. Received: 10001",
-        ),
-        (
-            {"target": "xx"},
-            "expected one of the language pairs en-de, fr-de."
-            " Received: source='en', target='xx'",
-        ),
-        (
-            {"format": "pdf"},
-            "format must be one of 'text', 'html', 'xliff', 'srt', 'ass',"
-            " 'po', 'markdown', 'auto'. Received: format='pdf'",
-        ),
-        (
-            {"alternatives": 4},
-            "alternatives must be a whole number, at most 3. Received: 4",
-        ),
+        ({"q": 1}, "q with a text or a list of texts. Received: 1"),
+        ({"q": "\ud800"}, "q must be Unicode"),
+        ({"q": ["a"] * 129}, "at most 128 texts. Received: 129"),
+        ({"q": "a" * 10001}, "at most 10000 characters. Received: 10001"),
+        ({"target": "xx"}, "pairs en-de, fr-de. Received: source='en', targ"),
+        ({"format": "pdf"}, "'markdown', 'auto'. Received: format='pdf'"),
+        ({"alternatives": 4}, "at most 3. Received: alternatives=4"),
+        ({"alternatives": "x"}, "at most 3. Received: alternatives='x'"),
     ],
 )
 def test_libretranslate_refuses_bad_fields(served, fields, message):
     fields = {"q": "a", **BOTH, **fields}
     given = {name: value for name, value in fields.items() if value is not None}
-    assert refused(served, 400, "/translate", **given) == message
+    assert message in refused(served, 400, "/translate", **given)
 
 
 # ---- The server's own API ----------------------------------------------------
@@ -1169,7 +1129,7 @@ def test_a_server_may_sample_by_default():
         assert served.script.calls[-1][:2] == (served.script.decoding, {5})
         fields = {"text": "a", "num_samples": 10, **BOTH}
         message = refused(served, 400, "/v1/translate", **fields)
-        assert message.startswith("num_samples must be at most 9")
+        assert "num_samples of at most 9" in message
         search = settings_of(served)["search"]
         assert search["n_best"]["max"] == served.service.max_n_best
     with running(sampling_script()) as served:
@@ -1179,32 +1139,23 @@ def test_a_server_may_sample_by_default():
 @pytest.mark.parametrize(
     "fields, message",
     [
-        ({"beam": 4}, "there is no such field. Received: 'beam'. Expected: te"),
-        ({"beam_size": 9}, "beam_size must be at most 8. Received: beam_size"),
-        ({"adapter": "x"}, "adapter must be of: there are none. Received: ad"),
-        (
-            {"sampling": True, "num_samples": 9},
-            "num_samples must be at most 8. Received: num_samples=9",
-        ),
-        ({"beam_size": "4"}, "beam_size must be a whole number. Received"),
-        ({"n_best": 4}, "n_best must be at most 3. Received: n_best=4"),
-        ({"temperature": 0}, "temperature must be at least 0.001. Received"),
+        ({"beam": 4}, "Received: name='beam'"),
+        ({"beam_size": 9}, "beam_size of at most 8. Received: 9"),
+        ({"adapter": "x"}, "adapter of: there are none. Received: adapter='x'"),
+        ({"sampling": True, "num_samples": 9}, "num_samples of at most 8"),
+        ({"beam_size": "4"}, "beam_size must be a whole number"),
+        ({"n_best": 4}, "n_best of at most 3. Received: 4"),
+        ({"temperature": 0}, "temperature must be at least 0.001"),
         ({"seed": 1}, "seed needs sampling"),
-        (
-            {"seed": 2**32, "sampling": True},
-            "seed must be at most 4294967295. ",
-        ),
+        ({"seed": 2**32, "sampling": True}, "seed must be at most 4294967295"),
         ({"prefix": "b"}, "prefix needs split=false"),
-        (
-            {"prefix": ["b", "c"], "split": False},
-            "prefix must have one text for each text. Received: 2 for 1",
-        ),
+        ({"prefix": ["b", "c"], "split": False}, "Received: 2 for 1"),
         ({"format": "x"}, "format must be one of 'text'"),
     ],
 )
 def test_bad_options_are_refused(served, fields, message):
     found = refused(served, 400, "/v1/translate", text="a", **BOTH, **fields)
-    assert found.startswith(message)
+    assert message in found
 
 
 def test_another_api_is_a_row_with_its_own_errors(monkeypatch, tmp_path):

@@ -268,7 +268,9 @@ def stages(document: Document) -> Generator[Stage | Translated, list, None]:
     its placeholders, which then follow the alignment, as markup does. Each
     `Stage` must be sent the results of all items, as `Translator.translate` or
     `Translator.align_spans` returns them; at the end comes the `Translated`.
+    Other hypotheses of the same document have stages of their own.
     """
+    document.show_placeholders()
     translations = yield Stage("translate", document.sentences)
     hidden = document.hide_placeholders(translations)
     sentences = document.sentences

@@ -105,6 +105,11 @@ class Document:
             self._sentences[i].hide_placeholders()
         return hidden
 
+    def show_placeholders(self) -> None:
+        """Undoes `hide_placeholders`, for another translation."""
+        for sentence in self._sentences:
+            sentence.show_placeholders()
+
     def write_bytes(
         self,
         translations: Sequence[str],

@@ -99,10 +99,11 @@ class Sentence:
         kind: regex.Pattern = PROSE,
     ):
         self._escape, self._kind = escape, kind
-        self._set(items)
+        self._given = list(items)
+        self._set(self._given)
 
     def _set(self, items):
-        self._items = list(items)
+        self._items = items
         self._begins, text = _join(self._items)
         self.text = text.rstrip(" ")
         is_last = bool(items) and self._items[-1].kind == ALONE
@@ -123,6 +124,11 @@ class Sentence:
     def hide_placeholders(self) -> None:
         """Makes markup of the placeholders, which the text has no more."""
         self._set(_join_codes(_hide_placeholders(self._items, self._kind)))
+
+    def show_placeholders(self) -> None:
+        """Undoes `hide_placeholders`."""
+        if self._items is not self._given:
+            self._set(self._given)
 
     def write(self, written: Written) -> str:
         """The translation as the document writes it, markup included.

@@ -1,10 +1,11 @@
 """Bodies of requests: read within limits, checked, or refused with one line.
 
-What is wrong is an `HTTPException` with status 400, 413 or 415.
+Errors are `HTTPException`s with status 400, 413 or 415.
 """
 
 import asyncio
 import contextlib
+import functools
 import json
 import pathlib
 import re
@@ -19,6 +20,7 @@ from starlette.types import Message, Receive
 from keras_transformer import documents
 from keras_transformer.documents.charsets import decode
 from keras_transformer.fields import Fields, hp
+from keras_transformer.refusals import expect
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import Request, Terminology
 from trainers.serving.options import Limits
@@ -48,6 +50,16 @@ SEARCH_FIELDS = (
     "consensus",
 )
 Values = Mapping[str, typing.Any]  # the fields of a request, by name
+
+
+class BadRequest(HTTPException):
+    """A request that is refused with status 400."""
+
+    def __init__(self, message: str):
+        super().__init__(400, message)
+
+
+check = functools.partial(expect, error=BadRequest)
 
 
 class TranslationRequest(Fields):
@@ -97,14 +109,14 @@ TERMINOLOGY: dict[str, Schema] = {
 
 
 class Body:
-    """The body of a request: an ASGI channel with a limit."""
+    """The body of a request, an ASGI channel, up to a number of bytes."""
 
     def __init__(self, receive: Receive, max_bytes: int):
         self._receive, self._max_bytes = receive, max_bytes
         self._size, self._has_more = 0, True
 
     async def receive(self) -> Message:
-        """The next message."""
+        """Receives the next message."""
         message = await self._next()
         if self._size > self._max_bytes:
             raise HTTPException(
@@ -113,7 +125,7 @@ class Body:
         return message
 
     async def discard(self, max_bytes: int, seconds: float) -> None:
-        """Receives the rest, up to so many bytes in all, for so long."""
+        """Receives the rest, up to a number of bytes in all and a time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._has_more and self._size < max_bytes:
@@ -129,11 +141,11 @@ class Body:
 async def read_fields(
     request: starlette.requests.Request, post: Post
 ) -> dict[str, typing.Any]:
-    """The fields of a body: a JSON object, or, if it may be one, a form.
+    """Reads the fields of a body: a JSON object, or a form if it may be one.
 
-    With a form the fields of the query count, too, and a field that is given
-    several times is a list. With a file, the field `address` is the address of
-    the server, as the client sees it.
+    A form also has the fields of the query; a field that is given several times
+    is a list. A form with a file also has `address`, the address of the server
+    as the client sees it.
     """
     kind = request.headers.get("content-type", "").partition(";")[0]
     kind = kind.strip().lower()
@@ -141,11 +153,8 @@ async def read_fields(
     if is_json and JSON in post.kinds:
         return parse_json(await request.body())
     if is_json or post.kinds == (JSON,):
-        raise HTTPException(
-            415,
-            f"expected a body of Content-Type {post.kinds[0]}. Received:"
-            f" {kind!r}",
-        )
+        expected = f"expected a body of Content-Type {post.kinds[0]}"
+        raise HTTPException(415, f"{expected}. Received: {kind!r}")
     has_file = post.kinds == FILE_FORM
     try:
         charset = CHARSET.search(request.headers.get("content-type", ""))
@@ -156,14 +165,14 @@ async def read_fields(
         items = [*request.query_params.multi_items(), *form.multi_items()]
         "".join(n + v for n, v in items if isinstance(v, str)).encode()
     except (LookupError, ValueError) as error:  # of a charset, of surrogates
-        raise HTTPException(400, f"expected a form: {error}") from error
+        raise BadRequest(f"expected a form: {error}") from error
     fields = _merged(request.query_params.multi_items())
     fields |= _merged(form.multi_items())
     return fields | ({"address": str(request.base_url)} if has_file else {})
 
 
 def _merged(items):
-    """Fields by name; the values of a repeated name are a list."""
+    """Merges fields by name; the values of a repeated name are a list."""
     values: dict[str, list] = {}
     for name, value in items:
         values.setdefault(name, []).append(value)
@@ -171,72 +180,62 @@ def _merged(items):
 
 
 def parse_json(body: bytes) -> dict[str, typing.Any]:
-    """The JSON object that a body is, each name once."""
+    """Parses a JSON object, which has each name once."""
 
     def unique(pairs: list[tuple[str, typing.Any]]) -> dict:
         fields = dict(pairs)
-        if len(fields) < len(pairs):
-            raise ValueError("a name occurs twice in an object")
+        expect(len(fields) == len(pairs), "each name once in an object")
         return fields
 
     try:
         fields = json.loads(body, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"expected a JSON object: {error}") from error
-    if not isinstance(fields, dict):
-        raise HTTPException(
-            400, f"expected a JSON object. Received: {fields!r}"
-        )
+        raise BadRequest(f"expected a JSON object: {error}") from error
+    check(isinstance(fields, dict), "a JSON object", body=fields)
     return fields
 
 
 def read_texts(fields: Values, name: str, limits: Limits) -> list[str]:
-    """The texts of a field that is a text or a list of texts."""
+    """Reads a field that is a text or a list of texts."""
     value = fields.get(name)
     if value in (None, "", []):
-        raise HTTPException(400, f"{name} is missing")
+        raise BadRequest(f"{name} is missing")
     texts: list[typing.Any] = value if isinstance(value, list) else [value]
-    if not all(isinstance(text, str) for text in texts):
-        raise HTTPException(
-            400, f"{name} must be a text or a list of texts. Received: {value}"
-        )
+    check(
+        all(isinstance(text, str) for text in texts),
+        f"{name} with a text or a list of texts",
+        value,
+    )
     try:
         "".join(texts).encode()
     except UnicodeEncodeError as error:
-        raise HTTPException(
-            400, f"{name} must be Unicode: {error.reason}"
-        ) from error
+        raise BadRequest(f"{name} must be Unicode: {error.reason}") from error
     for number, most, unit in (
         (len(texts), limits.max_texts, "texts"),
         (sum(map(len, texts)), limits.max_characters, "characters"),
     ):
-        if number > most:
-            raise HTTPException(
-                400,
-                f"{name} must have at most {most} {unit}. Received: {number}",
-            )
+        check(number <= most, f"{name} with at most {most} {unit}", number)
     return texts
 
 
 def read_file(fields: Values, name: str) -> tuple[str, typing.BinaryIO]:
-    """A field that is a file: its name, with one of `SUFFIXES`, and itself."""
+    """Reads a field that is a file: its name, without folders, and itself."""
     value = fields.get(name)
     if not isinstance(value, UploadFile):
-        raise HTTPException(400, f"{name} must be a file")
+        raise BadRequest(f"{name} must be a file")
     path = pathlib.PureWindowsPath(value.filename or "")  # knows both slashes
-    if path.suffix.lower() not in SUFFIXES:
-        raise HTTPException(
-            400,
-            f"{name} must have one of the suffixes {' '.join(SUFFIXES)}."
-            f" Received: {path.name!r}",
-        )
+    check(
+        path.suffix.lower() in SUFFIXES,
+        f"{name} with one of the suffixes {' '.join(SUFFIXES)}",
+        name=path.name,
+    )
     return path.name, value.file
 
 
 def read_requests(
     fields: Values, options: TranslationRequest, limits: Limits
 ) -> list[Request]:
-    """The texts of the field `text`, with those of `PER_TEXT`."""
+    """Reads the field `text`, with the fields in `PER_TEXT`."""
     texts = read_texts(fields, "text", limits)
     columns: dict[str, typing.Any] = {}
     for name in PER_TEXT:
@@ -244,13 +243,12 @@ def read_requests(
             continue
         columns[name] = read_texts(fields, name, limits)
         if options.split:
-            raise HTTPException(400, f"{name} needs split=false")
-        if len(columns[name]) != len(texts):
-            raise HTTPException(
-                400,
-                f"{name} must have one text for each text. Received:"
-                f" {len(columns[name])} for {len(texts)}",
-            )
+            raise BadRequest(f"{name} needs split=false")
+        check(
+            len(columns[name]) == len(texts),
+            f"{name} with one text for each text",
+            f"{len(columns[name])} for {len(texts)}",
+        )
     return [
         Request(text, **{name: of[i] for name, of in columns.items()})
         for i, text in enumerate(texts)
@@ -260,7 +258,7 @@ def read_requests(
 def read_terminology(
     fields: Values, glossaries: Mapping[str, Glossary], limits: Limits
 ) -> Terminology:
-    """The terminology of a request; `glossaries` are those of the server."""
+    """Reads the terminology of a request; `glossaries` are the server's."""
     avoid: Sequence[str] = ()
     if fields.get("avoid") not in (None, "", []):
         avoid = read_texts(fields, "avoid", limits)
@@ -270,86 +268,77 @@ def read_terminology(
 
 
 def _read_glossary(fields, glossaries, limits):
-    """The glossary of a request; ValueError if it is wrong."""
+    """Reads the glossary of a request; ValueError if it is wrong."""
     value, other = fields.get("glossary"), fields.get("glossary_id")
-    if value and other:
-        raise ValueError("expected glossary or glossary_id. Received: both")
+    expect(not (value and other), "glossary or glossary_id", "both")
     value = value or other or {}
     if isinstance(value, str) and value.startswith("{"):  # of a form
         value = parse_json(value.encode())
     if isinstance(value, str):
-        if value in glossaries:
-            return glossaries[value]
-        expected = f"one of: {', '.join(glossaries) or 'there are none'}"
-    elif not isinstance(value, dict) or not all(
-        isinstance(targets, str) for targets in value.values()
+        known = ", ".join(glossaries) or "there are none"
+        expect(value in glossaries, f"glossary of: {known}", glossary=value)
+        return glossaries[value]
+    expect(
+        isinstance(value, dict)
+        and all(isinstance(targets, str) for targets in value.values()),
+        "glossary with a name, or an object of terms and their translations",
+        glossary=value,
+    )
+    forms = [form for of in value.values() for form in of.split("|")]
+    longest = max(map(len, [*value, *forms]), default=0)
+    for number, most, unit in (
+        (len(value), limits.max_terms, "terms"),
+        (len(forms), limits.max_forms, "translations"),
+        (longest, limits.max_term_characters, "characters a term"),
     ):
-        expected = "a name, or an object of terms and their translations"
-    else:
-        forms = [form for of in value.values() for form in of.split("|")]
-        longest = max(map(len, [*value, *forms]), default=0)
-        for number, most, unit in (
-            (len(value), limits.max_terms, "terms"),
-            (len(forms), limits.max_forms, "translations"),
-            (longest, limits.max_term_characters, "characters a term"),
-        ):
-            if number > most:
-                expected, value = f"of at most {most} {unit}", number
-                break
-        else:
-            return Glossary.of(value)
-    raise ValueError(f"glossary must be {expected}. Received: {value!r}")
+        expect(number <= most, f"glossary with at most {most} {unit}", number)
+    return Glossary.of(value)
 
 
 def read_text(fields: Values, name: str, default: str | None = None) -> str:
-    """A field that is a text, such as a language code."""
+    """Reads a field that is a text, such as a language code."""
     value = fields.get(name) or default
     if value is None:
-        raise HTTPException(400, f"{name} is missing")
+        raise BadRequest(f"{name} is missing")
     if not isinstance(value, str):
-        raise HTTPException(400, f"{name} must be a text. Received: {value!r}")
+        raise BadRequest(f"{name} must be a text. Received: {value!r}")
     return value
 
 
 def read_alternatives(fields: Values, limits: Limits) -> int:
-    """LibreTranslate's number of alternatives, which a form sends as text."""
+    """Reads LibreTranslate's number of alternatives, a text in a form."""
     value = fields.get("alternatives") or 0
     try:
         alternatives = int(str(value))
     except ValueError:
         alternatives = -1
-    if not 0 <= alternatives <= limits.max_alternatives:
-        raise HTTPException(
-            400,
-            "alternatives must be a whole number, at most"
-            f" {limits.max_alternatives}. Received: {value!r}",
-        )
+    most = limits.max_alternatives
+    check(
+        0 <= alternatives <= most,
+        f"alternatives with a whole number of at most {most}",
+        alternatives=value,
+    )
     return alternatives
 
 
 def read_options(
     fields: Values, others: Collection[str] = ()
 ) -> tuple[TranslationRequest, dict[str, typing.Any]]:
-    """The options of a request, and fields of `DecodingConfig`, unchecked yet.
+    """Reads the options of a request, and unchecked fields of `DecodingConfig`.
 
     The fields `others` are read elsewhere.
     """
     own = TranslationRequest.__dataclass_fields__
     known = [*others, *own, *SEARCH_FIELDS]
     for name in fields:
-        if name not in known:
-            raise HTTPException(
-                400,
-                f"there is no such field. Received: {name!r}. Expected:"
-                f" {', '.join(known)}",
-            )
+        check(name in known, f"one of the fields {', '.join(known)}", name=name)
     with bad_values():
         options = TranslationRequest(**_chosen(fields, own))
     return options, _chosen(fields, SEARCH_FIELDS)
 
 
 def _chosen(fields, names):
-    """The fields that have one of some names."""
+    """Chooses the fields that have one of some names."""
     return {name: fields[name] for name in names if name in fields}
 
 
@@ -359,4 +348,4 @@ def bad_values() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise HTTPException(400, str(error)) from error
+        raise BadRequest(str(error)) from error

@@ -1,0 +1,307 @@
+"""The work of a request: what the model does, and how it gets to the model."""
+
+import asyncio
+import dataclasses
+import functools
+import math
+import typing
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+import numpy as np
+from starlette.exceptions import HTTPException
+
+from keras_transformer import documents
+from keras_transformer.commands.startup import load
+from keras_transformer.config import DecodingConfig
+from keras_transformer.refusals import expect
+from keras_transformer.translation.alignment import SpanLink
+from keras_transformer.translation.requests import (
+    Request,
+    Terminology,
+    text_tokenizer,
+)
+from trainers.serving.batcher import Batcher, QueueFullError
+from trainers.serving.pairs import Model, Pair
+from trainers.serving.requests import bad_values
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translation.results import Translation
+    from keras_transformer.translator import Translator
+
+# Characters that a thread prepares at once, since nothing stops it; a sentence
+# takes as long as so many.
+PREPARED, PREPARED_SENTENCE = 100_000, 50
+MOST_TERM_TOKENS = 512  # of a sentence
+
+
+class Answer(typing.NamedTuple):
+    """What the model answers to a sentence.
+
+    Attributes:
+        translation: The hypotheses, best first.
+        details: For each hypothesis, if they are wanted: its "tokens" without
+            EOS and its "words" at white space, with the "text" and the
+            "probability" of each; "alignment": links of words, source and
+            target, from 0.
+    """
+
+    translation: "Translation"
+    details: list[dict[str, list]]
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchWork:
+    """Work for the batcher: `Request`s, which have a direction -> `Answer`s."""
+
+    model: Model
+    decoding: DecodingConfig
+    # Whether all hypotheses are wanted, or the best one. A number between would
+    # need a program of its own.
+    everything: bool = False
+    details: bool = False
+    adapter: str = ""  # its name
+
+    def __call__(self, items: Sequence[Request]) -> list[Answer]:
+        """Translates sentences; see `trainers.serving.batcher.Work`."""
+        self.model.use(self.adapter)
+        translator = self.model.translator_for(self.decoding)
+        found = translator.search(
+            items,
+            num_best=self.decoding.num_hypotheses if self.everything else 1,
+        )
+        if not self.details:
+            return [Answer(translation, []) for translation in found]
+        pairs = [
+            (request.as_source, text)
+            for request, translation in zip(items, found, strict=True)
+            for text in translation.texts
+        ]
+        details = iter(_details(translator, pairs))
+        return [
+            Answer(translation, [next(details) for _ in translation.texts])
+            for translation in found
+        ]
+
+
+class AlignSpans(typing.NamedTuple):
+    """Work for the batcher: `Request`s and translations -> `SpanLink`s."""
+
+    model: Model
+    adapter: str
+
+    def __call__(self, items: Sequence[tuple[Request, str]]) -> list:
+        """Aligns as `Translator.align_spans` does."""
+        self.model.use(self.adapter)
+        return self.model.translator.align_spans(items)
+
+
+class DrawAttention(typing.NamedTuple):
+    """Work for the batcher: texts and translations -> pages of attention."""
+
+    pair: Pair
+    adapter: str
+
+    def __call__(self, items: Sequence[tuple[str, str]]) -> list[str]:
+        """Draws as `attention_figure` does."""
+        self.pair.model.use(self.adapter)
+        figures = load("keras_transformer.figures.attention")
+        languages = self.pair.source, self.pair.target
+        return [
+            figures.attention_figure(
+                self.pair.translator, *item, languages
+            ).html()
+            for item in items
+        ]
+
+
+def _details(
+    translator: "Translator", pairs: Sequence[tuple[Request, str]]
+) -> Iterator[dict[str, list]]:
+    """Yields the details of each pair of a sentence and its translation."""
+    scores, alignments = translator.score(pairs), translator.align(pairs)
+    for (request, text), score, alignment in zip(
+        pairs, scores, alignments, strict=True
+    ):
+        both = text_tokenizer(translator.tokenizer, request.direction)
+        [tokens] = both.target.tokens([text])
+        words = text.split()
+        log_probs = np.zeros(len(words) + 1)  # one more for white space
+        # Without EOS; a translation may be longer than what can be scored.
+        for token, log_prob in zip(tokens, score.log_probs, strict=False):
+            log_probs[token.word] += log_prob
+        yield {
+            "tokens": _probable([t.text for t in tokens], score.log_probs),
+            "words": _probable(words, log_probs),
+            "alignment": alignment.links,
+        }
+
+
+def _probable(texts, log_probs):
+    return [
+        {"text": text, "probability": math.exp(log_prob)}
+        for text, log_prob in zip(texts, log_probs, strict=False)
+    ]
+
+
+class Plan(typing.NamedTuple):
+    """How the sentences of a text are translated.
+
+    Attributes:
+        work: The search.
+        request: The request of each sentence, but for its text and its terms.
+        terminology: What their terms are found in.
+    """
+
+    work: SearchWork
+    request: Request
+    terminology: Terminology
+
+
+class Worker:
+    """Does the work of one request, some of it at a time.
+
+    One thread prepares texts, so a request waits for others, but not for all of
+    their texts. Items go into the queue batch after batch: a file must not fill
+    it.
+    """
+
+    def __init__(self, batcher: Batcher, max_batch_tokens: int):
+        self._batcher, self._max_batch_tokens = batcher, max_batch_tokens
+        self._turn = asyncio.Semaphore()
+        self._is_accepted = False  # whether any work has been in the queue
+
+    async def in_thread(
+        self, work: Callable[..., typing.Any], *arguments: typing.Any
+    ) -> typing.Any:
+        """Calls a function in the request's thread."""
+        async with self._turn:
+            return await asyncio.get_running_loop().run_in_executor(
+                None, work, *arguments
+            )
+
+    async def run(
+        self, work: typing.Any, items: Sequence, sizes: Sequence[int]
+    ) -> list:
+        """Returns the results of a `Work` on items, of which there may be none.
+
+        A full queue refuses only the first items of a request; later ones wait.
+        """
+        results: list = []
+        for part in _batches(sizes, self._max_batch_tokens):
+            while True:
+                try:
+                    future = self._batcher.submit(
+                        work, items[part], sizes[part]
+                    )
+                    break
+                except QueueFullError as error:
+                    if not self._is_accepted:
+                        raise try_again(
+                            429,
+                            "the server has too much work",
+                            error.retry_after,
+                        ) from error
+                    await asyncio.sleep(1)
+            self._is_accepted = True
+            results += await asyncio.wrap_future(future)
+        return results
+
+    async def search(self, plan: Plan, texts: Sequence[str]) -> list[Answer]:
+        """Translates sentences, which are prepared some at a time."""
+        answers: list[Answer] = []
+        sizes = [PREPARED_SENTENCE + len(text) for text in texts]
+        for part in _batches(sizes, PREPARED):
+            prepared = await self.in_thread(_prepare, plan, texts[part])
+            answers += await self.run(plan.work, *prepared)
+        return answers
+
+    async def align(
+        self, plan: Plan, pairs: Sequence[tuple[str, str]]
+    ) -> list[list[SpanLink]]:
+        """Aligns sentences with their translations."""
+        sizes = [1 + len(source) // 4 for source, _ in pairs]
+        direction = plan.request.direction
+        items = [
+            (Request(source, direction=direction), target)
+            for source, target in pairs
+        ]
+        align = AlignSpans(plan.work.model, plan.work.adapter)
+        return await self.run(align, items, sizes)
+
+    async def finish(
+        self,
+        plan: Plan,
+        advance: Callable[[list], Awaitable[typing.Any]],
+        answers: Sequence[Answer],
+        rank: int = 0,
+    ) -> documents.Translated:
+        """Does the stages of a document after the search of its sentences.
+
+        Args:
+            plan: Of the document.
+            advance: Sends the results of a stage, and returns the next one or
+                the translated document.
+            answers: Those to its sentences.
+            rank: The hypothesis to take, or the last one of a sentence.
+        """
+        results = _hypotheses(answers, rank)
+        while isinstance(stage := await advance(results), documents.Stage):
+            if stage.kind == "align":
+                results = await self.align(plan, stage.items)
+            else:
+                found = await self.search(plan, stage.items)
+                results = _hypotheses(found, rank)
+        return stage
+
+
+def try_again(status: int, message: str, seconds: int) -> HTTPException:
+    """Makes the error of a request that may succeed later."""
+    return HTTPException(status, message, {"Retry-After": str(seconds)})
+
+
+def _batches(sizes, most):
+    """Yields the slices of items whose sizes make a batch."""
+    begin = total = 0
+    for end, size in enumerate(sizes):
+        if total and total + size > most:
+            yield slice(begin, end)
+            begin, total = end, 0
+        total += size
+    if sizes:
+        yield slice(begin, len(sizes))
+
+
+@functools.lru_cache(64)  # the texts of a request have the same terms
+def _count_tokens(translator, forms, direction):
+    """Counts the tokens of a term's forms; ValueError as `check_forms`."""
+    return translator.check_forms(forms, direction)
+
+
+def _prepare(plan, texts):
+    """Makes the requests of sentences, and counts the tokens of each."""
+    translator = plan.work.model.translator
+    requests = [
+        plan.terminology.of(dataclasses.replace(plan.request, text=text))
+        for text in texts
+    ]
+    with bad_values():
+        for request in requests:
+            translator.check_request(request)
+            tokens = sum(
+                _count_tokens(translator, forms, request.direction)
+                for forms in request.terms
+            )
+            expect(
+                tokens <= MOST_TERM_TOKENS,
+                f"translations of a sentence's terms with at most"
+                f" {MOST_TERM_TOKENS} tokens",
+                tokens,
+            )
+    ids = translator.tokenizer.source.to_ids([r.text for r in requests])
+    return requests, list(map(len, ids))
+
+
+def _hypotheses(answers, rank):
+    """Takes the hypothesis of a rank from each answer, or its last one."""
+    texts = [answer.translation.texts for answer in answers]
+    return [of[min(rank, len(of) - 1)] for of in texts]

@@ -386,5 +386,5 @@ def test_adapters_of_another_model_are_refused(base, run, tmp_path):
     with pytest.raises(CommandError, match="one work directory with adapter"):
         load_pairs(options, {}, 2, [("one", str(run))])
     for given in (("one=a", "one=b"), ("=a",)):
-        with pytest.raises(ValueError, match="adapter must be NAME=DIR"):
+        with pytest.raises(ValueError, match="adapter as NAME=DIR"):
             ServeOptions(adapter=given)

@@ -100,7 +100,7 @@ OTHERS = [
     ("serve", "--api_keys=nowhere", NO_FILE),
     ("serve", "--workdir=run,no_checkpoint", "no usable checkpoint yet"),
     ("parse_evaluate", "--trees=nowhere", NO_FILE),
-    ("serve", "--adapter=one", "adapter must be NAME=DIR"),
+    ("serve", "--adapter=one", "adapter as NAME=DIR"),
     ("serve", "--adapter=one=run", "adapter needs a work directory of ada"),
     ("serve", "--adapter=one=no_directory", NO_WORKDIR),
     ("average", "--merged=new", "merged needs a work directory of adapters"),

@@ -9,6 +9,7 @@ import pytest
 from keras_transformer import documents
 from trainers.serving import reading
 from trainers.serving.reading import Readers
+from trainers.serving.requests import BadRequest
 
 LARGE = b"a " * 2_000_000
 
@@ -30,7 +31,7 @@ def test_a_file_that_takes_too_much_ends_its_process_alone(readers):
     async def work():
         hostile = asyncio.ensure_future(read(readers, LARGE, "a.txt"))
         beside = await read(readers, b"<p>One.</p>")
-        with pytest.raises(ValueError, match="within 80 seconds and 96 MiB"):
+        with pytest.raises(BadRequest, match="within 80 seconds and 96 MiB"):
             await hostile
         return beside, await read(readers, b"<p>Two.</p>")
 
@@ -48,7 +49,7 @@ def test_seconds_of_the_cpu_are_limited(readers, monkeypatch):
         "Popen",
         lambda _, **others: start(command, **others),
     )
-    with pytest.raises(ValueError, match="Received: one that takes more"):
+    with pytest.raises(BadRequest, match="Received: one that takes more"):
         asyncio.run(read(readers, b"<p>One.</p>"))
 
 

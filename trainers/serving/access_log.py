@@ -1,6 +1,6 @@
-"""What is noted of every answer, in the Common Log Format of web servers.
+"""A line for each answer, in the Common Log Format of web servers.
 
-There are no texts of users: of a path, what the table of routes has; no query.
+It has no texts of users: the path is that of a route, without the query.
 """
 
 import ipaddress
@@ -16,9 +16,9 @@ METHODS = "GET", "HEAD", "POST", "OPTIONS"  # a client may send any word
 
 
 def open_log(path: str) -> logging.Handler:
-    """Writes lines to a file, or to standard error if its path is "-".
+    """Opens a log, a file or, if the path is "-", standard error.
 
-    A file that was renamed meanwhile is made again, so no signal rotates it.
+    A file that is renamed is made again, so rotation needs no signal.
     """
     if path == "-":
         return logging.StreamHandler()
@@ -59,7 +59,7 @@ class AccessLog:
 
 
 def _address(scope):
-    """The address of the client, which a proxy may have given."""
+    """Returns the address of the client, which a proxy may have given."""
     try:
         return ipaddress.ip_address(scope["client"][0])
     except (TypeError, ValueError):  # there is none, or any text

@@ -1,4 +1,4 @@
-"""The routes of the server, and what all answers have in common."""
+"""The routes of the server: keys, deadlines and errors of all answers."""
 
 import asyncio
 import hashlib
@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from keras_transformer.refusals import expect
 from trainers.serving import libretranslate, page, translations
 from trainers.serving.access_log import AccessLog
 from trainers.serving.metrics import HUNG_UP
@@ -30,7 +31,7 @@ LONGEST_ERROR = 500  # characters; more is a value that was received
 
 
 def make_app(service: Service) -> Starlette:
-    """The ASGI application of a service."""
+    """Makes the ASGI application of a service."""
     keys = read_keys(service.options.api_keys)
     cors = Middleware(
         CORSMiddleware,
@@ -64,8 +65,6 @@ def make_app(service: Service) -> Starlette:
 
 
 def _get(service, get):
-    """An endpoint without fields."""
-
     async def endpoint(request):
         return _response(get.answer(service, **request.path_params))
 
@@ -110,8 +109,8 @@ APIS: tuple[Api, ...] = (COMMON, libretranslate.API, translations.API)
 class _Bodies:
     """Middleware: bodies have a limit, and are read to their end.
 
-    A connection that were closed after an answer, while the client still sends
-    its request, would be reset: the client might not get the answer.
+    If a connection is closed while its client still sends, it is reset, and the
+    client may not get the answer.
     """
 
     def __init__(self, app, limits, seconds):
@@ -135,7 +134,7 @@ class _Bodies:
 class _Post:
     """An endpoint that works for clients: an ASGI application.
 
-    `keys` is the result of `read_keys`; `path` is one of the `api`'s posts.
+    `keys` come from `read_keys`; `path` is one of the `api`'s posts.
     """
 
     def __init__(self, service, keys, api, path):
@@ -157,7 +156,7 @@ class _Post:
         await response(scope, receive, send)
 
     async def _respond(self, request):
-        """The response, also to a request that fails."""
+        """Makes the response, also to a request that fails."""
         try:
             return await self._answer(request)
         except HTTPException as error:
@@ -172,7 +171,7 @@ class _Post:
             await request.close()  # and the file of a form
 
     async def _answer(self, request):
-        """The response of the handler."""
+        """Makes the response of the API; stops if the client hangs up."""
         self._service.check_ready()
         post = self._api.posts[self._path]
         fields = await read_fields(request, post)
@@ -204,7 +203,7 @@ def _response(answer):
 
 
 def _refuse(error, api):
-    """The answer of an API to a request that is refused."""
+    """Makes an API's answer to a request that is refused."""
     message = error.detail
     if len(message) > LONGEST_ERROR:
         message = f"{message[:LONGEST_ERROR]} ..."
@@ -216,23 +215,20 @@ def _refuse(error, api):
 
 
 def read_keys(path: str | None) -> list[bytes] | None:
-    """The digests of the keys in a file, or None without one.
+    """Reads the keys in a file, as digests; None without a file.
 
-    Each line has a key; blank lines and those that begin with # are skipped.
+    Each line has a key; blank lines and lines that begin with # are skipped.
     """
     if path is None:
         return None
     lines = map(str.strip, pathlib.Path(path).read_text("utf-8").splitlines())
     keys = [line for line in lines if line and not line.startswith("#")]
-    if not keys:
-        raise ValueError(
-            f"expected a key in each line. Received: api_keys={path!r}"
-        )
+    expect(keys, "a key in each line", api_keys=path)
     return [_digest(key) for key in keys]
 
 
 def _bearer(request):
-    """The key in the header `Authorization: Bearer KEY`, or ""."""
+    """Reads the key in the header `Authorization: Bearer KEY`; "": none."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
 
@@ -242,7 +238,7 @@ def _digest(key):
 
 
 def _check_key(keys, key):
-    """Raises HTTPException unless a request's key is one of the known ones."""
+    """Raises HTTPException unless a request's key is known."""
     if keys is None:
         return
     if not isinstance(key, str) or not key:

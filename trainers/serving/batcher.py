@@ -1,8 +1,8 @@
 """Requests of many clients in shared batches: one thread, one bounded queue.
 
 It knows neither HTTP nor models. A job is a list of items and the work that
-they need; items of equal work are done together, in the order of their turns. A
-long job may take several batches, a batch may have items of several jobs.
+they need; items with equal work are done together, in the order of their turns.
+A long job may take several batches, a batch may have items of several jobs.
 """
 
 import bisect
@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 
 # Weight of the last batch in the moving averages of the speed.
 RECENT = 0.2
-# A job is served before those that come later only as far as it needs no more
-# than this share of the speed. So a short job waits for the batch that runs,
-# even behind several long ones, and a long one goes on whatever comes.
+# A job is served before later ones only up to this share of the speed. So a
+# short job waits for the batch that runs, even behind several long jobs, and a
+# long job goes on whatever comes.
 SHARE = 1 / 8
 # Seconds without a job after which other work may begin: clients that wait for
 # an answer send their next request at once.
@@ -29,8 +29,8 @@ IDLE_SECONDS = 1.0
 # Seconds between two works that are done although jobs keep coming.
 PATIENCE = 60.0
 
-# What is done with items: the result of each, in their order. Equal works, such
-# as a method of one object, share batches.
+# Makes a result of each item, in their order. Equal works, such as a method of
+# one object, share batches.
 Work = Callable[[list], Sequence]
 
 
@@ -47,7 +47,7 @@ class QueueFullError(Exception):
 
 
 class Batch(typing.NamedTuple):
-    """The measurements of a finished batch.
+    """Measurements of a finished batch.
 
     Attributes:
         waits: Seconds that each job waited for its first batch.
@@ -134,10 +134,10 @@ class Batcher:
     def submit(
         self, work: Work, items: Sequence, sizes: Sequence[int]
     ) -> concurrent.futures.Future:
-        """Puts a job into the queue.
+        """Puts a job of at least one item into the queue; sizes are in tokens.
 
-        There is at least one item; `sizes` are in tokens. The future has the
-        list of results. QueueFullError: there is no room, or no time.
+        Returns a future with the list of results. Raises QueueFullError if
+        there is no room, or no time.
         """
         job = _Job(
             work, len(items), concurrent.futures.Future(), time.monotonic()
@@ -165,7 +165,7 @@ class Batcher:
     ) -> concurrent.futures.Future:
         """Does other work in the thread when no job has come for a while.
 
-        The future has its result; it is cancelled if the batcher is closed.
+        Returns a future with its result, which `close` cancels.
         """
         future: concurrent.futures.Future = concurrent.futures.Future()
         with self._changed:
@@ -177,12 +177,12 @@ class Batcher:
         return future
 
     def rest(self) -> None:
-        """Other work waits as if a job had just been done."""
+        """Makes other work wait as if a job had just been done."""
         with self._changed:
             self._busy_until = time.monotonic()
 
     def close(self) -> None:
-        """Takes no more jobs; those that were taken are done."""
+        """Refuses new jobs from now on; accepted ones are still done."""
         with self._changed:
             self._is_closed = True
             for _, future in self._idle:
@@ -196,7 +196,7 @@ class Batcher:
     # The queue
 
     def _is_full(self, tokens):
-        """Whether others wait, and there is no room for more tokens."""
+        """Tells whether others wait, and there is no room for more tokens."""
         tokens += self.waiting_tokens
         seconds = tokens * self._seconds_per_token()
         return self.waiting_tokens > 0 and (
@@ -213,7 +213,7 @@ class Batcher:
         self._keep(e for e in self._entries if not e.job.future.done())
 
     def _wait_for_work(self):
-        """What the thread does next; None if the batcher is closed."""
+        """Waits for what the thread does next; None: the batcher is closed."""
         while True:
             self._drop_cancelled()
             if self._entries:
@@ -242,7 +242,7 @@ class Batcher:
                 self._changed.wait()
 
     def _collect(self):
-        """A batch that begins with the first entry, and whether it is full."""
+        """Collects a batch from the first entry on; also whether it is full."""
         work, room = self._entries[0].job.work, self._max_batch_tokens
         batch: list[_Entry] = []
         for entry in self._entries:
@@ -275,7 +275,6 @@ class Batcher:
         self._observe(Batch(waits, len(batch), tokens))
 
     def _do_other(self, work, future):
-        """Does work that is no job."""
         try:
             _settle(future.set_result, work())
         except Exception as error:
@@ -290,7 +289,6 @@ class Batcher:
         self._recent_tokens += RECENT * (tokens - self._recent_tokens)
 
     def _seconds_per_token(self):
-        """0 before the first batch."""
         return self._recent_seconds / max(1, self._recent_tokens)
 
 

@@ -20,7 +20,7 @@ PREFIX, LOCK = "translated-", "lock"
 class Downloads:
     """Files in a temporary directory, found by keys that nobody can guess.
 
-    The name of a file is no part of its path.
+    Their paths do not contain their names.
     """
 
     def __init__(self, seconds: float):
@@ -51,7 +51,7 @@ class Downloads:
         return key
 
     def find(self, key: str) -> tuple[pathlib.Path, str]:
-        """The path and the name of a file."""
+        """Finds the path and the name of a file."""
         if key not in self._files:
             raise HTTPException(404, "there is no such file, or no longer")
         return self._files[key]
@@ -69,10 +69,7 @@ class Downloads:
 
 
 def _remove_abandoned():
-    """Removes the directories of servers that were killed.
-
-    The lock of a process ends with it.
-    """
+    """Removes the directories of killed servers, whose locks ended then."""
     for path in pathlib.Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
         with contextlib.suppress(OSError):  # of another user
             lock = lock_file(path)

@@ -1,4 +1,4 @@
-"""The languages of a server: their codes and names, and which a text is in."""
+"""The languages of a server: what codes mean, and which a text is in."""
 
 import copy
 import functools
@@ -14,8 +14,8 @@ from keras_transformer.data.languages import shortened
 
 # Codes of LibreTranslate that are in no standard.
 ALIASES = {"pb": "pt_BR", "zt": "zh_Hant"}
-# What Unicode's aliases lack: the language of a code that means its usual form,
-# and codes of two and three letters of two languages that are one there.
+# What Unicode's aliases lack: languages of codes that mean their usual form;
+# and two languages that are one there, with codes of two and of three letters.
 USUAL_FORMS = {"fuv": "ff", "nb": "no", "ns": "nso", "pbt": "ps", "quy": "qu"}
 SAME = {"aka": "ak", "twi": "tw"}
 
@@ -23,12 +23,12 @@ SAME = {"aka": "ak", "twi": "tw"}
 def choose_pair(
     source: str, target: str, pairs: Collection[tuple[str, str]]
 ) -> tuple[str, str] | None:
-    """The one of some language pairs that two codes mean; None: none, or two.
+    """Chooses the language pair that two codes mean; None: none, or several.
 
-    It has these codes; else the same languages, rather with the same regions,
-    or without any, then rather by the same code, as of dialects. If a code says
-    a script, or it follows from its region, it is the same. A code without both
-    may be of another script.
+    Exact codes win; then the same languages, preferably with the same region,
+    then without a region, then with the same spelling. A script that a code
+    names, or that follows from its region, must be the same; a code with
+    neither may mean any script.
 
     >>> choose_pair("EN", "de-AT", [("en", "fr"), ("en", "de")])
     ('en', 'de')
@@ -38,7 +38,6 @@ def choose_pair(
         return source, target
     sources, targets = map(set, zip(*pairs, strict=True))
     near_sources, near_targets = _near(source, sources), _near(target, targets)
-    # Of the many pairs only those that may be meant.
     distances = {
         (s, t): (near_sources[s], near_targets[t])
         for s, t in itertools.product(near_sources, near_targets)
@@ -50,13 +49,13 @@ def choose_pair(
 
 
 def _near(code, known):
-    """The distance of each of the known codes that a code may mean."""
+    """Measures how far a code is from each known code that it may mean."""
     distances = {other: _distance(code, other) for other in known}
     return {o: d for o, d in distances.items() if d < math.inf}
 
 
 def _distance(code, known):
-    """How far a known code is from what a client means by its own."""
+    """Measures how far a known code is from what a client means by its own."""
     (base, script, region, own), other = _read(code), _read(known)
     if base != other[0]:
         return math.inf
@@ -70,13 +69,13 @@ def _distance(code, known):
 
 
 def is_same(code: str, known: str) -> bool:
-    """Whether a code may mean the language of a known one."""
+    """Tells whether a code may mean the language of a known one."""
     return _distance(code, known) < math.inf
 
 
 @functools.lru_cache(1024)
 def _read(code):
-    """The language, script, by default the usual one, region and first part.
+    """Returns language, script (given or usual), region and first part.
 
     >>> _read("zho_Hans"), _read("zh-TW")
     (('zh', 'Hans', None, 'zho'), ('zh', 'Hant', 'TW', 'zh'))
@@ -100,11 +99,11 @@ def _read(code):
 
 
 class Detector:
-    """Finds out which one of a few languages a text is in.
+    """Finds the language of a text among a few.
 
-    If there is only one, every text is in it. Those that the detection does not
-    know are never found, with a warning. If it knows no source, nothing is
-    taken for a target.
+    If there is only one, every text is in it. Languages that the detection does
+    not know are never found; a warning names them. If it knows no source, no
+    text is taken for one in a target language.
     """
 
     def __init__(self, sources: list[str], targets: Sequence[str] = ()):
@@ -128,9 +127,9 @@ class Detector:
             self._identifier = identifier
 
     def rank(self, text: str) -> list[tuple[str, float]]:
-        """The languages that a text may be in, most probable first.
+        """Ranks the languages that a text may be in, most probable first.
 
-        Each is a language code and a confidence from 0 to 100.
+        Each has its code and a confidence from 0 to 100.
         """
         if self._identifier is None:
             return [(code, 100.0) for code in self._codes.values()][:1]
@@ -139,18 +138,18 @@ class Detector:
             for label, share in self._identifier.rank(text)
             if share >= 0.01
         }
-        # Of languages that are as probable, sources first.
+        # If two are equally probable, sources come first.
         known = ((code, found[code]) for code in self._order if code in found)
         return sorted(known, key=lambda language: -language[1])
 
 
 def _labels():
-    """The name that the detection has for each language that it knows."""
+    """Finds the detection's label for each language that it knows."""
     labels = sorted(_load_identifier().labels, key=lambda x: (-len(x), x))
     return {_read(label)[0]: label for label in labels}
 
 
 @functools.cache
 def _load_identifier():
-    """The detection for all languages that it knows; loading takes a second."""
+    """Loads the detection of all its languages, in a second."""
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

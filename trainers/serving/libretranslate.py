@@ -1,6 +1,6 @@
 """LibreTranslate's API: what its clients send and expect.
 
-Fields that it does not know are ignored, as there.
+As there, fields that it does not know are ignored.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from trainers.serving.spec import FILE, FILE_FORM, TEXT, TEXTS, Api, Get, Post
 
 
 async def translate(service: Service, fields: Values) -> dict:
-    """The answer of /translate: of one text, or of a list of texts."""
+    """Answers /translate, for one text or a list of texts."""
     texts = requests.read_texts(fields, "q", service.limits)
     alternatives = requests.read_alternatives(fields, service.limits)
     options, _ = requests.read_options(
@@ -55,7 +55,7 @@ async def translate(service: Service, fields: Values) -> dict:
 
 
 async def translate_file(service: Service, fields: Values) -> dict:
-    """The answer of /translate_file: the address of the translated file."""
+    """Answers /translate_file with the address of the translated file."""
     name, file = requests.read_file(fields, "file")
     source, target = (
         requests.read_text(fields, code) for code in ("source", "target")
@@ -73,7 +73,7 @@ async def translate_file(service: Service, fields: Values) -> dict:
 
 
 def download(service: Service, key: str) -> FileResponse:
-    """The answer of /download_file: a translated file."""
+    """Answers /download_file with a translated file."""
     path, name = service.downloads.find(key)
     return FileResponse(
         path,
@@ -84,7 +84,7 @@ def download(service: Service, key: str) -> FileResponse:
 
 
 async def detect(service: Service, fields: Values) -> list[dict]:
-    """The answer of /detect: the languages of a text, most probable first."""
+    """Answers /detect with the languages of a text, most probable first."""
     texts = requests.read_texts(fields, "q", service.limits)
     found = service.detector.rank("\n".join(texts))
     return [_language(*language) for language in found]
@@ -95,10 +95,10 @@ def _language(code, confidence):
 
 
 def list_languages(service: Service) -> list[dict]:
-    """The answer of /languages; `direction` is for our own page.
+    """Answers /languages; `direction` is for our own page.
 
-    A language without targets is here, too: clients look for both languages of
-    a pair in this list.
+    Languages without targets are listed, too: clients look for both languages
+    of a pair.
     """
     targets_of: dict[str, list[str]] = {}
     for source, target in service.pairs:
@@ -116,13 +116,12 @@ def list_languages(service: Service) -> list[dict]:
 
 
 def describe(service: Service) -> dict:
-    """The answer of /frontend/settings.
-
-    What begins with `glossaries` is for our own page.
-    """
+    """Answers /frontend/settings; `glossaries` and below are for our page."""
     (source, target), pair = next(iter(service.pairs.items()))
-    decoding, most = pair.translator.decoding, service.max_beam_size(pair)
-    needs_key, alpha = bool(service.options.api_keys), decoding.length_penalty
+    decoding, needs_key = (
+        pair.translator.decoding,
+        bool(service.options.api_keys),
+    )
     n_best = service.max_n_best
     if decoding.sampling:
         n_best = min(n_best, decoding.num_samples)
@@ -144,8 +143,15 @@ def describe(service: Service) -> dict:
         "adapters": [name for name, _ in service.options.adapters],
         "attention": runs_keras(pair.translator.engine),
         "search": {
-            "beam_size": {"default": decoding.beam_size, "max": most},
-            "length_penalty": {"default": alpha, "min": 0, "max": 10},
+            "beam_size": {
+                "default": decoding.beam_size,
+                "max": service.max_beam_size(pair),
+            },
+            "length_penalty": {
+                "default": decoding.length_penalty,
+                "min": 0,
+                "max": 10,
+            },
             "n_best": {"max": n_best},
         },
     }

@@ -11,7 +11,7 @@ POWERS_OF_TWO = tuple(1 << i for i in range(14))
 
 
 class Metrics:
-    """The metrics of one server; text of users is in none of them."""
+    """The metrics of one server; none contains a user's text."""
 
     def __init__(self) -> None:
         self.registry = registry = prometheus_client.CollectorRegistry()
@@ -76,5 +76,5 @@ class Metrics:
             self.refusals.labels(path, str(status)).inc()
 
     def text(self) -> bytes:
-        """All metrics as Prometheus reads them."""
+        """Writes all metrics as Prometheus reads them."""
         return prometheus_client.generate_latest(self.registry)

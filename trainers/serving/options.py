@@ -3,6 +3,7 @@
 import re
 
 from keras_transformer.fields import Fields, hp
+from keras_transformer.refusals import expect
 
 
 class ServeOptions(Fields):
@@ -91,17 +92,17 @@ class ServeOptions(Fields):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.public_url and not re.match("https?://[^/]", self.public_url):
-            raise ValueError(
-                "public_url must begin with http:// or https://. Received:"
-                f" public_url={self.public_url!r}"
-            )
-        names = [name for name, _ in self.adapters]
-        if len(set(names)) < len(names) or not all(map(all, self.adapters)):
-            raise ValueError(
-                "adapter must be NAME=DIR[,NAME=DIR ...], each name once."
-                f" Received: adapter={','.join(self.adapter)!r}"
-            )
+        expect(
+            re.match("https?://[^/]|$", self.public_url),
+            "public_url that begins with http:// or https://",
+            f"{self.public_url=}",
+        )
+        expect(
+            len(dict(self.adapters)) == len(self.adapters)
+            and all(map(all, self.adapters)),
+            "adapter as NAME=DIR[,NAME=DIR ...], each name once",
+            adapter=",".join(self.adapter),
+        )
 
     @property
     def adapters(self) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The pages of the translation server, and the policies they are sent with."""
+"""The pages of the server, and their Content-Security-Policies."""
 
 import base64
 import functools
@@ -22,17 +22,17 @@ _PROGRAM = (
 
 @functools.cache
 def render() -> tuple[str, str]:
-    """The page that translates, and its Content-Security-Policy.
+    """Makes the page that translates, and its Content-Security-Policy.
 
-    The policy allows the page's own style sheet and program by their hashes,
-    requests to the server that it came from, and nothing else: text that was
-    inserted as HTML by mistake could not run.
+    The policy allows the page's own style sheet and program, by their hashes,
+    and requests to its server, nothing else: text that is inserted as HTML by
+    mistake cannot run.
     """
     return _render("page.html", _POLICY + _PROGRAM)
 
 
 def render_docs(description: dict[str, typing.Any]) -> tuple[str, str]:
-    """The page about the APIs in an OpenAPI document, and its policy."""
+    """Makes the page about the APIs in an OpenAPI document, and its policy."""
     return _render("docs.html", _POLICY, **description)
 
 
@@ -43,7 +43,7 @@ def _render(template, policy, **values):
 
 
 def _hash_of(page, tag):
-    """The source of a policy that allows the only element with a tag."""
+    """Makes the source of a policy that allows the only element with a tag."""
     [content] = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
     digest = hashlib.sha256(content.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

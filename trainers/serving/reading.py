@@ -1,7 +1,7 @@
-"""Files are read in processes of their own, which have limits and end by them.
+"""Files are read in processes of their own, whose limits end them.
 
-What a file may take is in proportion to its size. A hostile one ends only its
-process; the others go on, and the server has the CPU before them.
+A file may take CPU time in proportion to its size. A hostile one ends only its
+own process; the server has the CPU before all of them.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from collections.abc import Callable, Sequence
 from absl import logging
 
 from keras_transformer import documents
+from trainers.serving.requests import BadRequest
 
-NUM_PROCESSES = 2  # of which one has no time for files larger than SMALL bytes
+NUM_PROCESSES = 2  # one of them reads only files of at most SMALL bytes
 SMALL = 1 << 16
-# Seconds of a CPU for a stage of a file, and for each of its MiB.
+# CPU seconds for a stage of a file, and for each of its MiB.
 SECONDS, SECONDS_PER_MIB = 4, 20
 NICENESS = 10
-# The group of a terminal and the unit of systemd get them: a process that reads
-# ends when the server does.
+# Ctrl-C and systemd send them to all processes; readers end with the server.
 IGNORED = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
 # What comes next in the translation of a file: work for the model, or the end;
 # and `Document.summary`.
@@ -41,10 +41,10 @@ def advance(
     fits: Callable[[str], bool],
     results: Sequence[list],
 ) -> Step:
-    """The `Step` of a file after the results of all stages before it.
+    """Makes the `Step` of a file that follows the results of earlier stages.
 
-    A process does not keep the document while the model works: each stage reads
-    the file again.
+    Each stage reads the file again: no process keeps a document while the model
+    works.
     """
     language, target = languages
     document = documents.parse(
@@ -79,9 +79,10 @@ class Readers:
         fits: Callable,
         results: list,
     ) -> Step:
-        """`advance` in a process, which alone has the file in memory.
+        """Calls `advance` in a process, which alone has the file in memory.
 
-        ValueError: It takes more than it may. RuntimeError: It has failed.
+        Raises BadRequest if the file is wrong or takes too much, RuntimeError
+        if reading has failed.
         """
         call = name, languages, pickle.dumps(fits), results
         size = file.seek(0, os.SEEK_END)
@@ -104,12 +105,14 @@ class Readers:
                 raise
         if answer is None:
             process.kill()
-            raise ValueError(
+            raise BadRequest(
                 f"expected a file that is read within {_seconds(size)}"
                 f" seconds and {self._memory >> 20} MiB. Received: one that"
                 " takes more"
             )
         self._free.append(process)
+        if isinstance(answer, ValueError):
+            raise BadRequest(str(answer))
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -128,12 +131,12 @@ def log_failure(error: BaseException) -> None:
 
 
 def _seconds(size):
-    """CPU seconds of a stage of a file with so many bytes."""
+    """Computes the CPU seconds for a stage of a file, from its bytes."""
     return SECONDS + SECONDS_PER_MIB * size // (1 << 20)
 
 
 def _start():
-    """A process that answers."""
+    """Starts a process that answers."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)  # it inherits
     try:
         return subprocess.Popen(
@@ -151,7 +154,7 @@ def _start():
 
 
 def _ask(process, file, question):
-    """The answer of a process; None if it has ended."""
+    """Asks a process; returns None if it has ended."""
     file.seek(0)
     data = file.read()
     try:

@@ -1,7 +1,7 @@
 """The process of the server: its socket, uvicorn, start and end.
 
-Of uvicorn only documented options and its behavior at SIGTERM are used. Slow
-clients are the work of a proxy: docs/serving.md.
+It relies on uvicorn's documented options and on its behavior at SIGTERM, and
+leaves slow clients to a proxy: docs/serving.md.
 """
 
 import concurrent.futures
@@ -84,7 +84,7 @@ def run(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A TCP socket that has an address, and does not listen yet."""
+    """Makes a TCP socket that has an address, and does not listen yet."""
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -98,7 +98,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def make_server(service: Service) -> uvicorn.Server:
-    """uvicorn with the application of a service."""
+    """Makes uvicorn with the application of a service."""
     return uvicorn.Server(
         uvicorn.Config(
             make_app(service),
@@ -150,8 +150,8 @@ def reload(service: Service) -> None:
 def reload_at_sighup(service: Service) -> None:
     """Each SIGHUP reads the glossaries again, one after the other.
 
-    The thread is there already: a handler that starts one may wait for ever, if
-    the signal comes while the main thread starts another.
+    Its thread runs from the start: a handler that starts one may wait for ever,
+    if the signal comes while the main thread starts another.
     """
     signals: queue.SimpleQueue = queue.SimpleQueue()
 

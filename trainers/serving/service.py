@@ -9,14 +9,13 @@ import itertools
 import pathlib
 import secrets
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
 from keras_transformer.config import changed_search
 from keras_transformer.data.languages import shortened
-from keras_transformer.documents.document import Document
 from keras_transformer.refusals import expect
 from keras_transformer.translation import assemble
 from keras_transformer.translation.glossary import Glossary
@@ -218,8 +217,10 @@ class Service:
             f" source={source!r}, target={target!r}"
         )
 
-    def _detect(self, text, target):
-        """Finds a text's language, one that is translated, and a confidence."""
+    def _detect(self, text, source, target):
+        """Finds a text's language and a confidence: None if it is given."""
+        if source.lower() != AUTO:
+            return source, None
         _check_codes(target)  # before they are cached
         ranked = self.detector.rank(text)
         usable = (
@@ -256,61 +257,73 @@ class Service:
         terminology: Terminology = NO_TERMINOLOGY,
         may_be_fewer: bool = False,
     ) -> list[TranslatedText]:
-        """Translates texts.
+        """Translates texts. The sentences of a `Request` have its other fields.
 
-        Args:
-            texts: Texts; the sentences of a `Request` have its other fields.
-            options: The options of all texts.
-            search: Fields of `DecodingConfig` that differ from the server's.
-            terminology: Holds for each sentence.
-            may_be_fewer: Whether `n_best` may be more than a search finds.
+        `search` has fields of `DecodingConfig` that differ from the server's;
+        `terminology` holds for each sentence; `may_be_fewer`: `n_best` may be
+        more than a search finds.
         """
         worker = self._make_worker()
         seed = options.seed
         if seed is None:
             seed = secrets.randbits(32)
         requests = make_requests(texts)
-        languages: list[tuple[str, float | None]] = [
-            self._detect(request.text, options.target)
-            if options.source.lower() == AUTO
-            else (options.source, None)
+        languages = [
+            self._detect(request.text, options.source, options.target)
             for request in requests
         ]
-        pairs = {
-            code: self.find_pair(code, options.target, share is not None)
-            for code, share in dict(languages).items()
-        }
-        works = {
-            code: self._make_work(pair, options, search or {}, may_be_fewer)
-            for code, pair in pairs.items()
-        }
-        with bad_values():
-            for work in works.values():
+        plans = {}
+        for code, share in dict(languages).items():
+            pair = self.find_pair(code, options.target, share is not None)
+            work = self._make_work(pair, options, search or {}, may_be_fewer)
+            with bad_values():
                 terminology.check(work.decoding)
-        plans = [
-            Plan(
-                works[code],
-                dataclasses.replace(
-                    request, seed=seed, direction=pairs[code].direction
-                ),
-                terminology,
-            )
-            for request, (code, _) in zip(requests, languages, strict=True)
-        ]
+            request = Request("", seed=seed, direction=pair.direction)
+            plans[code] = Plan(pair, work, request, terminology)
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(
-                        self._translate_text(worker, pairs[code], plan, options)
+                        self._translate_text(
+                            worker, plans[code].of(request), options
+                        )
                     )
-                    for plan, (code, _) in zip(plans, languages, strict=True)
+                    for request, (code, _) in zip(
+                        requests, languages, strict=True
+                    )
                 ]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return [
-            TranslatedText(*language, *task.result())
-            for language, task in zip(languages, tasks, strict=True)
+            TranslatedText(code, share, *task.result())
+            for (code, share), task in zip(languages, tasks, strict=True)
         ]
+
+    async def _translate_text(
+        self, worker: Worker, plan: Plan, options: TranslationRequest
+    ) -> tuple[list[str], list[tuple[str, str, Answer]]]:
+        """Returns the last two fields of a `TranslatedText`."""
+        text, pair = plan.request.text, plan.pair
+        if pair.is_same:
+            return [text], []
+        if not options.split:
+            [answer] = await worker.search(plan, [text])
+            self._count(pair, [text])
+            return answer.translation.texts, [(text, "", answer)]
+        document = await worker.in_thread(_parse, text, options.format, pair)
+        sentences, before = document.sentences, document.texts_before()
+        answers = await worker.search(plan, sentences)
+        most = max((len(a.translation.texts) for a in answers), default=1)
+        translations = []
+        for rank in range(min(options.n_best, most)):
+            stages = documents.stages(document)
+            next(stages)  # the search
+            advance = functools.partial(worker.in_thread, stages.send)
+            translated = await worker.finish(plan, advance, answers, rank)
+            translations.append(translated.text)
+        self._count(pair, sentences)
+        rows = zip(sentences, before, answers, strict=True)
+        return list(dict.fromkeys(translations)), list(rows)
 
     async def translate_file(
         self,
@@ -328,22 +341,13 @@ class Service:
         """
         worker = self._make_worker()
         self._check_adapter(adapter)
-        results: list[list] = []
-
-        async def read(
-            languages: tuple[str, str], fits: Callable[[str], bool]
-        ) -> tuple[typing.Any, str]:
-            with bad_values():
-                return await self._readers.advance(
-                    file, name, languages, fits, results
-                )
-
-        is_detected = source.lower() == AUTO
-        if is_detected:
-            stage, _ = await read(("en", ""), bool)
+        read: typing.Any = functools.partial(self._readers.advance, file, name)
+        share = None
+        if source.lower() == AUTO:
+            stage, _ = await read(("en", ""), bool, [])
             text = "\n".join(stage.items)[: self.limits.max_characters]
-            source, _ = self._detect(text, target)
-        pair = self.find_pair(source, target, is_detected)
+            source, share = self._detect(text, AUTO, target)
+        pair = self.find_pair(source, target, share is not None)
         decoding = pair.model.translator.decoding
         with bad_values():
             terminology.check(decoding)
@@ -354,21 +358,23 @@ class Service:
             data = await worker.in_thread(file.read)
             key = await self.downloads.add(output, data)
             return key, [f"the file is in {pair.target} already"]
-        languages, fits = (pair.source, pair.target), pair.translator.fits
+        results: list[list] = []
+        left = ""
+
+        async def advance(*result: list) -> typing.Any:
+            nonlocal left
+            results.extend(result)
+            languages = pair.source, pair.target
+            stage, left = await read(languages, pair.translator.fits, results)
+            return stage
+
         plan = Plan(
+            pair,
             SearchWork(pair.model, decoding, adapter=adapter),
             Request("", seed=secrets.randbits(32), direction=pair.direction),
             terminology,
         )
-        stage, left = await read(languages, fits)
-        sentences = stage.items
-
-        async def advance(result: list) -> typing.Any:
-            nonlocal left
-            results.append(result)
-            stage, left = await read(languages, fits)
-            return stage
-
+        sentences = (await advance()).items
         answers = await worker.search(plan, sentences)
         translated = await worker.finish(plan, advance, answers)
         self._count(pair, sentences)
@@ -401,16 +407,10 @@ class Service:
         )
         return page
 
-    def _make_worker(self) -> Worker:
+    def _make_worker(self):
         return Worker(self.batcher, self.options.max_batch_tokens)
 
-    def _make_work(
-        self,
-        pair: Pair,
-        options: TranslationRequest,
-        search: Mapping[str, typing.Any],
-        may_be_fewer: bool,
-    ) -> SearchWork:
+    def _make_work(self, pair, options, search, may_be_fewer):
         """Makes the search of a request, within the limits."""
         with bad_values():
             before = pair.model.translator
@@ -438,50 +438,17 @@ class Service:
             adapter=options.adapter,
         )
 
-    async def _translate_text(
-        self,
-        worker: Worker,
-        pair: Pair,
-        plan: Plan,
-        options: TranslationRequest,
-    ) -> tuple[list[str], list[tuple[str, str, Answer]]]:
-        """Returns the last two fields of a `TranslatedText`."""
-        text = plan.request.text
-        if pair.is_same:
-            return [text], []
-        if not options.split:
-            [answer] = await worker.search(plan, [text])
-            self._count(pair, [text])
-            return answer.translation.texts, [(text, "", answer)]
-        document = await worker.in_thread(_parse, text, options.format, pair)
-        sentences, before = document.sentences, document.texts_before()
-        answers = await worker.search(plan, sentences)
-        most = max((len(a.translation.texts) for a in answers), default=1)
-        translations = []
-        for rank in range(min(options.n_best, most)):
-            stages = documents.stages(document)
-            next(stages)  # the search
-            advance = functools.partial(worker.in_thread, stages.send)
-            translated = await worker.finish(plan, advance, answers, rank)
-            translations.append(translated.text)
-        self._count(pair, sentences)
-        rows = zip(sentences, before, answers, strict=True)
-        return list(dict.fromkeys(translations)), list(rows)
-
-    def _count(self, pair: Pair, sentences: Sequence[str]) -> None:
-        """Counts characters that are translated."""
+    def _count(self, pair, sentences):
         of_pair = self.metrics.characters.labels(pair.source, pair.target)
         of_pair.inc(sum(map(len, sentences)))
 
-    def _check_adapter(self, adapter: str) -> None:
-        """Raises HTTPException unless the server has an adapter, or for ""."""
+    def _check_adapter(self, adapter):
         names = [name for name, _ in self.options.adapters]
         known = ", ".join(names) or "there are none"
         check(adapter in ("", *names), f"adapter of: {known}", adapter=adapter)
 
 
-def _check_codes(*codes: str) -> None:
-    """Raises HTTPException if a code is too long to be a language's."""
+def _check_codes(*codes):
     longest = max(map(len, codes))
     check(
         longest <= LONGEST_CODE,
@@ -490,13 +457,12 @@ def _check_codes(*codes: str) -> None:
     )
 
 
-def _parse(text: str, format: str, pair: Pair) -> Document:
-    """Parses a text as a document that the model of a pair can read."""
+def _parse(text, format, pair):
     with bad_values():
         return documents.parse(
             text, format, pair.source, pair.translator.fits, target=pair.target
         )
 
 
-def _notes(answers: Iterable[Answer]) -> list[str]:
+def _notes(answers):
     return [note for one in answers for note in one.translation.notes]

@@ -32,8 +32,8 @@ class Get(typing.NamedTuple):
 
     Attributes:
         summary: One line about it.
-        answer: A function of the `Service` and, by name, of what the path has
-            in braces; returns a value for JSON, or a
+        answer: A function of the `Service` and, by name, of the parts of the
+            path in braces; returns a value for JSON, or a
             `starlette.responses.Response`.
     """
 
@@ -66,7 +66,7 @@ class Api(typing.NamedTuple):
 
     Attributes:
         gets, posts: By path.
-        error: The JSON value of an error, of its status and its message.
+        error: Makes the JSON value of an error, from its status and message.
     """
 
     gets: Mapping[str, Get] = {}
@@ -77,7 +77,7 @@ class Api(typing.NamedTuple):
 
 
 def describe(apis: Collection[Api]) -> Schema:
-    """The OpenAPI document of some APIs."""
+    """Makes the OpenAPI document of some APIs."""
     paths: Schema = {}
     for api in apis:
         for path, get in api.gets.items():
@@ -102,7 +102,7 @@ def describe(apis: Collection[Api]) -> Schema:
 def schemas_of(
     section: type, names: Collection[str] | None = None
 ) -> dict[str, Schema]:
-    """The schemas of fields made with `hp`, by name; by default of all."""
+    """Makes the schemas of `hp` fields, by name; by default of all."""
     schemas = {}
     for field in dataclasses.fields(section):
         if names and field.name not in names:
@@ -121,7 +121,6 @@ def schemas_of(
 
 
 def _body(post):
-    """The body of a request."""
     schema = {
         "type": "object",
         "properties": {**post.required, **post.optional, "api_key": TEXT},
@@ -132,7 +131,6 @@ def _body(post):
 
 
 def _operation(summary, api):
-    """An operation and its answers."""
     error = {"example": api.error(400, "What was expected and received.")}
     answers = {
         "200": {"description": "The answer."},

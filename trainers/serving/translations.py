@@ -1,6 +1,5 @@
 """The server's own API: search options, scores, probabilities, alignments."""
 
-from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
 from keras_transformer.config import DecodingConfig
@@ -20,11 +19,11 @@ OTHERS = ("text", *PER_TEXT, *TERMINOLOGY, "api_key")
 
 
 async def translate(service: Service, fields: Values) -> dict:
-    """The answer of /v1/translate."""
+    """Answers /v1/translate."""
     options, search = requests.read_options(fields, OTHERS)
     texts = requests.read_requests(fields, options, service.limits)
     if not options.split and options.format != "text":
-        raise HTTPException(400, "split=false needs text")
+        raise requests.BadRequest("split=false needs text")
     terminology = requests.read_terminology(
         fields, service.glossaries, service.limits
     )
@@ -35,8 +34,8 @@ async def translate(service: Service, fields: Values) -> dict:
                 "source": translated.source,
                 "text": translated.texts[0],
                 "sentences": [
-                    _sentence(sentence, before, found, options.n_best)
-                    for sentence, before, found in translated.sentences
+                    _sentence(*sentence, options.n_best)
+                    for sentence in translated.sentences
                 ],
             }
             for translated in found
@@ -45,7 +44,7 @@ async def translate(service: Service, fields: Values) -> dict:
 
 
 async def draw_attention(service: Service, fields: Values) -> HTMLResponse:
-    """The answer of /v1/attention: a page, for a frame of our own page."""
+    """Answers /v1/attention with a page, for a frame of our own page."""
     source, target, text, translation = (
         requests.read_text(fields, name)
         for name in ("source", "target", "text", "translation")
@@ -62,14 +61,13 @@ async def draw_attention(service: Service, fields: Values) -> HTMLResponse:
     return HTMLResponse(html, headers=policy)
 
 
-def _sentence(source, before, found, n_best):
-    """A sentence of the answer."""
-    texts, _, scores, notes = found.translation
+def _sentence(source, before, answer, n_best):
+    texts, _, scores, notes = answer.translation
     hypotheses: list[dict] = [
         {"text": text, "score": score}
         for text, score in zip(texts, scores, strict=True)
     ]
-    for hypothesis, details in zip(hypotheses, found.details, strict=False):
+    for hypothesis, details in zip(hypotheses, answer.details, strict=False):
         hypothesis |= details
     return {
         "source": source,

@@ -144,25 +144,25 @@ def _probable(texts, log_probs):
 
 
 class Plan(typing.NamedTuple):
-    """How the sentences of a text are translated.
+    """How the sentences of a text are translated."""
 
-    Attributes:
-        work: The search.
-        request: The request of each sentence, but for its text and its terms.
-        terminology: What their terms are found in.
-    """
-
+    pair: Pair
     work: SearchWork
-    request: Request
+    request: Request  # of each sentence, but for its text and its terms
     terminology: Terminology
+
+    def of(self, request: Request) -> "Plan":
+        """Makes the plan of a text, with the other fields of its request."""
+        seed, direction = self.request.seed, self.request.direction
+        changed = dataclasses.replace(request, seed=seed, direction=direction)
+        return self._replace(request=changed)
 
 
 class Worker:
-    """Does the work of one request, some of it at a time.
+    """Does the work of one request, a part at a time.
 
-    One thread prepares texts, so a request waits for others, but not for all of
-    their texts. Items go into the queue batch after batch: a file must not fill
-    it.
+    One thread prepares its texts, so that others need not wait for all of them.
+    Items go into the queue batch after batch: a file must not fill it.
     """
 
     def __init__(self, batcher: Batcher, max_batch_tokens: int):
@@ -237,12 +237,9 @@ class Worker:
     ) -> documents.Translated:
         """Does the stages of a document after the search of its sentences.
 
-        Args:
-            plan: Of the document.
-            advance: Sends the results of a stage, and returns the next one or
-                the translated document.
-            answers: Those to its sentences.
-            rank: The hypothesis to take, or the last one of a sentence.
+        `advance` sends the results of a stage, and returns the next stage or
+        the translated document; `answers` belong to its sentences; `rank` is
+        that of the hypotheses, where a sentence has as many.
         """
         results = _hypotheses(answers, rank)
         while isinstance(stage := await advance(results), documents.Stage):

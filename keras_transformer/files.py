@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and JSON with errors of one line.
+"""Files and directories that appear whole, and JSON with errors of one line.
 
 JSON that only programs write has a checksum of its other values.
 """
@@ -8,19 +8,22 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import typing
 import uuid
 from collections.abc import Iterator
+
+from keras_transformer.refusals import expect
 
 CHECKSUM = "checksum"
 
 
 @contextlib.contextmanager
 def new_file(path: str | os.PathLike) -> Iterator[typing.BinaryIO]:
-    """A binary file to write, which gets its name when the block ends well.
+    """Opens a binary file, which gets its name when the block ends well.
 
-    Readers see all of it, or the file before. A link stays a link: its target
-    is written. A path that is no regular file, such as /dev/stderr, is written
+    Until then readers see the file before. A link stays a link: its target is
+    written. A path that is not a regular file, such as /dev/stderr, is written
     in place.
     """
     path = pathlib.Path(os.path.realpath(path))
@@ -29,8 +32,7 @@ def new_file(path: str | os.PathLike) -> Iterator[typing.BinaryIO]:
             yield file
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A process id is not unique where machines share a directory.
-    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
+    unfinished = _unfinished(path)
     try:
         with naming(path):
             with open(unfinished, "wb") as file:
@@ -43,8 +45,29 @@ def new_file(path: str | os.PathLike) -> Iterator[typing.BinaryIO]:
 
 
 @contextlib.contextmanager
+def new_directory(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Makes a directory, which gets its name when the block ends well.
+
+    Until then its name is NAME.1f3b2c7d. An error removes it. It replaces an
+    empty directory; if there is anything else at the path, raises OSError.
+    """
+    unfinished = _unfinished(pathlib.Path(path))
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        os.rename(unfinished, path)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _unfinished(path: pathlib.Path) -> pathlib.Path:
+    # A process id is not unique where machines share a directory.
+    return path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
+
+
+@contextlib.contextmanager
 def naming(path: str | os.PathLike) -> Iterator[None]:
-    """Names a file in errors of the system that name none, as of a disk."""
+    """Adds the name of a file to system errors that have none."""
     try:
         yield
     except OSError as error:
@@ -54,7 +77,7 @@ def naming(path: str | os.PathLike) -> Iterator[None]:
 
 
 def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
-    """Writes a `new_file`."""
+    """Writes the content of a `new_file`."""
     if isinstance(content, str):
         content = content.encode("utf-8")
     with new_file(path) as file:
@@ -62,34 +85,31 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
 
 
 def sha256_of(path: str | os.PathLike) -> str:
-    """The SHA-256 of a file."""
+    """Returns the SHA-256 of a file."""
     with naming(path), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def checksum_of(values: dict[str, typing.Any]) -> str:
-    """The SHA-256 of JSON values by name, without their checksum."""
+    """Returns the SHA-256 of JSON values by name, without their checksum."""
     others = {n: value for n, value in values.items() if n != CHECKSUM}
     text = json.dumps(others, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def with_checksum(values: dict[str, typing.Any]) -> dict[str, typing.Any]:
-    """JSON values by name, with their checksum."""
+    """Adds their checksum to JSON values by name."""
     return values | {CHECKSUM: checksum_of(values)}
 
 
 def check_checksum(values: dict[str, typing.Any]) -> None:
     """Raises ValueError if values do not have their checksum."""
-    if values.get(CHECKSUM) != checksum_of(values):
-        raise ValueError(
-            f"expected the checksum {checksum_of(values)}."
-            f" Received: {CHECKSUM}={values.get(CHECKSUM)!r}"
-        )
+    computed, stated = checksum_of(values), values.get(CHECKSUM)
+    expect(stated == computed, f"the checksum {computed}", checksum=stated)
 
 
 def unique_names(pairs: list[tuple[str, typing.Any]]) -> dict:
-    """A JSON object of its names and values; ValueError if a name is twice."""
+    """Makes a dictionary of a JSON object; ValueError if a name is twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
         raise ValueError("a name occurs twice in an object")
@@ -97,7 +117,7 @@ def unique_names(pairs: list[tuple[str, typing.Any]]) -> dict:
 
 
 def read_json(path: str | os.PathLike) -> dict:
-    """The object in a file of JSON, each name once.
+    """Reads the object in a file of JSON, with each name once.
 
     Raises FileNotFoundError, NotADirectoryError: there is no such file;
     ValueError: it is not a JSON object.
@@ -110,25 +130,25 @@ def read_json(path: str | os.PathLike) -> dict:
         raise ValueError(f"{path}: not JSON: nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(
-            f"{path}: expected an object. Received: {type(value).__name__}"
-        )
+    kind = type(value).__name__
+    expect(isinstance(value, dict), "an object", kind, where=path)
     return value
 
 
 def read_checked_json(path: str | os.PathLike, version: int) -> dict:
-    """The object in a file that `with_checksum` and a version are in.
+    """Reads the object in a file of JSON with a version and a checksum.
 
     Raises FileNotFoundError, NotADirectoryError, ValueError: as `read_json`, or
     another version wrote it, or it has changed since.
     """
     values = read_json(path)
-    if values.get("format_version") != version:
-        raise ValueError(
-            f"{path}: expected format_version {version}."
-            f" Received: format_version={values.get('format_version')!r}"
-        )
+    found = values.get("format_version")
+    expect(
+        found == version,
+        f"format_version {version}",
+        format_version=found,
+        where=path,
+    )
     try:
         check_checksum(values)
     except ValueError as error:

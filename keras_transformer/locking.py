@@ -1,18 +1,40 @@
-"""A lock file: the kernel releases it when its process ends; its directory."""
+"""Lock files, which the kernel releases when their process ends."""
 
 import contextlib
 import errno
 import fcntl
 import os
 import pathlib
+import time
 from collections.abc import Callable, Iterator
 
 ATTEMPTS = 100  # to lock a file that other processes remove meanwhile
+WAIT = 0.1  # seconds between attempts to take a lock
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path, busy: str = "") -> Iterator[int]:
+    """Locks a file while the block runs, and gives its descriptor.
+
+    If another process has the lock, raises ValueError with the message `busy`,
+    or waits if there is none. In the end the file is removed, and directories
+    that were made for it and are empty.
+    """
+    with without_empty_directories(path.parent):
+        while (descriptor := lock_file(path)) is None:
+            if busy:
+                raise ValueError(busy)
+            time.sleep(WAIT)
+        try:
+            yield descriptor
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
 
 
 @contextlib.contextmanager
 def without_empty_directories(path: pathlib.Path) -> Iterator[None]:
-    """Removes directories that its body has made for a path, and left empty."""
+    """Removes directories that the block makes for a path and leaves empty."""
     missing = [p for p in (path, *path.parents) if not p.exists()]
     try:
         yield
@@ -27,9 +49,9 @@ def lock_file(
 ) -> int | None:
     """Locks a file, and makes it with its directory if it does not exist.
 
-    Returns a descriptor, which releases the lock when it is closed; None if the
-    lock is taken: by another process or, with `fcntl.flock`, by another
-    descriptor. `fcntl.lockf` lets this process take it again.
+    Returns a descriptor, which releases the lock when it is closed; None if
+    another process or, with `fcntl.flock`, another descriptor has the lock.
+    `fcntl.lockf` lets this process take it again.
 
     The owner may remove the file and the directory before it closes the
     descriptor: this function then starts again with new ones.
@@ -40,8 +62,8 @@ def lock_file(
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError as error:
-            # Its owner may just have removed the directory; but there are also
-            # directories, as in /proc, where no file can be made.
+            # Its owner may just have removed the directory; but in some, such
+            # as /proc, no file can be made at all.
             problem = error
             continue
         try:
@@ -52,8 +74,8 @@ def lock_file(
         except BaseException:  # a file system may have no locks
             os.close(descriptor)
             raise
-        # The previous owner may have removed the file after it was opened here:
-        # no other process would find this lock.
+        # If the previous owner removed the file after it was opened here, no
+        # other process would find this lock.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(path.stat(), os.fstat(descriptor)):
                 return descriptor

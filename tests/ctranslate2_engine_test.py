@@ -25,6 +25,7 @@ from commands import ROOT
 from later import later
 
 import keras_transformer as kt
+from keras_transformer import locking
 from keras_transformer.adapters import Base
 from keras_transformer.config import DecodingConfig
 from keras_transformer.files import sha256_of, with_checksum
@@ -472,7 +473,7 @@ def test_an_export_that_is_made_is_told_as_progress(faked, caplog):
 def test_without_a_place_for_it_the_command_is_named(faked, monkeypatch):
     directory, calls, find = faked
     error = OSError(errno.EROFS, "Read-only file system")
-    monkeypatch.setattr(engine_exports, "lock_file", Mock(side_effect=error))
+    monkeypatch.setattr(locking, "lock_file", Mock(side_effect=error))
     with pytest.raises(ValueError) as told:
         find()
     assert re.fullmatch(
@@ -549,7 +550,7 @@ def test_an_export_whose_process_is_killed_is_waited_for(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     first = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
     made = tmp_path / "run" / "exports"
-    while not list(made.glob(".*.unfinished")):
+    while not list(made.glob("ctranslate2-*.*")):
         assert first.poll() is None
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)

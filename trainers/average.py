@@ -9,8 +9,9 @@ weights that they belong to: a work directory that needs no other.
 
 from keras_transformer.commands import flags
 from keras_transformer.fields import hp
+from keras_transformer.files import new_directory
 from keras_transformer.workdir import WorkDirectory
-from trainers.importing.workdir import check_new, new_directory
+from trainers.importing.workdir import check_new
 from trainers.run import checkpoints
 from trainers.run.training_config import TrainingConfig
 from trainers.translating.options import WorkdirOptions
@@ -50,8 +51,9 @@ def main(arguments: flags.Arguments) -> None:
         flags.show(f"there are only {len(averaged)} checkpoints")
     flags.show(f"{result} is the mean of {', '.join(averaged)}")
     if options.merged is not None:
-        with flags.user_errors(), new_directory(options.merged) as path:
-            checkpoints.merge(workdir, path)
+        with flags.user_errors():
+            with new_directory(check_new(options.merged, "merged")) as path:
+                checkpoints.merge(workdir, path)
         flags.show(f"{options.merged} has the merged weights")
 
 

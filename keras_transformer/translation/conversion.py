@@ -24,7 +24,7 @@ from keras_transformer.config import (
 )
 from keras_transformer.data.languages import LANGUAGE_TOKENS, Languages
 from keras_transformer.fields import unhandled
-from keras_transformer.files import sha256_of, with_checksum
+from keras_transformer.files import new_directory, sha256_of, with_checksum
 from keras_transformer.layers import (
     DecoderLayer,
     EncoderLayer,
@@ -45,15 +45,8 @@ from keras_transformer.vocabulary import BOS, EOS, SPECIAL_IDS, UNK
 from keras_transformer.workdir import WorkDirectory
 
 Spec: typing.TypeAlias = typing.Any  # a `LayerSpec` of CTranslate2
-# Names in its enumeration of activations.
-ACTIVATIONS = {
-    "relu": "RELU",
-    "swish": "SWISH",
-    "gelu": "GELU",
-    "gelu_tanh": "GELUTanh",
-}
-# Of the pairs that a conversion is checked with: their tokens, and by how much
-# log-probabilities may differ.
+# A conversion is checked with pairs of these numbers of tokens, whose
+# log-probabilities may differ by the tolerance.
 LENGTHS, TOLERANCE = (1, 3, 5), 1e-2
 
 
@@ -66,12 +59,15 @@ def convert(
     directory: pathlib.Path,
     precision: str = "float32",
 ) -> None:
-    """Writes a model and its vocabularies; `num_positions` if sinusoidal."""
+    """Writes a model and its vocabularies.
+
+    `num_positions` is the number of sinusoids to store, if it has these.
+    """
     config, pieces = model.config, tokenizer.target.pieces
     spec = make_spec(model, num_positions)
     layer = find_alignment_layer(config, decoding)
     spec.decoder.alignment_layer = np.int16(layer - 1)
-    # Its first heads; 0: all of them.
+    # The number of its heads that count, from the first; 0: all of them.
     spec.decoder.alignment_heads = np.int16(decoding.alignment_head)
     spec.register_source_vocabulary(tokenizer.source.pieces)
     spec.register_target_vocabulary(pieces)
@@ -90,15 +86,17 @@ def convert(
 
 
 def make_spec(model: Transformer, num_positions: int) -> Spec:
-    """The model's weights as CTranslate2's `TransformerSpec`."""
+    """Returns the model's weights as CTranslate2's `TransformerSpec`."""
     from ctranslate2.specs import common_spec, transformer_spec
 
     config = model.config
+    # It names them RELU, SWISH, GELU, GELUTanh.
+    activations = {kind.name.lower(): kind for kind in common_spec.Activation}
     spec = transformer_spec.TransformerSpec.from_config(
         (config.num_layers, config.decoder_depth),
         config.num_heads,
         pre_norm=config.pre_norm,
-        activation=common_spec.Activation[ACTIVATIONS[config.activation]],
+        activation=activations[config.activation.replace("_", "")],
         layernorm_embedding=config.embedding_norm,
         with_relative_position=config.positions == "relative",
     )
@@ -128,7 +126,7 @@ def make_spec(model: Transformer, num_positions: int) -> Spec:
                 table = inputs.positions.table.numpy()
                 stack.position_encodings.encodings = table
             case "relative":
-                pass  # weights of each self-attention
+                pass  # they are weights of each self-attention
             case other:
                 raise unhandled(positions=other)
         if config.embedding_norm:
@@ -141,7 +139,7 @@ def make_spec(model: Transformer, num_positions: int) -> Spec:
 
 
 def _fill_layer(layer: Spec, block: EncoderLayer | DecoderLayer) -> None:
-    """Self-attention, attention to the source (in decoders), feed-forward."""
+    """Fills in the attentions and the feed-forward network of a layer."""
     attention, spec = block.self_attention, layer.self_attention
     _fill_linear(
         spec.linear[0],
@@ -173,7 +171,10 @@ def _fill_norm(spec: Spec, norm: keras.Layer) -> None:
 
 
 def _fill_linear(spec: Spec, *layers: keras.Layer) -> None:
-    """Kernels [in, out] -> one weight [sum of out, in]; biases, if any."""
+    """Concatenates kernels [in, out] to a weight [sum of out, in], and biases.
+
+    CTranslate2 computes the projections of one input at once.
+    """
     spec.weight = np.concatenate([each.kernel.numpy().T for each in layers])
     if layers[0].use_bias:
         spec.bias = np.concatenate([each.bias.numpy() for each in layers])
@@ -214,22 +215,20 @@ def main(
     **alignment: typing.Any,
 ) -> None:
     """Makes the directory `output`, which appears when it is complete."""
-    run, path = WorkDirectory(workdir), pathlib.Path(output)
+    run = WorkDirectory(workdir)
     tokenizer = run.load_tokenizer()
     model = model_to_be_read(run.read_section("model", TransformerConfig))
     run.restore_weights(named_weights(model), checkpoint)
     decoding = DecodingConfig(beam_size=1, **alignment)
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.mkdir()
     languages = run.read_languages()
-    convert(model, tokenizer, decoding, languages, num_positions, unfinished)
-    check(model, tokenizer, decoding, unfinished)
-    sums = {file.name: sha256_of(file) for file in unfinished.iterdir()}
-    # From the work directory, which may be moved.
+    # Relative to the work directory, which may be moved.
     relative = os.path.relpath(checkpoint, workdir)
-    description = with_checksum({"checkpoint": relative, "sha256": sums})
-    (unfinished / "export.json").write_text(json.dumps(description, indent=2))
-    os.rename(unfinished, path)
+    with new_directory(output) as made:
+        convert(model, tokenizer, decoding, languages, num_positions, made)
+        check(model, tokenizer, decoding, made)
+        sums = {file.name: sha256_of(file) for file in made.iterdir()}
+        description = with_checksum({"checkpoint": relative, "sha256": sums})
+        (made / "export.json").write_text(json.dumps(description, indent=2))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
     DIR/exports/FORMAT-CHECKSUM/
 
-is what `conversion` made of a checkpoint, and checked. The checksum is of all
-that determines it. A process of its own makes it when it is first needed, so
-that the one that translates imports no framework; others wait for it. Then
-those whose checkpoint is no longer there are removed.
+is what `conversion` made of a checkpoint, and checked. The checksum covers all
+that determines it. A separate process makes it when it is first needed, so that
+the process that translates imports no framework; others wait for it. Then
+exports whose checkpoint no longer exists are removed.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,7 +16,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import time
 import typing
 from collections.abc import Mapping
 from logging import getLogger
@@ -25,12 +25,11 @@ from absl import logging
 from keras_transformer import __version__
 from keras_transformer.checkpoints import ENDING
 from keras_transformer.files import check_checksum, read_json, sha256_of
-from keras_transformer.locking import lock_file, without_empty_directories
+from keras_transformer.locking import locked
 from keras_transformer.workdir import TOKENIZER_SUMS, WorkDirectory
 
 progress = getLogger(__name__)  # which commands show
-WAIT = 0.1  # seconds between attempts to take the lock
-DIGITS = 16  # of the checksum in a name
+DIGITS = 16  # the number of a checksum's digits in a name
 
 
 def exported(
@@ -40,7 +39,7 @@ def exported(
     options: Mapping[str, typing.Any],
     module: str,
 ) -> pathlib.Path:
-    """The directory of an intact export, which is made if there is none.
+    """Returns the directory of an intact export, which it makes if need be.
 
     `checkpoint` is a path without its ending. The `main` of `module` makes the
     export, as `conversion` does. Raises ValueError if it cannot be made.
@@ -54,10 +53,9 @@ def exported(
     if damage(path) is None:
         return path
     file = path.with_name(f".{path.name}.lock")
-    with without_empty_directories(path.parent):
+    with contextlib.ExitStack() as stack:
         try:
-            while (lock := lock_file(file)) is None:
-                time.sleep(WAIT)
+            lock = stack.enter_context(locked(file))
         except OSError as error:
             raise ValueError(
                 f"expected {path}, or a work directory that can be written: as"
@@ -65,23 +63,19 @@ def exported(
                 f" --workdir={workdir.path} --checkpoint={checkpoint}"
                 f" --engine={format}. Received: {error.strerror}"
             ) from error
-        try:
-            found = damage(path)  # another process may have made it meanwhile
-            if found is not None:
-                run = {"workdir": str(workdir.path), "checkpoint": checkpoint}
-                _make(path, found, module, {**run, **options}, lock)
-                if sha256_of(checkpoint + ENDING) != checksum:
-                    shutil.rmtree(path)
-                    raise ValueError(f"{checkpoint} changed in its export")
-                _remove_old(workdir, format, path)
-        finally:
-            file.unlink(missing_ok=True)
-            os.close(lock)
+        found = damage(path)  # another process may have made it meanwhile
+        if found is not None:
+            run = {"workdir": str(workdir.path), "checkpoint": checkpoint}
+            _make(path, found, module, {**run, **options}, lock)
+            if sha256_of(checkpoint + ENDING) != checksum:
+                shutil.rmtree(path)
+                raise ValueError(f"{checkpoint} changed in its export")
+            _remove_old(workdir, format, path)
     return path
 
 
 def damage(path: pathlib.Path) -> str | None:
-    """Why an export cannot be used, in one line; None if it is intact."""
+    """Says in one line why an export cannot be used; None if it is intact."""
     try:
         description = read_json(path / "export.json")
         check_checksum(description)
@@ -113,8 +107,7 @@ def _make(path, reason, module, settings, lock):
         shutil.rmtree(path)
     else:
         progress.info("making %s, once for this checkpoint", path)
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)  # of a killed process
+    _remove_unfinished(path)
     settings = json.dumps({**settings, "output": str(path)})
     only_cpus = {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1"}
     found = subprocess.run(
@@ -127,6 +120,12 @@ def _make(path, reason, module, settings, lock):
         pass_fds=(lock,),
     )
     if found.returncode:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        _remove_unfinished(path)
         lines = found.stderr.strip().splitlines() or ["no message"]
         raise ValueError(f"no export: {lines[-1]} (status {found.returncode})")
+
+
+def _remove_unfinished(path):
+    """Removes what killed processes left of an export."""
+    for unfinished in path.parent.glob(f"{path.name}.*"):
+        shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,16 +1,14 @@
 """The work of `kt-import`: a model becomes a work directory."""
 
-import contextlib
 import glob
 import itertools
 import os
 import pathlib
-import shutil
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from keras_transformer.commands import flags
 from keras_transformer.data.pairs import read_lines
+from keras_transformer.files import new_directory
 from keras_transformer.hub import find_model
 from keras_transformer.importers import read_model
 from keras_transformer.importers.imported import (
@@ -41,19 +39,19 @@ def run(
 ) -> None:
     """Imports a model, and shows what it is; arguments as the options.
 
-    Raises CommandError: the source is no model that can be imported, or the
-    work directory exists, or a file cannot be read or written.
+    Raises CommandError: the source cannot be imported, the work directory
+    exists, or a file cannot be read or written.
     """
     with flags.user_errors():
         check_new(workdir)
         files = find_files(vocabulary_from)
         format_name, model = read_model(find_model(source), format)
         if keep_languages is not None:
-            if not model.language_tokens:
-                raise ValueError(
-                    "keep_languages needs a model with language_tokens."
-                    f" Received: {keep_languages=}"
-                )
+            expect(
+                model.language_tokens,
+                "a multilingual model with keep_languages",
+                keep_languages=keep_languages,
+            )
             source_language = target_language = keep_languages
         model = choose_languages(model, source_language, target_language)
         if files:
@@ -72,7 +70,7 @@ def run(
 
 
 def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
-    """The files of patterns; ValueError if one has none."""
+    """Finds the files of patterns; ValueError if a pattern has none."""
     found = {pattern: sorted(glob.glob(pattern)) for pattern in patterns}
     for pattern, files in found.items():
         expect(files, "files in vocabulary_from", repr(pattern))
@@ -82,7 +80,7 @@ def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
 def choose_languages(
     model: Imported, source_language: str | None, target_language: str | None
 ) -> Imported:
-    """A model with the given languages, else its files'."""
+    """Sets the given languages of a model; by default, its files name them."""
     model = with_languages(model, source_language, target_language)
     given = source_language is not None or target_language is not None
     language = model.source_language
@@ -103,7 +101,7 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
     Raises ValueError: the weights do not fit the model that `config` makes, or
     the path is in use; OSError: it cannot be written.
     """
-    with new_directory(path) as directory:
+    with new_directory(check_new(path)) as directory:
         workdir = WorkDirectory(directory)
         workdir.save_tokenizer(imported.tokenizer)
         languages = imported.languages
@@ -125,36 +123,13 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
         write(workdir.averaged, {"weights": weights}, STEP, keep=1)
 
 
-@contextlib.contextmanager
-def new_directory(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """A directory to fill, which gets its name when the body ends.
-
-    If the body fails, nothing is left of it.
-
-    Raises ValueError: there is something at the path.
-    """
-    path = check_new(path)
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    unfinished.mkdir(parents=True)
-    try:
-        yield unfinished
-        os.rename(unfinished, path)
-    except BaseException:
-        shutil.rmtree(unfinished)
-        raise
-
-
 def check_new(path: str | os.PathLike, option: str = "workdir") -> pathlib.Path:
-    """The absolute path of a directory that is yet to be made.
+    """Returns the absolute path of a directory that is yet to be made.
 
-    `option` is the name of the option that it is.
-
-    Raises ValueError: there is something at the path.
+    `option` has the path. Raises ValueError if something is there.
     """
     path = pathlib.Path(path).absolute()
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise ValueError(
-            "expected a directory that does not exist yet."
-            f" Received: {option}={str(path)!r}"
-        )
+    is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    new = "a directory that does not exist yet"
+    expect(is_free, new, f"{option}={str(path)!r}")
     return path

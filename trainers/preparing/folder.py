@@ -15,11 +15,10 @@ import os
 import pathlib
 import shutil
 import typing
-from collections.abc import Iterator
 
 from keras_transformer.data import shards
 from keras_transformer.files import read_json
-from keras_transformer.locking import lock_file, without_empty_directories
+from keras_transformer.locking import locked
 from trainers.run.resuming import describe_differences
 
 
@@ -34,25 +33,12 @@ class Folder:
         self.settings = self.unfinished / "settings.json"
         self._lock = self.path / ".lock"
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keeps other processes from preparing here; makes the directory.
-
-        If the directory is empty in the end, it is removed, and so are
-        its parents that were made for it.
-        """
-        with without_empty_directories(self.path):
-            descriptor = lock_file(self._lock)
-            if descriptor is None:
-                raise ValueError(f"another process is preparing {self.path}")
-            try:
-                yield
-            finally:
-                self._lock.unlink()
-                os.close(descriptor)
+    def lock(self) -> contextlib.AbstractContextManager[int]:
+        """Keeps other processes from preparing here; see `locked`."""
+        return locked(self._lock, f"another process is preparing {self.path}")
 
     def part(self, number: int, ending: str) -> pathlib.Path:
-        """A part file of a shard."""
+        """Returns the path of a part file of a shard."""
         return self.unfinished / f"{number:05}.{ending}"
 
     def publish(self, name: str) -> None:
@@ -61,10 +47,10 @@ class Folder:
             os.replace(self.unfinished / name, self.path / name)
 
     def check(self, settings: dict[str, typing.Any], overwrite: bool) -> str:
-        """Whether the directory is "new", or "begun" or "finished" with these.
+        """Returns "new", or "begun" or "finished" with these settings.
 
-        Raises ValueError: it has other settings, which may not be overwritten,
-        or other files.
+        Raises ValueError: the directory has other settings, which may not be
+        overwritten, or other files.
         """
         if self.index.exists():
             state, before = "finished", shards.read_index(self.path)["settings"]

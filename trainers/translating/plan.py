@@ -38,7 +38,6 @@ import pathlib
 import re
 import shutil
 import typing
-import uuid
 import zlib
 from collections.abc import Iterator
 
@@ -47,6 +46,7 @@ from keras_transformer.commands import flags
 from keras_transformer.data.pairs import text_lines
 from keras_transformer.files import (
     CHECKSUM,
+    new_directory,
     new_file,
     read_checked_json,
     sha256_of,
@@ -145,23 +145,19 @@ class Plan:
 
     @contextlib.contextmanager
     def publish(self, shard: Shard) -> Iterator[pathlib.Path]:
-        """An empty directory, which becomes the shard when the block ends.
+        """Makes a directory, which becomes the shard when the block ends well.
 
-        If the block ends with an error, the directory is removed. If another
-        process finishes the shard meanwhile, its work is kept.
+        If another process finishes the shard meanwhile, its work is kept.
         """
         finished = self.path / shard.name
-        directory = self.path / f"{shard.name}.{uuid.uuid4().hex[:8]}"
-        with flags.user_errors():
-            directory.mkdir()
         try:
-            yield directory
-            os.rename(directory, finished)
+            with contextlib.ExitStack() as stack:
+                with flags.user_errors():
+                    directory = stack.enter_context(new_directory(finished))
+                yield directory
         except OSError:
             if not finished.exists():
                 raise
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
 
     def remove_leftovers(self) -> None:
         """Removes what killed processes have left of shards now finished."""

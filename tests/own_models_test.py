@@ -57,9 +57,9 @@ CELLS = [
 def strategies():
     """One of each number of replicas, whose collectives have keys of their own.
 
-    All strategies of a process count the keys of their collectives from the same
-    start, and TensorFlow refuses another shape under a key that was used, as by
-    the trainings of other files.
+    All strategies of a process count the keys of their collectives from the
+    same start, and TensorFlow refuses another shape under a key that a training
+    of another file has used.
     """
 
     def make(number):

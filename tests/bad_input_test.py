@@ -129,7 +129,11 @@ OTHERS = [
         NO_FILE,
     ),
     ("wmt", f"{FILES}x.csv", "No such file: x.csv"),
-    ("wmt", "--init_from=nowhere", "init_from must be a work directory"),
+    (
+        "wmt",
+        "--init_from=nowhere",
+        "expected a work directory, with config.json",
+    ),
     ("wmt", "--init_from=no_checkpoint", "no usable checkpoint yet"),
     ("wmt", "--init_from=no_vocabulary", "tokenizer.model"),
     ("wmt", "--workdir=begun --vocab_size=61", "another configuration"),

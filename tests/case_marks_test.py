@@ -489,8 +489,8 @@ def argv(tmp_path_factory, pairs):
 @pytest.mark.parametrize(
     "marked, given, message",
     [
-        (True, [], "case_marks must be True, as in the vocabulary"),
-        (False, ["--case_marks"], "case_marks must be False, as in the"),
+        (True, [], "case_marks=True, as in the vocabulary"),
+        (False, ["--case_marks"], "case_marks=False, as in the"),
         (None, ["--case_marks", "--vocabulary_symbols=<BT>"], "'<BT>'"),
     ],
 )

@@ -45,11 +45,13 @@ def read(tmp_path):
     def read(configuration, make_metric=session.make_translation_metric):
         lines = []
         made = experiment.read_experiment(
-            WorkDirectory(tmp_path / "run"),
-            configuration,
-            TensorFlowDevices("one_device"),
-            make_metric(configuration),
-            lines.append,
+            experiment.Opening(
+                WorkDirectory(tmp_path / "run"),
+                configuration,
+                TensorFlowDevices("one_device"),
+                make_metric(configuration),
+                lines.append,
+            )
         )
         return made, lines
 

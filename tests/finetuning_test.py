@@ -96,13 +96,19 @@ COSINE = {"schedule": "cosine", "learning_rate": 0.1, "warmup_steps": 9}
     "flags, message",
     [
         ({"learning_rate": 0.1}, "needs schedule=constant or linear or cosi"),
-        ({"warmup_steps": 0}, "at least 1 with schedule=noam"),
-        ({"schedule": "linear"}, "needs learning_rate, its peak"),
+        (
+            {"warmup_steps": 0},
+            "schedule=noam: expected warmup_steps of at least 1",
+        ),
+        ({"schedule": "linear"}, "expected learning_rate, its peak"),
         (
             {**CONSTANT, "learning_rate_scale": 2.0},
             "learning_rate_scale needs schedule=noam",
         ),
-        ({**COSINE, "train_steps": 9}, "steps must be below train_steps=9"),
+        (
+            {**COSINE, "train_steps": 9},
+            "expected warmup_steps below train_steps",
+        ),
     ],
 )
 def test_options_of_another_schedule(flags, message):
@@ -111,7 +117,7 @@ def test_options_of_another_schedule(flags, message):
 
 
 def test_r_drop_needs_dropout(small_config):
-    with pytest.raises(ValueError, match="r_drop needs dropout"):
+    with pytest.raises(ValueError, match="dropout with r_drop"):
         Configuration(
             small_config,
             DataConfig(),
@@ -228,9 +234,12 @@ def test_what_an_imported_model_does_not_say_is_not_compared(
         ("--init_checkpoint=best", "no best checkpoint yet"),
         ("--init_checkpoint={strange}", "expected the weights of the model in"),
         ("--alignment_layer=2", "alignment_layer must be at most 1"),
-        ("--tokenizer={other}", "is not the vocabulary of init_from"),
+        ("--tokenizer={other}", "expected the vocabulary of init_from"),
         ("--freeze=encodr", "as decoder, embedding, encoder or encoder.layer"),
-        ("--freeze=embeddings,encoder,decoder", "freeze must leave weights"),
+        (
+            "--freeze=embeddings,encoder,decoder",
+            "expected weights that are left to train",
+        ),
     ],
 )
 def test_what_contradicts_the_weights_is_refused(

@@ -339,7 +339,7 @@ def test_ctranslate2_returns_the_attention_of_the_head(trained, tmp_path):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ("--guided_alignment=a,b", "a file for each of train_files. Received:"),
+        ("--guided_alignment=a,b", "for each of train_files. Received:"),
         ("--guided_alignment=/no/such", "No such file"),
         ("--guided_alignment_weight=1", "weight needs guided_alignment."),
         ("--guided_alignment=a --remat=layers", "needs remat=none"),

@@ -36,7 +36,7 @@ MISTAKES = [
     ("wmt", "--workdir=new --dataset=files", "needs train_files", "no train_f"),
     ("wmt", "--workdir=new --train_files=pairs", "needs dataset=files", "phra"),
     ("wmt", "--workdir=new --dataset=csv", "must be phrasebook, fil", "'csv'"),
-    ("wmt", f"{NEW}pairs --init_from=nowhere", "a config.json", "'nowhere'"),
+    ("wmt", f"{NEW}pairs --init_from=nowhere", "with config.json", "'nowhere'"),
     # Files of pairs.
     ("wmt", f"{NEW}nowhere", "No such file: nowhere.en"),
     ("wmt", f"{NEW}only", "No such file: only.de"),

@@ -195,7 +195,7 @@ def test_data_without_a_clear_meaning_is_refused(changed, message):
 def test_guided_alignment_needs_one_target_language(flags, tmp_path, capsys):
     argv = [*flags, f"--workdir={tmp_path}/run", "--guided_alignment=x,y"]
     message = fails(wmt.main, argv, capsys)
-    assert "guided_alignment needs one target language" in message
+    assert "one target language with guided_alignment" in message
 
 
 # ---- Mixture ----------------------------------------------------------------

@@ -351,7 +351,7 @@ def test_sizes_that_do_not_fit_are_refused(tokenizer):
     sections = TrainingConfig(), kt.DecodingConfig()
     for share, size in ((True, 60), (False, None)):
         config = kt.TransformerConfig(source_vocab_size=size)
-        with pytest.raises(ValueError, match="go together"):
+        with pytest.raises(ValueError, match="only with it"):
             Configuration(config, DataConfig(share_vocabulary=share), *sections)
     prepared = {"dataset": "prepared", "train_files": ("x",)}
     for wrong in (

@@ -31,7 +31,7 @@ from trainers.run.budget import notes_on, try_batches
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
 from trainers.run.data_config import DataConfig
 from trainers.run.engine import LostWorkerError, OutOfMemoryError
-from trainers.run.experiment import Experiment, read_experiment
+from trainers.run.experiment import Experiment, Opening, read_experiment
 from trainers.run.session import make_translation_metric
 from trainers.run.tensorflow_engine import TensorFlowDevices, TensorFlowEngine
 from trainers.run.training_config import Configuration, TrainingConfig
@@ -473,11 +473,13 @@ def test_validation_computes_no_more_at_once_than_training(tmp_path):
         kt.DecodingConfig(),
     )
     experiment = read_experiment(
-        WorkDirectory(tmp_path / "run"),
-        configuration,
-        TensorFlowDevices("one_device"),
-        make_translation_metric(configuration),
-        log=lambda line: None,
+        Opening(
+            WorkDirectory(tmp_path / "run"),
+            configuration,
+            TensorFlowDevices("one_device"),
+            make_translation_metric(configuration),
+            log=lambda line: None,
+        )
     )
     assert experiment.rows_multiple == 4
     for rows, length in experiment.valid_batches.shapes:
@@ -660,7 +662,7 @@ def test_tf_config(config, cluster, monkeypatch):
     "flag, message",
     [
         ("--strategy=multi_worker", "strategy=multi_worker needs it"),
-        ("--strategy=tpu", "strategy=tpu needs --backend=jax"),
+        ("--strategy=tpu", "--backend=jax with strategy=tpu"),
     ],
 )
 def test_wrong_strategy(flag, message, tmp_path, capsys):

@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import importlib.resources
 import os
+import pathlib
 import re
 import sys
 import typing
@@ -45,14 +46,14 @@ PARSERS = "parse"  # prefix of the recipes of kt-parse
 
 
 def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
-    """The installed recipes of kt-train, or of kt-parse."""
-    names = [path.name for path in RECIPES.iterdir()]
+    """Returns the installed recipes of kt-train, or of kt-parse."""
+    files = (pathlib.PurePath(path.name) for path in RECIPES.iterdir())
     return tuple(
         sorted(
-            name.removesuffix(".flags")
-            for name in names
-            if name.endswith(".flags")
-            and name.startswith(PARSERS) == of_parsers
+            file.stem
+            for file in files
+            if file.suffix == ".flags"
+            and file.stem.startswith(PARSERS) == of_parsers
         )
     )
 
@@ -96,9 +97,9 @@ def read_arguments(
     description: str = __doc__,
     sections: tuple[type, ...] = SECTIONS,
 ) -> tuple[flags.Arguments, WmtOptions]:
-    """The arguments of a command line and of its recipe, and the `WmtOptions`.
+    """Reads a command line and its recipe: all arguments, and `WmtOptions`.
 
-    Arguments as in `flags.parse`; the first of the sections is `WmtOptions`.
+    Takes what `flags.parse` takes; `WmtOptions` is the first of the sections.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = flags.parse(argv, description, *sections)
@@ -123,9 +124,9 @@ def read_arguments(
 def scaled_warmup(
     recipe: dict[str, typing.Any], own: dict[str, typing.Any]
 ) -> dict[str, int]:
-    """A recipe's `warmup_steps` in proportion, if `own` flags end before it.
+    """Shortens a recipe's warm-up in proportion, if `own` flags end before it.
 
-    A line says so.
+    Returns the changed flag, and shows a line about it.
 
     >>> recipe = {"train_steps": 12000, "warmup_steps": 1000}
     >>> scaled_warmup(recipe, {"train_steps": 600})
@@ -147,7 +148,7 @@ def scaled_warmup(
 
 
 def recipe_files(name: str) -> list[Traversable]:
-    """The flag files of a recipe, in the order in which they apply.
+    """Returns the flag files of a recipe, in the order in which they apply.
 
     A recipe whose first flag is `--recipe=OTHER` holds only its differences
     from the other.
@@ -167,16 +168,15 @@ def read_configuration(
     data_section: type = DataConfig,
     decoding_section: type = DecodingConfig,
 ) -> Configuration:
-    """The `Configuration` of a command line."""
+    """Builds the `Configuration` of a command line."""
     training = arguments.build(TrainingConfig)
+    workdir = arguments.given.get("workdir", "")
     with flags.user_errors():
-        parent = read_parent(
-            training, arguments.given.get("workdir", ""), data_section
-        )
+        parent = read_parent(training, workdir, data_section)
+    inherited = {}
     if parent is None:
         data = arguments.build(data_section)
         model = build_model(arguments, preset, data)
-        inherited = {}
     else:
         data = arguments.build(data_section, **parent.data_defaults())
         wanted = dict(PRESETS[preset]) if "preset" in arguments.given else {}
@@ -185,10 +185,9 @@ def read_configuration(
             parent.check_data(data)
             model = parent.change_model(wanted)
         inherited = dataclasses.asdict(parent.decoding)
+    if training.guided_alignment and not inherited.get("alignment_head"):
+        inherited["alignment_head"] = 1  # the head to train, by default
     decoding = arguments.build(decoding_section, **inherited)
-    if training.guided_alignment and not decoding.alignment_head:
-        decoding = dataclasses.replace(decoding, alignment_head=1)
-    workdir = arguments.given.get("workdir", "")
     with flags.user_errors():  # the sections may not fit together
         configuration = Configuration(model, data, training, decoding)
         if not os.path.exists(os.path.join(workdir, "config.json")):
@@ -207,7 +206,7 @@ def check_input(configuration: Configuration, workdir: str) -> None:
 def build_model(
     arguments: flags.Arguments, preset: str, data: DataConfig
 ) -> TransformerConfig:
-    """The model of a command line, with the size of given vocabularies."""
+    """Builds the model of a command line, with given vocabularies' sizes."""
     with flags.user_errors():
         base = {**PRESETS[preset], **given_vocab_sizes(data)}
     model = arguments.build(TransformerConfig, **base)
@@ -217,11 +216,12 @@ def build_model(
 
 
 def given_vocab_sizes(data: DataConfig) -> dict[str, int]:
-    """The sizes of the vocabularies that data names, by their field."""
-    paths = {f: path for f, path in data.given_tokenizers.items() if path}
-    if not paths:
-        return {}
-    return {f: Tokenizer.load(path).vocab_size for f, path in paths.items()}
+    """Reads the sizes of the vocabularies that data names, by their field."""
+    return {
+        field: Tokenizer.load(path).vocab_size
+        for field, path in data.given_tokenizers.items()
+        if path
+    }
 
 
 def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:

@@ -461,10 +461,10 @@ def test_programs_for_a_gpu_are_stored(wanted, tmp_path):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ("--precision=mixed_float16", "needs --backend=tensorflow"),
+        ("--precision=mixed_float16", "or --backend=tensorflow, which scales"),
         ("--jit_compile=false", "JAX compiles every step"),
-        ("--cpu_threads=2", "cpu_threads needs --backend=tensorflow"),
-        ("--strategy=tpu", "JAX finds no TPU. Received: "),
+        ("--cpu_threads=2", "--backend=tensorflow with cpu_threads"),
+        ("--strategy=tpu", "a TPU, with strategy=tpu. Received: "),
         ("--strategy=multi_worker", "strategy=multi_worker"),
     ],
 )

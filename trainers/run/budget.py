@@ -18,7 +18,7 @@ MOST_PADDING, FEW_BATCHES = 0.5, 100
 
 
 def largest_shapes(shapes: Sequence[Shape]) -> list[Shape]:
-    """The shapes of a batch that can need the most memory, one or two.
+    """Returns the shapes of a batch that need the most memory, one or two.
 
     Projections need memory for each token, attention for each pair of tokens.
 
@@ -33,8 +33,8 @@ def largest_shapes(shapes: Sequence[Shape]) -> list[Shape]:
 def try_batches(task: Task, engine: Engine) -> float:
     """Makes the steps that need the most memory, and undoes them.
 
-    If XLA compiles a program for each shape, it makes a step of each: the clock
-    of `train_minutes` then does not run while XLA compiles.
+    If XLA compiles a program for each shape, it makes a step with each, since
+    the clock of `train_minutes` is not to run while XLA compiles.
 
     Returns the seconds of the slowest of these steps, without compilation.
     Raises `CommandError` if the memory of a device is too small for one.
@@ -56,7 +56,7 @@ def try_batches(task: Task, engine: Engine) -> float:
 
 
 def _advice(task: Task, engine: Engine, rows: int, length: int) -> str:
-    """Options with which a batch fits that did not, as text.
+    """Finds options with which a batch that was too large fits, as text.
 
     A part of its rows needs as much memory as a micro-batch of them.
     """
@@ -83,9 +83,9 @@ def _advice(task: Task, engine: Engine, rows: int, length: int) -> str:
 def budget_lines(
     task: Task, engine: Engine, seconds_per_step: float
 ) -> list[str]:
-    """The budget of a training, as lines.
+    """Describes the budget of a training in lines.
 
-    A step with one of the largest batches takes that many seconds.
+    `seconds_per_step` is the time of a step with the largest batch.
     """
     batches, config = task.train_batches, task.training
     steps = batches.steps_per_epoch
@@ -121,7 +121,7 @@ def budget_lines(
 
 
 def notes_on(task: Task, steps: float) -> list[str]:
-    """Lines about what so many steps leave out, and about padding."""
+    """Notes, as lines, what so many steps leave out, and much padding."""
     notes, config, batches = [], task.training, task.train_batches
     if fewer_tokens := _fewer_tokens(task):
         notes.append(
@@ -143,10 +143,10 @@ def notes_on(task: Task, steps: float) -> list[str]:
 
 
 def _fewer_tokens(task: Task) -> int:
-    """A value of `batch_tokens` that halves the padding, or 0.
+    """Finds a value of `batch_tokens` that halves the padding; else 0.
 
-    It is looked for if a batch has much padding, and an epoch few batches: the
-    pairs of a small corpus do not fill a batch of their own length.
+    Only for much padding and few batches an epoch: the pairs of a small corpus
+    do not fill a batch of their own length.
     """
     batches, multiple = task.train_batches, task.rows_multiple
     if (
@@ -169,10 +169,9 @@ def _fewer_tokens(task: Task) -> int:
 
 
 def memory_of_replica(task: Task, engine: Engine) -> dict[str, int]:
-    """Bytes on a replica by purpose, activations excluded.
+    """Counts the bytes on a replica by purpose, without activations.
 
-    Each of the slices that a batch is divided into on a CPU has gradients of
-    its own.
+    On a CPU, each slice of a batch has gradients of its own.
     """
     weights = bytes_of(engine.model.weights)
     gradients = bytes_of(engine.model.trainable_variables)
@@ -188,5 +187,5 @@ def memory_of_replica(task: Task, engine: Engine) -> dict[str, int]:
 
 
 def bytes_of(variables: Sequence[keras.Variable]) -> int:
-    """Bytes of Keras variables of 4-byte numbers."""
+    """Counts the bytes of Keras variables of 4-byte numbers."""
     return sum(4 * math.prod(variable.shape) for variable in variables)

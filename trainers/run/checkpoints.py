@@ -19,6 +19,7 @@ from keras_transformer.checkpoints import (
 )
 from keras_transformer.commands.flags import RunError
 from keras_transformer.config import TransformerConfig
+from keras_transformer.refusals import expect
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.training_config import TrainingConfig
 
@@ -50,7 +51,7 @@ class TrainingCheckpoint:
             weights[name].assign(saved.numpy())
 
     def begin_with(self, path: str, choice: str | None) -> str:
-        """Sets the weights from another work directory; their path."""
+        """Sets the weights from another work directory; returns their path."""
         groups = self.engine.variables()
         weights = groups["weights"]
         prefix = WorkDirectory(path).restore_weights(weights, choice)
@@ -60,10 +61,10 @@ class TrainingCheckpoint:
         return prefix
 
     def restore(self) -> str | None:
-        """Restores the newest intact checkpoint; its path, or None.
+        """Restores the newest intact checkpoint; returns its path, or None.
 
-        Raises ValueError, OSError: as `Checkpoints.intact`, or the newest is
-        not one of this training.
+        Raises ValueError, OSError: as `Checkpoints.intact`, or the newest one
+        is of another training.
         """
         prefix = self.workdir.latest.find_intact()
         if prefix:
@@ -87,13 +88,14 @@ class TrainingCheckpoint:
 
 
 def _groups_in(checkpoint: Checkpoint, groups, prefix):
-    """The names of the groups to restore from a checkpoint of a training."""
-    found = {name: shape for name, shape in checkpoint.shapes.items()}
-    if not checkpoint.progress or "optimizer/0" not in found:
-        raise ValueError(
-            f"{prefix} holds weights only, as averaged checkpoints do:"
-            " training cannot resume from it. Move it elsewhere"
-        )
+    """Names the groups to restore from a checkpoint of a training."""
+    found = checkpoint.shapes
+    expect(
+        checkpoint.progress and "optimizer/0" in found,
+        "a checkpoint of a training, to resume from; move this one elsewhere",
+        "weights only, as an averaged checkpoint has",
+        where=prefix,
+    )
     wanted = dict(groups)
     # A dropout that was turned on or off since then has no seed there.
     num_seeds = sum(name.startswith("seeds/") for name in found)
@@ -104,11 +106,12 @@ def _groups_in(checkpoint: Checkpoint, groups, prefix):
         if isinstance(variables, list):
             names = dict(enumerate(variables))
         for name, variable in names.items():
-            if found.get(f"{group}/{name}") != tuple(variable.shape):
-                raise ValueError(
-                    f"{prefix} is not a checkpoint of the training in"
-                    " config.json: it lacks some of its variables"
-                )
+            expect(
+                found.get(f"{group}/{name}") == tuple(variable.shape),
+                "a checkpoint of the training in config.json",
+                f"one without its variable {group}/{name}",
+                where=prefix,
+            )
     return list(wanted)
 
 
@@ -119,7 +122,7 @@ def write(
     keep: int,
     progress: dict[str, typing.Any] | None = None,
 ) -> str:
-    """`Checkpoints.save`, whose failure is a RunError of one line."""
+    """Calls `Checkpoints.save`; raises RunError, of one line, if it fails."""
     try:
         return checkpoints.save(groups, step, keep, progress)
     except OSError as error:
@@ -131,7 +134,7 @@ def write(
 
 
 def last_good(checkpoints: Checkpoints) -> str:
-    """A sentence that names the newest intact checkpoint, if there is one."""
+    """Names the newest intact checkpoint in a sentence, if there is one."""
     try:
         for prefix in checkpoints.prefixes():
             if corruption(prefix) is None:
@@ -184,7 +187,7 @@ def merge(workdir: WorkDirectory, path: pathlib.Path) -> None:
 
 
 def _mean_weights(prefixes):
-    """The mean of the weights of checkpoints, by name; the newest first."""
+    """Averages the weights of checkpoints, by name; the newest comes first."""
     newest, *others = map(Checkpoint, prefixes)
     mean = {}
     for name in newest.shapes:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import sys
 
 TF_CONFIG_FORM = (
     '{"cluster": {"worker": ["HOST:PORT", ...]},'
@@ -20,9 +21,17 @@ class Cluster:
     index: int  # which of them this process is
     task: str  # name of this process, as in "worker 0"
 
+    def tell_waiting(self) -> None:
+        """Tells on standard error that this process waits for the others."""
+        print(
+            f"{self.task}: waiting for the other workers",
+            file=sys.stderr,
+            flush=True,
+        )
+
 
 def find_cluster(strategy: str) -> Cluster | None:
-    """The `Cluster` to train in; None if this process trains alone.
+    """Returns the `Cluster` to train in; None if this process trains alone.
 
     Raises ValueError if the strategy needs a cluster and there is none.
     """
@@ -37,7 +46,7 @@ def find_cluster(strategy: str) -> Cluster | None:
 
 
 def read_cluster() -> Cluster | None:
-    """The `Cluster` in TF_CONFIG; None if it names no workers."""
+    """Reads the `Cluster` in TF_CONFIG; None if it names no workers."""
     try:
         config = json.loads(os.environ.get("TF_CONFIG", "{}"))
         jobs = config.get("cluster", {})
@@ -56,7 +65,7 @@ def read_cluster() -> Cluster | None:
 
 
 def wrong_tf_config(problem: str) -> ValueError:
-    """The error of a TF_CONFIG that has another form."""
+    """Makes the error of a TF_CONFIG that has another form."""
     received = os.environ.get("TF_CONFIG")
     if received and len(received) > SHOWN:
         received = received[:SHOWN] + " ..."

@@ -26,10 +26,12 @@ def open_train_corpus(
     tokenizer: Tokenizer | TokenizerPair,
     seed: int,
 ) -> AnyCorpus:
-    """The training pairs as ids: encoded now or before, or in every epoch.
+    """Opens the training pairs as ids: encoded before, now or in every epoch.
 
-    The seed is for `subword_sampling` and `modifiers`. Raises ValueError if no
-    pair is left, or ids do not fit: see `Dataset.read_ids`.
+    The seed is for `subword_sampling` and `modifiers`.
+
+    Raises ValueError: no pair is left, or ids do not fit; see
+    `Dataset.read_ids`.
     """
     dataset = find_dataset(data.dataset)
     ids = dataset.read_ids(data, tokenizer, data.max_length)
@@ -57,7 +59,7 @@ def open_train_corpus(
 
 
 def _encode(data, pairs, tokenizer):
-    """The `Corpus` of pairs, with the tokens of their directions."""
+    """Encodes pairs, with the tokens of their directions."""
     if not pairs.directions:
         return encode_corpus(pairs, tokenizer, data.max_length)
     corpora = []
@@ -78,7 +80,7 @@ def open_links(
     corpus: AnyCorpus,
     tokenizer: Tokenizer | TokenizerPair,
 ) -> TokenLinks | None:
-    """The links of the training pairs; None without guided alignment.
+    """Reads the links of the training pairs; None without guided alignment.
 
     Raises ValueError: as `read_links` and `TokenLinks`; OSError: a file of
     links cannot be read.
@@ -98,9 +100,9 @@ def open_links(
 def open_mixture(
     data: DataConfig, pairs: Pairs, corpus: AnyCorpus, seed: int
 ) -> Mixture | None:
-    """The `Mixture` of the training pairs; None without one.
+    """Makes the `Mixture` of the training pairs; None without one.
 
-    It mixes directions, if there are several.
+    Several directions are mixed, too.
 
     Raises ValueError: no pair of one of the corpora is left.
     """
@@ -118,7 +120,7 @@ def open_mixture(
 def encode_valid_corpus(
     data: DataConfig, pairs: Pairs, tokenizer: Tokenizer | TokenizerPair
 ) -> Corpus:
-    """The validation pairs as ids, for the validation loss.
+    """Encodes the validation pairs for the validation loss.
 
     Raises ValueError: no pair is left.
     """
@@ -128,7 +130,7 @@ def encode_valid_corpus(
 
 @contextlib.contextmanager
 def _naming(name):
-    """A context in which a ValueError names the pairs."""
+    """Names the pairs in a ValueError of its body."""
     try:
         yield
     except ValueError as error:

@@ -144,11 +144,11 @@ class DataConfig(CorpusConfig, LengthConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         for symbol in self.vocabulary_symbols:
-            if symbol.split() != [symbol]:
-                raise ValueError(
-                    "vocabulary_symbols must be words, without white space."
-                    f" Received: {symbol!r}"
-                )
+            expect(
+                symbol.split() == [symbol],
+                "words without white space in vocabulary_symbols",
+                repr(symbol),
+            )
         if self.modifiers:
             parse_modifiers(self.modifiers)
         if self.mixture:
@@ -170,9 +170,9 @@ class DataConfig(CorpusConfig, LengthConfig):
         source_language: str | None = None,
         target_language: str | None = None,
     ) -> "DataConfig":
-        """The data of one of several languages, without tags.
+        """Returns the data of one direction, without tags.
 
-        It has the validation and test files that have the languages.
+        It has the validation and test files of these languages.
 
         Raises ValueError: there is no such language.
         """
@@ -196,7 +196,7 @@ class DataConfig(CorpusConfig, LengthConfig):
         )
 
     def with_files(self, files: tuple[str, ...]) -> "DataConfig":
-        """The data of other files of pairs, the same for each split.
+        """Returns the data with other files of pairs, the same for each split.
 
         They have the training pairs' kind if these are files of text.
         """
@@ -211,7 +211,7 @@ class DataConfig(CorpusConfig, LengthConfig):
 
     @property
     def given_tokenizers(self) -> dict[str, str]:
-        """Paths of the SentencePiece models to use, by the field of their size.
+        """The paths of the SentencePiece models, by the field of their size.
 
         An empty path means that a new model is trained.
         """

@@ -56,7 +56,7 @@ class Steps(typing.NamedTuple):
 
 
 class Workers(abc.ABC):
-    """The workers of a run, and their agreement."""
+    """The workers of a run, which agree on what they do."""
 
     size: int  # number of workers
     is_chief: bool  # whether this worker logs and writes
@@ -64,20 +64,21 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def all_reduce_sum(self, values: list[float]) -> list[float]:
-        """Sums of numbers over the workers; all of them must call it."""
+        """Sums numbers over the workers; all of them must call it."""
 
     def any_of(self, flags: list[bool]) -> list[bool]:
-        """Which flags any worker has raised; all of them must call it."""
-        raised = self.all_reduce_sum([1.0 if flag else 0.0 for flag in flags])
-        return [count > 0 for count in raised]
+        """Tells which flags any worker has raised; all of them must call it."""
+        return [
+            count > 0 for count in self.all_reduce_sum([*map(float, flags)])
+        ]
 
     def barrier(self) -> None:
-        """Returns when every worker has called it."""
+        """Waits until every worker has called it."""
         self.all_reduce_sum([0.0])
 
     @contextlib.contextmanager
     def chief_first(self) -> Iterator[None]:
-        """The other workers enter the body when the chief has left it."""
+        """Lets the other workers enter the body when the chief has left it."""
         if not self.is_chief:
             self.barrier()
         yield
@@ -89,7 +90,7 @@ class Workers(abc.ABC):
         self.barrier()  # a worker that leaves early would count as lost
 
     def lost_another(self, reason: str) -> LostWorkerError:
-        """The error of a worker whose connection to another broke."""
+        """Makes the error of a worker whose connection to another broke."""
         return LostWorkerError(
             f"{self.name} has lost another worker ({reason}). Rerun the same"
             " command on every worker to resume from the last checkpoint"
@@ -97,10 +98,7 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def watch(self) -> contextlib.AbstractContextManager[None]:
-        """Replaces the network's errors about a lost worker.
-
-        In its body they become a `LostWorkerError`, which has one line.
-        """
+        """Turns the network's errors in its body into a `LostWorkerError`."""
 
 
 class Devices(typing.Protocol):
@@ -118,7 +116,7 @@ class Devices(typing.Protocol):
     def workers(self) -> Workers: ...
 
     def make_engine(self, task: "Task") -> "Engine":
-        """An `Engine` that trains the model of a task on these devices."""
+        """Makes an `Engine` that trains the model of a task here."""
 
 
 class Task(typing.Protocol):
@@ -135,21 +133,21 @@ class Task(typing.Protocol):
 
     @property
     def rows_multiple(self) -> int:
-        """Micro-batches of a training batch, over all replicas."""
+        """The number of micro-batches of a batch, over all replicas."""
 
     @property
     def schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
         """The learning rate, made when the engine uses it first."""
 
     def make_model(self) -> Transformer:
-        """A new model, its weights initialized from the seed."""
+        """Makes a model with initial weights from the seed."""
 
     def make_optimizer(
         self, model: Transformer
     ) -> keras.optimizers.Optimizer: ...
 
     def step_options(self, model: Transformer) -> StepOptions:
-        """The options of the updates of a model."""
+        """Returns the options of a model's updates."""
 
 
 class Engine(typing.Protocol):
@@ -167,49 +165,48 @@ class Engine(typing.Protocol):
     def try_batch(self, shape: Shape) -> float:
         """Makes a step with a full batch of a shape, and undoes it.
 
-        Returns the seconds of such a step, without compilation. Raises
-        `OutOfMemoryError` if the batch does not fit.
+        Returns its seconds, without compilation. Raises `OutOfMemoryError` if
+        the batch does not fit.
         """
 
     def batches(
         self, start: int, start_epoch: int, end_step: int
     ) -> Iterator[Batch]:
-        """The batches of this worker on its devices, for `make_steps`.
+        """Yields this worker's batches on its devices, for `make_steps`.
 
         The first one, and the one to stop before, are counted from the
         beginning of `start_epoch`; epochs from 0.
         """
 
     def make_steps(self, batch: Batch) -> Steps:
-        """Updates the weights by an element of `batches`; does not wait."""
+        """Begins the updates for an element of `batches`; does not wait."""
 
     def begin(self) -> None:
-        """To be called once, between restoring weights and the first step."""
+        """Readies the first step; called once, after weights are restored."""
 
     def variables(self) -> Groups:
-        """The groups of variables that a checkpoint saves and restores.
+        """Returns the groups of variables that a checkpoint saves.
 
-        `weights` by name, with `lora_rank` the adapters alone; with a moving
-        average these are the averages, and `trained` has the weights that are
-        trained. `optimizer` and `seeds`, of dropout, are lists. Each variable
-        has `numpy()` and `assign(array)`.
+        `weights` are by name; with `lora_rank` they are the adapters alone;
+        with a moving average they are the averages, and `trained` has the
+        weights that are trained. `optimizer`, and `seeds` of dropout, are
+        lists. A variable has `numpy()` and `assign(array)`.
         """
 
     def synchronize(self) -> None:
         """Brings `variables` up to date; every worker calls it."""
 
     def make_loss_sums(self, model: Transformer) -> LossSums:
-        """A function that measures a model on a batch, without dropout.
+        """Makes a function that measures a model on a batch, without dropout.
 
-        It returns the sums of the smoothed loss, of the loss and of the tokens,
-        float64 `[3]`.
+        It returns the sums of smoothed loss, loss and tokens, float64 `[3]`.
         """
 
     def first_not_finite(self) -> str | None:
-        """The path of a variable that is not finite, or None."""
+        """Finds a variable that is not finite; returns its path, or None."""
 
     def learning_rate(self) -> float:
-        """The learning rate of the last update."""
+        """Returns the learning rate of the last update."""
 
     def set_elapsed(self, share: float) -> None:
-        """Tells a schedule with a clock which share of the time has passed."""
+        """Tells a schedule with a clock the share of the time that is over."""

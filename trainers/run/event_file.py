@@ -27,11 +27,13 @@ Curves = dict[str, dict[int, float]]
 class EventFile:
     """A file of records in a directory, for TensorBoard and `read_curves`.
 
-    Records of an earlier session that were made after the step are purged: a
-    killed session may have recorded steps that the next one makes again.
-    TensorBoard (event_processing/plugin_event_accumulator.py) drops them at an
-    event that says that a session has started at a step, unless it is the first
-    such event; two such events are written.
+    Records of an earlier session after the step are purged: a killed session
+    may have recorded steps that the next one makes again. TensorBoard
+    (event_processing/plugin_event_accumulator.py) drops them at the start event
+    of a session, unless it is the first such event: two are written.
+
+    TensorBoard's own writer would import TensorFlow wherever it is installed,
+    for seconds, and write only every two minutes.
     """
 
     def __init__(self, logs: str | os.PathLike, step: int):
@@ -61,7 +63,7 @@ class EventFile:
 
 
 def read_curves(logs: pathlib.Path) -> Curves:
-    """The numbers in a directory of TensorBoard's files; it may be missing.
+    """Reads the numbers in a directory of TensorBoard's files, if it exists.
 
     Steps that a killed session recorded and the next one repeated count once,
     as in TensorBoard. Warns about a file whose records cannot all be read.
@@ -82,7 +84,7 @@ def read_curves(logs: pathlib.Path) -> Curves:
 
 
 def _events(path: pathlib.Path) -> Iterator[Event]:
-    """The events of a file, up to the first that cannot be read."""
+    """Yields the events of a file, up to the first that cannot be read."""
     reader, number = PyRecordReader_New(str(path)), 0
     try:
         while True:

@@ -18,6 +18,7 @@ from keras_transformer.data.pairs import Pairs
 from keras_transformer.machine import count_cores
 from keras_transformer.metrics import DirectionalMetric
 from keras_transformer.model import Transformer
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.training.update import GuidedHead, StepOptions
 from keras_transformer.translation.limits import shortened_outputs
@@ -69,11 +70,11 @@ class Experiment:
 
     @property
     def rows_multiple(self) -> int:
-        """Micro-batches of a training batch, over all replicas."""
+        """The number of micro-batches of a batch, over all replicas."""
         return count_micro_batches(self.training, self.devices)
 
     def facts(self) -> dict[str, str]:
-        """The texts in the records of a run, by name."""
+        """Returns the texts in the records of a run, by name."""
         valid = "no pairs"
         if self.valid_batches:
             valid = str(self.valid_batches.corpus.counts)
@@ -90,7 +91,7 @@ class Experiment:
         }
 
     def make_model(self) -> Transformer:
-        """A new model, its weights, or adapters, initialized from the seed."""
+        """Makes a model whose weights, or adapters, come from the seed."""
         with contextlib.suppress(ImportError):  # on JAX, Keras tries it, too
             load_tensorflow()
         keras.utils.set_random_seed(self.training.seed)
@@ -113,11 +114,11 @@ class Experiment:
         return make_schedule(self.configuration.model, self.training)
 
     def make_optimizer(self, model: Transformer) -> keras.optimizers.Optimizer:
-        """A new optimizer of a built model."""
+        """Makes the optimizer of a built model."""
         return make_optimizer(self.schedule, self.training, model)
 
     def step_options(self, model: Transformer) -> StepOptions:
-        """The options of the updates of a model."""
+        """Returns the options of a model's updates."""
         training = self.training
         return StepOptions(
             training.label_smoothing,
@@ -129,7 +130,7 @@ class Experiment:
         )
 
     def _guided_head(self, model: Transformer) -> GuidedHead | None:
-        """The head of a model that learns to align, or None."""
+        """Returns the head of a model that learns to align, or None."""
         if not self.training.guided_alignment:
             return None
         decoding = self.configuration.decoding
@@ -143,7 +144,7 @@ class Experiment:
     def make_translator(
         self, model: Transformer, **decoding: typing.Any
     ) -> Translator:
-        """A `Translator` with the model; `decoding` replaces fields."""
+        """Makes a `Translator` with a model; `decoding` replaces fields."""
         return Translator(
             self.tokenizer,
             model,
@@ -154,7 +155,7 @@ class Experiment:
 
 
 def count_micro_batches(training: TrainingConfig, devices: Devices) -> int:
-    """Micro-batches of a batch, over all replicas."""
+    """Returns the number of micro-batches of a batch, over all replicas."""
     return devices.num_replicas * training.accumulate_steps
 
 
@@ -162,26 +163,28 @@ def count_micro_batches(training: TrainingConfig, devices: Devices) -> int:
 # begins.
 
 
-def open_experiment(
-    workdir: WorkDirectory,
-    configuration: Configuration,
-    devices: Devices,
-    metric: DirectionalMetric,
-    log: Log,
-    keep: bool,
-) -> Experiment:
+class Opening(typing.NamedTuple):
+    """What an experiment is read from."""
+
+    workdir: WorkDirectory
+    configuration: Configuration
+    devices: Devices
+    metric: DirectionalMetric  # of validation and test
+    log: Log
+
+
+def open_experiment(opening: Opening, keep: bool) -> Experiment:
     """Reads the data and readies a work directory, new or begun.
 
-    To `keep` the run locks the work directory, and writes configuration and
+    With `keep` it locks the work directory, and writes configuration and
     vocabulary.
     """
+    workdir = opening.workdir
     # The lock comes first: reading takes long, and no other process may write
     # the vocabulary or weights meanwhile.
     with workdir.claimed() if keep else contextlib.nullcontext():
-        check_same(workdir, configuration)
-        experiment = read_experiment(
-            workdir, configuration, devices, metric, log
-        )
+        check_same(workdir, opening.configuration)
+        experiment = read_experiment(opening)
         check_start(experiment)
         configuration = experiment.configuration
         if configuration.training.freeze:
@@ -196,8 +199,8 @@ def open_experiment(
 def check_start(experiment: Experiment) -> None:
     """Checks the checkpoint that a new run begins with, if it names one."""
     training = experiment.training
-    if experiment.base is not None:
-        return  # whose checkpoint is known
+    if experiment.base is not None:  # its checkpoint is known
+        return
     if training.init_from and not experiment.workdir.latest.prefixes():
         parent = WorkDirectory(training.init_from)
         prefix = parent.choose_checkpoint(training.init_checkpoint)
@@ -205,22 +208,17 @@ def check_start(experiment: Experiment) -> None:
         check_weights(weights, prefix, parent.config_path)
 
 
-def read_experiment(
-    workdir: WorkDirectory,
-    configuration: Configuration,
-    devices: Devices,
-    metric: DirectionalMetric,
-    log: Log,
-) -> Experiment:
-    """The `Experiment` of a configuration; writes nothing."""
+def read_experiment(opening: Opening) -> Experiment:
+    """Reads the `Experiment` of a configuration; writes nothing."""
+    workdir, configuration, devices, metric, log = opening
     data, training = configuration.data, configuration.training
     train, *others = (read_split(data, name) for name in SPLITS)
     valid, test = (pairs.in_memory() for pairs in others)
-    if training.patience and not valid:
-        raise ValueError(
-            "patience needs validation pairs. Received:"
-            f" patience={training.patience}, no pairs"
-        )
+    expect(
+        valid or not training.patience,
+        "validation pairs with patience",
+        f"patience={training.patience}, no pairs",
+    )
     tokenizer = open_tokenizer(workdir, configuration, train, log)
     configuration = with_sizes(configuration, tokenizer)
     corpus = open_train_corpus(data, train, tokenizer, training.seed)
@@ -255,22 +253,21 @@ def read_experiment(
         log(f"guided alignment: {links}")
     counts = valid_batches.corpus.counts if valid_batches else "no pairs"
     log(f"validation: {counts}; test: {len(test):,} pairs")
-    shortened = shortened_outputs(
+    if shortened := shortened_outputs(
         configuration.model, configuration.decoding, data.max_length
-    )
-    if shortened:
+    ):
         log(shortened)
     return Experiment(
-        workdir,
-        configuration,
-        devices,
-        metric,
-        tokenizer,
-        train_batches,
-        valid_batches,
-        valid,
-        test,
-        find_base(workdir, training),
+        workdir=workdir,
+        configuration=configuration,
+        devices=devices,
+        metric=metric,
+        tokenizer=tokenizer,
+        train_batches=train_batches,
+        valid_batches=valid_batches,
+        valid_pairs=valid,
+        test_pairs=test,
+        base=find_base(workdir, training),
     )
 
 
@@ -280,7 +277,7 @@ def make_valid_batches(
     data: DataConfig,
     batch_tokens: int,
 ) -> Batches:
-    """Batches of validation pairs, a pair longer than a batch included."""
+    """Makes batches of validation pairs, also of one longer than a batch."""
     corpus = encode_valid_corpus(data, pairs, tokenizer)
     return make_batches(
         corpus,

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 import keras
 
 from keras_transformer.checkpoints import weight_name
+from keras_transformer.refusals import expect
 
 EMBEDDINGS = "embeddings"  # the name of all tables of tokens and positions
 TABLES = ("embeddings", "table")  # their names, of tokens and of positions
 
 
 def freeze(model: keras.Model, names: Sequence[str]) -> None:
-    """Makes the weights that `find_frozen` finds in a model untrainable.
+    """Freezes the weights of a model that `find_frozen` finds.
 
     They get no gradient, and an optimizer that is built afterwards keeps
     nothing for them.
@@ -23,7 +24,7 @@ def freeze(model: keras.Model, names: Sequence[str]) -> None:
 
 
 def find_frozen(weights: Iterable[str], names: Sequence[str]) -> list[str]:
-    """The weights that some names mean, in the order of `weights`.
+    """Finds the weights that some names mean, in the order of `weights`.
 
     A name is `embeddings`, or the beginning of a name that checkpoints have,
     such as `encoder.layer_0.feed_forward.inner.kernel`, in whole words between
@@ -47,16 +48,15 @@ def find_frozen(weights: Iterable[str], names: Sequence[str]) -> list[str]:
                 f" Received: freeze={name!r}"
             )
         frozen |= found
-    if len(frozen) == len(weights):
-        raise ValueError(
-            "freeze must leave weights to train. Received:"
-            f" freeze={','.join(names)!r}"
-        )
+    expect(
+        len(frozen) < len(weights),
+        "weights that are left to train",
+        freeze=",".join(names),
+    )
     return [weight for weight in weights if weight in frozen]
 
 
 def _means(name: str, weight: str) -> bool:
-    """Whether a name of the flag means a weight."""
     words = weight.split(".")
     if name == EMBEDDINGS:  # not their norms, nor the bias of the logits
         return words[0].endswith(("embedding", "_positions")) and (

@@ -14,6 +14,7 @@ from keras_transformer.adapters import Base
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.fields import names_of, resolved
 from keras_transformer.hub import suggest
+from keras_transformer.refusals import expect
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.training_config import Configuration, TrainingConfig
 
@@ -31,34 +32,36 @@ class Parent(typing.NamedTuple):
     decoding: DecodingConfig
 
     def data_defaults(self) -> dict[str, typing.Any]:
-        """Its values of the fields of data that a new run takes over."""
+        """Returns the values of its data that a new run takes over."""
         names = names_of(self.data, inherited=True)
         return {name: getattr(self.data, name) for name in names}
 
     def check_data(self, data: typing.Any) -> None:
         """Raises ValueError if the data of a new run contradicts its data.
 
-        With `language_tokens` it may have some of the languages.
+        With `language_tokens` a run may have some of the languages.
         """
+
+        def fits(name: str, own: typing.Any, theirs: typing.Any) -> bool:
+            if name not in LANGUAGES:
+                return name == "max_length"
+            is_part = {*own.split(",")} <= {*theirs.split(",")}
+            return theirs in UNKNOWN_LANGUAGES or (
+                data.language_tokens and is_part
+            )
+
+        values = {
+            name: (getattr(data, name), theirs)
+            for name, theirs in self.data_defaults().items()
+        }
         self._check_same(
-            {
-                name: (getattr(data, name), theirs)
-                for name, theirs in self.data_defaults().items()
-                if name != "max_length"
-                and not (name in LANGUAGES and theirs in UNKNOWN_LANGUAGES)
-                and not (
-                    name in LANGUAGES
-                    and data.language_tokens
-                    and {*getattr(data, name).split(",")}
-                    <= {*theirs.split(",")}
-                )
-            }
+            {n: pair for n, pair in values.items() if not fits(n, *pair)}
         )
 
     def change_model(
         self, wanted: Mapping[str, typing.Any]
     ) -> TransformerConfig:
-        """Its model with the wanted dropouts; other fields must be its own."""
+        """Returns its model with other dropouts; no other field may differ."""
         dropouts = names_of(TransformerConfig, changeable=True)
         own = {n: value for n, value in wanted.items() if n in dropouts}
         others = {n: value for n, value in wanted.items() if n not in dropouts}
@@ -77,20 +80,21 @@ class Parent(typing.NamedTuple):
             for name, (ours, theirs) in values.items()
             if ours != theirs
         ]
-        if different:
-            raise ValueError(
-                f"the run begins with the weights of {self.path}: leave out"
-                f" what contradicts them. Received: {'; '.join(different)}"
-            )
+        expect(
+            not different,
+            f"nothing that contradicts the weights of {self.path}, with which"
+            " the run begins",
+            "; ".join(different),
+        )
 
 
 def read_parent(
     training: TrainingConfig, own_path: str, data_section: type
 ) -> Parent | None:
-    """The work directory that a run begins with, or None.
+    """Reads the work directory that a run begins with; None without one.
 
-    A run that has begun has its own copy: if the other directory is gone, its
-    own configuration counts, at `own_path`.
+    A run that has begun has a copy of it: if the other directory is gone, the
+    run's own configuration counts, at `own_path`.
 
     Raises ValueError: there is no such work directory, or it belongs to the run
     itself or to another task.
@@ -98,30 +102,32 @@ def read_parent(
     path = training.init_from
     if not path:
         return None
-    if own_path and os.path.realpath(path) == os.path.realpath(own_path):
-        raise ValueError(
-            "init_from must be another work directory than workdir. Received:"
-            f" init_from={path!r}, workdir={own_path!r}"
-        )
+    expect(
+        not own_path or os.path.realpath(path) != os.path.realpath(own_path),
+        "another work directory than workdir in init_from",
+        init_from=path,
+        workdir=own_path,
+    )
     parent, own = WorkDirectory(path), WorkDirectory(own_path)
     if not parent.config_path.is_file():
-        begun = None
-        if own_path and own.config_path.is_file():
-            begun = own.read_section("training", TrainingConfig)
-        if begun is None or begun.init_from_path != training.init_from_path:
-            raise ValueError(
-                "init_from must be a work directory, with a config.json"
-                f"{suggest(path)}. Received: init_from={path!r}"
-            )
+        is_begun = own_path and own.config_path.is_file()
+        before = (
+            own.read_section("training", TrainingConfig) if is_begun else None
+        )
+        expect(
+            before and before.init_from_path == training.init_from_path,
+            f"a work directory, with config.json, as init_from{suggest(path)}",
+            init_from=path,
+        )
         parent = own
     elif not own.latest.prefixes():
         parent.load_tokenizer()
         parent.check_checkpoint(training.init_checkpoint)
-        if parent.read_base() is not None:
-            raise ValueError(
-                "init_from must have weights. Received: adapters, of which"
-                f" kt-average --merged makes them: init_from={path!r}"
-            )
+        expect(
+            parent.read_base() is None,
+            "weights in init_from (kt-average --merged makes them of adapters)",
+            f"adapters, init_from={path!r}",
+        )
     return Parent(
         path,
         parent.read_section("model", TransformerConfig),
@@ -144,11 +150,11 @@ def find_base(workdir: WorkDirectory, training: TrainingConfig) -> Base | None:
 
 
 def check_same(workdir: WorkDirectory, configuration: Configuration) -> None:
-    """Refuses another configuration than the work directory's, if any.
+    """Raises ValueError if the work directory has another configuration.
 
-    Fields that are `changeable` may differ. Before there are weights, only the
-    data of the vocabulary may not. A run that does not say its precision keeps
-    it, and so does one whose corpus was too small for the vocabulary.
+    Fields that are `changeable` may differ; before there are weights, so may
+    all fields of model and training. A run without a precision keeps its own,
+    and a vocabulary stays that its corpus was too small for.
     """
     begun = workdir.latest.prefixes()
     if not workdir.config_path.exists():
@@ -178,7 +184,7 @@ def check_same(workdir: WorkDirectory, configuration: Configuration) -> None:
 
 
 def _is_all(workdir, data, field, vocab_size):
-    """Whether a new vocabulary is smaller since its corpus had no more."""
+    """Tells whether a new vocabulary has all the subwords of its corpus."""
     if not vocab_size or data.given_tokenizers.get(field):
         return False
     tokenizer = workdir.load_tokenizer()

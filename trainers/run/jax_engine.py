@@ -41,7 +41,7 @@ Item = typing.TypeVar("Item")
 
 
 def open_devices(training: TrainingConfig, device: str | None) -> Devices:
-    """The devices of a training; `device` is the kind that must compute."""
+    """Opens the devices of a training; `device` is a kind that must compute."""
     _check_options(training)
     connect(training.strategy)
     devices = JaxDevices(training)
@@ -51,20 +51,20 @@ def open_devices(training: TrainingConfig, device: str | None) -> Devices:
 
 def _check_options(training: TrainingConfig) -> None:
     """Refuses what only TensorFlow's engine has."""
-    if training.precision == "mixed_float16":
-        raise ValueError(
-            "precision=mixed_float16 needs --backend=tensorflow, which scales"
-            " the loss; with JAX, use mixed_bfloat16"
-        )
+    expect(
+        training.precision != "mixed_float16",
+        "mixed_bfloat16, or --backend=tensorflow, which scales the loss",
+        "precision=mixed_float16 with --backend=jax",
+    )
     expect(
         training.jit_compile is not False,
         "--backend=tensorflow with jit_compile=false: JAX compiles every step",
     )
-    if training.cpu_threads is not None:
-        raise ValueError(
-            "cpu_threads needs --backend=tensorflow. Received:"
-            f" cpu_threads={training.cpu_threads}"
-        )
+    expect(
+        training.cpu_threads is None,
+        "--backend=tensorflow with cpu_threads",
+        "--backend=jax",
+    )
 
 
 class JaxDevices:
@@ -74,11 +74,11 @@ class JaxDevices:
 
     def __init__(self, training: TrainingConfig):
         platform = jax.default_backend()
-        if training.strategy == "tpu" and platform != "tpu":
-            raise ValueError(
-                "strategy=tpu: JAX finds no TPU. Received: devices of"
-                f" {platform}"
-            )
+        expect(
+            training.strategy != "tpu" or platform == "tpu",
+            "a TPU, with strategy=tpu",
+            f"devices of {platform}",
+        )
         devices = jax.devices()
         if training.strategy == "one_device":
             devices = devices[:1]
@@ -100,8 +100,8 @@ class JaxDevices:
 class JaxEngine:
     """An `Engine` on a mesh of devices.
 
-    The state of the training is a `State` on the devices, not in the variables
-    of Keras: these stay on the host, and only name the arrays.
+    The state of the training is a `State` on the devices. The variables of
+    Keras stay on the host, and only name the arrays.
     """
 
     can_validate = False  # its weights are in the state
@@ -173,16 +173,16 @@ class JaxEngine:
         self._are_compiled = True
 
     def _full_batches(self) -> Iterator[Batch]:
-        """A batch of every shape; and as many as one call has, if several."""
+        """Makes a batch of every shape, and a call's batches if several."""
         for shape in self._task.train_batches.shapes:
             yield self._full_batch(shape)
             if self._config.steps_per_call > 1:
                 yield self._full_batch(shape, self._config.steps_per_call)
 
     def _full_batch(self, shape: Shape, num_steps: int | None = None) -> Batch:
-        """This host's rows of a batch that has no room left.
+        """Makes this host's rows of a batch that has no room left.
 
-        With `num_steps`, of so many batches for one call, along another axis.
+        With `num_steps`, the rows of so many batches, along another axis.
         """
         rows = self._task.train_batches.largest_rows(
             shape, self._workers.index, self._workers.size
@@ -252,12 +252,12 @@ class JaxEngine:
             self._copy = self._copied()
 
     def _copied(self) -> State:
-        """The state in NumPy, every array complete; every worker calls it."""
+        """Copies the whole state to NumPy; every worker calls it."""
         state = self._copy if self._is_written else self._state
         return jax.tree.map(complete, state)
 
     def read(self, field: str, index: int) -> np.ndarray:
-        """The value of a variable, in NumPy."""
+        """Returns the value of a variable, in NumPy."""
         state = self._copy or self._state
         return np.array(self._step.value(state, field, index))
 
@@ -322,7 +322,7 @@ class JaxEngine:
 
 
 def complete(array: jax.Array | np.ndarray) -> np.ndarray:
-    """A copy in NumPy, also if hosts have parts of it: all of them call."""
+    """Copies a whole array to NumPy; hosts that have parts of it all call."""
     if (
         isinstance(array, np.ndarray)
         or array.is_fully_addressable
@@ -349,13 +349,13 @@ class _View:
 
 @jax.jit
 def _are_finite(arrays: list[jax.Array]) -> jax.Array:
-    """bool: whether all numbers are finite."""
+    """Tells whether all numbers are finite, a bool scalar."""
     leaves = jax.tree.leaves(arrays)
     return jnp.stack([jnp.isfinite(array).all() for array in leaves]).all()
 
 
 def _on_host() -> contextlib.AbstractContextManager[object]:
-    """A context whose arrays are in the memory of the host."""
+    """Makes arrays in the memory of the host."""
     try:
         cpu = jax.local_devices(backend="cpu")[0]
     except RuntimeError:  # JAX_PLATFORMS names no CPU

@@ -39,11 +39,7 @@ def connect(strategy: str) -> None:
         if cluster is None:
             jax.distributed.initialize()
         elif len(cluster.hosts) > 1 or strategy == "multi_worker":
-            print(
-                f"{cluster.task}: waiting for the other workers",
-                file=sys.stderr,
-                flush=True,
-            )
+            cluster.tell_waiting()
             jax.distributed.initialize(
                 cluster.hosts[0], len(cluster.hosts), cluster.index
             )

@@ -18,6 +18,7 @@ from absl import logging
 
 from keras_transformer.backend import Tensor
 from keras_transformer.commands.flags import RunError
+from keras_transformer.refusals import expect
 from trainers.run.checkpoints import TrainingCheckpoint, last_good
 from trainers.run.engine import TOTALS, Batch, Engine, Workers
 from trainers.run.experiment import Experiment
@@ -51,14 +52,14 @@ class TokenTotals:
         self._calls.append((step, totals))
 
     def take(self) -> dict[str, float]:
-        """The totals of all workers by name; they begin again at zero."""
+        """Returns the totals of all workers by name, and resets them."""
         local = np.stack([totals for _, totals in self._calls])
         self._calls = []
         totals = self._workers.all_reduce_sum(local.sum(0, np.float64).tolist())
         return dict(zip(TOTALS, totals, strict=True))
 
     def first_not_finite(self) -> int | None:
-        """The first step since `take` whose loss is not finite, or None."""
+        """Finds the first step since `take` whose loss is not finite."""
         for step, totals in self._calls:
             if not np.isfinite(np.asarray(totals)[0]):
                 return step
@@ -103,7 +104,7 @@ class StopSignals:
     def unless_stopped(
         self, compute: Callable[[], Result], may_stop: bool
     ) -> Result | None:
-        """What a function returns; None if a signal came before, or ends it."""
+        """Calls a function; None if a signal came before it, or ends it."""
         self._raises = may_stop
         try:
             return None if may_stop and self.received else compute()
@@ -174,12 +175,12 @@ class Trainer:
             )
         step, size = self.progress.step, self.workers.size
         (steps,) = self.workers.all_reduce_sum([float(step)])
-        if steps != step * size:
-            raise ValueError(
-                f"{self.workdir.path} is not the same for every worker:"
-                f" {self.workers.name} is at step {step}, the average worker at"
-                f" {steps / size:g}"
-            )
+        expect(
+            steps == step * size,
+            "the same files for every worker",
+            f"step {step} for {self.workers.name}, {steps / size:g} on average",
+            where=self.workdir.path,
+        )
         self._find_data_position()
         self._compare_metric()
         return prefix
@@ -188,8 +189,7 @@ class Trainer:
         """Sets the data position; another batch order begins a new epoch."""
         progress, batches = self.progress, self.experiment.train_batches
         if progress.step and progress.epoch_step == progress.epoch_steps:
-            progress.epoch += 1
-            progress.epoch_start = progress.data_step
+            progress.begin_epoch()
         elif progress.epoch_step and progress.order_id != batches.order_id:
             self._skip_epoch()
         progress.order_id = batches.order_id
@@ -199,8 +199,7 @@ class Trainer:
         """Begins the next epoch; the chief says how much is skipped."""
         progress = self.progress
         skipped = 1 - progress.epoch_step / progress.epoch_steps
-        progress.epoch += 1
-        progress.epoch_start = progress.data_step
+        progress.begin_epoch()
         if self.workers.is_chief:
             logging.warning(
                 "the batches differ from the last session's: %.0f%% of epoch"
@@ -231,8 +230,8 @@ class Trainer:
     def run(self) -> Ending:
         """Trains to the end, or until a signal; saves, and tells why it ends.
 
-        A training that has diverged, or lost a worker, or cannot write a
-        checkpoint raises `RunError`.
+        Raises RunError: the training has diverged, or lost a worker, or cannot
+        write a checkpoint.
         """
         progress = self.progress
         self.reporter = Reporter(
@@ -260,7 +259,6 @@ class Trainer:
         return ending
 
     def _make_steps(self) -> Ending:
-        """Makes steps until training ends."""
         ending, batches = self._find_ending(), self._batches()
         while ending is None:
             before = self.progress.step
@@ -270,14 +268,14 @@ class Trainer:
         return ending
 
     def _batches(self) -> Iterator[Batch]:
-        """Batches from the data position to the end of training."""
+        """Reads the batches from the data position to the end of training."""
         progress = self.progress
         start = progress.epoch_step
         end = start + self.config.train_steps - progress.step
-        yield from self.engine.batches(start, progress.epoch, end)
+        return self.engine.batches(start, progress.epoch, end)
 
     def _step(self, batch: Batch) -> None:
-        """Makes the steps of an element of the data."""
+        """Makes the steps of one call."""
         num_steps, totals = self.engine.make_steps(batch)
         self._advance(num_steps)
         self.totals.add(self.progress.step, totals)
@@ -296,7 +294,7 @@ class Trainer:
                 self.reporter.log(f"epoch {progress.epoch + 1}: {text}")
 
     def _after_step(self, before: int) -> None:
-        """Whatever became due since step `before`."""
+        """Does what became due since step `before`."""
         if self._is_due(self.config.log_steps, before):
             self._log_steps()
         if self.experiment.valid_pairs and self._is_due(
@@ -315,9 +313,9 @@ class Trainer:
     # The end
 
     def _find_ending(self, before: int | None = None) -> Ending | None:
-        """Why training ends after the steps since `before`; None to continue.
+        """Tells why training ends after the step `before`; None to continue.
 
-        Workers end at the same step: they ask each other now and then.
+        Workers ask each other now and then: they end at the same step.
         """
         self.clock.tick()
         progress = self.progress
@@ -336,7 +334,7 @@ class Trainer:
         return None
 
     def _endings(self) -> dict[Ending, bool]:
-        """The endings before the last step, and whether this worker sees them.
+        """Lists the endings before the last step, and whether each is due here.
 
         The chief's clock and score count.
         """
@@ -360,9 +358,9 @@ class Trainer:
         return endings
 
     def _tell_time(self) -> None:
-        """Tells a schedule with a clock which share of the time is over.
+        """Tells a schedule with a clock the share of the time that is over.
 
-        All workers must know the same: it is the chief's.
+        It is the chief's, so that all workers have the same.
         """
         limit = self.config.train_minutes * 60
         if limit:
@@ -399,7 +397,7 @@ class Trainer:
         self.logged_seconds = progress.train_seconds
 
     def _seconds_left(self, seconds_per_step: float) -> float:
-        """Seconds to the last step, or to the end of `train_minutes`."""
+        """Estimates the seconds to the last step, or to the time limit."""
         progress, config = self.progress, self.config
         left = (config.train_steps - progress.step) * seconds_per_step
         if config.train_minutes:
@@ -408,10 +406,11 @@ class Trainer:
         return left
 
     def _validate(self) -> None:
-        """Measures, reports, and keeps the best; the chief does.
+        """Measures and reports the weights, and keeps the best; on the chief.
 
-        A signal ends it, so that the steps are saved at once: the next session
-        validates first. At the last step of several workers, it waits.
+        A signal ends the validation, so that the steps are saved at once; the
+        next session validates first. At the last step of several workers, the
+        signal waits.
         """
         self._check_finite()
         self.engine.synchronize()
@@ -459,7 +458,7 @@ class Trainer:
                 self.checkpoint.save_best()
 
     def _measure(self, validator: Validator) -> Validation:
-        """The results of the weights as a checkpoint would have them."""
+        """Measures the weights as a checkpoint would have them."""
         if validator.model is not self.engine.model:
             self.checkpoint.copy_weights(validator.model)
         try:
@@ -471,7 +470,7 @@ class Trainer:
         return result
 
     def _save(self) -> None:
-        """Writes a checkpoint, unless this step has one; the chief does."""
+        """Writes a checkpoint on the chief, unless this step has one."""
         if self.saved_step == self.progress.step:
             return
         self._check_finite()
@@ -482,7 +481,7 @@ class Trainer:
         self.saved_step = self.progress.step
 
     def _check_finite(self) -> None:
-        """Ends a training that has diverged before anything of it is saved.
+        """Raises RunError if a weight is not finite, before anything is saved.
 
         Every worker calls it at the same step, and finds the same.
         """
@@ -491,7 +490,7 @@ class Trainer:
             raise self._diverged(name, self.totals.first_not_finite())
 
     def _diverged(self, what: str, bad_step: int | None = None) -> RunError:
-        """The error of a training with a value that is not finite.
+        """Makes the error of a training with a value that is not finite.
 
         `bad_step` is the first step whose loss is not finite, if known.
         """

@@ -21,9 +21,9 @@ DECAYING = {"linear": LinearSchedule, "cosine": CosineSchedule}
 def make_schedule(
     model: TransformerConfig, training: TrainingConfig
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """The learning rate by step; and by time, if the schedule has a clock.
+    """Makes the schedule of the learning rate.
 
-    `LinearSchedule` and `CosineSchedule` have a clock if `train_minutes` limits
+    A `LinearSchedule` or `CosineSchedule` has a clock if `train_minutes` limits
     the run.
     """
     warmup_steps = training.updates_to_peak
@@ -47,7 +47,7 @@ def make_optimizer(
     training: TrainingConfig,
     model: keras.Model,
 ) -> keras.optimizers.Optimizer:
-    """A new optimizer of a built model.
+    """Makes the optimizer of a built model.
 
     It scales the loss if half precision needs that.
     """

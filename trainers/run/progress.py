@@ -49,8 +49,13 @@ class Progress:
         """Batches used of that epoch."""
         return self.data_step - self.epoch_start
 
+    def begin_epoch(self) -> None:
+        """Begins the next epoch at the data position."""
+        self.epoch += 1
+        self.epoch_start = self.data_step
+
     def values(self) -> dict[str, int | float | str]:
-        """The attributes by name, as a checkpoint has them."""
+        """Returns the attributes by name, as a checkpoint has them."""
         return {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in dataclasses.asdict(self).items()
@@ -67,7 +72,7 @@ class Progress:
 
     @classmethod
     def read(cls, prefix: str) -> "Progress":
-        """The progress in the checkpoint of that path."""
+        """Reads the progress from the checkpoint at a path."""
         progress = cls()
         progress.restore(Checkpoint(prefix))
         return progress
@@ -81,7 +86,7 @@ class Clock:
         self._last = time.monotonic()
 
     def tick(self, training: bool = True) -> None:
-        """Adds the time since the last tick, of training or of other work."""
+        """Adds the time since the last tick, as training or as other work."""
         now = time.monotonic()
         self.progress.wall_seconds += now - self._last
         if training:
@@ -90,7 +95,7 @@ class Clock:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Counts the time of its body as other work than training."""
+        """Counts the time of its body as work other than training."""
         self.tick()
         try:
             yield
@@ -101,8 +106,8 @@ class Clock:
 class Reporter:
     """Reports the progress: a bar on a terminal, lines, and TensorBoard.
 
-    It begins after `step` updates, in TensorBoard's directory `logs`, where
-    later records of an earlier session are purged. Only the chief reports.
+    It begins after `step` updates. In `logs`, TensorBoard's directory, later
+    records of an earlier session are purged. Only the chief reports.
     """
 
     def __init__(
@@ -147,7 +152,6 @@ class Reporter:
     def _write(
         self, step: int, summary_of: Callable, prefix: str, values: Mapping
     ) -> None:
-        """Writes a record of each value, if the file can be written."""
         if self._events is None:
             return
         with self._never_fatal():
@@ -164,7 +168,7 @@ class Reporter:
 
     @contextlib.contextmanager
     def _without_terminal(self) -> Iterator[None]:
-        """Continues without the bar once its terminal is gone."""
+        """Removes the bar if its terminal is gone."""
         try:
             yield
         except OSError:
@@ -174,7 +178,7 @@ class Reporter:
 
     @contextlib.contextmanager
     def _never_fatal(self) -> Iterator[None]:
-        """Continues without TensorBoard's file if it cannot be written."""
+        """Warns if TensorBoard's file cannot be written; writes no more."""
         try:
             yield
         except OSError as error:
@@ -204,7 +208,7 @@ def log(line: str) -> None:
 def step_line(
     progress: Progress, values: Mapping[str, float], seconds_left: float
 ) -> str:
-    """The report of the steps since the last report, with their means."""
+    """Formats the report of the steps since the last one, with their means."""
     epochs = progress.epoch + progress.epoch_step / progress.epoch_steps
     return (
         f"step {progress.step}"
@@ -225,10 +229,7 @@ def validation_line(
     is_best: bool,
     seconds: float,
 ) -> str:
-    """The report of a validation, and of the seconds that it took.
-
-    `score` is the metric's name and its value.
-    """
+    """Formats the report of a validation; `score` has the metric's name."""
     return (
         f"validation at step {progress.step}"
         f" | loss {values['loss']:.4f}"
@@ -241,12 +242,12 @@ def validation_line(
 
 
 def perplexity(nll: float) -> float:
-    """exp of nats per token; infinite rather than an overflow."""
+    """Returns exp(nats per token), infinite rather than an overflow."""
     return math.exp(nll) if nll < 700 else math.inf
 
 
 def span(seconds: float) -> str:
-    """A time as people read it: `3 h 20 min`, `12 min`, `45 s`."""
+    """Formats a time as people read it: `3 h 20 min`, `12 min`, `45 s`."""
     seconds = int(seconds)
     if seconds < 120:
         return f"{seconds} s"

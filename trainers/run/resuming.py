@@ -14,7 +14,7 @@ from keras_transformer.files import write_atomically
 def describe_differences(
     before: dict[str, typing.Any], after: dict[str, typing.Any]
 ) -> str:
-    """The entries in which two dictionaries differ, as text.
+    """Describes the entries in which two dictionaries differ.
 
     >>> describe_differences({"a": 1, "b": 2}, {"a": 1, "b": 3})
     'b was 2 and is 3'
@@ -27,7 +27,7 @@ def describe_differences(
 
 
 def describe_file(path: str | os.PathLike) -> str:
-    """A file by its path, size and time of change, as text."""
+    """Describes a file by its path, size and time of change."""
     status = os.stat(path)
     return f"{path} ({status.st_size} bytes, {status.st_mtime_ns})"
 
@@ -39,9 +39,9 @@ def write_json(path: str | os.PathLike, value: typing.Any) -> None:
 
 @contextlib.contextmanager
 def run_errors(path: str | os.PathLike) -> Iterator[None]:
-    """Turns a full disk at a path and a lost process into one line.
+    """Turns the error of a full disk or a lost process into a RunError.
 
-    Raises RunError: in place of the system's error; bugs keep their traceback.
+    Other errors, which are bugs, keep their traceback.
     """
     try:
         yield

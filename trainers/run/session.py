@@ -22,7 +22,7 @@ from trainers.datasets.dataset import find_dataset
 from trainers.run.budget import budget_lines, try_batches
 from trainers.run.checkpoints import average
 from trainers.run.engine import Devices
-from trainers.run.experiment import open_experiment
+from trainers.run.experiment import Opening, open_experiment
 from trainers.run.loop import Trainer
 from trainers.run.progress import Log, log
 from trainers.run.training_config import Configuration, TrainingConfig
@@ -41,7 +41,7 @@ MakeMetric = Callable[[Configuration], metrics.DirectionalMetric]
 def make_translation_metric(
     configuration: Configuration,
 ) -> metrics.DirectionalMetric:
-    """The metric of a training for translation."""
+    """Makes the metric of a training for translation."""
     data = configuration.data
     return metrics.make_metric(
         data.directions_in(*data.valid_files, *data.test_files),
@@ -61,8 +61,8 @@ def run(
     A dry run writes nothing, and ends before its steps. `device` is the kind
     that must compute, or None; the metric serves validation and test.
 
-    Bad flags, data or work directories raise `CommandError`; a training that
-    has diverged, or lost a worker, or cannot save raises `RunError`.
+    Raises CommandError: flags, data or the work directory are bad; RunError:
+    the training has diverged, or lost a worker, or cannot save.
     """
     if dry_run:
         data = configuration.data
@@ -99,7 +99,7 @@ def run(
 
 
 def warn_of_few_epochs(trainer: Trainer) -> None:
-    """Says so if a small corpus was read too few times to be learned."""
+    """Logs a note if a small corpus was read too few times to be learned."""
     batches, number = trainer.experiment.train_batches, trainer.progress.step
     pairs, steps = len(batches.corpus), batches.steps_per_epoch
     if (
@@ -121,7 +121,7 @@ def open_trainer(
     device: str | None = None,
     make_metric: MakeMetric = make_translation_metric,
 ) -> Trainer:
-    """A `Trainer` in the state of the work directory; `keep` writes there.
+    """Makes a `Trainer` of the work directory's state; `keep` writes there.
 
     All errors in the data or the work directory are found here, and the largest
     batch is tried.
@@ -141,18 +141,18 @@ def open_trainer(
     with flags.user_errors(), workers.watch():
         metric = make_metric(configuration)
         with workers.chief_first():  # the others find what it has written
-            experiment = open_experiment(
-                workdir, configuration, devices, metric, tell, keep
-            )
+            opening = Opening(workdir, configuration, devices, metric, tell)
+            experiment = open_experiment(opening, keep)
         trainer = Trainer(experiment, devices.make_engine(experiment))
         restored = trainer.restore()
         seconds_per_step = try_batches(experiment, trainer.engine)
         trainer.engine.begin()
         if keep:
             write_flags(workdir, experiment.configuration)
-    for line in budget_lines(experiment, trainer.engine, seconds_per_step):
-        tell(line)
-    for line in start_lines(trainer, restored):
+    for line in (
+        *budget_lines(experiment, trainer.engine, seconds_per_step),
+        *start_lines(trainer, restored),
+    ):
         tell(line)
     return trainer
 
@@ -160,10 +160,10 @@ def open_trainer(
 def with_precision(
     configuration: Configuration, workdir: WorkDirectory, devices: Devices
 ) -> tuple[Configuration, list[str]]:
-    """The configuration with a precision; log lines if a default was chosen.
+    """Adds a precision to the configuration; returns log lines, too.
 
-    Without one, a run keeps the precision that it began with; a new run has the
-    fastest one of its devices.
+    By default, a run keeps the precision that it began with, and a new run has
+    the fastest one of its devices.
     """
     if configuration.training.precision is not None:
         return configuration, []
@@ -186,7 +186,7 @@ def write_flags(workdir: WorkDirectory, configuration: Configuration) -> None:
 
 
 def start_lines(trainer: Trainer, restored: str | None) -> list[str]:
-    """What is not trained, and where training begins, as lines.
+    """Returns lines about what is trained, and where training begins.
 
     `restored` is the path of the checkpoint that the run resumes from.
     """

@@ -12,7 +12,6 @@ of them, logs the progress and writes the work directory, which all can read.
 
 import contextlib
 import re
-import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
 
@@ -21,6 +20,7 @@ import tensorflow as tf
 from keras_transformer.commands import startup
 from keras_transformer.fields import unhandled
 from keras_transformer.machine import count_cores
+from keras_transformer.refusals import expect
 from trainers.run import engine
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
 
@@ -32,17 +32,18 @@ MakeDataset: typing.TypeAlias = Callable[[Sequence[int], int], tf.data.Dataset]
 
 
 def make_strategy(name: str) -> tf.distribute.Strategy:
-    """The `tf.distribute.Strategy` of a name in `STRATEGIES`.
+    """Makes the `tf.distribute.Strategy` of a name in `STRATEGIES`.
 
     "auto" is multi_worker where TF_CONFIG names other workers, else mirrored
     where there are several GPUs. Several workers connect here: make the
     strategy before anything else makes TensorFlow look at its devices.
     """
-    if name == "tpu":
-        raise ValueError(
-            "strategy=tpu needs --backend=jax: TensorFlow's support for TPUs"
-            f" ended with 2.20. Received: TensorFlow {tf.__version__}"
-        )
+    expect(
+        name != "tpu",
+        "--backend=jax with strategy=tpu: TensorFlow's support for TPUs ended"
+        " with 2.20",
+        f"TensorFlow {tf.__version__}",
+    )
     if cluster := find_cluster(name):  # of auto and multi_worker
         return _make_workers_strategy(cluster)
     gpus = tf.config.list_logical_devices("GPU")
@@ -63,11 +64,11 @@ def count_slices(
     num_tokens: int,
     jit_compile: bool,
 ) -> int:
-    """Slices of a replica's rows that are computed at the same time.
+    """Counts the slices of a replica's rows that are computed side by side.
 
-    There is one on another device than a CPU. `cpu_threads` are shared by the
-    replicas of this process, None means one for each core; `num_tokens`, on
-    each side, are what a replica computes at once.
+    There is one where there is a GPU. The replicas of this process share
+    `cpu_threads`, by default one a core. A replica computes `num_tokens` on
+    each side at once.
     """
     if tf.config.list_logical_devices("GPU"):
         return 1
@@ -77,7 +78,7 @@ def count_slices(
 
 
 def has_bfloat16(gpu: typing.Any) -> bool:
-    """Whether a GPU multiplies bfloat16 faster: NVIDIA's Ampere and later."""
+    """Tells whether a GPU is of NVIDIA's Ampere or later: fast in bfloat16."""
     details = tf.config.experimental.get_device_details(gpu)
     return details.get("compute_capability", (0, 0)) >= (8, 0)
 
@@ -85,12 +86,8 @@ def has_bfloat16(gpu: typing.Any) -> bool:
 def _make_workers_strategy(
     cluster: Cluster,
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
-    """The strategy of several workers; waits for all of them."""
-    print(
-        f"{cluster.task}: waiting for the other workers",
-        file=sys.stderr,
-        flush=True,
-    )
+    """Makes the strategy of several workers; waits for all of them."""
+    cluster.tell_waiting()
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
     except tf.errors.OpError as error:
@@ -103,10 +100,10 @@ def _make_workers_strategy(
 def distribute(
     strategy: tf.distribute.Strategy, make_dataset: MakeDataset
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """A data set that gives every replica its rows of each batch.
+    """Makes a data set that gives every replica its rows of each batch.
 
-    It serves this worker, for `strategy.run`. `make_dataset` has the rows
-    of the replicas in the first batch, then in the second, and so on.
+    It serves this worker, for `strategy.run`. `make_dataset` returns the rows
+    of all its replicas in the first batch, then in the second, and so on.
     """
     num_replicas = strategy.num_replicas_in_sync
     if num_replicas == 1:
@@ -171,7 +168,7 @@ class Workers(engine.Workers):
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """The message of a network error, without the graph's trace."""
+    """Returns the message of a network error, without the graph's trace."""
     for line in str(error.message).splitlines():
         line = " ".join(re.sub(r"\{\{.*?\}\}", "", line).split())
         if line and not line.startswith(TRACE):

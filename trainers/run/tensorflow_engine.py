@@ -18,6 +18,7 @@ from keras_transformer.devices import (
     hide_gpus,
 )
 from keras_transformer.model import Transformer
+from keras_transformer.refusals import expect
 from keras_transformer.training.gradients import add_losses, slice_sizes
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.step import (
@@ -51,17 +52,17 @@ from trainers.run.training_config import TrainingConfig
 
 
 def open_devices(training: TrainingConfig, device: str | None) -> Devices:
-    """The devices of a training; `device` is the kind that must compute."""
-    if training.shard_parameters:
-        raise ValueError(
-            "shard_parameters needs --backend=jax. Received:"
-            f" shard_parameters={training.shard_parameters}"
-        )
+    """Opens the devices of a training; `device` is a kind that must compute."""
+    expect(
+        not training.shard_parameters,
+        "--backend=jax with shard_parameters",
+        "--backend=tensorflow",
+    )
     return TensorFlowDevices(training.strategy, device)
 
 
 class TensorFlowDevices:
-    """The `Devices` of the strategy that `make_strategy` makes of a name."""
+    """The `Devices` of a strategy, by its name in `make_strategy`."""
 
     framework = f"TensorFlow {tf.__version__}"
 
@@ -135,7 +136,7 @@ class TensorFlowEngine:
         )
 
     def _count_programs(self, jit_compile: bool) -> int:
-        """Programs that XLA compiles for the shapes of the batches."""
+        """Counts the programs that XLA compiles for the shapes of batches."""
         if not jit_compile:
             return 0
         programs = {
@@ -150,7 +151,7 @@ class TensorFlowEngine:
     def _compiled(
         self, steps: Callable[[Batch], tf.Tensor], make_dataset: MakeDataset
     ) -> Callable[[Batch], tf.Tensor]:
-        """Steps as one graph for all shapes."""
+        """Makes one graph of steps for all shapes."""
         dataset = distribute(self._strategy, make_dataset)
         return tf.function(
             steps, input_signature=[dataset.element_spec], autograph=False
@@ -215,13 +216,13 @@ class TensorFlowEngine:
         return Steps(local_labels[0].shape[0], self._compiled_steps(batch))
 
     def _one_step(self, batch: Batch) -> tf.Tensor:
-        """A step; returns its totals on this worker."""
+        """Makes a step; returns its totals on this worker."""
         return self._sum_over_replicas(
             self._strategy.run(self._in_replica, args=batch)
         )
 
     def _several_steps(self, batches: Batch) -> tf.Tensor:
-        """The steps of batches of one shape, stacked: a loop on the devices."""
+        """Makes the steps of stacked batches of one shape, in a loop there."""
         inputs, labels = batches
         local_labels = self._strategy.experimental_local_results(labels)
         num_steps = tf.shape(local_labels[0])[0]
@@ -249,7 +250,7 @@ class TensorFlowEngine:
     def _in_replica(
         self, inputs: dict[str, tf.Tensor], labels: tf.Tensor
     ) -> tf.Tensor:
-        """A replica's step; returns its `TOTALS`."""
+        """Makes a replica's step; returns its `TOTALS`."""
         sums = self._train_step(inputs, labels)
         source_tokens = tf.math.count_nonzero(
             inputs["source_ids"] != vocabulary.PAD, dtype=tf.int32
@@ -257,7 +258,7 @@ class TensorFlowEngine:
         return tf.stack([*sums, tf.cast(source_tokens, tf.float32)])
 
     def _sum_over_replicas(self, values: tf.Tensor) -> tf.Tensor:
-        """The sum over this worker's replicas."""
+        """Sums values over this worker's replicas."""
         return tf.add_n(self._strategy.experimental_local_results(values))
 
     # State
@@ -308,7 +309,7 @@ class TensorFlowEngine:
 
 
 def make_loss_sums(model: Transformer, label_smoothing: float) -> LossSums:
-    """`Engine.make_loss_sums`, for a model outside the engine, too."""
+    """Makes the function of `Engine.make_loss_sums`, without an engine."""
     token_losses = TokenLosses(model, StepOptions(label_smoothing))
 
     @tf.function(reduce_retracing=True, autograph=False)

@@ -56,7 +56,7 @@ class TrainingConfig(Fields, changeable=True):
     )
     init_checkpoint: str | None = hp(
         None,
-        "Of init_from: averaged, best, latest, or a checkpoint's path. Default:"
+        "Checkpoint of init_from: averaged, best, latest, or a path. Default:"
         " the first of these that exists.",
         changeable=False,
         needs={"init_from": GIVEN},
@@ -289,11 +289,11 @@ class TrainingConfig(Fields, changeable=True):
     def __post_init__(self):
         super().__post_init__()
         self._check_schedule()
-        if not self.lora_targets or set(self.lora_targets) - set(LORA_TARGETS):
-            raise ValueError(
-                f"lora_targets must be of {', '.join(LORA_TARGETS)}. Received:"
-                f" lora_targets={','.join(self.lora_targets)!r}"
-            )
+        expect(
+            self.lora_targets and {*self.lora_targets} <= {*LORA_TARGETS},
+            f"lora_targets among {', '.join(LORA_TARGETS)}",
+            lora_targets=",".join(self.lora_targets),
+        )
         expect(
             self.average_last <= self.keep_checkpoints,
             "average_last of at most keep_checkpoints",
@@ -301,27 +301,28 @@ class TrainingConfig(Fields, changeable=True):
         )
 
     def _check_schedule(self):
-        """The options of the learning rate fit the schedule."""
-        received = f"Received: schedule={self.schedule!r}"
-        if self.schedule == "noam" and self.warmup_steps == 0:
-            raise ValueError(
-                "warmup_steps must be at least 1 with schedule=noam."
-                f" {received}, warmup_steps=0"
-            )
-        if self.schedule != "noam" and self.learning_rate is None:
-            raise ValueError(
-                f"schedule={self.schedule} needs learning_rate, its peak."
-                f" {received}, no learning_rate"
-            )
-        if (
-            self.schedule in DECAYING_SCHEDULES
-            and self.updates_to_peak >= self.train_steps
-        ):
-            raise ValueError(
-                f"warmup_steps must be below train_steps={self.train_steps}"
-                f" with schedule={self.schedule}. {received},"
-                f" warmup_steps={self.warmup_steps}"
-            )
+        """Raises ValueError if the learning rate does not fit the schedule."""
+        is_noam = self.schedule == "noam"
+        where = f"schedule={self.schedule}"
+        expect(
+            not is_noam or self.updates_to_peak,
+            "warmup_steps of at least 1",
+            f"{self.warmup_steps=}",
+            where=where,
+        )
+        expect(
+            is_noam or self.learning_rate is not None,
+            "learning_rate, its peak",
+            "no learning_rate",
+            where=where,
+        )
+        expect(
+            self.schedule not in DECAYING_SCHEDULES
+            or self.updates_to_peak < self.train_steps,
+            "warmup_steps below train_steps",
+            f"{self.warmup_steps=}, {self.train_steps=}",
+            where=where,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,20 +342,21 @@ class Configuration:
         check_alignment(self.model, self.decoding)
         check_options(*self.sections().values())
         self._check_guided_alignment()
-        if self.data.share_vocabulary != (self.model.source_vocab_size is None):
-            raise ValueError(
-                "source_vocab_size and share_vocabulary=False go together."
-                f" Received: source_vocab_size={self.model.source_vocab_size},"
-                f" share_vocabulary={self.data.share_vocabulary}"
-            )
         model = self.model
-        if self.training.r_drop and not (
-            model.dropout or model.attention_dropout or model.activation_dropout
-        ):
-            raise ValueError(
-                "r_drop needs dropout: without it, both outputs are the same."
-                f" Received: r_drop={self.training.r_drop:g}, no dropout"
-            )
+        expect(
+            self.data.share_vocabulary == (model.source_vocab_size is None),
+            "source_vocab_size with share_vocabulary=False, and only with it",
+            f"source_vocab_size={model.source_vocab_size},"
+            f" share_vocabulary={self.data.share_vocabulary}",
+        )
+        expect(
+            not self.training.r_drop
+            or model.dropout
+            or model.attention_dropout
+            or model.activation_dropout,
+            "dropout with r_drop: without it, both outputs are the same",
+            f"r_drop={self.training.r_drop:g}, no dropout",
+        )
 
     def check_vocabulary(self) -> None:
         """Refuses new vocabularies that a built-in corpus is too small for."""
@@ -364,12 +366,12 @@ class Configuration:
         limit = corpus.max_vocab_size + len(self.data.vocabulary_symbols)
         for field, path in self.data.given_tokenizers.items():
             size = getattr(self.model, field)
-            if not path and size > limit:
-                raise ValueError(
-                    f"{field} must be at most {limit} with the built-in corpus,"
-                    f" which is small; --recipe={corpus.recipe} is made for it."
-                    f" Received: {field}={size}"
-                )
+            expect(
+                path or size <= limit,
+                f"{field} of at most {limit} with the built-in corpus, which"
+                f" is small; --recipe={corpus.recipe} is made for it",
+                f"{field}={size}",
+            )
 
     def check_files(self) -> None:
         """Raises OSError or ValueError if a file of the data is no text."""
@@ -381,26 +383,27 @@ class Configuration:
             next(read_lines(pathlib.Path(name)), None)
 
     def _check_guided_alignment(self):
-        """The options of guided alignment fit data, engine and search."""
-        paths = self.training.guided_alignment
+        """Raises ValueError if guided alignment fits not data or search."""
+        paths, data = self.training.guided_alignment, self.data
         if not paths:
             return
-        if len(paths) != len(self.data.train_files):
-            raise ValueError(
-                "guided_alignment needs a file for each of train_files."
-                f" Received: guided_alignment={','.join(paths)!r},"
-                f" train_files={','.join(self.data.train_files)!r}"
-            )
-        if self.data.tags:
-            raise ValueError(
-                "guided_alignment needs one target language. Received:"
-                f" target_language={self.data.target_language!r}"
-            )
-        if not self.decoding.alignment_head:
-            raise ValueError(
-                "guided_alignment trains one head. Received: alignment_head=0"
-            )
+        expect(
+            len(paths) == len(data.train_files),
+            "a file of guided_alignment for each of train_files",
+            guided_alignment=",".join(paths),
+            train_files=",".join(data.train_files),
+        )
+        expect(
+            not data.tags,
+            "one target language with guided_alignment",
+            f"target_language={data.target_language!r}",
+        )
+        expect(
+            self.decoding.alignment_head,
+            "a head that guided_alignment trains",
+            "alignment_head=0",
+        )
 
     def sections(self):
-        """The sections by name."""
+        """Returns the sections by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

@@ -36,7 +36,7 @@ class Validation:
 class Validator:
     """Measures a model on the validation pairs of an experiment.
 
-    The weights at the time of `run` count. `loss_sums` is of that model.
+    The weights at the time of `run` count; `loss_sums` measures that model.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Validator:
         )
 
     def run(self) -> Validation:
-        """The results of the model's weights as they are now."""
+        """Measures the model's weights as they are now."""
         batches = self.batches.arrays(epochs=1)
         sums = [self.loss_sums(*batch) for batch in batches]
         loss, nll, tokens = sum(sums, np.zeros(3)).tolist()
@@ -67,7 +67,7 @@ class Validator:
 
 
 def pairs_to_translate(experiment: Experiment) -> PairsToTranslate:
-    """The first validation pairs of each direction that are translated."""
+    """Returns the first validation pairs of each direction, to translate."""
     limit = experiment.training.valid_sentences
     found = to_translate(
         experiment.data, experiment.metric.by_direction, experiment.valid_pairs
@@ -81,11 +81,9 @@ def show_result(experiment: Experiment, log: Log) -> None:
     The work directory has averaged weights.
     """
     data, metric = experiment.data, experiment.metric
-    name, groups = (
-        "test",
-        to_translate(data, metric.by_direction, experiment.test_pairs),
-    )
-    if not experiment.test_pairs:
+    name, tested = "test", experiment.test_pairs
+    groups = to_translate(data, metric.by_direction, tested)
+    if not tested:
         name, groups = "validation", pairs_to_translate(experiment)
     pairs = list(itertools.chain.from_iterable(groups.values()))
     if not pairs:

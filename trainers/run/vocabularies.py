@@ -5,6 +5,7 @@ import typing
 from collections.abc import Callable, Iterable
 
 from keras_transformer.data.pairs import Pairs
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import (
     PAIR_FILES,
     SHARED_FILE,
@@ -36,7 +37,7 @@ class Vocabulary(typing.NamedTuple):
         pairs: Pairs,
         log: Callable[[str], None],
     ) -> Tokenizer:
-        """The one that the work directory uses; else the given; else a new one.
+        """Returns the work directory's; else the given one; else a new one.
 
         Raises ValueError: it is not as described.
         """
@@ -62,11 +63,11 @@ class Vocabulary(typing.NamedTuple):
                 controls=self.controls,
             )
         is_own = not self.given and tokenizer.is_trained_for(self.size)
-        if tokenizer.vocab_size != self.size and not is_own:
-            raise ValueError(
-                f"{self.field} must be {tokenizer.vocab_size}, the size of"
-                f" {path}. Received: {self.field}={self.size}"
-            )
+        expect(
+            is_own or tokenizer.vocab_size == self.size,
+            f"{tokenizer.vocab_size}, the size of {path}",
+            f"{self.field}={self.size}",
+        )
         check_symbols(tokenizer, self.symbols, path)
         check_case_marks(tokenizer, self.case_marks, path)
         return tokenizer
@@ -78,7 +79,7 @@ def train_vocabulary(
     log: Callable[[str], None],
     **options: typing.Any,
 ) -> Tokenizer:
-    """A new vocabulary; a line says if the corpus is too small for it."""
+    """Trains a vocabulary; a line says if the corpus is too small for it."""
     tokenizer = Tokenizer.train(lines, vocab_size, at_most=True, **options)
     if tokenizer.vocab_size < vocab_size:
         log(
@@ -91,7 +92,7 @@ def train_vocabulary(
 def with_sizes(
     configuration: Configuration, tokenizer: Tokenizer | TokenizerPair
 ) -> Configuration:
-    """The configuration with the sizes that new vocabularies have."""
+    """Returns the configuration with the sizes of new vocabularies."""
     if configuration.training.init_from:
         return configuration
     is_shared = configuration.data.share_vocabulary
@@ -107,22 +108,24 @@ def check_symbols(
     tokenizer: Tokenizer, symbols: tuple[str, ...], path: str
 ) -> None:
     """Raises ValueError if a symbol is no token of a vocabulary."""
-    if absent := tokenizer.find_missing(symbols):
-        raise ValueError(
-            f"{path} must have a token for each symbol of vocabulary_symbols,"
-            " for the tag of each target language if there are several, and for"
-            " each bracket of training trees. Received: none for"
-            f" {' '.join(absent)}"
-        )
+    absent = tokenizer.find_missing(symbols)
+    expect(
+        not absent,
+        "a token for each symbol of vocabulary_symbols, for the tag of each"
+        " target language if there are several, and for each bracket of"
+        " training trees",
+        f"none for {' '.join(absent)}",
+        where=path,
+    )
 
 
 def check_case_marks(tokenizer: Tokenizer, wanted: bool, path: str) -> None:
     """Raises ValueError unless a vocabulary has case marks as is wanted."""
-    if tokenizer.has_case_marks != wanted:
-        raise ValueError(
-            f"case_marks must be {tokenizer.has_case_marks}, as in the"
-            f" vocabulary {path}. Received: case_marks={wanted}"
-        )
+    expect(
+        tokenizer.has_case_marks == wanted,
+        f"case_marks={tokenizer.has_case_marks}, as in the vocabulary {path}",
+        case_marks=wanted,
+    )
 
 
 def describe_vocabularies(
@@ -130,7 +133,7 @@ def describe_vocabularies(
     source_symbols: tuple[str, ...],
     target_symbols: tuple[str, ...],
 ) -> list[Vocabulary]:
-    """The vocabulary of both languages, or one for each."""
+    """Describes the vocabulary of both languages, or one for each."""
     data, model = configuration.data, configuration.model
     given = data.given_tokenizers
     both = Vocabulary(
@@ -171,11 +174,11 @@ def open_tokenizer(
     pairs: Pairs,
     log: Callable[[str], None],
 ) -> Tokenizer | TokenizerPair:
-    """The work directory's vocabulary; else the one given; else a new one.
+    """Opens the work directory's vocabulary; else the given; else a new one.
 
-    With `init_from` the weights decide it.
+    With `init_from` it is the vocabulary of the weights.
 
-    Raises ValueError: its size is not the model's, or the one given is not the
+    Raises ValueError: its size is not the model's, or the given one is not the
     work directory's, or it has no token for a symbol.
     """
     data, path = configuration.data, configuration.training.init_from
@@ -207,7 +210,7 @@ def open_tokenizer(
 
 
 def _inherited_tokenizer(workdir, configuration):
-    """The vocabulary of the work directory that a run begins with.
+    """Loads the vocabulary of the work directory that a run begins with.
 
     A run that has begun has a copy of it.
     """
@@ -217,21 +220,22 @@ def _inherited_tokenizer(workdir, configuration):
     contents = {f: t.model_bytes for f, t in tokenizer.files.items()}
     if not begun and workdir.config_path.exists():
         ours = workdir.load_tokenizer().files
-        if {f: t.model_bytes for f, t in ours.items()} != contents:
-            raise ValueError(
-                f"{workdir.path} has another vocabulary than init_from: remove"
-                " it, or choose another workdir"
-            )
+        expect(
+            {f: t.model_bytes for f, t in ours.items()} == contents,
+            "the vocabulary of init_from, or none, or another workdir",
+            "another vocabulary",
+            where=workdir.path,
+        )
     given = configuration.data.given_tokenizers
     for field, given_path in given.items():
         is_source = field == "source_vocab_size"
         of_side = tokenizer.source if is_source else tokenizer.target
-        if given_path and (
-            len(given) != len(contents)
-            or Tokenizer.load(given_path).model_bytes != of_side.model_bytes
-        ):
-            raise ValueError(
-                f"{given_path} is not the vocabulary of init_from={path}, with"
-                " which the weights were trained"
-            )
+        expect(
+            not given_path
+            or len(given) == len(contents)
+            and Tokenizer.load(given_path).model_bytes == of_side.model_bytes,
+            f"the vocabulary of init_from={path}, with which the weights were"
+            " trained",
+            given_path,
+        )
     return tokenizer

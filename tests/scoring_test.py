@@ -186,7 +186,7 @@ def test_align_prints_links_and_the_layer(
     "flag, message",
     [
         ("--alignment_layer=9", "the layers of the decoder. Received: alig"),
-        ("--gold={}/short", "must have 3 lines, one for each source"),
+        ("--gold={}/short", "expected 3 lines, one for each source"),
         ("--gold={}/wrong", "line 2: a link must look like 0-0 or 0p0. Rec"),
         (
             "--gold={}/from_1",

@@ -105,7 +105,7 @@ def test_saving_keeps_the_other_flags(run):
     )
     write_flags(run, Configuration(**sections))
     before = run.flags_path.read_bytes()
-    tuning.save_decoding(run, DecodingConfig(beam_size=77, length_penalty=1.5))
+    tuning.save_trial(run, tuning.Trial(77, 1.5, 0.0))
     expected = before
     for old, new in (
         (b"\n--beam_size=3\n", b"\n--beam_size=77\n"),

@@ -29,7 +29,7 @@ Gold = Sequence[tuple[Links, Links]]  # of each pair, sure and possible ones
 
 
 def read_gold(path: str, pairs: Sequence[tuple[str, str]]) -> Gold:
-    """The sure and the possible links of each pair; sure links are possible."""
+    """Reads the sure links of each pair, and all that are possible."""
     lines = read_text(path)
     check_lines(path, lines, pairs)
     found = []
@@ -44,7 +44,7 @@ def read_gold(path: str, pairs: Sequence[tuple[str, str]]) -> Gold:
 def error_rate(
     alignments: Sequence[Sequence[tuple[int, int]]], gold: Gold
 ) -> float:
-    """AER = 1 - (|A and S| + |A and P|) / (|A| + |S|) of a whole corpus.
+    """Computes AER = 1 - (|A and S| + |A and P|) / (|A| + |S|) of a corpus.
 
     >>> error_rate([[(0, 0), (1, 1)]], [({(0, 0)}, {(0, 0), (1, 0)})])
     0.33333333333333337
@@ -57,7 +57,7 @@ def error_rate(
 
 
 def find_anchors(source: str, target: str) -> Links:
-    """Links of words that occur once in the source and once in the target.
+    """Links words that occur once in the source and once in the target.
 
     Case, and punctuation at both ends of a word, are ignored.
 
@@ -118,7 +118,7 @@ def output_lines(
     gold: Gold | None,
     given: int | None,
 ) -> Iterator[str]:
-    """Yields the lines of the command, of a given layer or of the best."""
+    """Yields the lines of the command, by a given layer or the best one."""
     if given is None:
         alignments, summary = choose_layer(translator, pairs, gold)
     else:

@@ -20,18 +20,13 @@ def compare(
     systems: dict[str, list[str]],
     references: Sequence[Sequence[str]],
     metrics: dict[str, Metric],
-    samples: dict[str, int] | None = None,
 ) -> dict:
     """Compares systems with the first of them, the baseline.
 
-    `samples` are for each key of `TESTS`; None: sacreBLEU's defaults, 1000 and
-    10000.
-
-    The result is for JSON: `baseline`, and for each other system in `systems`
-    its `name` and for each metric its `score`, its `difference` from the
-    baseline, and the p-value of each test. Systems and baseline also have the
-    bootstrap's mean and half its 95 % interval. A system with the outputs of
-    the baseline has the p-value None; see `least_p_value`.
+    The result is for JSON: `baseline`, and in `systems` each other one with its
+    `name` and for each metric its `score`, its `difference` from the baseline,
+    and the p-value of each test: None if all outputs are the baseline's. All
+    have the bootstrap's mean and half its 95 % interval. See `least_p_value`.
     """
     described: list[dict] = [
         {"name": name} | {metric: {} for metric in metrics} for name in systems
@@ -43,11 +38,7 @@ def compare(
     ]
     for test, name in TESTS.items():
         paired = PairedTest(
-            list(systems.items()),
-            metrics,
-            references,
-            test_type=test,
-            n_samples=(samples or {}).get(test, 0),
+            list(systems.items()), metrics, references, test_type=test
         )
         test_signatures, found = paired()
         signatures[name] = {
@@ -75,7 +66,7 @@ def compare(
 
 
 def least_p_value(number: int, difference: float) -> dict[str, float]:
-    """The smallest p-value of a difference that each test can find.
+    """Computes the smallest p-value that each test can find.
 
     sacreBLEU counts samples with a larger difference than the systems have, but
     not those with an equal difference: if all are equal, as with equal scores,
@@ -93,7 +84,7 @@ def least_p_value(number: int, difference: float) -> dict[str, float]:
 
 
 def table(comparison: dict, metrics: Sequence[str]) -> Iterator[str]:
-    """The lines of a table of `compare`'s result."""
+    """Yields the lines of a table of `compare`'s result."""
     rows = [comparison["baseline"], *comparison["systems"]]
     width = max(len(row["name"]) for row in rows)
     for metric in metrics:
@@ -117,7 +108,6 @@ def table(comparison: dict, metrics: Sequence[str]) -> Iterator[str]:
 
 
 def _p_value(number: float | None) -> str:
-    """A p-value in the table."""
     if number is None:
         return "same "
     return f"{number:.4f}{'*' if number < SIGNIFICANT else ' '}"

@@ -6,13 +6,14 @@ import json
 import os
 import time
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from keras_transformer.commands import flags
 from keras_transformer.data.languages import prefixes_with, shortened
 from keras_transformer.data.pairs import find_file
 from keras_transformer.files import write_atomically
 from keras_transformer.metrics import TranslationMetric
+from keras_transformer.refusals import expect
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import find_dataset
 from trainers.run.data_config import DataConfig
@@ -27,88 +28,61 @@ from trainers.scoring.test_sets import (
     read_text,
 )
 from trainers.translating.lines import check_one_output, open_translator
-from trainers.translating.options import LanguageOptions, TranslatorChoice
+from trainers.translating.options import TranslatorChoice
+
+Systems = dict[str, list[str] | None]  # None: to be translated
+
+
+class Direction(typing.NamedTuple):
+    """The test pairs of one direction."""
+
+    languages: tuple[str, str]
+    data: DataConfig
+    sources: list[str]
+    references: list[list[str]]  # a list for each reference
+    metric: TranslationMetric
 
 
 def bleu_tokenizer_of(workdir: str, options: MetricOptions) -> str:
-    """The tokenizer of the options, else of the training."""
+    """Chooses the tokenizer of the options, else of the training."""
     training = WorkDirectory(workdir).read_section("training", TrainingConfig)
     return options.bleu_tokenizer or training.bleu_tokenizer
 
 
-def read_systems(
-    paths: Sequence[str],
-    languages: LanguageOptions | None,
-    sources: Sequence[str],
-    data: DataConfig,
-) -> dict[str, list[str] | None]:
-    """The translations of the systems to compare, by path.
+def read_directions(
+    data: DataConfig, test: TestOptions, tokenizer: str
+) -> list[Direction]:
+    """Reads the test pairs of each direction that has some."""
+    pairs = data.pairs
+    if data.language_tokens and not test.test_set:
+        files = test.test_files or data.test_files
+        pairs = data.pairs_in(*files) or pairs[:1]
+    found = []
+    for pair in pairs:
+        own = data.of_direction(*pair)
+        rows = read_references(own, _with_files_of(test, pair, data.pairs))
+        metric = TranslationMetric(pair[1], tokenizer)
+        found.append(Direction(pair, own, *rows, metric))
+    return found
 
-    A work directory, which has not translated yet, has None. The first path is
-    the system's, or its models'. Lines and languages must be the
-    sources', names distinct.
-    """
-    if len(set(paths)) < len(paths):
+
+def check_single(directions: Sequence[Direction], option: str) -> None:
+    """Raises ValueError if an option for one direction has several."""
+    if len(directions) > 1:
+        pairs = [one.languages for one in directions]
+        needed, among = "target_language", [target for _, target in pairs]
+        if len(dict(pairs)) > 1:  # several sources
+            needed, among = f"source_language and {needed}", _names(pairs)
         raise ValueError(
-            "compare must name each system once. Received:"
-            f" compare={','.join(paths)!r}"
+            f"{option} needs {needed}, one of {shortened(among)}, if there are"
+            f" several directions. Received: {len(pairs)}"
         )
-    systems: dict[str, list[str] | None] = {paths[0]: None}
-    for path in paths[1:]:
-        if os.path.isdir(path):
-            its = read_data(path, languages)
-            for name in ("source_language", "target_language"):
-                if getattr(its, name) != getattr(data, name):
-                    raise ValueError(
-                        f"{path}: {name} must be {getattr(data, name)!r}, as in"
-                        " the system it is compared with. Received:"
-                        f" {name}={getattr(its, name)!r}"
-                    )
-            systems[path] = None
-        else:
-            lines = systems[path] = read_text(path)
-            check_lines(path, lines, sources)
-    return systems
-
-
-def files_read(
-    data: DataConfig, test: TestOptions, others: Sequence[str]
-) -> list[typing.Any]:
-    """The files that the command reads, which no output may replace."""
-    if test.test_files:
-        data = data.with_files(test.test_files)
-    if test.test_set:
-        return [*others]
-    return [*find_dataset(data.dataset).find_files(data, "test"), *others]
-
-
-def show_comparison(
-    systems: Mapping[str, list[str] | None],
-    choice: TranslatorChoice,
-    sources: list[str],
-    references: Sequence[Sequence[str]],
-    metric: TranslationMetric,
-) -> dict[str, typing.Any]:
-    """Shows the table of systems; returns their part of the JSON object.
-
-    A work directory, which has None in the result of `read_systems`, translates
-    now.
-    """
-    found = {}
-    for path, outputs in systems.items():
-        if outputs is None:
-            outputs = open_translator(choice.at(path)).translate(sources)
-        found[path] = outputs
-    metrics = metric.metrics()
-    result = comparison.compare(found, references, metrics)
-    flags.show(*comparison.table(result, list(metrics)))
-    return result
 
 
 def _with_files_of(
     test: TestOptions, pair: tuple[str, str], pairs: Sequence[tuple[str, str]]
 ) -> TestOptions:
-    """The test set without the files that lack one of two languages.
+    """Leaves out the files that lack one of two languages.
 
     A file that has no direction of the model is an error, and any missing file
     if the model has a single direction.
@@ -123,6 +97,88 @@ def _with_files_of(
     return dataclasses.replace(test, test_files=files or test.test_files)
 
 
+def read_systems(
+    choice: TranslatorChoice, compare: Sequence[str], direction: Direction
+) -> Systems:
+    """Reads the translations of the model, which has none yet, and of others.
+
+    The lines and the languages of the others must be those of the test pairs,
+    and their names distinct.
+    """
+    paths = choice.options.workdir, *compare
+    expect(
+        len(set(paths)) == len(paths),
+        "each system once in compare",
+        compare=",".join(paths),
+    )
+    systems: Systems = dict.fromkeys(paths)
+    for path in compare:
+        if not os.path.isdir(path):
+            lines = systems[path] = read_text(path)
+            check_lines(path, lines, direction.sources)
+            continue
+        its = read_data(path, choice.languages)
+        for name in ("source_language", "target_language"):
+            language = getattr(its, name)
+            expect(
+                language == getattr(direction.data, name),
+                f"the {name} of the system it is compared with,"
+                f" {getattr(direction.data, name)!r}",
+                f"{name}={language!r}",
+                where=path,
+            )
+        choice.at(path).check()
+    return systems
+
+
+def files_read(
+    data: DataConfig, test: TestOptions, others: Sequence[str]
+) -> list[typing.Any]:
+    """Lists the files that the command reads, which no output may replace."""
+    if test.test_set:
+        return [*others]
+    if test.test_files:
+        data = data.with_files(test.test_files)
+    return [*find_dataset(data.dataset).find_files(data, "test"), *others]
+
+
+def show_comparison(
+    systems: Systems, choice: TranslatorChoice, direction: Direction
+) -> dict[str, typing.Any]:
+    """Shows the table of systems; returns their part of the JSON object.
+
+    Work directories translate now.
+    """
+    found = {}
+    for path, outputs in systems.items():
+        if outputs is None:
+            translator = open_translator(choice.at(path))
+            outputs = translator.translate(direction.sources)
+        found[path] = outputs
+    metrics = direction.metric.metrics()
+    result = comparison.compare(found, direction.references, metrics)
+    flags.show(*comparison.table(result, list(metrics)))
+    return result
+
+
+def measure(
+    directions: Sequence[Direction],
+    outputs: Sequence[list[str]],
+    names: Sequence[str],
+) -> dict[str, typing.Any]:
+    """Scores the outputs of each direction; of several also their mean."""
+    results = [
+        one.metric.measure(translations, *one.references)
+        for one, translations in zip(directions, outputs, strict=True)
+    ]
+    if len(results) == 1:
+        return results[0]
+    return {
+        "bleu": sum(float(one["bleu"]) for one in results) / len(results),
+        "directions": dict(zip(names, results, strict=True)),
+    }
+
+
 def run(
     choice: TranslatorChoice,
     test: TestOptions,
@@ -132,78 +188,50 @@ def run(
     score_command: str | None,
 ) -> None:
     """Translates the test set, and shows the scores."""
-    path, languages = choice.options.workdir, choice.languages
-    first = choice.options.workdirs[0]
+    path = choice.options.workdirs[0]
     with flags.user_errors():
         command = parse_command(score_command) if score_command else []
-        data = read_data(first, languages)
+        data = read_data(path, choice.languages)
         check_one_output(choice.read_search())
-        codes = data.pairs
-        if data.language_tokens and not test.test_set:  # those with files
-            files = test.test_files or data.test_files
-            codes = data.pairs_in(*files) or codes[:1]
-        if (compare or command) and len(codes) > 1:
-            needed, among = "target_language", [pair[1] for pair in codes]
-            if len(dict(codes)) > 1:  # several sources
-                needed = f"source_language and {needed}"
-                among = ["-".join(pair) for pair in codes]
-            raise ValueError(
-                f"{'compare' if compare else 'score_command'} needs {needed},"
-                f" one of {shortened(among)}, if there are several directions."
-                f" Received: {len(codes)}"
-            )
-        directions = [data.of_direction(*pair) for pair in codes]
-        tokenizer = bleu_tokenizer_of(first, metric)
-        metrics = [TranslationMetric(target, tokenizer) for _, target in codes]
-        tests = [
-            read_references(one, _with_files_of(test, pair, data.pairs))
-            for one, pair in zip(directions, codes, strict=True)
-        ]
-        systems = read_systems((path, *compare), languages, tests[0][0], data)
-        for other in compare:
-            if systems[other] is None:
-                choice.at(other).check()
+        tokenizer = bleu_tokenizer_of(path, metric)
+        directions = read_directions(data, test, tokenizer)
+        if compare or command:
+            check_single(directions, "compare" if compare else "score_command")
+        systems = read_systems(choice, compare, directions[0])
         if output:
             for one in directions:
-                flags.check_output(output, files_read(one, test, compare))
+                read = files_read(one.data, test, compare)
+                flags.check_output(output, read)
     translator = open_translator(choice._replace(languages=None))
-    translators = [translator.with_languages(*pair) for pair in codes]
+    into = [translator.with_languages(*one.languages) for one in directions]
     started = time.monotonic()
     outputs = [
-        into.translate(sources)
-        for into, (sources, _) in zip(translators, tests, strict=True)
+        its.translate(one.sources)
+        for its, one in zip(into, directions, strict=True)
     ]
     seconds = time.monotonic() - started
     if output:
         with flags.user_errors():
             lines = itertools.chain.from_iterable(outputs)
             write_atomically(output, "".join(f"{line}\n" for line in lines))
-    results = [
-        one.measure(translations, *references)
-        for one, translations, (_, references) in zip(
-            metrics, outputs, tests, strict=True
-        )
-    ]
-    result: dict[str, typing.Any] = results[0]
-    if len(codes) > 1:
-        names = data.tags or ["-".join(pair) for pair in codes]
-        result = {
-            "bleu": sum(float(one["bleu"]) for one in results) / len(results),
-            "directions": dict(zip(names, results, strict=True)),
-        }
+    names = [*data.tags] or _names(one.languages for one in directions)
+    result = measure(directions, outputs, names)
     if compare:
-        sources, references = tests[0]
-        systems[path] = outputs[0]
-        result["compare"] = show_comparison(
-            systems, choice, sources, references, metrics[0]
-        )
+        systems[choice.options.workdir] = outputs[0]
+        result["compare"] = show_comparison(systems, choice, directions[0])
     result["seconds"] = round(seconds, 3)
     try:
         if command:
-            sources, (reference, *_) = tests[0]
             result["score_command"] = run_command(
-                command, source=sources, output=outputs[0], reference=reference
+                command,
+                source=directions[0].sources,
+                output=outputs[0],
+                reference=directions[0].references[0],
             )
             result["score_command_signature"] = score_command
     finally:  # a program that fails takes no other score away
         flags.show(json.dumps(result))
+
+
+def _names(pairs):
+    return ["-".join(pair) for pair in pairs]

@@ -58,10 +58,9 @@ def score_lines(
 
 
 def run(choice: TranslatorChoice, test: TestOptions, show_tokens: bool) -> None:
-    """Scores pairs."""
+    """Scores pairs, and writes a line for each."""
     with flags.user_errors():
-        workdir = choice.options.workdirs[0]
-        data = read_data(workdir, choice.languages)
+        data = read_data(choice.options.workdirs[0], choice.languages)
         pairs = read_test_pairs(data, test)
     lines = score_lines(open_translator(choice), pairs, show_tokens)
     write_lines(lines, sys.stdout.buffer)

@@ -1,6 +1,6 @@
 """The score of another program, such as COMET, with an environment of its own.
 
-It gets the texts as files. Its score is the first number after = or : in its
+It reads the texts from files. Its score is the first number after = or : in its
 last line, else the last number there.
 """
 
@@ -15,10 +15,11 @@ from collections.abc import Sequence
 
 from keras_transformer.commands import flags
 from keras_transformer.files import write_atomically
+from keras_transformer.refusals import expect
 
 PLACEHOLDER = re.compile(r"\{(\w*)\}")
-# Of "sys.txt score (wmt22): -0.83." it is -0.83: no digits of names. 0,83 is
-# one, too, to be refused: other programs read it as two or as 83.
+# In "sys.txt score (wmt22): -0.83." it is -0.83, no digits of names. 0,83 is
+# found to be refused: it may mean 0.83 or 83.
 NUMBER = re.compile(
     r"(?<![\w.])([-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
     r"(?:,[\d.]*\d)*)(?!\.?\w)",
@@ -30,14 +31,13 @@ NAMED = re.compile(  # but not the 30 of 12:30
 
 
 def parse_command(command: str) -> list[str]:
-    """The words of a command, as a shell divides it; ValueError if it fails."""
+    """Divides a command as a shell does; ValueError if it cannot be run."""
     names = {*PLACEHOLDER.findall(command)}
     try:
         words = shlex.split(command)
-        if "output" not in names or names - {"output", "source", "reference"}:
+        if not {"output"} <= names <= {"output", "source", "reference"}:
             raise ValueError("expected {output}, perhaps {source}, {reference}")
-        if not shutil.which(words[0]):
-            raise ValueError(f"expected a program, not {words[0]!r}")
+        expect(shutil.which(words[0]), f"a program, not {words[0]!r}")
     except ValueError as error:
         raise ValueError(
             f"score_command: {error}. Received: score_command={command!r}"
@@ -46,7 +46,7 @@ def parse_command(command: str) -> list[str]:
 
 
 def run_command(words: Sequence[str], **texts: Sequence[str]) -> float:
-    """The score of a program. What it prints is shown at once.
+    """Runs a program, shows what it prints at once, and returns its score.
 
     It may read the texts, one in each line, from files with their names.
     """
@@ -79,7 +79,7 @@ def run_command(words: Sequence[str], **texts: Sequence[str]) -> float:
 
 
 def read_score(line: str) -> float:
-    """The score in a line; NaN if there is none, or with a comma.
+    """Finds the score in a line; NaN if there is none, or one with a comma.
 
     >>> read_score("BLEU = 31.4 60/40 (BP = 1.0)"), read_score("a 1 b 0,83")
     (31.4, nan)

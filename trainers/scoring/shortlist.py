@@ -12,7 +12,7 @@ from trainers.scoring.test_sets import read_data, read_pairs
 from trainers.translating.options import LanguageOptions
 
 NUM_FREQUENT = 200  # target tokens that every translation may have
-MIN_PROBABILITY = 0.001  # of a translation
+MIN_PROBABILITY = 0.001  # a less probable translation of a token is left out
 
 
 def run(

@@ -1,4 +1,4 @@
-"""The sentences that evaluation, scoring and alignment work on."""
+"""The sentence pairs of evaluation, scoring and alignment."""
 
 import pathlib
 from collections.abc import Sequence
@@ -17,12 +17,9 @@ from trainers.translating.options import LanguageOptions
 
 
 def read_test_pairs(data: DataConfig, options: TestOptions) -> Pairs:
-    """The pairs to work on, (source, target).
+    """Reads the pairs to work on; errors as in `read_pairs`.
 
     If a test set has several references, the first one is used.
-
-    Raises ValueError: there are none, or they cannot be read; OSError:
-    likewise.
     """
     if options.test_set:
         sources, references = read_test_set(data, options.test_set)
@@ -31,10 +28,10 @@ def read_test_pairs(data: DataConfig, options: TestOptions) -> Pairs:
 
 
 def read_pairs(data: DataConfig, split: str, files: tuple[str, ...]) -> Pairs:
-    """The pairs of a split ("train", "valid", "test"), or of files instead.
+    """Reads the pairs of a split ("train", "valid", "test"), or of files.
 
-    Raises ValueError: there are none, or they cannot be read; OSError:
-    likewise.
+    Raises ValueError if there are none, ValueError or OSError if they cannot be
+    read.
     """
     pairs = read_split(data.with_files(files) if files else data, split)
     expect(pairs, f"--{split}_files=PREFIX", "none")
@@ -44,7 +41,7 @@ def read_pairs(data: DataConfig, split: str, files: tuple[str, ...]) -> Pairs:
 def read_references(
     data: DataConfig, options: TestOptions
 ) -> tuple[list[str], list[list[str]]]:
-    """The sources, and one list of translations for each reference."""
+    """Reads the sources, and one list of translations for each reference."""
     if options.test_set:
         return read_test_set(data, options.test_set)
     sources, references = zip(*read_test_pairs(data, options), strict=True)
@@ -54,10 +51,10 @@ def read_references(
 def read_test_set(
     data: DataConfig, name: str
 ) -> tuple[list[str], list[list[str]]]:
-    """A test set of sacreBLEU in the languages of the work directory.
+    """Reads a test set of sacreBLEU in the languages of the work directory.
 
-    Raises ValueError: sacreBLEU lacks the test set or these languages of it, or
-    cannot download it.
+    Raises ValueError if sacreBLEU lacks it in these languages, or cannot
+    download it.
     """
     languages = data.source_language, data.target_language
     known = DATASETS[name].langpairs if name in DATASETS else ()
@@ -88,23 +85,24 @@ def read_test_set(
 
 
 def read_text(path: str) -> list[str]:
-    """The lines of a file, with white space normalized to single spaces.
+    """Reads the lines of a file, with single spaces.
 
-    Raises ValueError: it is not UTF-8; OSError: it cannot be read.
+    Raises ValueError if it is not UTF-8, OSError if it cannot be read.
     """
     return list(read_lines(pathlib.Path(path)))
 
 
 def check_lines(path: str, lines: Sequence, sources: Sequence) -> None:
     """Raises ValueError unless a file has a line for each source."""
-    if len(lines) != len(sources):
-        raise ValueError(
-            f"{path} must have {len(sources):,} lines, one for each source."
-            f" Received: {len(lines):,} lines"
-        )
+    expect(
+        len(lines) == len(sources),
+        f"{len(sources):,} lines, one for each source",
+        f"{len(lines):,} lines",
+        where=path,
+    )
 
 
 def read_data(workdir: str, languages: LanguageOptions | None) -> DataConfig:
-    """The data of a work directory, of one direction if one is chosen."""
+    """Reads the data of a work directory, in one direction if it is chosen."""
     data = WorkDirectory(workdir).read_section("data", DataConfig)
     return data.of_direction(**vars(languages or LanguageOptions()))

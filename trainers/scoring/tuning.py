@@ -1,6 +1,7 @@
 """The work of `kt-tune`: search options by validation score."""
 
 import dataclasses
+import itertools
 import json
 import re
 import time
@@ -11,6 +12,7 @@ from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.files import write_atomically
 from keras_transformer.metrics import make_metric
+from keras_transformer.refusals import expect
 from keras_transformer.translation.requests import Sentences
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import sources_of, to_translate
@@ -41,24 +43,22 @@ def try_options(
     beam_sizes: Iterable[int],
     length_penalties: Iterable[float],
 ) -> list[Trial]:
-    """Translates once with each pair of options, and with the translator's own.
+    """Translates with each pair of options, and with the translator's own.
 
-    The trials are sorted by beam size and length penalty.
+    Returns trials by beam size and length penalty.
     """
-    own = tuple(getattr(translator.decoding, name) for name in TUNED)
-    grid = {(b, p) for b in beam_sizes for p in length_penalties} | {own}
+    grid = {*itertools.product(beam_sizes, length_penalties)}
     trials = []
-    for beam_size, length_penalty in sorted(grid):
-        searching = translator.with_decoding(
-            beam_size=beam_size, length_penalty=length_penalty
-        )
-        outputs = searching.translate(sources)
-        trials.append(Trial(beam_size, length_penalty, score(outputs)))
+    for size, penalty in sorted(grid | {_tuned(translator)}):
+        outputs = translator.with_decoding(
+            beam_size=size, length_penalty=penalty
+        ).translate(sources)
+        trials.append(Trial(size, penalty, score(outputs)))
     return trials
 
 
 def best_of(trials: Iterable[Trial]) -> Trial:
-    """The highest score; among equal ones the smallest beam, then penalty.
+    """Finds the highest score; of equal ones, the smallest beam, then penalty.
 
     >>> best_of([Trial(4, 0.6, 30.0), Trial(4, 0.4, 30.0), Trial(2, 1.0, 9.0)])
     Trial(beam_size=4, length_penalty=0.4, score=30.0)
@@ -67,41 +67,33 @@ def best_of(trials: Iterable[Trial]) -> Trial:
 
 
 def table(trials: Sequence[Trial], label: str) -> list[str]:
-    """The scores as lines: a row for each length penalty, the best starred."""
+    """Lists the scores: a row for each length penalty, the best starred."""
     beam_sizes = sorted({trial.beam_size for trial in trials})
-    scores = {(t.beam_size, t.length_penalty): t.score for t in trials}
-    best = best_of(trials)
+    cells = {t[:2]: f"{t.score:.2f}" for t in trials}
+    cells[best_of(trials)[:2]] += "*"
     lines = [f"{label} by length penalty and beam size"]
     lines.append(" " * 8 + "".join(f"{size:>10}" for size in beam_sizes))
     for penalty in sorted({trial.length_penalty for trial in trials}):
-        cells = []
-        for size in beam_sizes:
-            is_best = (size, penalty) == best[:2]
-            cell = "-"
-            if (size, penalty) in scores:
-                cell = f"{scores[size, penalty]:.2f}{'*' if is_best else ''}"
-            cells.append(f"{cell:>10}")
-        lines.append(f"{penalty:>8g}" + "".join(cells))
+        row = [cells.get((size, penalty), "-") for size in beam_sizes]
+        lines.append(f"{penalty:>8g}" + "".join(f"{c:>10}" for c in row))
     return lines
 
 
-def save_decoding(workdir: WorkDirectory, decoding: DecodingConfig) -> None:
-    """Writes options of the search into `config.json` and `flags.txt`.
+def save_trial(workdir: WorkDirectory, best: Trial) -> None:
+    """Writes the options of a trial into `config.json` and `flags.txt`.
 
-    ValueError: a training is running there, which would overwrite them.
+    Raises ValueError if a training runs there, which would overwrite them.
     """
+    chosen = {name: getattr(best, name) for name in TUNED}
+    kept = workdir.read_section("decoding", DecodingConfig)
     with workdir.claimed():
+        decoding = dataclasses.replace(kept, **chosen)
         workdir.replace_section("decoding", decoding)
         if workdir.flags_path.exists():
             text = workdir.flags_path.read_text(encoding="utf-8")
-            for name in TUNED:
+            for name, value in chosen.items():
                 # Not by `splitlines`, which divides at U+2028 in a path.
-                text = re.sub(
-                    rf"^--{name}=.*$",
-                    f"--{name}={getattr(decoding, name)}",
-                    text,
-                    flags=re.MULTILINE,
-                )
+                text = re.sub(rf"(?m)^--{name}=.*$", f"--{name}={value}", text)
             write_atomically(workdir.flags_path, text)
 
 
@@ -118,11 +110,11 @@ def run(
     started = time.monotonic()
     with flags.user_errors():
         data = read_data(path, choice.languages)
-        if choice.read_search().sampling:
-            raise ValueError(
-                "expected a search, whose output is the same every time."
-                " Received: sampling=True"
-            )
+        expect(
+            not choice.read_search().sampling,
+            "a search, whose output is the same every time",
+            "sampling=True",
+        )
         tokenizer = bleu_tokenizer_of(path, options)
         files = valid_files or data.valid_files
         metric = make_metric(data.directions_in(*files), tokenizer)
@@ -138,25 +130,24 @@ def run(
         length_penalties,
     )
     flags.show(*table(trials, metric.label))
-    best = best_of(trials)
-    own = tuple(getattr(translator.decoding, name) for name in TUNED)
-    [before] = [trial for trial in trials if trial[:2] == own]
+    best, own = best_of(trials), _tuned(translator)
     if save:
-        workdir = WorkDirectory(path)
-        kept = workdir.read_section("decoding", DecodingConfig)
-        chosen = {name: getattr(best, name) for name in TUNED}
         with flags.user_errors():
-            save_decoding(workdir, dataclasses.replace(kept, **chosen))
+            save_trial(WorkDirectory(path), best)
 
     def spelled(trial: Trial) -> dict[str, float]:
-        tuned = {name: getattr(trial, name) for name in TUNED}
-        return {**tuned, metric.key: trial.score}
+        *options, score = trial
+        return {**dict(zip(TUNED, options, strict=True)), metric.key: score}
 
     result = {
         **spelled(best),
-        "before": spelled(before),
+        "before": spelled(next(t for t in trials if t[:2] == own)),
         "saved": save,
         "sentences": len(sources),
         "seconds": round(time.monotonic() - started, 3),
     }
     flags.show(json.dumps(result))
+
+
+def _tuned(translator):
+    return tuple(getattr(translator.decoding, name) for name in TUNED)

@@ -1,4 +1,4 @@
-"""The mistakes of a first day: each ends with status 2 and one line.
+"""Mistakes of users: each ends with status 2 and one line.
 
 The line names what was expected, what was received, and where. All but a few
 are found before a framework is imported, and run in one process.
@@ -10,147 +10,263 @@ import socket
 import zipfile
 
 import pytest
-from commands import NAMES, ROOT, fails, run_bad_commands, write_pairs
+from commands import (
+    NAMES,
+    ROOT,
+    changed_config,
+    fails,
+    run_bad_commands,
+    write_pairs,
+)
 
+from keras_transformer.hub import suggest
 from trainers import wmt
 
 RUN = ROOT / "tests/fixtures/workdir_0_2/run"
-NEW = "--workdir=new --dataset=files --train_files="
-USED = "--workdir=run --port=USED"
-CSV = f"{NEW}words.csv --columns=English,German"
-DOCUMENT = "translate_document", "--workdir=run"
-FORM = "one.tsv: line 1: expected a term, a tab and its translation"
-PREFIX = "expected PREFIX of the files PREFIX.en"
-NO_RUN = "expected a work directory made by kt-train"
 OOXML = "application/vnd.openxmlformats-officedocument"
 TYPES = (
     '<Types xmlns="http://schemas.openxmlformats.org/package/2006/'
     'content-types"><Override PartName="/{}"'
     f' ContentType="{OOXML}.{{}}.main+xml"/></Types>'
 )
-# Command, arguments with a file for standard input, and parts of the line.
-MISTAKES = [
-    # No data, or none that is meant.
-    ("wmt", "--workdir=new", "expected data: ", "--workdir=new alone"),
-    ("wmt", f"{NEW}pairs --workdir=", "expected --workdir=DIR"),
-    ("wmt", "--workdir=new --dataset=files", "needs train_files", "no train_f"),
-    ("wmt", "--workdir=new --train_files=pairs", "needs dataset=files", "phra"),
-    ("wmt", "--workdir=new --dataset=csv", "must be phrasebook, fil", "'csv'"),
-    ("wmt", f"{NEW}pairs --init_from=nowhere", "with config.json", "'nowhere'"),
-    # Files of pairs.
-    ("wmt", f"{NEW}nowhere", "No such file: nowhere.en"),
-    ("wmt", f"{NEW}only", "No such file: only.de"),
-    ("wmt", f"{NEW}pairs.en", PREFIX, "Received: pairs.en, which is a file"),
-    ("wmt", f"{NEW}pairs.en,pairs.de", PREFIX, "Received: pairs.en, which"),
-    ("wmt", f"{NEW}empty", "empty.en: expected lines", "an empty file"),
-    ("wmt", f"{NEW}utf_16", "utf_16.en: expected text in UTF-8", "UTF-16"),
-    ("wmt", f"{NEW}latin", "latin.de, line 1: not UTF-8", "byte 2 of the line"),
-    ("wmt", f"{NEW}pairs --valid_files=x", "No such file: x.en"),
-    ("wmt", f"{NEW}pairs --target_language=fr", "No such file: pairs.fr"),
-    ("wmt", f"{NEW}pairs --target_language=en", "that differ", "guage='en'"),
-    ("wmt", f"{NEW}book.xlsx", "as CSV (UTF-8)", "Received: book.xlsx"),
-    ("prepare", f"{NEW[14:]}BOOK.ODS --output=new", "as CSV", "BOOK.ODS"),
-    # Tables.
-    ("wmt", f"{NEW}words.csv", "line 1: expected the columns en and de", "Eng"),
-    ("wmt", f"{CSV} --columns=English", "two names SOURCE,TARGET", "'English'"),
-    ("wmt", f"{CSV} --valid_columns=1", "valid_columns must be two", "'1'"),
-    (
-        "wmt",
-        f"{CSV} --test_files=words.csv --test_columns=en,de",
-        "words.csv, line 1: expected the columns en and de",
-        "Received: English, German",
-    ),
-    ("wmt", f"{NEW}quotes.csv", "quotes.csv, line 2: broken quotes"),
-    # Flags.
-    ("wmt", "--workdir=new --train_file=x", "'train_file'", "train_files ?"),
-    ("wmt", "--workdir=new --epochs=3", "'epochs'. Did", "train_steps ?"),
-    ("wmt", "--workdir=new train.en", "expected flags, --name=v", "train.en"),
-    ("wmt", "--workdir=new --train_files", "Missing value", "--train_files"),
-    ("wmt", "--recipe=multi30k", "'multi30k_ende'", "recipe='multi30k'"),
-    ("wmt", "--preset=small", "'base', 'big'", "preset='small'"),
-    ("wmt", "--vocab_size=8k", "--vocab_size=8k: expected a whole number"),
-    ("wmt", f"{NEW}pairs --dropout=10", "dropout must be below 1", "=10.0"),
-    ("wmt", f"{NEW}pairs --backend=torch", "'tensorflow', 'jax'", "'torch'"),
-    ("wmt", f"{NEW}pairs --device=cuda", "'gpu', 'tpu', 'cpu'", "'cuda'"),
-    ("wmt", f"{NEW}pairs --tokenizer=pairs.en", "pairs.en: ", "SentencePiece"),
-    ("wmt", f"{NEW}pairs --lora_rank=4", "lora_rank needs init_from", "=4"),
-    ("wmt", "--flagfile=nowhere", "Unable to open flagfile", "'nowhere'"),
-    # Work directories.
-    ("wmt", f"{NEW}pairs --workdir=keys", "expected a directory", "'keys', w"),
-    ("wmt", f"{NEW}pairs --workdir=run --vocab_size=61", "was 60 and is 61"),
-    ("translate", "--workdir=nowhere", NO_RUN, "workdir='nowhere'"),
-    ("translate", "--workdir=o/m", NO_RUN, "kt-import reads hf://o/m"),
-    ("translate", "--workdir=lost", "no usable checkpoint yet", "='lost'"),
-    ("translate", "--workdir=run --checkpoint=best", "no best checkpoint yet"),
-    ("parse_text", "--workdir=run", "a work directory made by kt-parse", "run"),
-    ("average", "--workdir=lost", "no checkpoint in lost/checkpoints"),
-    # Languages, options and text of a translation.
-    ("translate", "--workdir=run --target_language=fr", "into: de", "='fr'"),
-    ("translate", "--workdir=run --beam=4", "'beam'", "beam_size ?"),
-    ("translate", "--workdir=run --input=x", "'input'", "standard input: < F"),
-    ("translate", "--workdir=run --engine=onnx", "'ctranslate2'", "='onnx'"),
-    ("translate", "--workdir=run --n_best=9", "at most beam_size", "n_best=9"),
-    ("translate", "--workdir=run <utf_16.en", "standard input: ", "UTF-16"),
-    ("translate", "--workdir=run <book.xlsx", "standard input: ", "zip arc"),
-    # Glossaries.
-    ("translate", "--workdir=run --glossary=nowhere", "No such", "'nowhere'"),
-    ("translate", "--workdir=run --glossary=one.tsv", FORM, "d: 1 field\n"),
-    ("translate", "--workdir=run --glossary=flag.tsv", "e, part", "d: CASE!"),
-    ("translate", "--workdir=run --glossary=twice.tsv", "line 2: ", "'valve'"),
-    ("translate", "--workdir=run --glossary=book.xlsx", "book.xlsx: ", "CSV"),
-    ("translate", "--workdir=run --avoid=book.xlsx", "book.xlsx: ", "UTF-8"),
-    ("serve", "--workdir=run --port=0 --glossaries=terms", f"terms/{FORM}"),
-    (
-        "translate",
-        "--workdir=run --engine=ctranslate2 --glossary=good.tsv",
-        "has no terms of a glossary: leave it out, or use engine=native",
-        "glossary=good.tsv",
-    ),
-    # Documents.
-    (*DOCUMENT, "<broken.docx", "standard input: expected an intact zip"),
-    (*DOCUMENT, "<xml.docx", "standard input: word/document.xml: line 1"),
-    (*DOCUMENT, "<old.doc", "expected a zip archive", "of old programs"),
-    (*DOCUMENT, "<page.pdf", "known format: text, html", "with '%PDF-'"),
-    (*DOCUMENT, "<book.xlsx", "expected a Word document", "xl/workbook.xml"),
-    (*DOCUMENT, "--format=pdf", "'docx', 'auto'", "format='pdf'"),
-    (*DOCUMENT, "<latin.de", "standard input: line 1 is not UTF-8"),
-    # Servers, measurements, exports, imports.
-    ("serve", USED, "Address already in use", "port=USED"),
-    ("serve", "--workdir=run --port=99999", "at most 65535", "port=99999"),
-    ("serve", "--workdir=run --port=0 --api_keys=keys", "a key in each line"),
-    ("evaluate", "--workdir=run", "expected --test_files=PREFIX", "none"),
-    ("evaluate", "--workdir=run --test_files=book.xlsx", "CSV", "book.xlsx"),
-    ("evaluate", "--workdir=run --test_set=wmt99", "for en-de", "'wmt99'"),
-    (
-        "evaluate",
-        "--workdir=run --test_files=uneven",
-        "as many lines in both files",
-        "Received: 2 in uneven.en, 1 in uneven.de",
-    ),
-    ("export", "--workdir=run --output=new --format=trt", "'onnx'", "='trt'"),
-    ("export", "--workdir=lost --output=new", "no usable checkpoint", "lost"),
-    ("import_model", "--source=nowhere --workdir=new", "nowhere"),
-    ("import_model", "--source=run --workdir=run", "does not exist yet", "run"),
-]
+# Commands that open a translator -> the arguments that they need.
+TRANSLATORS = {
+    "translate": "",
+    "translate_document": "",
+    "translate_corpus": "--input=pairs.en --output=new",
+    "evaluate": "--test_files=pairs",
+    "score": "--test_files=pairs",
+    "align": "--test_files=pairs",
+    "tune": "--valid_files=pairs",
+    "visualize": "--text=a --output=new.html",
+    "serve": "--port=0",
+    "parse_text": "",
+    "parse_evaluate": "--trees=trees",
+}
+PARSERS = ("parse_text", "parse_evaluate")
+# What comes before the arguments of a row, which override it.
+DEFAULTS = {
+    **{name: f"--workdir=run {rest}" for name, rest in TRANSLATORS.items()},
+    **{name: f"--workdir=parser {TRANSLATORS[name]}" for name in PARSERS},
+    "wmt": "--workdir=new --dataset=files --train_files=pairs",
+    "prepare": "--dataset=files --output=new",
+    "parse": "--workdir=new",
+    "export": "--workdir=run --output=new",
+    "import_model": "--workdir=new",
+}
+BROKEN = {
+    "no_directory": "expected a work directory made by kt-",
+    "no_config": "expected a work directory made by kt-",
+    "no_vocabulary": "tokenizer.model",
+    "no_checkpoint": "no usable checkpoint yet",
+}
+# A command, its arguments, and what is in the line: most of all, values.
+# `only` leaves out the defaults; a file after `<` is the standard input.
+MISTAKES = """
+No data, or none that is meant.
+wmt only --workdir=new | expected data: --dataset=files --train_files
+wmt only --workdir=new --dataset=files | needs train_files
+wmt only --workdir=new --train_files=pairs | needs dataset=files
+wmt --dataset=csv | 'csv'
+wmt --workdir= | --workdir=DIR
+wmt --init_from=nowhere | expected a work directory, | 'nowhere'
+wmt --init_from=no_checkpoint | no usable checkpoint yet
+wmt --init_from=no_vocabulary | tokenizer.model
+Files of pairs.
+wmt --train_files=nowhere | No such file: nowhere.en
+wmt --train_files=only | No such file: only.de
+wmt --train_files=pairs.en | PREFIX.en | .tsv or .csv | Received: pairs.en
+wmt --train_files=empty | empty.en: expected lines
+wmt --train_files=utf_16 | utf_16.en: expected text in UTF-8 | UTF-16
+wmt --train_files=latin | latin.de, line 1: not UTF-8 | byte 2
+wmt --train_files=book.xlsx | CSV (UTF-8) | Received: book.xlsx
+wmt --valid_files=x | No such file: x.en
+wmt --valid_files=utf_16 | iconv -f UTF-16 -t UTF-8
+wmt --target_language=fr | No such file: pairs.fr
+wmt --source_language=en --target_language=en | that differ
+prepare --train_files=BOOK.ODS | CSV | BOOK.ODS
+prepare --train_files=nowhere | No such file
+parse --train_trees=nowhere | No such file
+parse_evaluate --trees=nowhere | No such file
+synthesize --config=nowhere | nowhere
+synthesize --config=plan.yaml | no usable checkpoint yet
+shortlist --workdir=run --train_files=nowhere | No such file
+Tables.
+wmt --train_files=x.csv | No such file: x.csv
+wmt --train_files=words.csv | line 1: expected the columns en and de | English
+wmt --train_files=words.csv --columns=English | SOURCE,TARGET | 'English'
+wmt --valid_columns=1 | valid_columns | '1'
+wmt --test_files=words.csv --test_columns=en,de | words.csv, line 1 | German
+wmt --train_files=quotes.csv | quotes.csv, line 2
+Flags.
+wmt --train_file=x | 'train_file' | train_files ?
+wmt --epochs=3 | 'epochs' | train_steps ?
+wmt train.en | --name=v | train.en
+wmt --train_files | --train_files
+wmt only --recipe=multi30k | 'multi30k_ende' | 'multi30k'
+wmt --preset=small | 'base', 'big' | 'small'
+wmt --vocab_size=8k | --vocab_size=8k
+wmt --dropout=10 | dropout must be below 1 | 10.0
+wmt --backend=torch | 'tensorflow', 'jax' | 'torch'
+wmt --device=cuda | 'gpu', 'tpu', 'cpu' | 'cuda'
+wmt --tokenizer=pairs.en | pairs.en: | SentencePiece
+wmt --lora_rank=4 | lora_rank needs init_from
+wmt --flagfile=nowhere | 'nowhere'
+Work directories.
+wmt --workdir=keys | expected a directory | 'keys'
+wmt --workdir=run --vocab_size=61 | another configuration | was 60 and is 61
+translate --workdir=owner/model | kt-import reads hf://owner/model
+translate --workdir=run,no_checkpoint | no usable checkpoint yet
+translate --checkpoint=best | no best checkpoint yet
+translate --checkpoint=nowhere/ckpt-1 | no such checkpoint
+parse_text --workdir=run | a work directory made by kt-parse
+average --workdir=no_directory | expected a work directory made by kt-
+average --workdir=no_checkpoint | no checkpoint in no_checkpoint/checkpoints
+average --workdir=run --merged=new | a work directory of adapters
+shortlist --workdir=no_directory --train_files=pairs | expected a work direct
+serve --workdir=run,no_checkpoint | no usable checkpoint yet
+serve --adapter=one | NAME=DIR | 'one'
+serve --adapter=one=run | a work directory of adapters
+serve --adapter=one=no_directory | expected a work directory made by kt-
+evaluate --compare=nowhere | No such file
+evaluate --compare=no_checkpoint | no usable checkpoint yet
+export --workdir=no_checkpoint | no usable checkpoint
+Languages, options and text of a translation.
+translate --target_language=fr | into: de | 'fr'
+translate --beam=4 | 'beam' | beam_size ?
+translate --input=x | 'input' | standard input: <
+translate --n_best=9 | at most beam_size
+translate_corpus --n_best=9 | at most beam_size
+translate --shortlist | kt-shortlist
+translate --prefix_file=nowhere | No such file
+translate --alignment_layer=9 | at most 1
+translate --seed=9 | needs sampling
+translate --num_samples=3 | needs sampling
+translate --temperature=2 | needs sampling
+serve --top_k=2 | needs sampling
+evaluate --sampling --num_samples=2 | needs consensus
+evaluate --sampling --consensus=bleu | needs num_samples
+tune --sampling | expected a search
+translate <utf_16.en | standard input: | UTF-16
+translate <book.xlsx | standard input: | zip arc
+parse_text <utf_16.en | standard input: | UTF-16
+translate_corpus --input=nowhere | expected a regular file
+translate_corpus --output=other | other has other files
+Another engine.
+translate --engine=onnx | 'ctranslate2' | 'onnx'
+translate --compute_type=int8 | needs engine
+CTRANSLATE2 --stopping=exact | needs stopping=fairseq
+CTRANSLATE2 --beam_size=1 --backend=jax | engine excludes backend
+CTRANSLATE2 --beam_size=1 --jit_compile | engine excludes jit_compile
+CTRANSLATE2 --beam_size=1 --device=tpu | needs device=cpu
+CTRANSLATE2 --beam_size=1 --workdir=run,run | ensembles
+CTRANSLATE2 --beam_size=1 --precision=bfloat16 | precision
+CTRANSLATE2 --beam_size=1 --shortlist | shortlist
+CTRANSLATE2 --beam_size=1 --compute_type=float16 | default, or one of
+CTRANSLATE2 --beam_size=1 --sampling | needs sampling=False
+CTRANSLATE2 --beam_size=1 --min_length=2 | needs min_length=0
+CTRANSLATE2 --glossary=good.tsv | engine=native | good.tsv
+score --engine=ctranslate2 | engine=native
+align --engine=ctranslate2 | engine=native
+serve --engine=ctranslate2 --beam_size=1 --adapter=one=adapted | engine=native
+Glossaries.
+translate --glossary=nowhere | No such file | 'nowhere'
+translate --glossary=one.tsv | one.tsv: line 1: | 1 field
+translate --glossary=flag.tsv | CASE!
+translate --glossary=twice.tsv | line 2: | 'valve'
+translate --glossary=book.xlsx | book.xlsx: | CSV
+translate --avoid=nowhere | No such file
+translate --avoid=book.xlsx | book.xlsx: | UTF-8
+serve --glossaries=terms | terms/one.tsv: line 1:
+visualize --glossary_bonus=1 | glossary_bonus
+visualize --glossary_mode=prefer | glossary_mode
+Documents.
+translate_document <broken.docx | standard input: | intact zip
+translate_document <xml.docx | standard input: word/document.xml: line 1
+translate_document <old.doc | zip archive | of old programs
+translate_document <page.pdf | text, html | '%PDF-'
+translate_document <book.xlsx | Word document | xl/workbook.xml
+translate_document <latin.de | standard input: line 1 is not UTF-8
+translate_document --format=pdf | 'docx', 'auto' | 'pdf'
+translate_document --document_map=pairs.en/x | cannot be written
+Servers, measurements, figures, exports, imports.
+serve --port=USED | Address already in use | USED
+serve --port=99999 | at most 65535 | 99999
+serve --api_keys=keys | a key in each line
+serve --api_keys=nowhere | No such file
+evaluate --test_files= | --test_files=PREFIX
+evaluate --test_files=book.xlsx | CSV | book.xlsx
+evaluate --test_files=nowhere | No such file
+evaluate --test_files= --test_set=wmt99 | en-de | 'wmt99'
+evaluate --test_files=uneven | Received: 2 in uneven.en, 1 in uneven.de
+evaluate --output=pairs.en/x | cannot be written
+evaluate --score_command=no_comet{output} | expected a program
+evaluate --score_command=cat{source} | {output}
+score --test_files=nowhere | No such file
+align --test_files=nowhere | No such file
+align --gold=nowhere | No such file
+tune --valid_files=nowhere | No such file
+visualize --output=pairs.en/x.html | cannot be written
+visualize --ensemble=linear | one model
+export --format=trt | 'onnx' | 'trt'
+import_model --source=nowhere | nowhere
+import_model --source=owner/model | hf://owner/model
+import_model --source=run --workdir=run | does not exist yet | run
+"""
+ALIGNED = "--guided_alignment=nowhere --alignment_head=1"
 
 
-def cases(used):
-    """The mistakes, with a port that is used and full names of modules."""
-    for command, *rest in MISTAKES:
-        if command == DOCUMENT[0]:
-            rest[:2] = [" ".join(rest[:2])]
-        package = "savedmodel" if command == "export" else "trainers"
-        arguments, *parts = (text.replace("USED", str(used)) for text in rest)
-        yield [f"{package}.{command}", *arguments.split()], parts
+def read_cases():
+    """Each mistake: its command, its arguments, parts of the line."""
+    for name in TRANSLATORS:
+        for kind, part in BROKEN.items():
+            folder = f"parser_{kind}" if name in PARSERS else kind
+            yield name, f"--workdir={folder}", [part]
+    yield "wmt", f"--source_language=en {ALIGNED}", ["No such file"]
+    for row in MISTAKES.strip().splitlines():
+        command, *parts = row.split(" | ")
+        if parts:
+            command = command.replace(
+                "CTRANSLATE2", "translate --engine=ctranslate2"
+            )
+            name, _, arguments = command.partition(" ")
+            yield name, arguments, parts
+
+
+CASES = list(read_cases())
+
+
+def argv_of(name, arguments):
+    package = "savedmodel" if name == "export" else "trainers"
+    if arguments.startswith("only "):
+        words = arguments.removeprefix("only ")
+    else:
+        words = f"{DEFAULTS.get(name, '')} {arguments}"
+    return [f"{package}.{name}", *words.split()]
+
+
+def write_runs(folder):
+    """Work directories of a translator and a parser, also without a part."""
+    for run in ("run", "parser"):
+        shutil.copytree(RUN, folder / run)
+        if run == "parser":
+            with changed_config(folder / run) as config:
+                config["data"] = {"train_trees": [], "max_length": 40}
+        for kind, lost in (
+            ("no_config", "config.json"),
+            ("no_vocabulary", "tokenizer.model"),
+            ("no_checkpoint", "*/*.safetensors"),
+        ):
+            name = f"parser_{kind}" if run == "parser" else kind
+            copy = shutil.copytree(folder / run, folder / name)
+            for path in list(copy.glob(lost)):
+                path.unlink()
 
 
 def write_files(folder):
     """The files that the mistakes name."""
+    write_runs(folder)
     write_pairs(folder / "pairs", [("one dog", "ein Hund")])
-    shutil.copytree(RUN, folder / "run")
-    shutil.copytree(RUN, folder / "lost")
-    for path in folder.glob("lost/*/*.safetensors"):
-        path.unlink()
     texts = {
         "uneven.en": "a\nb\n",
         "uneven.de": "c\n",
@@ -168,9 +284,15 @@ def write_files(folder):
         "good.tsv": "valve\tVentil\n",
         "page.pdf": "%PDF-1.7\n",
         "keys": "",
+        "trees": "(TOP (S (NN dog)))\n",
+        "other/file": "",
+        "plan.yaml": (
+            "train_files: [pairs]\noutput: made\nsteps:\n- name: one\n"
+            "  kind: distillation\n  forward: [no_checkpoint]\n"
+        ),
     }
-    (folder / "terms").mkdir()
     for name, text in texts.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     for language in ("en", "de"):
         (folder / f"utf_16.{language}").write_text("one dog\n", "utf-16")
@@ -194,31 +316,57 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_each_ends_with_one_line_before_a_framework_is_imported(folder):
+@pytest.fixture(scope="module")
+def results(folder):
+    """What became of each case: all run in one process; the port in use."""
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))
         used.listen()
-        table = list(cases(used.getsockname()[1]))
-        found = run_bad_commands([argv for argv, _ in table], cwd=folder)
-    assert len(found) == len(table) >= 43, table[len(found) - 1]
-    for ([module, *argv], parts), end in zip(table, found, strict=True):
-        told = f"{NAMES[module]} {' '.join(argv)}: {end}"
-        assert (end["status"], end["slow"]) == (2, []), told
-        assert end["err"].startswith(f"{NAMES[module]}: "), told
-        assert end["err"].count("\n") == 1, told
-        assert all(part in end["err"] for part in parts), (parts, told)
+        port = str(used.getsockname()[1])
+        commands = [
+            argv_of(name, arguments.replace("USED", port))
+            for name, arguments, _ in CASES
+        ]
+        found = run_bad_commands(commands, cwd=folder)
     assert not (folder / "new").exists()
+    return found, port
+
+
+@pytest.mark.parametrize(
+    "number", range(len(CASES)), ids=[" ".join(case[:2]) for case in CASES]
+)
+def test_is_refused_in_one_line_before_a_framework_is_imported(results, number):
+    found, port = results
+    name, _, parts = CASES[number]
+    assert number < len(found), "an earlier one is not refused"
+    end = found[number]
+    assert (end["status"], end["slow"]) == (2, []), end
+    assert end["err"].startswith(f"{NAMES[argv_of(name, 'x')[0]]}: ")
+    assert end["err"].count("\n") == 1
+    for part in parts:
+        assert part.replace("USED", port) in end["err"]
 
 
 @pytest.mark.parametrize(
     "name, told",
     [
-        ("uneven", "as many lines in both files. Received: 2 in uneven.en, 1"),
+        ("uneven", "Received: 2 in uneven.en, 1"),
         ("head.csv", "head.csv: expected pairs of en and de. Received: none\n"),
     ],
 )
 def test_files_are_read_to_their_ends(name, told, folder, monkeypatch, capsys):
     """Training does so when the framework is there."""
     monkeypatch.chdir(folder)
-    assert told in fails(wmt.main, f"{NEW}{name}".split(), capsys)
+    flags = f"--workdir=new --dataset=files --train_files={name}"
+    assert told in fails(wmt.main, flags.split(), capsys)
     assert not pathlib.Path("new").exists()
+
+
+def test_only_what_may_be_a_repository_is_taken_for_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("runs").mkdir()
+    for path in ("runs/mine", "mine", "/a/b", "a/b/c"):
+        assert suggest(path) == ""
+    hint = " (kt-import reads hf://owner/name@main)"
+    for path in ("owner/name@main", pathlib.Path("hf://owner/name@main")):
+        assert suggest(path) == hint

@@ -101,7 +101,7 @@ def read_split(data: typing.Any, split: str) -> Pairs:
 
 
 def to_translate(
-    data: Languages, names: Iterable[str], pairs: Pairs
+    data: typing.Any, names: Iterable[str], pairs: Pairs
 ) -> PairsToTranslate:
     """The pairs of each direction of a `DirectionalMetric`, by its name.
 

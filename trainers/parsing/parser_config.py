@@ -3,10 +3,10 @@
 from keras_transformer.config import DecodingConfig, LengthConfig
 from keras_transformer.fields import hp, same_field
 from trainers.datasets.trees import TreeFiles
-from trainers.run.data_config import DataConfig
+from trainers.run.data_config import DataConfig, RunData
 
 
-class TreesConfig(TreeFiles, LengthConfig, changeable=True):
+class TreesConfig(TreeFiles, LengthConfig, RunData, changeable=True):
     """The trees, and how they become batches."""
 
     tokenizer: str = hp(
@@ -17,20 +17,8 @@ class TreesConfig(TreeFiles, LengthConfig, changeable=True):
     batch_tokens: int = same_field(DataConfig, "batch_tokens")
     num_buckets: int = same_field(DataConfig, "num_buckets")
 
-    # Fields of `DataConfig` that have one value here.
-    share_vocabulary, case_marks = True, False
-    train_files = vocabulary_symbols = tokens = ()
-    subword_sampling = 0.0
-    modifiers = mixture = language_tokens = ""
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """As `DataConfig.tags`: trees have none."""
-        return {}
-
     @property
     def given_tokenizers(self) -> dict[str, str]:
-        """As `DataConfig.given_tokenizers`."""
         return {"vocab_size": self.tokenizer}
 
 

@@ -16,12 +16,12 @@ from keras_transformer.data.word_links import TokenLinks, read_links
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.requests import direction_ids, text_tokenizer
 from trainers.datasets.dataset import find_dataset, read_split
-from trainers.run.data_config import DataConfig
+from trainers.run.data_config import DataConfig, RunData
 from trainers.run.training_config import Configuration
 
 
 def open_train_corpus(
-    data: DataConfig,
+    data: RunData,
     pairs: Pairs,
     tokenizer: Tokenizer | TokenizerPair,
     seed: int,
@@ -88,6 +88,7 @@ def open_links(
     data, paths = configuration.data, configuration.training.guided_alignment
     if not paths:
         return None
+    assert isinstance(data, DataConfig)
     links = read_links(
         [
             (path, read_split(data.with_files((file,)), "train"))
@@ -98,7 +99,7 @@ def open_links(
 
 
 def open_mixture(
-    data: DataConfig, pairs: Pairs, corpus: AnyCorpus, seed: int
+    data: RunData, pairs: Pairs, corpus: AnyCorpus, seed: int
 ) -> Mixture | None:
     """Makes the `Mixture` of the training pairs; None without one.
 
@@ -118,7 +119,7 @@ def open_mixture(
 
 
 def encode_valid_corpus(
-    data: DataConfig, pairs: Pairs, tokenizer: Tokenizer | TokenizerPair
+    data: RunData, pairs: Pairs, tokenizer: Tokenizer | TokenizerPair
 ) -> Corpus:
     """Encodes the validation pairs for the validation loss.
 

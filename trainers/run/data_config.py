@@ -1,6 +1,7 @@
 """The configuration of a corpus: its pairs, vocabulary and batches."""
 
 import dataclasses
+import typing
 
 from keras_transformer.config import LengthConfig
 from keras_transformer.data.buckets import NUM_BUCKETS
@@ -11,6 +12,34 @@ from keras_transformer.fields import GIVEN, hp
 from keras_transformer.refusals import expect
 from trainers.datasets import OF_FILES, OF_IDS, OF_TEXT_FILES
 from trainers.datasets.dataset import CorpusConfig, find_dataset
+
+
+class RunData(typing.Protocol):
+    """What a run asks of its data; a task gives the values that differ."""
+
+    dataset: str
+    max_length: int
+    batch_tokens: int
+    num_buckets: int
+    share_vocabulary: bool = True
+    case_marks: bool = False
+    subword_sampling: float = 0.0
+    modifiers: str = ""
+    mixture: str = ""
+    language_tokens: str = ""
+    language_temperature: float = 1.0
+    train_files: tuple[str, ...] = ()
+    vocabulary_symbols: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """As `Languages.tags`; a task without languages has none."""
+        return {}
+
+    @property
+    def given_tokenizers(self) -> dict[str, str]:
+        """As `DataConfig.given_tokenizers`."""
 
 
 class DataConfig(CorpusConfig, LengthConfig):

@@ -24,7 +24,7 @@ from keras_transformer.commands.flags import RunError
 from keras_transformer.data.batches import Batches, Shape
 from keras_transformer.model import Transformer
 from keras_transformer.training.update import StepOptions
-from trainers.run.data_config import DataConfig
+from trainers.run.data_config import RunData
 from trainers.run.training_config import TrainingConfig
 
 # The order of the totals of steps.
@@ -126,7 +126,7 @@ class Task(typing.Protocol):
     train_batches: Batches  # batches of the training pairs
 
     @property
-    def data(self) -> DataConfig: ...
+    def data(self) -> RunData: ...
 
     @property
     def training(self) -> TrainingConfig: ...

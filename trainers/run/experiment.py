@@ -32,7 +32,7 @@ from trainers.run.corpora import (
     open_mixture,
     open_train_corpus,
 )
-from trainers.run.data_config import DataConfig
+from trainers.run.data_config import RunData
 from trainers.run.engine import Devices
 from trainers.run.freezing import freeze
 from trainers.run.inheritance import check_same, find_base
@@ -61,7 +61,7 @@ class Experiment:
     base: Base | None = None
 
     @property
-    def data(self) -> DataConfig:
+    def data(self) -> RunData:
         return self.configuration.data
 
     @property
@@ -274,7 +274,7 @@ def read_experiment(opening: Opening) -> Experiment:
 def make_valid_batches(
     pairs: Pairs,
     tokenizer: Tokenizer | TokenizerPair,
-    data: DataConfig,
+    data: RunData,
     batch_tokens: int,
 ) -> Batches:
     """Makes batches of validation pairs, also of one longer than a batch."""

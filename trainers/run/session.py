@@ -21,6 +21,7 @@ from keras_transformer.writing import counted
 from trainers.datasets.dataset import find_dataset
 from trainers.run.budget import budget_lines, try_batches
 from trainers.run.checkpoints import average
+from trainers.run.data_config import DataConfig
 from trainers.run.engine import Devices
 from trainers.run.experiment import Opening, open_experiment
 from trainers.run.loop import Trainer
@@ -43,6 +44,7 @@ def make_translation_metric(
 ) -> metrics.DirectionalMetric:
     """Makes the metric of a training for translation."""
     data = configuration.data
+    assert isinstance(data, DataConfig)
     return metrics.make_metric(
         data.directions_in(*data.valid_files, *data.test_files),
         configuration.training.bleu_tokenizer,

@@ -17,7 +17,7 @@ from keras_transformer.fields import GIVEN, Fields, check_options, hp
 from keras_transformer.refusals import expect
 from trainers.datasets import OF_TEXT_FILES
 from trainers.datasets.dataset import SPLITS, find_dataset
-from trainers.run.data_config import DataConfig
+from trainers.run.data_config import RunData
 
 # sacreBLEU's tokenizers that need no download; auto: by the target language.
 BLEU_TOKENIZERS = (
@@ -333,7 +333,7 @@ class Configuration:
     """
 
     model: TransformerConfig
-    data: DataConfig
+    data: RunData
     training: TrainingConfig
     decoding: DecodingConfig
 

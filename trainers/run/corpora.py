@@ -1,6 +1,7 @@
 """The pairs of a run as ids, with their word links and their mixture."""
 
 import contextlib
+import typing
 
 from keras_transformer.data.batches import AnyCorpus
 from keras_transformer.data.corpus import Corpus, encode_corpus, join_corpora
@@ -88,10 +89,10 @@ def open_links(
     data, paths = configuration.data, configuration.training.guided_alignment
     if not paths:
         return None
-    assert isinstance(data, DataConfig)
+    pairs_of = typing.cast(DataConfig, data).with_files
     links = read_links(
         [
-            (path, read_split(data.with_files((file,)), "train"))
+            (path, read_split(pairs_of((file,)), "train"))
             for path, file in zip(paths, data.train_files, strict=True)
         ]
     )

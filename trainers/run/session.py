@@ -6,6 +6,7 @@ A run has one session or, if it is stopped and resumed, several.
 import dataclasses
 import importlib
 import math
+import typing
 from collections.abc import Callable
 
 import keras
@@ -43,8 +44,7 @@ def make_translation_metric(
     configuration: Configuration,
 ) -> metrics.DirectionalMetric:
     """Makes the metric of a training for translation."""
-    data = configuration.data
-    assert isinstance(data, DataConfig)
+    data = typing.cast(DataConfig, configuration.data)
     return metrics.make_metric(
         data.directions_in(*data.valid_files, *data.test_files),
         configuration.training.bleu_tokenizer,

@@ -22,7 +22,7 @@ Shape: typing.TypeAlias = tuple[int | None, ...]
 
 
 def precise_dtype(dtype: typing.Any) -> str:
-    """The dtype for values that half precision cannot hold.
+    """Returns the dtype for values that half precision cannot hold.
 
     >>> precise_dtype("bfloat16"), precise_dtype("float64")
     ('float32', 'float64')
@@ -32,7 +32,7 @@ def precise_dtype(dtype: typing.Any) -> str:
 
 
 def integer_ids(ids: Tensor, name: str) -> Tensor:
-    """Ids as int32, or as int64 if int32 is too small for their dtype."""
+    """Converts ids to int32, or to int64 if their dtype may exceed int32."""
     ids = dense(ids, name)
     dtype = keras.backend.standardize_dtype(ids.dtype)
     if "int" not in dtype:
@@ -87,7 +87,7 @@ def check_dense(values: typing.Any, name: str) -> None:
 
 
 def is_tracing(values: typing.Any) -> bool:
-    """Whether a graph is being made of operations, with some of the values."""
+    """Tells whether operations on the values are traced into a graph."""
     if ON_TENSORFLOW:
         return not tf.executing_eagerly()
     leaves = keras.tree.flatten(values)
@@ -100,7 +100,7 @@ def is_tracing(values: typing.Any) -> bool:
 
 
 def num_rows(x: Tensor) -> int:
-    """The size of the first axis, for a reshape; -1 if it is unknown.
+    """Returns the size of the first axis, for a reshape; -1 if unknown.
 
     JAX knows every size, and infers none beside 0.
     """
@@ -108,7 +108,7 @@ def num_rows(x: Tensor) -> int:
 
 
 def after(*tensors: Tensor) -> contextlib.AbstractContextManager[None]:
-    """A context whose operations wait until the tensors are computed.
+    """Makes the operations of its body wait for the tensors.
 
     When several operations become ready together, TensorFlow's executor runs
     one and queues the other expensive ones in its thread pool, where they may
@@ -121,7 +121,7 @@ def after(*tensors: Tensor) -> contextlib.AbstractContextManager[None]:
 
 
 def global_norm(tensors: list[Tensor]) -> Tensor:
-    """The norm of all numbers in several tensors, a scalar."""
+    """Computes the norm of all numbers in several tensors, a scalar."""
     if ON_TENSORFLOW:
         return tf.linalg.global_norm(tensors)  # one operation for each
     return ops.sqrt(sum(ops.sum(ops.square(x)) for x in tensors))

@@ -171,7 +171,6 @@ def _own(cls, args, kwargs):
 
 
 def _is_ours(definition: typing.Any) -> bool:
-    """Whether a class or a function is of this package."""
     return definition.__module__.startswith("keras_transformer.")
 
 

@@ -50,7 +50,7 @@ class Casing(typing.NamedTuple):
 
 @functools.cache
 def casing() -> Casing:
-    """The `Casing` of this version of Unicode."""
+    """Makes the `Casing` of this version of Unicode."""
     lower = {}
     for code in range(CODES):
         small = chr(code).lower()
@@ -78,7 +78,7 @@ def casing() -> Casing:
 
 
 def mark(text: str) -> str:
-    """The lower case of normalized text, with marks.
+    """Converts normalized text to lower case, with marks.
 
     A unit of two or more capital letters, without small ones, has UPPER. If
     there are several, and nothing between them has small letters, they and all
@@ -96,7 +96,7 @@ def mark(text: str) -> str:
 
 
 def _mark_found(match):
-    """The marked text of a match of `Casing.marked`."""
+    """Marks the text of a match of `Casing.marked`."""
     capitals, first, last = match["unit"], BEGIN, END
     if capitals is None:
         capitals = match[0]
@@ -110,7 +110,7 @@ def _mark_found(match):
 
 
 def capitalize(text: str) -> str:
-    """Marked text, where spaces may be spaces, with its capital letters.
+    """Restores the capital letters of marked text, whose spaces may be spaces.
 
     The marks stay, so that each character stays where it is. Any marks are
     valid: BEGIN without END goes to the end of the text, and other marks that
@@ -129,5 +129,5 @@ def capitalize(text: str) -> str:
 
 
 def remove_marks(text: str) -> str:
-    """The text without marks."""
+    """Removes the marks from a text."""
     return text.translate(_WITHOUT_MARKS)

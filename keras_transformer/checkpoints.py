@@ -56,7 +56,7 @@ class Checkpoints:
         self.directory = pathlib.Path(directory)
 
     def prefixes(self) -> list[str]:
-        """Paths without ending, newest first; intact or not."""
+        """Lists paths without ending, newest first; intact or not."""
         steps = set()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for name in os.listdir(self.directory):
@@ -67,7 +67,7 @@ class Checkpoints:
         return [self._prefix(step) for step in sorted(steps, reverse=True)]
 
     def newer_than(self, prefix: str) -> list[str]:
-        """Paths of the checkpoints of later steps, newest first."""
+        """Lists the paths of checkpoints of later steps, newest first."""
         return [p for p in self.prefixes() if step_of(p) > step_of(prefix)]
 
     def save(
@@ -94,12 +94,12 @@ class Checkpoints:
         return prefix
 
     def find_intact(self) -> str | None:
-        """The newest intact checkpoint, or None; raises as `intact`."""
+        """Finds the newest intact checkpoint, or None; raises as `intact`."""
         found = self.intact(1)
         return found[0] if found else None
 
     def intact(self, count: int) -> list[str]:
-        """Up to `count` of the newest intact checkpoints, newest first.
+        """Finds up to `count` of the newest intact checkpoints, newest first.
 
         Warns of each corrupt one on the way.
 
@@ -189,7 +189,7 @@ class Checkpoint:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def read(self, name: str) -> np.ndarray:
-        """An array; ValueError if it is missing or has another checksum."""
+        """Reads an array; ValueError if it is missing or has changed."""
         try:
             array = self._file.get_tensor(name)
         except SafetensorError as error:
@@ -223,7 +223,7 @@ def write_safetensors(
     arrays: dict[str, np.ndarray],
     metadata: dict[str, str],
 ) -> None:
-    """A `new_file` by safetensors, whose own files are private."""
+    """Writes a `new_file` by safetensors, whose own files are private."""
     with new_file(path) as file:
         try:
             save_file(arrays, file.name, metadata)  # makes another file
@@ -235,7 +235,7 @@ def write_safetensors(
 
 
 def _sha256(array, version=FORMAT_VERSION):
-    """The checksum of an array in a version, in hexadecimal digits."""
+    """Returns the checksum of an array in a version, in hexadecimal digits."""
     kind = f"{array.dtype.name} {array.shape} " if version != "2" else ""
     digest = hashlib.sha256(kind.encode())
     digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
@@ -243,7 +243,7 @@ def _sha256(array, version=FORMAT_VERSION):
 
 
 def corruption(prefix: str) -> str | None:
-    """Why a checkpoint cannot be used, in one line; None if it is intact.
+    """Tells in one line why a checkpoint cannot be used; None if it is intact.
 
     Reads every array and compares its checksum; weights must be finite.
 
@@ -267,7 +267,7 @@ def corruption(prefix: str) -> str | None:
 
 
 def is_finite(array: np.ndarray) -> bool:
-    """Whether a NumPy array has neither infinities nor NaN.
+    """Tells whether a NumPy array has neither infinities nor NaN.
 
     >>> is_finite(np.array([1.0, np.inf])), is_finite(np.array([3]))
     (False, True)
@@ -278,7 +278,7 @@ def is_finite(array: np.ndarray) -> bool:
 
 
 def is_there(prefix: str) -> bool:
-    """Whether there is a checkpoint at a path, intact or not."""
+    """Tells whether there is a checkpoint at a path, intact or not."""
     try:
         os.stat(prefix + ENDING)
     except (FileNotFoundError, NotADirectoryError):
@@ -287,7 +287,7 @@ def is_there(prefix: str) -> bool:
 
 
 def step_of(prefix: str) -> int:
-    """The step at which a checkpoint was written."""
+    """Returns the step at which a checkpoint was written."""
     return int(os.path.basename(prefix).split("-")[1])
 
 
@@ -295,12 +295,12 @@ def step_of(prefix: str) -> int:
 
 
 def named_weights(model: "keras.Model") -> dict[str, "keras.Variable"]:
-    """The weights of a Keras model by their names, as a checkpoint has them."""
+    """Returns a model's weights by the names that a checkpoint has."""
     return {weight_name(weight): weight for weight in model.weights}
 
 
 def weight_name(weight: "keras.Variable") -> str:
-    """The name of a weight of a model, as a checkpoint has it."""
+    """Returns the name that a checkpoint has for a weight of a model."""
     return ".".join(weight.path.split("/")[1:])
 
 
@@ -323,7 +323,7 @@ def check_weights(
     prefix: str,
     config_path: str | os.PathLike,
 ) -> Checkpoint:
-    """The checkpoint, if names and shapes of its weights fit a model.
+    """Opens a checkpoint whose weights fit a model by name and shape.
 
     Raises ValueError: they are not, or it cannot be read.
     """

@@ -16,7 +16,7 @@ else:
 
 
 def count_searches(device: str | None = None) -> int:
-    """How many batches of sentences are best translated at the same time.
+    """Counts the batches of sentences that are best translated side by side.
 
     The CPU cores of this process; 1 with an accelerator. If a kind of device
     is wanted, it must compute.
@@ -34,7 +34,7 @@ def hide_gpus(device: str | None) -> None:
 
 
 def kind() -> str:
-    """The kind of device that computes: "gpu", "tpu" or "cpu"."""
+    """Names the kind of device that computes: "gpu", "tpu" or "cpu"."""
     if not ON_TENSORFLOW:
         return jax.default_backend()
     return "gpu" if tf.config.get_visible_devices("GPU") else "cpu"
@@ -52,7 +52,7 @@ def check_device(device: str | None, description: str) -> None:
 
 
 def describe(devices: Sequence[typing.Any] | None = None) -> str:
-    """The devices that compute, or the GPU that cannot, as one line.
+    """Describes in one line the devices that compute, or the GPU that cannot.
 
     JAX may use some of its devices; TensorFlow has those that are visible.
     """

@@ -60,7 +60,7 @@ def hp(
     common: bool = False,
     group: str | None = None,
 ) -> typing.Any:
-    """A dataclass field that knows its help text and its valid values.
+    """Makes a dataclass field that knows its help text and its valid values.
 
     Args:
         default: The default value.
@@ -107,12 +107,12 @@ def hp(
 
 
 def required(kind: str, help: str) -> typing.Any:
-    """The field of a flag that must be given: text of a kind, such as "DIR"."""
+    """Makes the field of a flag that must be given: text, such as "DIR"."""
     return hp("", f"{help} Required.", required=kind, common=True)
 
 
 def same_field(section: type, name: str, *default: typing.Any) -> typing.Any:
-    """A copy of another dataclass' field, the home of its default.
+    """Copies the field of another dataclass, the home of its default.
 
     `default` is another one, if the task has its own.
     """
@@ -122,7 +122,7 @@ def same_field(section: type, name: str, *default: typing.Any) -> typing.Any:
 
 
 def unhandled(**choice: typing.Any) -> NotImplementedError:
-    """The error of code that does not know one of the choices of a field.
+    """Makes the error of code that lacks one of the choices of a field.
 
     It is a bug: a new choice needs code in every place that raises this.
 
@@ -135,7 +135,7 @@ def unhandled(**choice: typing.Any) -> NotImplementedError:
 
 
 def names_of(section: typing.Any, **metadata: typing.Any) -> list[str]:
-    """The fields of a dataclass whose metadata has certain values.
+    """Names the fields of a dataclass whose metadata has certain values.
 
     >>> from keras_transformer.config import TransformerConfig
     >>> names_of(TransformerConfig, changeable=True)
@@ -149,7 +149,7 @@ def names_of(section: typing.Any, **metadata: typing.Any) -> list[str]:
 
 
 def resolved(config: typing.Any, name: str) -> typing.Any:
-    """The value of a field, None resolved to the effective value.
+    """Returns the value of a field, None resolved to the effective value.
 
     >>> from keras_transformer.config import TransformerConfig
     >>> resolved(TransformerConfig(d_model=128, num_heads=4), "d_key")
@@ -161,7 +161,7 @@ def resolved(config: typing.Any, name: str) -> typing.Any:
 
 @functools.cache
 def kinds_of(section: typing.Any) -> dict[str, tuple[type, bool]]:
-    """The type of each field of a dataclass, and whether it may be None.
+    """Returns each field's type, and whether it may be None.
 
     >>> from keras_transformer.config import TransformerConfig
     >>> kinds_of(TransformerConfig)["d_key"]
@@ -243,7 +243,7 @@ def check_options(*sections: typing.Any) -> None:
 
 
 def rules_of(field: dataclasses.Field) -> str:
-    """The bounds of a field, and what it needs and excludes, as sentences.
+    """Describes the bounds of a field, and what it needs and excludes.
 
     >>> from keras_transformer.config import TransformerConfig
     >>> rules_of(TransformerConfig.__dataclass_fields__["max_positions"])
@@ -274,7 +274,7 @@ def check_positive(**numbers: typing.Any) -> None:
 
 
 def is_of_kind(value: typing.Any, kind: type) -> bool:
-    """Whether a value has a type, a key of `TYPE_NAMES`.
+    """Tells whether a value has a type, a key of `TYPE_NAMES`.
 
     A whole number is a number, NumPy's are both; true and false are neither.
     Infinities and NaN are not numbers.
@@ -297,7 +297,7 @@ def is_of_kind(value: typing.Any, kind: type) -> bool:
 
 
 def read_amounts(name: str, text: str) -> dict[str, fractions.Fraction]:
-    """Numbers by name, of a field of text such as `"a 0.5, b 2"`.
+    """Reads numbers by name from a field of text such as `"a 0.5, b 2"`.
 
     They must not be 0. `text` may be a part of the field's value.
 
@@ -367,7 +367,7 @@ class Fields:
 
 
 def from_values(section: type, values: dict[str, typing.Any]) -> typing.Any:
-    """A dataclass made of `hp` from values by name, as JSON and YAML have them.
+    """Makes a dataclass of `hp` fields from values by name, as JSON has them.
 
     Where a tuple is expected, a list is right, too.
 

@@ -260,7 +260,7 @@ class TokenExactTraining(keras.Model):
         return self.compute_metrics(inputs, labels, logits, sample_weight)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Keras' dry run, which fails when replicas get unequal batches.
+        """Skips Keras' dry run, which fails when replicas get unequal batches.
 
         Model and optimizer are built already; only metrics wait for it, and
         those build themselves at their first update.

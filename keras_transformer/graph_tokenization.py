@@ -102,7 +102,7 @@ def _look_up_segments(tokenizer: Pieces, strings: tf.Tensor) -> tf.RaggedTensor:
 
 
 def _ids_in_table(table: dict[str, int], segments: tf.Tensor) -> tf.Tensor:
-    """The ids of segments: string [N] -> int32 [N].
+    """Looks up the ids of segments: string [N] -> int32 [N].
 
     A lookup table of TensorFlow would be a resource, which the object that is
     saved would have to own; so segments are found by their fingerprints.
@@ -143,7 +143,7 @@ def decode(
 
 
 def _operations(model_bytes: bytes, out_type: tf.DType):
-    """TensorFlow Text's tokenizer for a model, made anew for each graph.
+    """Makes TensorFlow Text's tokenizer for a model, anew for each graph.
 
     In a process that loads a SavedModel, operations with the same name share
     the model of the first one; so each model has its own name. `out_type` is
@@ -248,7 +248,7 @@ def restore_case(texts: tf.Tensor) -> tf.Tensor:
 
 
 def _among(points: tf.Tensor, characters: str) -> tf.Tensor:
-    """Which code points belong to some characters: bool [N]."""
+    """Tells which code points belong to some characters: bool [N]."""
     codes = tf.constant(list(map(ord, characters)))
     return tf.reduce_any(points[:, None] == codes, axis=1)  # [N, C] -> [N]
 
@@ -256,7 +256,7 @@ def _among(points: tf.Tensor, characters: str) -> tf.Tensor:
 def _look_up(
     table: Mapping[int, int], points: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The values of code points, or themselves; which have one: bool [N]."""
+    """Looks up the values of code points; and bool [N], which have one."""
     keys = sorted(table)
     values = tf.constant([table[key] for key in keys])
     index = tf.minimum(tf.searchsorted(keys, points), len(keys) - 1)
@@ -265,7 +265,7 @@ def _look_up(
 
 
 def _last(text: tf.Tensor, found: tf.Tensor) -> tf.Tensor:
-    """For each character the last one up to it that is found: [N].
+    """Finds, for each character, the last found one up to it: [N].
 
     The first character is one.
     """
@@ -274,7 +274,7 @@ def _last(text: tf.Tensor, found: tf.Tensor) -> tf.Tensor:
 
 
 def _encode(points: tf.Tensor, rows: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """The texts of code points, without `NOTHING`: [N]."""
+    """Encodes code points as texts, without `NOTHING`: [N]."""
     keep = points != NOTHING
     texts = tf.RaggedTensor.from_value_rowids(
         tf.boolean_mask(points, keep), tf.boolean_mask(rows, keep), number

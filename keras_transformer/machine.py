@@ -29,7 +29,7 @@ with tf.device("CPU:0"):
 
 
 def count_cores(root: str = "/") -> int:
-    """The CPU cores that this process may use, at least 1.
+    """Counts the CPU cores that this process may use, at least 1.
 
     As many as it may be scheduled on, but no more than the quota of its control
     group, rounded up.
@@ -44,7 +44,7 @@ def count_cores(root: str = "/") -> int:
 
 
 def memory_limit(root: str = "/") -> int:
-    """Bytes of memory that this process may use."""
+    """Returns the bytes of memory that this process may use."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = []
     for group in _groups(pathlib.Path(root), "memory"):
@@ -54,7 +54,7 @@ def memory_limit(root: str = "/") -> int:
 
 
 def find_gpus(root: str = "/") -> list[str]:
-    """The names of this machine's NVIDIA GPUs, whatever can use them."""
+    """Names this machine's NVIDIA GPUs, whatever can use them."""
     folder = pathlib.Path(root, "proc/driver/nvidia/gpus")
     names = []
     for path in sorted(folder.glob("*/information")):
@@ -160,7 +160,7 @@ def _groups(root: pathlib.Path, controller: str) -> Iterator[pathlib.Path]:
 
 
 def _numbers(path: pathlib.Path) -> list[int]:
-    """The numbers in a file; none if it is missing or says "max" or -1."""
+    """Reads the numbers in a file; none if it is missing, "max" or -1."""
     try:
         values = path.read_text().split()
     except OSError:

@@ -86,7 +86,7 @@ def band_mask(
 
 
 def checked_mask(mask: typing.Any, shape: Sequence[int | None]) -> Tensor:
-    """A mask as bool `[B, H, T, S]`, of which an axis may be 1.
+    """Returns a mask as bool `[B, H, T, S]`; an axis may be 1.
 
     Without the first axes it is `[S]`, `[T, S]` or `[H, T, S]`, as they are
     broadcast, or `[B, S]` or `[B, T, S]`, as Keras has masks: its sizes must
@@ -129,7 +129,7 @@ def checked_mask(mask: typing.Any, shape: Sequence[int | None]) -> Tensor:
 
 
 def _fits(sizes, shape, unknown):
-    """Whether a shape can be broadcast to another one."""
+    """Tells whether a shape can be broadcast to another one."""
     return len(sizes) == len(shape) and all(
         size in (1, full) or size in unknown or full in unknown
         for size, full in zip(sizes, shape, strict=True)

@@ -36,12 +36,12 @@ class Metric(Protocol):
     label: str  # in log lines: "BLEU (13a)"
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
-        """One number, 0 or more; the best checkpoint has the highest."""
+        """Returns a number, 0 or more; the best checkpoint has the highest."""
 
     def measure(
         self, outputs: Sequence[str], references: Sequence[str]
     ) -> dict[str, float | str]:
-        """All scores that `kt-evaluate` reports, by name."""
+        """Returns all scores that `kt-evaluate` reports, by name."""
 
 
 class TranslationMetric:
@@ -56,11 +56,11 @@ class TranslationMetric:
         self._bleu = BLEU(tokenize=self.tokenizer)
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
-        """Cased BLEU, in [0, 100]."""
+        """Computes cased BLEU, in [0, 100]."""
         return self._bleu.corpus_score(outputs, [references]).score
 
     def metrics(self):
-        """sacreBLEU's metrics for comparing systems, by name."""
+        """Returns sacreBLEU's metrics for comparing systems, by name."""
         return {
             "BLEU": BLEU(tokenize=self.tokenizer),
             "chrF2": CHRF(),
@@ -73,7 +73,7 @@ class TranslationMetric:
         references: Sequence[str],
         *more_references: Sequence[str],
     ) -> dict[str, float | str]:
-        """All scores, each with its signature; of several references, too."""
+        """Computes all scores, with signatures, for one or more references."""
         streams = [references, *more_references]
         result: dict[str, float | str] = {}
 
@@ -122,7 +122,7 @@ class TranslationMetric:
 
 
 def moses(language: str) -> Callable[[str], str]:
-    """Moses' tokenizer.perl, as papers of 2017 used it for BLEU.
+    """Tokenizes as Moses' tokenizer.perl, which papers of 2017 used for BLEU.
 
     Special characters are not escaped (`-no-escape`), which changes no n-gram
     that matches.
@@ -190,7 +190,7 @@ class DirectionalMetric:
         outputs: Sequence[str],
         pairs: Mapping[str, Sequence[tuple[typing.Any, str]]],
     ) -> Scores:
-        """The scores of the outputs for pairs of source and reference.
+        """Computes the scores of outputs for pairs of source and reference.
 
         Args:
             outputs: Of all pairs, direction after direction.
@@ -207,7 +207,7 @@ class DirectionalMetric:
 def make_metric(
     directions: Mapping[str, str], bleu_tokenizer: str
 ) -> DirectionalMetric:
-    """The metric of directions, from the target language of each."""
+    """Makes the metric of directions, from the target language of each."""
     return DirectionalMetric(
         {
             name: TranslationMetric(language, bleu_tokenizer)
@@ -217,7 +217,7 @@ def make_metric(
 
 
 def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
-    """The name of sacreBLEU's tokenizer for a language, such as "zh-Hant".
+    """Names sacreBLEU's tokenizer for a language, such as "zh-Hant".
 
     13a treats a sentence without spaces as one word, so that BLEU is near 0 for
     any translation; sacreBLEU has tokenizers for three such languages. "auto"
@@ -248,7 +248,7 @@ def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
 
 
 def _missing_package(name: str) -> str | None:
-    """Why a tokenizer of sacreBLEU cannot be used, or None."""
+    """Tells why a tokenizer of sacreBLEU cannot be used; None if it can."""
     if name in EXTRAS:
         try:
             BLEU(tokenize=name)

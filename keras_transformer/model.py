@@ -97,7 +97,7 @@ class Transformer(TokenExactTraining):
         self.build()
 
     def _softmax(self):
-        """The layer of the logits: `embedding` if its matrix is shared."""
+        """Makes the layer of the logits, or shares `embedding`."""
         if not self.config.has_softmax_matrix:
             return self.embedding
         return layers.SoftmaxProjection(
@@ -139,7 +139,7 @@ class Transformer(TokenExactTraining):
         return self.softmax.logits(self.decoder_states(target_ids, memory))
 
     def decoder_states(self, target_ids: Tensor, memory: Memory) -> Tensor:
-        """The decoder's output before the softmax projection (sec. 3.4).
+        """Computes the decoder's output before the softmax (sec. 3.4).
 
         Args:
             target_ids: int32 `[B, T]`.
@@ -160,7 +160,7 @@ class Transformer(TokenExactTraining):
         )
 
     def attention_maps(self, inputs: dict[str, Tensor]) -> AttentionMaps:
-        """Attention weights (eq. 1) of every layer and head.
+        """Computes the attention weights (eq. 1) of every layer and head.
 
         Args:
             inputs: As in `call`.
@@ -191,7 +191,7 @@ class Transformer(TokenExactTraining):
         beam_size: int = 1,
         growing: bool = False,
     ) -> DecoderCache:
-        """An empty cache for `decode_step`.
+        """Makes an empty cache for `decode_step`.
 
         Args:
             batch_size: Number of sentences B, int or int scalar tensor.
@@ -208,7 +208,7 @@ class Transformer(TokenExactTraining):
 
     @staticmethod
     def reorder_cache(cache: DecoderCache, parents: Tensor) -> DecoderCache:
-        """The cache of hypotheses that continue others of the same sentence.
+        """Reorders a cache for hypotheses that continue others.
 
         Args:
             cache: The result of `decode_step`.
@@ -264,6 +264,6 @@ class Transformer(TokenExactTraining):
 def model_to_be_read(
     config: TransformerConfig, dtype: str = "float32"
 ) -> Transformer:
-    """A model whose weights, which are read next, are zeros."""
+    """Makes a model of zeros, whose weights are read next."""
     with weights_to_be_read():
         return Transformer(config, dtype=dtype)

@@ -42,7 +42,7 @@ _AXES = {
 
 
 def from_blocks(d_model: int) -> np.ndarray:
-    """The order that puts each cosine of the second half after its sine.
+    """Orders each cosine of the second half after its sine.
 
     >>> from_blocks(6).tolist()
     [0, 3, 1, 4, 2, 5]
@@ -51,7 +51,7 @@ def from_blocks(d_model: int) -> np.ndarray:
 
 
 def to_blocks(d_model: int) -> np.ndarray:
-    """The inverse of `from_blocks`.
+    """Returns the inverse of `from_blocks`.
 
     >>> to_blocks(6).tolist()
     [0, 2, 4, 1, 3, 5]
@@ -62,7 +62,7 @@ def to_blocks(d_model: int) -> np.ndarray:
 def reorder(
     weights: Mapping[str, typing.Any], order: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Weights whose model dimension has another order: new[i] = old[order[i]].
+    """Reorders the model dimension of weights: new[i] = old[order[i]].
 
     Arrays without such a dimension stay. An error if `order` is no permutation,
     a path is not one of a `Transformer`, or an array is not D wide.
@@ -92,7 +92,7 @@ def reorder(
 
 
 def _axis_of(path):
-    """The axis of a weight that is D wide, or None."""
+    """Finds the axis of a weight that is D wide, or None."""
     names = path.split("/")
     for name in (names[-1], "/".join(names[-2:])):
         if name in _AXES:

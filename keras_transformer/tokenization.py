@@ -203,7 +203,7 @@ class Tokenizer:
         return self._processor.id_to_piece(list(range(self.vocab_size)))
 
     def find(self, piece: str) -> int | None:
-        """The id of a piece of the vocabulary; None if it has none."""
+        """Finds the id of a piece of the vocabulary; None if it has none."""
         id = self._processor.piece_to_id(piece)
         return None if id == UNK or id >= self.vocab_size else id
 
@@ -216,7 +216,7 @@ class Tokenizer:
         return dict(zip(MARKS, ids, strict=True))
 
     def find_missing(self, symbols: Sequence[str]) -> list[str]:
-        """The symbols that are not one token."""
+        """Finds the symbols that are not one token."""
         pieces = set(self.pieces)
         return [symbol for symbol in symbols if SPACE + symbol not in pieces]
 
@@ -227,7 +227,7 @@ class Tokenizer:
         return trainer.ModelType.Name(trainer.model_type).lower()
 
     def is_trained_for(self, vocab_size: int) -> bool:
-        """Whether it has this size, or all that its corpus had of it."""
+        """Tells whether it was trained for a size, even if it has fewer."""
         is_smaller = not self._proto().trainer_spec.hard_vocab_limit
         return self.vocab_size == vocab_size or (
             is_smaller and self.vocab_size < vocab_size
@@ -263,7 +263,7 @@ class Tokenizer:
         ]
 
     def _proto(self):
-        """The model as its protocol buffer."""
+        """Parses the model's protocol buffer."""
         return sentencepiece_model_pb2.ModelProto.FromString(self.model_bytes)
 
     def normalize(self, strings: list[str]) -> list[str]:
@@ -302,7 +302,7 @@ class Tokenizer:
         return graph_tokenization.decode(self, ids)
 
     def to_ids(self, strings: Sequence[str]) -> list[list[int]]:
-        """Ids of strings; every row ends with `EOS`, none begins with `BOS`.
+        """Encodes strings; every row ends with `EOS`, none begins with `BOS`.
 
         Args:
             strings: List of `str`.
@@ -334,7 +334,7 @@ class Tokenizer:
         return [[*(self.table.get(s, UNK) for s in row), EOS] for row in rows]
 
     def to_prefixes(self, strings: Sequence[str]) -> list[list[int]]:
-        """Ids that a longer string may begin with: `to_ids` without `EOS`.
+        """Encodes beginnings of longer strings: `to_ids` without `EOS`.
 
         A region of capitals at the end has no `END`, so that it may go on.
         """
@@ -366,7 +366,7 @@ class Tokenizer:
         return strings
 
     def parts(self, ids: Sequence[int]) -> list[str]:
-        """The text that each token adds to a string, spaces included."""
+        """Returns the text that each token adds to a string, with spaces."""
         decoded = self._processor.decode(
             list(map(int, ids)), out_type="serialized_proto"
         )
@@ -409,14 +409,14 @@ class Tokenizer:
         ]
 
     def _split_code(self, string: str) -> tuple[str, str]:
-        """The language code that a string begins with, or ""; and the rest."""
+        """Splits off the language code that a string begins with, or ""."""
         found = self.has_table and re.fullmatch(LANGUAGE_CODE, string)
         if found and (self.codes is None or found[1] in self.codes):
             return found[1], found[2]
         return "", string
 
     def tokens(self, strings: Sequence[str]) -> list[list[Token]]:
-        """The tokens that `encode` finds, and their words.
+        """Returns the tokens that `encode` finds, with their words.
 
         Args:
             strings: List of `str`.
@@ -430,7 +430,6 @@ class Tokenizer:
         return [find(string) for string in strings]
 
     def _tokens_of(self, string: str) -> list[Token]:
-        """The `Token`s of one string."""
         code, text = self._split_code(string)
         encoded = self._segmenter.encode(text, out_type="serialized_proto")
         pieces = sentencepiece_pb2.SentencePieceText.FromString(encoded).pieces
@@ -455,7 +454,7 @@ class Tokenizer:
         return tokens
 
     def _marked_tokens_of(self, string: str) -> list[Token]:
-        """The same with case marks.
+        """Returns the `Token`s of one string with case marks.
 
         `END` is where the last character before it is, the other marks where
         the letter after them is; their text is empty.
@@ -484,7 +483,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Tokenizer":
-        """The tokenizer in a file that `save` or SentencePiece wrote.
+        """Loads a file that `save` or SentencePiece wrote.
 
         Raises:
             FileNotFoundError: There is no such file.
@@ -568,7 +567,7 @@ def save_tokenizer(
 
 
 def load_tokenizer(directory: str | os.PathLike) -> Tokenizer | TokenizerPair:
-    """The tokenizer or pair that `save_tokenizer` wrote."""
+    """Loads the tokenizer or pair that `save_tokenizer` wrote."""
     directory = pathlib.Path(directory)
     paths = [directory / name for name in PAIR_FILES]
     if not any(path.exists() for path in paths):

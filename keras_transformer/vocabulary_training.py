@@ -25,7 +25,7 @@ def train_model(
     controls: Sequence[str] = (),
     at_most: bool = False,
 ) -> bytes:
-    """The bytes of a byte-pair model; see `Tokenizer.train`."""
+    """Trains a byte-pair model; returns its bytes. See `Tokenizer.train`."""
     if vocab_size <= len(SPECIAL_IDS):
         raise ValueError(
             f"vocab_size must be above {len(SPECIAL_IDS)}, the number of"
@@ -110,7 +110,7 @@ def check_symbols_without_case(symbols: Sequence[str]) -> None:
 
 
 def _explain(message: str, vocab_size: int) -> str:
-    """SentencePiece's error message in terms of the arguments."""
+    """Explains SentencePiece's error message in terms of the arguments."""
     received = f"Received: vocab_size={vocab_size}"
     if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return (

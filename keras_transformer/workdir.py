@@ -91,7 +91,7 @@ class WorkDirectory:
         self.averaged = Checkpoints(self.path / "averaged")
 
     def read_config(self) -> dict[str, typing.Any]:
-        """The sections of `config.json`: `{"model": {...}, ...}`.
+        """Reads the sections of `config.json`: `{"model": {...}, ...}`.
 
         Raises ValueError: there is none, or another version wrote it.
         """
@@ -114,7 +114,7 @@ class WorkDirectory:
         return config
 
     def read_section(self, name: str, section: type) -> typing.Any:
-        """One section of `config.json` as its dataclass.
+        """Reads one section of `config.json` as its dataclass.
 
         Raises ValueError: as `read_config`, or there is no such section, or its
         fields or their values are not the dataclass'.
@@ -122,21 +122,21 @@ class WorkDirectory:
         return self._build(name, section, self._read_fields(name))
 
     def read_languages(self) -> Languages:
-        """The languages of the model; empty if it is not for translation.
+        """Reads the languages of the model; empty if it is not for translation.
 
         Raises ValueError: as `read_section`.
         """
         return self._read_known("data", Languages)
 
     def read_max_length(self) -> int:
-        """The longest sentence in training, in tokens, EOS included.
+        """Reads the tokens of training's longest sentence, EOS included.
 
         Raises ValueError: as `read_section`.
         """
         return self._read_known("data", LengthConfig).max_length
 
     def read_base(self) -> Base | None:
-        """The weights that its adapters belong to; None if it has weights.
+        """Reads what its adapters are added to; None if it has weights.
 
         Raises ValueError: as `read_section`.
         """
@@ -145,7 +145,7 @@ class WorkDirectory:
         return self.read_section("base", Base)
 
     def need_base(self, option: str) -> Base:
-        """As `read_base`, for an option that adapters alone have."""
+        """Reads the base, for an option that adapters alone have."""
         if "base" not in self.read_config():
             raise ValueError(
                 f"{option} needs a work directory of adapters (kt-train"
@@ -154,14 +154,14 @@ class WorkDirectory:
         return self.read_section("base", Base)
 
     def _read_known(self, name, section):
-        """The fields that the library knows of a section of the trainers."""
+        """Reads the fields of a section of the trainers that we know."""
         known = kinds_of(section)
         fields = self._read_fields(name).items()
         values = {name: value for name, value in fields if name in known}
         return self._build(name, section, values)
 
     def _build(self, name, section, values):
-        """A dataclass of values from a section of `config.json`."""
+        """Makes a dataclass of values from a section of `config.json`."""
         try:
             return from_values(section, values)
         except ValueError as error:
@@ -170,7 +170,7 @@ class WorkDirectory:
             ) from None
 
     def _read_fields(self, name):
-        """The fields of one section, as they are in `config.json`."""
+        """Reads the fields of one section, as they are in `config.json`."""
         config = self.read_config()
         values = config.get(name)
         if not isinstance(values, dict):
@@ -218,7 +218,7 @@ class WorkDirectory:
         save_tokenizer(tokenizer, self.path)
 
     def load_tokenizer(self) -> Tokenizer | TokenizerPair:
-        """The tokenizer, or the two, that the weights were trained with.
+        """Loads the tokenizer, or the two, that the weights were trained with.
 
         Raises FileNotFoundError: there is no vocabulary; ValueError: it is not
         the one that `config.json` names, or it cannot be read.
@@ -236,7 +236,7 @@ class WorkDirectory:
         return tokenizer
 
     def read_vocabulary(self) -> dict[str, bytes]:
-        """The files of the vocabulary by name; errors as `load_tokenizer`."""
+        """Reads the vocabulary's files by name; raises as `load_tokenizer`."""
         files = self.load_tokenizer().files.items()
         return {name: of_side.model_bytes for name, of_side in files}
 
@@ -265,7 +265,7 @@ class WorkDirectory:
                 raise
 
     def _lock(self):
-        """The file descriptor of the lock, held by this process.
+        """Takes the lock for this process; returns its file descriptor.
 
         It is never closed: the kernel drops the lock with the process, however
         that ends. Within a process it can be taken again.
@@ -285,7 +285,6 @@ class WorkDirectory:
             raise self._not_a_directory()
 
     def _not_a_directory(self):
-        """The error of a path that is a file."""
         return ValueError(
             "expected a directory, or a path where one can be made. Received:"
             f" workdir={str(self.path)!r}, which is a file or below one"
@@ -328,7 +327,7 @@ class WorkDirectory:
             raise self._no_checkpoint(choice)
 
     def choose_checkpoint(self, choice: str | None = None) -> str:
-        """The checkpoint to translate with.
+        """Chooses the checkpoint to translate with.
 
         Logs which one it is, and warns of those that were skipped.
 
@@ -365,7 +364,6 @@ class WorkDirectory:
         raise problem
 
     def _no_checkpoint(self, choice: str | None) -> ValueError:
-        """The error of a checkpoint that does not exist."""
         if choice in (None, *CHECKPOINT_KINDS):
             return ValueError(
                 f"no {choice or 'usable'} checkpoint yet."
@@ -434,7 +432,7 @@ class WorkDirectory:
 def open_ensemble(
     paths: Sequence[str | os.PathLike], checkpoint: str | None
 ) -> list[WorkDirectory]:
-    """The work directories of models that search as one; or of a single one.
+    """Opens one work directory, or several as an ensemble.
 
     Raises ValueError: there is none; or there are several, whose vocabularies
     or languages differ, or with the path of a checkpoint.
@@ -461,6 +459,6 @@ def open_ensemble(
 
 
 def _shown(value):
-    """A value as JSON has it, shortened if it is long."""
+    """Formats a value as JSON, shortened if it is long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= SHOWN else text[:SHOWN] + " ..."

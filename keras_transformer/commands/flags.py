@@ -51,7 +51,7 @@ READERS: dict[type, Callable[[str], typing.Any]] = {
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs an extra of this project.
+    """Returns the command that installs an extra of this project.
 
     >>> how_to_install("onnx")
     "pip install 'keras-transformer-nmt[onnx]'"
@@ -78,12 +78,12 @@ class Arguments:
         self.given = given
 
     def build(self, section: type, **base: typing.Any) -> typing.Any:
-        """A dataclass of given values, else from `base`, else defaults."""
+        """Makes a dataclass of given values, else `base`, else defaults."""
         with user_errors():
             return section(**{**base, **self.given_of(section)})
 
     def given_of(self, section: type) -> dict[str, typing.Any]:
-        """The given values of a dataclass's fields, by name."""
+        """Returns the given values of a dataclass's fields, by name."""
         names = [field.name for field in dataclasses.fields(section)]
         return {n: self.given[n] for n in names if n in self.given}
 
@@ -148,7 +148,7 @@ def command(
 
 
 def to_flags(config: Fields) -> list[str]:
-    """The flags that give a dataclass its values: `["--name=value", ...]`.
+    """Spells a dataclass as flags: `["--name=value", ...]`.
 
     >>> from keras_transformer.config import DecodingConfig
     >>> to_flags(DecodingConfig(beam_size=5))[:2]
@@ -162,7 +162,7 @@ def to_flags(config: Fields) -> list[str]:
 
 
 def usage(description: str, *sections: type) -> str:
-    """The text of `--helpfull`: every flag, its type, default and meaning."""
+    """Formats `--helpfull`: every flag, its type, default and meaning."""
     lines = [description.strip()]
     for section in sections:
         title = (section.__doc__ or section.__name__).strip().splitlines()[0]
@@ -177,7 +177,7 @@ def usage(description: str, *sections: type) -> str:
 
 
 def short_usage(description: str, *sections: type) -> str:
-    """The text of `--help`: the common flags, with a sentence or two.
+    """Formats `--help`: the common flags, with a sentence or two.
 
     All flags, if there are few.
     """
@@ -195,7 +195,7 @@ def short_usage(description: str, *sections: type) -> str:
 
 
 def _beginning(text: str) -> str:
-    """The first sentences of a text, with enough words to say something.
+    """Returns the first sentences of a text that together say something.
 
     >>> _beginning("Pairs. Text files, one sentence a line, or tables. Or ids.")
     'Pairs. Text files, one sentence a line, or tables.'
@@ -260,7 +260,7 @@ def show(*lines: str) -> None:
 
 
 def print_at_once(*lines: str) -> None:
-    """As `show`, but raises the system's errors unchanged."""
+    """Does as `show`, but raises the system's errors unchanged."""
     if sys.stdout is None:  # closed, and not needed: see `check_streams`
         return
     for line in lines:
@@ -269,7 +269,7 @@ def print_at_once(*lines: str) -> None:
 
 
 def _encodable(text: str, file: typing.TextIO) -> str:
-    """A text, with characters escaped that a file cannot encode."""
+    """Escapes the characters of a text that a file cannot encode."""
     encoding = file.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
@@ -361,12 +361,11 @@ def _define(section: type, values: flags.FlagValues) -> None:
 
 
 def _absent(kind: type) -> str:
-    """The spelling of None in a flag of this type."""
     return "" if kind is str else ABSENT
 
 
 def _spell(value: typing.Any, kind: type) -> str:
-    """A field's value as a flag spells it."""
+    """Spells a field's value as a flag."""
     if value is None:
         return _absent(kind)
     if isinstance(value, bool):
@@ -377,7 +376,7 @@ def _spell(value: typing.Any, kind: type) -> str:
 def _explain(
     field: dataclasses.Field, kind: type, most_choices: int | None = None
 ) -> list[str]:
-    """The lines of `--helpfull` on one flag, with its first choices."""
+    """Describes one flag for `--helpfull`, with its first choices."""
     choices = field.metadata["choices"] or [FLAG_TYPE_NAMES[kind]]
     expected = "|".join(map(str, choices[:most_choices]))
     expected += "|..." * (len(choices) > len(choices[:most_choices]))
@@ -391,7 +390,7 @@ def _explain(
 
 
 def _indented(text: str) -> list[str]:
-    """The lines of a text below its flag."""
+    """Indents a text below its flag, in lines."""
     text = textwrap.fill(text, 66, break_on_hyphens=False)
     return textwrap.indent(text, " " * 6).splitlines()
 
@@ -399,7 +398,7 @@ def _indented(text: str) -> list[str]:
 def _hint(
     error: flags.Error, values: flags.FlagValues, description: str
 ) -> str:
-    """What an unknown flag of this command probably means."""
+    """Suggests what an unknown flag of this command means."""
     name = getattr(error, "flagname", "")
     if name in ("input", "output") and "standard input" in description:
         return ". Text comes by standard input: < FILE > TRANSLATION"
@@ -422,12 +421,11 @@ def _flagfiles_first(argv: list[str]) -> list[str]:
 
 
 def _is_flagfile(argument: str) -> bool:
-    """Whether an argument is `--flagfile=PATH`."""
     return argument.startswith(("--flagfile=", "-flagfile="))
 
 
 def _one_line(error: Exception) -> str:
-    """An error's message without line breaks, "[Errno N]" and "ERROR::"."""
+    """Strips line breaks, "[Errno N]" and "ERROR::" from a message."""
     text = str(error).replace("ERROR:: ", "")
     if isinstance(error, OSError):
         text = text.removeprefix(f"[Errno {error.errno}] ")

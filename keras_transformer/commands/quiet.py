@@ -80,7 +80,7 @@ class FirstImport:
         self.name, self.execute = name, execute
 
     def find_spec(self, name: str, *others: typing.Any) -> typing.Any:
-        """The specification of the module; None of every other one."""
+        """Returns the specification of the module; None for every other one."""
         if name != self.name:
             return None
         finders = [f for f in sys.meta_path if f is not self]

@@ -56,7 +56,7 @@ class DeviceOptions(Fields):
 def count_slices(
     cpu_threads: int | None, num_tokens: int, jit_compile: bool
 ) -> int:
-    """Number of slices of a batch that are computed in parallel.
+    """Counts the slices of a batch that are computed in parallel.
 
     `num_tokens` are those on each side, padding included. Without
     `cpu_threads` it is one per core. XLA would run the programs of the slices
@@ -104,7 +104,7 @@ def prepare_cpu(cpu_threads: int | None, num_slices: int | None = None) -> None:
 
 
 def prepared_slices() -> int:
-    """The slices of a step that `prepare_cpu` has decided; 1 without it."""
+    """Returns the slices of a step that `prepare_cpu` decided, or 1."""
     return _prepared["num_slices"]
 
 
@@ -163,7 +163,7 @@ def prepare_search(jit_compile: bool) -> None:
 
 
 def backend_name() -> str:
-    """The Keras backend of this process: `KERAS_BACKEND`, or TensorFlow."""
+    """Names this process's Keras backend: `KERAS_BACKEND`, or TensorFlow."""
     name = os.environ.get("KERAS_BACKEND", "tensorflow")
     if name not in BACKENDS:
         raise CommandError(

@@ -60,7 +60,7 @@ def search_beams(
     num_best: int,
     run: Callable[..., BeamState],
 ) -> tuple[SearchResult, Tensor]:
-    """Beam search with token buffers of a size; see `beam_search`.
+    """Searches with token buffers of a size; see `beam_search`.
 
     `run` is the loop, `row_loop.run` with its options. Also returns whether the
     search of each sentence has ended, bool [B].
@@ -109,7 +109,7 @@ class Candidates(typing.NamedTuple):
     log_probs: Tensor  # float32 [B, 2W], of whole hypotheses, best first
 
     def best(self, places: Tensor) -> "Candidates":
-        """Those at places [B, k]."""
+        """Takes the candidates at places [B, k]."""
         return Candidates(
             *(ops.take_along_axis(x, places, axis=1) for x in self)
         )
@@ -118,7 +118,7 @@ class Candidates(typing.NamedTuple):
 def _first_beams(
     max_lengths: Tensor, constraints: Constraints, size: int, beam_size: int
 ) -> BeamState:
-    """One live hypothesis per sentence, BOS; all other places are free."""
+    """Makes one live hypothesis a sentence, BOS; other places are free."""
     zeros = ops.zeros_like(max_lengths)[:, None]  # [B] -> [B, 1]
     places = zeros + ops.zeros((beam_size,), "int32")  # [B, 1] -> [B, W]
     no_ids = ops.zeros((2 * beam_size, size), "int32")
@@ -140,7 +140,7 @@ def _first_beams(
 def _best_candidates(
     logits: Tensor, state: BeamState, sentences: Tensor, config: DecodingConfig
 ) -> Candidates:
-    """The 2W best continuations of W hypotheses, of W * V: `Candidates`."""
+    """Finds the 2W best of the W * V continuations of W hypotheses."""
     beam_size = state.live_log_probs.shape[1]
     rules = rules_at(config, state, beam_size)
     ids = None
@@ -152,7 +152,7 @@ def _best_candidates(
     offsets = ops.reshape(state.live_log_probs, (-1,)) - normalizer
 
     def total(values: Tensor, rows: Tensor) -> Tensor:
-        """Log-probabilities of whole hypotheses: [..., k] of rows [...]."""
+        """Returns log-probabilities of whole hypotheses: [..., k]."""
         values = values + ops.take(offsets, rows, axis=0)[..., None]
         # No comparison holds for NaN: every backend would sort it to a
         # different place. Infinity comes first everywhere and stays infinity.
@@ -194,7 +194,7 @@ def _best_candidates(
 def _add_terms(
     values: Tensor, ids: Tensor, logits: Tensor, state: BeamState, rules: Rules
 ) -> tuple[Tensor, Tensor]:
-    """The tokens of terms that may come, added to candidates [N, k]."""
+    """Adds the tokens of terms that may come to candidates [N, k]."""
     tokens = state.constraints.phrases.tokens  # [B, L]
     tokens = ops.repeat(tokens, state.live_log_probs.shape[1], axis=0)
     there = ops.any(tokens[:, :, None] == ids[:, None], axis=2)  # [N, L]
@@ -211,7 +211,7 @@ def _add_terms(
 def _candidates_by_terms(
     values: Tensor, ids: Tensor, state: BeamState, config: DecodingConfig
 ) -> Candidates:
-    """The `Candidates` of [B, W, k], by terms and by log-probability.
+    """Ranks candidates [B, W, k] by terms and by log-probability.
 
     Where terms are forced, the W that live on are allocated by `phrases`, and
     the W best others may finish.
@@ -258,7 +258,7 @@ def _candidates_by_terms(
 
 
 def _of_parents(reading: Reading, parents: Tensor) -> Reading:
-    """The `Reading` of hypotheses [B, M], each by a live one [B, W]."""
+    """Gives each hypothesis [B, M] the `Reading` of its live parent [B, W]."""
     met = reading.met
     if not isinstance(met, tuple):
         met = ops.take_along_axis(met, parents[:, :, None], axis=1)
@@ -268,7 +268,7 @@ def _of_parents(reading: Reading, parents: Tensor) -> Reading:
 def _largest_bonus(
     constraints: Constraints, config: DecodingConfig
 ) -> Tensor | None:
-    """The bonus [B] of all terms that are preferred; None without such."""
+    """Computes the bonus [B] of all preferred terms; None without any."""
     if not constraints.has_terms or config.glossary_mode != "prefer":
         return None
     sizes = ops.sum(constraints.phrases.sizes, axis=1)
@@ -278,7 +278,7 @@ def _largest_bonus(
 def _with_bonus(
     state: BeamState, bonus: Tensor | None, limit_penalties: Tensor
 ) -> BeamState:
-    """The state with each live score plus the largest bonus it can get."""
+    """Adds to each live score the largest bonus that it can get."""
     if bonus is None:
         return state
     # A rule divides by the penalty of the limit, which makes a positive number
@@ -296,7 +296,7 @@ def _blocks_of_best(
     hypotheses: Tensor,
     rules: Rules,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The blocks of the vocabulary that have the best continuations.
+    """Finds the blocks of the vocabulary that have the best continuations.
 
     The 2W best continuations of a sentence are in the 2W blocks with the
     largest maxima among the blocks of its W hypotheses, the first ones among
@@ -337,7 +337,7 @@ def _next_beams(
     config: DecodingConfig,
     stopping: Exact,
 ) -> tuple[BeamState, Tensor]:
-    """The `BeamState` after a position, and the parents [B, W] of the live.
+    """Returns the `BeamState` after a position, and live ones' parents [B, W].
 
     The pool has 3W places: the W finished so far, then the 2W candidates. The
     lower place wins a tie. A frozen sentence does not change.
@@ -394,7 +394,7 @@ def _next_beams(
 def _ranked_result(
     state: BeamState, sentences: Tensor, config: DecodingConfig, stopping: Exact
 ) -> SearchResult:
-    """The finished by score, then the live by score: `SearchResult`."""
+    """Ranks the finished hypotheses by score, then the live ones."""
     beam_size = state.finished_scores.shape[1]
     num_finished = count_finished(state)  # [B, 1]
     if state.constraints.has_terms and config.glossary_mode == "force":

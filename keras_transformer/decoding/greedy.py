@@ -37,7 +37,7 @@ Choose = Callable[[Tensor, Rules], tuple[Tensor, Tensor]]
 
 
 def choose_best(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """The most probable tokens and their logits: [N, V] -> [N], [N]."""
+    """Chooses the most probable tokens, with logits: [N, V] -> [N], [N]."""
     values, ids = allowed_candidates(logits, 1, rules)
     best = ops.max(values, axis=-1, keepdims=True)
     rank = first_position(values == best)  # the lowest of equal ids
@@ -45,7 +45,7 @@ def choose_best(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
 
 
 def choose_sample(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """Sampled tokens and their logits: [N, V] -> [N], [N]."""
+    """Samples tokens; returns their logits, too: [N, V] -> [N], [N]."""
     config = rules.config
     every_id = int_range(logits.shape[-1])[None]  # [1, V]
     banned = is_banned(every_id, rules)  # [N, V]
@@ -64,7 +64,7 @@ def choose_sample(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
 def _tokens_to_sample_from(
     logits: Tensor, config: DecodingConfig
 ) -> tuple[Tensor, Tensor]:
-    """Logits [N, V] -> values and ids [N, k], sorted if need be."""
+    """Selects from logits [N, V] values and ids [N, k], sorted if need be."""
     vocab_size = logits.shape[-1]
     if config.top_k or config.top_p < 1.0:
         return ops.top_k(logits, min(config.top_k or vocab_size, vocab_size))
@@ -73,7 +73,7 @@ def _tokens_to_sample_from(
 
 
 def _kept_weights(values: Tensor, config: DecodingConfig) -> Tensor:
-    """What probabilities are proportional to, 0 if dropped: [N, k]."""
+    """Computes weights proportional to probabilities, 0 if dropped: [N, k]."""
     weights = ops.exp(values - ops.max(values, axis=-1, keepdims=True))
     if config.top_p == 1.0 and not config.epsilon:
         return weights

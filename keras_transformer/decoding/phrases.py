@@ -66,7 +66,7 @@ class Reading(typing.NamedTuple):
 
 
 def first_reading(phrases: Phrases, hypotheses: Tensor) -> Reading:
-    """Before the first token of hypotheses `[B, M]`; () without phrases."""
+    """Returns the `Reading` before the first token; () without phrases."""
     if not phrases.exist:
         return Reading()
     states = ops.zeros_like(hypotheses)
@@ -77,7 +77,7 @@ def first_reading(phrases: Phrases, hypotheses: Tensor) -> Reading:
 
 
 def read(phrases: Phrases, reading: Reading, ids: Tensor) -> Reading:
-    """The `Reading` after one more token of each hypothesis, int32 `[B, M]`."""
+    """Reads one more token of each hypothesis, int32 `[B, M]`."""
     tokens = phrases.tokens
     # One search in the tokens of all rows, each row beyond the one before it.
     base = ops.max(tokens) + 2
@@ -103,7 +103,7 @@ def read(phrases: Phrases, reading: Reading, ids: Tensor) -> Reading:
 
 
 def covered(phrases: Phrases, reading: Reading) -> Tensor:
-    """Tokens of terms that hypotheses have: int32 `[B, M]`.
+    """Counts the tokens of terms that hypotheses have: int32 `[B, M]`.
 
     Complete terms count, and one that is not: the longest.
     """
@@ -114,7 +114,7 @@ def covered(phrases: Phrases, reading: Reading) -> Tensor:
 
 
 def banned_tokens(phrases: Phrases, states: Tensor) -> Tensor:
-    """Which of the `tokens` may not come next: bool `[B, M, L]`."""
+    """Tells which of the `tokens` may not come next: bool `[B, M, L]`."""
     return _at_states(phrases.bans, states) > 0
 
 
@@ -152,7 +152,7 @@ def allocate(
 
 
 def _at_states(table, states):
-    """Rows of a table [B, N, k] at states [B, M] -> [B, M, k]."""
+    """Takes rows of a table [B, N, k] at states [B, M] -> [B, M, k]."""
     flat = ops.reshape(table, (-1, ops.shape(table)[2]))
     rows = row_numbers(states) * ops.shape(table)[1] + states
     return ops.take(flat, rows, axis=0)

@@ -57,7 +57,7 @@ class SearchResult(typing.NamedTuple):
 
 
 def length_penalty(config: DecodingConfig, lengths: Tensor) -> Tensor:
-    """What log-probabilities are divided by: float32, shaped as the lengths.
+    """Returns the divisor of log-probabilities: float32, shaped as the lengths.
 
     Lengths are in tokens, EOS included.
     """
@@ -114,7 +114,7 @@ class Constraints(typing.NamedTuple):
             )
 
     def padded(self, max_length: int) -> "Constraints":
-        """The same, checked, with `prefix` int32 `[B, max_length]`."""
+        """Returns checked constraints with `prefix` int32 `[B, max_length]`."""
         if self.phrases.exist:
             arrays = keras.tree.map_structure(
                 ops.convert_to_tensor, self.phrases
@@ -177,7 +177,7 @@ class SearchState(typing.Protocol):
 def rules_at(
     config: DecodingConfig, state: SearchState, beam_size: int = 1
 ) -> Rules:
-    """The `Rules` at the position of a state, for N = B * `beam_size` rows."""
+    """Makes the `Rules` at a state's position, for N = B * `beam_size` rows."""
     rules = Rules(config, state.index)
     prefix, num_given, phrases, draws = state.constraints
     if not isinstance(prefix, tuple):
@@ -201,7 +201,7 @@ def rules_at(
 
 
 def is_banned(ids: Tensor, rules: Rules) -> Tensor:
-    """Whether ids [N, k] may not be emitted at a position: bool [N, k]."""
+    """Tells which ids [N, k] may not be emitted at a position: bool [N, k]."""
     banned = (ids == PAD) | (ids == BOS)
     min_length = rules.config.min_length
     if min_length > 1:
@@ -218,7 +218,7 @@ def is_banned(ids: Tensor, rules: Rules) -> Tensor:
 def steer(
     logits: Tensor, ids: Tensor | None, rules: Rules
 ) -> tuple[Tensor, Tensor]:
-    """What constraints and n-grams leave of the logits [N, V] of a position.
+    """Removes from logits [N, V] what constraints and n-grams forbid.
 
     `ids`, int32 [N, T], are the tokens before; None without `no_repeat_ngram`.
     Forbidden tokens have the logit -inf. Also returns what makes the logits
@@ -245,7 +245,7 @@ def steer(
 
 
 def _forbid_repeats(logits: Tensor, ids: Tensor, rules: Rules) -> Tensor:
-    """-inf for tokens that would repeat an n-gram: [N, V] -> [N, V]."""
+    """Sets logits of tokens that would repeat an n-gram to -inf: [N, V]."""
     size, index = rules.config.no_repeat_ngram, rules.index
     length = ids.shape[1]
     if size > length:
@@ -266,7 +266,7 @@ def _forbid_repeats(logits: Tensor, ids: Tensor, rules: Rules) -> Tensor:
 
 
 def _forbid(logits: Tensor, ids: Tensor, where: Tensor, rules: Rules) -> Tensor:
-    """-inf for ids [N, S] where bool [N, S], unless a token is forced."""
+    """Sets logits of ids [N, S] to -inf where bool [N, S], if unforced."""
     if rules.forced is not None:
         where = where & (rules.forced == PAD)[:, None]
     vocab_size = logits.shape[1]
@@ -282,7 +282,7 @@ def _forbid(logits: Tensor, ids: Tensor, where: Tensor, rules: Rules) -> Tensor:
 def allowed_candidates(
     logits: Tensor, k: int, rules: Rules
 ) -> tuple[Tensor, Tensor]:
-    """The k best tokens that may be emitted, and up to three that may not.
+    """Finds the k best tokens that may be emitted, and up to three others.
 
     Returns logits [N, k + 3] (or [N, V], if that is less), -inf for those that
     may not be emitted; and their ids.

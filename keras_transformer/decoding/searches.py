@@ -303,7 +303,7 @@ def sample(
 
 
 def _check_cache(cache: Cache, max_lengths: Tensor, beam_size: int) -> None:
-    """Every tensor of the cache has one row for each hypothesis."""
+    """Raises ValueError unless cache tensors have a row a hypothesis."""
     if max_lengths.shape[0] is None:
         return
     num_rows = max_lengths.shape[0] * beam_size

@@ -35,7 +35,7 @@ def blockwise_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def block_size(length: int, k: int) -> int | None:
-    """Tokens of a block if k blocks are searched; None if all tokens are."""
+    """Returns the size of a block if k are searched; None without blocks."""
     for size in range(32, 65):
         if length % size == 0 and length >= 4 * k * size:
             return size
@@ -43,7 +43,7 @@ def block_size(length: int, k: int) -> int | None:
 
 
 def first_position(hits: Tensor) -> Tensor:
-    """Position of the first True in each row: bool [N, V] -> int32 [N]."""
+    """Finds the first True in each row: bool [N, V] -> int32 [N]."""
     # Two plain reductions (this and the maximum before it) take XLA half the
     # time of one argmax, which it does not vectorize.
     size = hits.shape[-1]
@@ -70,23 +70,23 @@ def write_column(ids: Tensor, column: Tensor, index: Tensor) -> Tensor:
 
 
 def row_numbers(values: Tensor) -> Tensor:
-    """0, 1, ... for each row: [B, ...] -> int32 [B, 1]."""
+    """Numbers the rows, 0, 1, ...: [B, ...] -> int32 [B, 1]."""
     return ops.arange(ops.shape(values)[0], dtype="int32")[:, None]
 
 
 def int_range(size: int) -> Tensor:
-    """0, 1, ... as int32 [size]."""
+    """Returns 0, 1, ... as int32 [size]."""
     # A tensor: PyTorch's tensors cannot be compared with NumPy's arrays.
     return ops.convert_to_tensor(np.arange(size, dtype="int32"))
 
 
 def count_tokens(ids: Tensor) -> Tensor:
-    """Length of each hypothesis: ids [..., T] -> int32 [...]."""
+    """Counts the tokens of each hypothesis: ids [..., T] -> int32 [...]."""
     return ops.sum(ops.cast(ids != PAD, "int32"), axis=-1)
 
 
 def log_normalizer(logits: Tensor) -> Tensor:
-    """Logits minus this are log-probabilities: [N, V] -> [N].
+    """Computes log sum exp of logits, to subtract from them: [N, V] -> [N].
 
     NaN if the logits have a NaN or +inf, or nothing but -inf: then the
     differences below have a NaN.
@@ -97,7 +97,7 @@ def log_normalizer(logits: Tensor) -> Tensor:
 
 
 def float32_logits(logits: Tensor) -> Tensor:
-    """Logits [N, V] of any float dtype -> float32, if V is known."""
+    """Converts logits [N, V] to float32; V must be known."""
     if len(logits.shape) != 2 or logits.shape[1] is None:
         raise ValueError(
             "step must return logits [N, V] with a known V."
@@ -107,5 +107,5 @@ def float32_logits(logits: Tensor) -> Tensor:
 
 
 def is_failure(log_probs: Tensor) -> Tensor:
-    """Whether they cannot be log-probabilities: NaN, or +inf."""
+    """Tells which cannot be log-probabilities: NaN, or +inf."""
     return ops.logical_not(log_probs < np.inf)

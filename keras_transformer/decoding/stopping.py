@@ -65,7 +65,7 @@ class Exact:
     def survivors(
         self, state: BeamState, scores: Tensor, ends: Tensor
     ) -> Survivors:
-        """The `Survivors` after a position.
+        """Selects the `Survivors` after a position.
 
         `scores` and `ends`, whether they are EOS, belong to the candidates,
         `[B, 2W]`, whose best log-probability comes first.
@@ -73,7 +73,7 @@ class Exact:
         return Survivors()
 
     def is_over(self, state: BeamState, limit_penalties: Tensor) -> Tensor:
-        """Whether no later hypothesis counts: bool `[B]`.
+        """Tells for which sentences no later hypothesis counts: bool `[B]`.
 
         `limit_penalties` belong to the length limits, float32 `[B]`.
         """
@@ -82,14 +82,14 @@ class Exact:
         return best_possible <= state.finished_scores[:, self.num_best - 1]
 
     def at_limit(self, state: BeamState, sentences: Tensor) -> BeamState:
-        """The `BeamState` of searches that have ended.
+        """Returns the `BeamState` of searches that have ended.
 
         Live hypotheses are truncated and follow the finished ones.
         """
         return state
 
     def scored_lengths(self, state: BeamState) -> Tensor:
-        """The lengths behind the scores: int32 `[B, 2W]`."""
+        """Returns the lengths behind the scores: int32 `[B, 2W]`."""
         return count_tokens(state.ids)
 
 
@@ -120,7 +120,7 @@ class Transformers(Exact):
         return best_now <= state.finished_scores[:, -1]
 
     def at_limit(self, state: BeamState, sentences: Tensor) -> BeamState:
-        """Live ones rank with the finished, unless the search was over."""
+        """Ranks live ones with the finished, unless the search was over."""
         beam_size = state.live_log_probs.shape[1]
         lengths = count_tokens(state.ids[:, beam_size:])
         # Not at `state.index`: some sentences were frozen before.
@@ -225,6 +225,6 @@ STOPPING_RULES: dict[str, type[Exact]] = {
 
 
 def count_finished(state: BeamState) -> Tensor:
-    """Finished hypotheses of each sentence: int32 [B, 1]."""
+    """Counts the finished hypotheses of each sentence: int32 [B, 1]."""
     finished = ops.cast(state.finished_scores > -np.inf, "int32")
     return ops.sum(finished, axis=1, keepdims=True)

@@ -109,5 +109,5 @@ class FusedAdam(keras.optimizers.Adam):
         return weights, momentum, velocity
 
     def decays(self, variable: keras.Variable) -> bool:
-        """Whether `weight_decay` is for this variable, too."""
+        """Tells whether `weight_decay` applies to a variable."""
         return self._use_weight_decay(variable)

@@ -21,7 +21,7 @@ _IMPLEMENTATION: contextvars.ContextVar[Implementation] = (
 
 @contextlib.contextmanager
 def fused_attention(implementation: Implementation) -> Iterator[None]:
-    """Attention layers that can use this implementation meanwhile, "cudnn"."""
+    """Lets attention layers use an implementation, "cudnn", in its body."""
     token = _IMPLEMENTATION.set(implementation)
     try:
         yield
@@ -30,7 +30,7 @@ def fused_attention(implementation: Implementation) -> Iterator[None]:
 
 
 def is_fused(query: Tensor, keys: Tensor, values: Tensor) -> bool:
-    """Whether `attend` is wanted, and cuDNN computes it and its gradient.
+    """Tells whether `attend` is wanted, and cuDNN has it and its gradient.
 
     It has half precision alone, and with a mask even lengths alone.
     """
@@ -46,7 +46,7 @@ def is_fused(query: Tensor, keys: Tensor, values: Tensor) -> bool:
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k)) V of eq. 1, without arrays of its weights.
+    """Computes softmax(Q K^T / sqrt(d_k)) V of eq. 1, without stored weights.
 
     `[B, H, T, K]`, `[B, H, S, K]` twice and a mask `[B, H, T, S]`, of which an
     axis may be 1 -> `[B, H, T, K]`. A query that may attend to nothing weighs

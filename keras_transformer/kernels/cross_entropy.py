@@ -10,14 +10,14 @@ from keras_transformer.backend import Tensor, precise_dtype, with_gradient
 
 
 def is_in_vocabulary(labels: Tensor, vocab_size: int) -> Tensor:
-    """Whether each label is one of the V ids: bool, shaped as the labels."""
+    """Tells whether each label is one of the V ids: bool, the labels' shape."""
     return ops.logical_and(labels >= 0, labels < vocab_size)
 
 
 def smoothed_cross_entropy(
     labels: Tensor, logits: Tensor, label_smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy to the smoothed label at each position (sec. 5.4).
+    """Computes the cross-entropy to each position's smoothed label (sec. 5.4).
 
     The target distribution is (1 - e) for the label plus e / V for every token
     of the vocabulary, the label among them, as in Szegedy et al. 2015 whom the
@@ -88,14 +88,14 @@ def gradient_scales(
 
 
 def checked_labels(labels: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:
-    """Labels int32 `[B * T]`, 0 if outside [0, V); bool, whether inside."""
+    """Returns labels int32 `[B * T]`, 0 if outside [0, V); bool, if inside."""
     labels = ops.reshape(labels, (-1,))  # [B, T] -> [B * T]
     valid = is_in_vocabulary(labels, vocab_size)
     return ops.cast(ops.where(valid, labels, 0), "int32"), valid
 
 
 def softmax_and_scale(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax `[N, V]` and log sum exp `[N]` of logits, read once."""
+    """Computes softmax `[N, V]` and log sum exp `[N]` of logits, read once."""
     softmax = ops.softmax(logits, axis=-1)
     # The softmax at the largest logit is 1 / sum exp(l - max l).
     scale = ops.max(logits, axis=-1) - ops.log(ops.max(softmax, axis=-1))
@@ -105,7 +105,7 @@ def softmax_and_scale(logits: Tensor) -> tuple[Tensor, Tensor]:
 def likelihoods(
     labels: Tensor, valid: Tensor, logits: Tensor, log_sum_exp: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """-log p(label) and the label's logit, both `[N]`."""
+    """Returns -log p(label) and the label's logit, both `[N]`."""
     label_logits = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     nll = ops.where(valid, log_sum_exp - label_logits, math.nan)
     return nll, label_logits

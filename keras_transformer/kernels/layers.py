@@ -30,7 +30,7 @@ _READ = contextvars.ContextVar("read", default=False)
 
 @contextlib.contextmanager
 def weights_to_be_read() -> Iterator[None]:
-    """Weights that are made meanwhile are zeros: a checkpoint has others.
+    """Makes new weights zeros in its body: a checkpoint has others.
 
     To draw them takes longer than to read them, and JAX compiles a program for
     each shape.
@@ -43,7 +43,7 @@ def weights_to_be_read() -> Iterator[None]:
 
 
 def unless_read(initializer: Callable | str | None) -> Callable | str | None:
-    """The initializer, or zeros: see `weights_to_be_read`."""
+    """Returns the initializer, or zeros; see `weights_to_be_read`."""
     return _zeros if _READ.get() else initializer
 
 
@@ -82,7 +82,7 @@ class Linear(KeptWeights, keras.layers.Dense):
         return ops.reshape(y, (num_rows(x), length, self.units))  # [B, T, U]
 
     def _of_rows(self, x, training):
-        """The product of rows, `[N, D]` -> `[N, U]`."""
+        """Multiplies rows, `[N, D]` -> `[N, U]`."""
         if not self.lora_enabled:
             return super().call(x, training)
         # Keras keeps them in float32, also of a layer in bfloat16.
@@ -130,7 +130,7 @@ class LayerNorm(KeptWeights, keras.layers.LayerNormalization):
 
 
 def _norm_with_gradient(epsilon: float) -> Callable:
-    """The formula as a function of x, gamma and beta, with its gradient."""
+    """Makes the formula, with its gradient, of x, gamma and beta."""
 
     @with_gradient
     def forward(
@@ -223,7 +223,7 @@ def _scaled_where(stays: Tensor, x: Tensor, scale: float) -> Tensor:
 def random_uint16(
     like: Tensor, seed: int | keras.random.SeedGenerator
 ) -> Tensor:
-    """Independent uniform numbers in [0, 2^16), shaped as `like`: uint16.
+    """Draws independent uniform uint16, shaped as `like`.
 
     They are good enough for dropout. A `SeedGenerator` advances.
     """
@@ -243,7 +243,6 @@ def random_uint16(
 
 
 def _draw_keys(seed):
-    """Two keys, int32 `[2]`."""
     return keras.random.randint((2,), 0, 2**31 - 1, dtype="int32", seed=seed)
 
 
@@ -268,7 +267,7 @@ def drawn_keys(states: list[keras.Variable], values: Tensor) -> Iterator[None]:
 
 
 def hashed(counters: Tensor, keys: Tensor) -> Tensor:
-    """A hash of each counter: int32 `[N, 1]`, not negative -> uint32 `[N, 1]`.
+    """Hashes each counter: int32 `[N, 1]`, not negative -> uint32 `[N, 1]`.
 
     Rounds of multiplying by an odd number and adding the upper bits to the
     lower ones without carry: bijections of 32 bits. The multipliers are the
@@ -284,5 +283,5 @@ def hashed(counters: Tensor, keys: Tensor) -> Tensor:
 
 
 def _fold(x: Tensor, shift: int) -> Tensor:
-    """The upper bits onto the lower ones, without carry."""
+    """Adds the upper bits to the lower ones, without carry."""
     return ops.bitwise_xor(x, ops.right_shift(x, np.uint32(shift)))

@@ -77,7 +77,7 @@ def projected_r_drop(
     label_smoothing: float,
     alpha: float,
 ) -> tuple[Tensor, Tensor]:
-    """R-Drop's loss (Liang et al. 2021) of the logits x W^T + b.
+    """Computes R-Drop's loss (Liang et al. 2021) of the logits x W^T + b.
 
     Every row was computed twice, with different dropout: `x` is `[2 B, T, D]`.
     With p and q the two distributions of a position and l and k their logits,
@@ -221,7 +221,7 @@ class _Projection:
     def gradients(
         self, wide: Tensor, scales: GradientScales
     ) -> tuple[Tensor, ...]:
-        """Gradients of x, matrix and, if there is one, bias.
+        """Computes the gradients of x, matrix and, if there is one, bias.
 
         The gradient of the logits is `wide`, `[N, V]`, times `scales.softmax`,
         minus its other two parts.

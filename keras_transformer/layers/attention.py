@@ -29,7 +29,7 @@ HIDDEN_SCORE = -1e9
 def attention_weights(
     query: Tensor, key: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k)): the weights of eq. 1, `[B, H, T, S]`.
+    """Computes softmax(Q K^T / sqrt(d_k)) of eq. 1: `[B, H, T, S]`.
 
     Arguments as in `scaled_dot_product_attention`. A query that may
     attend to nothing weighs all keys alike.
@@ -46,7 +46,7 @@ def scaled(query: Tensor) -> Tensor:
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over the keys that the mask allows: [..., T, S], same dtype."""
+    """Computes softmax over the allowed keys: [..., T, S], same dtype."""
     dtype = scores.dtype
     scores = ops.cast(scores, precise_dtype(dtype))
     if mask is not None:
@@ -59,7 +59,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V: eq. 1, sec. 3.2.1.
+    """Computes Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V: eq. 1.
 
     Args:
         query: float `[B, H, T, K]`.
@@ -201,7 +201,7 @@ class MultiHeadAttention(TracedLayer):
         return self.attend(query, self.project(value), attention_mask)
 
     def project(self, value: Tensor | KeyValue) -> KeyValue:
-        """Keys and values of a sequence `[B, S, D']`; a `KeyValue` stays."""
+        """Projects `[B, S, D']` to keys and values; a `KeyValue` stays."""
         if isinstance(value, KeyValue):
             return value
         if not keras.backend.is_keras_tensor(value):
@@ -219,7 +219,7 @@ class MultiHeadAttention(TracedLayer):
         key_value: KeyValue,
         attention_mask: Tensor | None = None,
     ) -> Tensor:
-        """Attention over projected keys and values: float `[B, T, D]`."""
+        """Attends to projected keys and values: float `[B, T, D]`."""
         keys, values = key_value
         query = self._project_query(query)
         if (
@@ -240,7 +240,7 @@ class MultiHeadAttention(TracedLayer):
     def weigh(
         self, query: Tensor, keys: Tensor, attention_mask: Tensor | None
     ) -> Tensor:
-        """The weights of eq. 1, before dropout: float `[B, H, T, S]`.
+        """Computes the weights of eq. 1, before dropout: float `[B, H, T, S]`.
 
         Args:
             query: Projected queries `[B, H, T, K]`.
@@ -250,7 +250,7 @@ class MultiHeadAttention(TracedLayer):
         return attention_weights(query, keys, attention_mask)
 
     def weigh_values(self, weights: Tensor, values: Tensor) -> Tensor:
-        """Weights, after dropout, times values: float `[B, H, T, Vd]`."""
+        """Multiplies dropped weights by values: float `[B, H, T, Vd]`."""
         return ops.matmul(self.weight_dropout(weights), values)
 
     def attend_from_rows(
@@ -280,7 +280,7 @@ class MultiHeadAttention(TracedLayer):
         return self._rows_of_heads(ops.matmul(weights, key_value.values))
 
     def make_cache(self, batch_size: int | Tensor, slots: Slots) -> KeyValue:
-        """An empty cache for `step`.
+        """Makes an empty cache for `step`.
 
         Args:
             batch_size: Sentences B; see `Slots.first_rows`.
@@ -300,7 +300,7 @@ class MultiHeadAttention(TracedLayer):
     def step(
         self, query: Tensor, cache: KeyValue, slots: Slots, position: Position
     ) -> tuple[Tensor, KeyValue]:
-        """Causal self-attention of one position, over a cache.
+        """Computes causal self-attention of one position, over a cache.
 
         It is row `index` of `call(query, query, causal_mask(T))`. Records
         nothing.
@@ -337,7 +337,7 @@ class MultiHeadAttention(TracedLayer):
     def attend_to_cache(
         self, query: Tensor, cache: KeyValue, position: Position
     ) -> Tensor:
-        """Attention of `step` in each head: float `[B, H, W, Vd]`.
+        """Computes the attention of `step` in each head: float `[B, H, W, Vd]`.
 
         Args:
             query: Projected queries `[B, H, W, K]`.
@@ -367,7 +367,7 @@ class MultiHeadAttention(TracedLayer):
         return self.output_projection(x)
 
     def _heads_of_rows(self, x: Tensor, size: int, beam_size: int) -> Tensor:
-        """One position of each hypothesis: [N, H * size] -> [B, H, W, size]."""
+        """Splits one position: [N, H * size] -> [B, H, W, size]."""
         if beam_size == 1:
             return ops.reshape(x, (-1, self.num_heads, 1, size))
         x = ops.reshape(x, (-1, beam_size, self.num_heads, size))
@@ -415,7 +415,7 @@ def record_weights(
 def check_self_attention(
     layer: typing.Any, query: Tensor, keys: Tensor
 ) -> None:
-    """An error if projected queries and keys are not of one sequence."""
+    """Raises ValueError if projected queries and keys have two lengths."""
     lengths = query.shape[2], keys.shape[2]
     if None not in lengths and lengths[0] != lengths[1]:
         raise ValueError(

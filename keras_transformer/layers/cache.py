@@ -45,7 +45,7 @@ class Slots(typing.NamedTuple):
     )  # positions that a query sees, its own included; None: all
 
     def first_rows(self, batch_size: int | Tensor) -> int | Tensor:
-        """Rows of a cache before the first position.
+        """Makes the rows of a cache before the first position.
 
         For a cache that grows in a graph, `batch_size` must be a tensor: a
         number of rows that the graph knows could not change in a loop.
@@ -55,7 +55,7 @@ class Slots(typing.NamedTuple):
         return self.num_slots * self.beam_size
 
     def make_lineage(self, batch_size: int | Tensor) -> Tensor | tuple[()]:
-        """The initial lineage, without history: bool `[B, W, C * W]`.
+        """Makes the initial lineage, without history: bool `[B, W, C * W]`.
 
         () if a sentence has one hypothesis.
         """
@@ -112,7 +112,7 @@ class Slots(typing.NamedTuple):
 
 
 def reorder(lineage: Tensor | tuple[()], parents: Tensor) -> Tensor | tuple[()]:
-    """The lineage of hypotheses that continue others of the same sentence.
+    """Updates the lineage of hypotheses that continue others of their sentence.
 
     `parents` is int32 `[B, W]`, in [0, W).
     """

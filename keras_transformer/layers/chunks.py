@@ -33,7 +33,7 @@ class Neighborhood(typing.NamedTuple):
 
 
 def centered_neighborhood(size: int) -> Neighborhood:
-    """The `size` positions around a query, its own among them.
+    """Returns the `size` positions around a query, its own among them.
 
     If `size` is even, one more before it than after it.
 
@@ -44,7 +44,7 @@ def centered_neighborhood(size: int) -> Neighborhood:
 
 
 def last_neighborhood(size: int) -> Neighborhood:
-    """The last `size` positions up to a query's own: for causal attention.
+    """Returns the last `size` positions up to a query's: for causal attention.
 
     >>> last_neighborhood(4)
     Neighborhood(before=3, after=0)
@@ -94,12 +94,12 @@ class Chunks(typing.NamedTuple):
         return ops.reshape(x, shape)[:, :, : self.length]
 
     def split_key_mask(self, mask: Tensor) -> Tensor:
-        """A mask of keys, bool [B, H, 1, n] -> [B, H, G, 1, M]."""
+        """Splits a mask of keys, bool [B, H, 1, n] -> [B, H, G, 1, M]."""
         mask = self.split_with_margins(ops.swapaxes(mask, 2, 3))
         return ops.swapaxes(mask, 3, 4)  # [B, H, G, M, 1] -> [B, H, G, 1, M]
 
     def split_mask(self, mask: Tensor) -> Tensor:
-        """A mask of queries and keys, bool [B, H, n, n] -> [B, H, G, C, M]."""
+        """Splits a mask of pairs, bool [B, H, n, n] -> [B, H, G, C, M]."""
         first = self.length - self.size - self.before
         last = first + self.size + self.width - 1
         x = by_distance(mask)[..., first:last]  # [B, H, n, C + M - 1]
@@ -123,7 +123,7 @@ class Chunks(typing.NamedTuple):
 
 
 def divide(length: Size, neighborhood: Neighborhood) -> Chunks:
-    """How a sequence is divided for queries that see a neighborhood.
+    """Plans how to divide a sequence for queries that see a neighborhood.
 
     A sequence that is not much longer than a neighborhood is one chunk without
     margins: no more work than its chunks would be.
@@ -199,7 +199,7 @@ def by_distance(x: Tensor) -> Tensor:
 
 
 def _extended(x, number):
-    """[B, H, n, K] with a number of zeros after its n positions."""
+    """Appends a number of zeros to the n positions of [B, H, n, K]."""
     if _is(number, 0):
         return x
     batch_size, num_heads, _, size = ops.shape(x)
@@ -208,5 +208,4 @@ def _extended(x, number):
 
 
 def _is(size, number):
-    """Whether a size is known, and is this number."""
     return isinstance(size, int) and size == number

@@ -79,7 +79,7 @@ class _Softmax(KeptWeights):
     logits_bias: typing.Any = None  # [V]
 
     def _add_table(self, name: str) -> Tensor:
-        """A vector `[D]` for each token; and a bias of its logit, if asked."""
+        """Adds a vector `[D]` for each token; a bias of its logit, if asked."""
         table = _add_table(self, name, self.vocab_size, self.d_model)
         if self.has_logits_bias:
             self.logits_bias = self.add_weight(
@@ -91,7 +91,7 @@ class _Softmax(KeptWeights):
         return table
 
     def logits(self, x: Tensor) -> Tensor:
-        """Scores of every token, x W^T, and a bias if there is one.
+        """Scores every token: x W^T, and a bias if there is one.
 
         float `[B, T, D]` -> float32 `[B, T, V]`; float64 if that is the compute
         dtype. A functional model has a call of the layer in its place: Keras
@@ -127,7 +127,7 @@ class _Softmax(KeptWeights):
             matrix = ops.transpose(matrix)
 
         def project(x: Tensor) -> Tensor:
-            """x W^T + b in full precision."""
+            """Computes x W^T + b in full precision."""
             x = ops.cast(x, dtype)
             if transposed:
                 logits = ops.matmul(x, matrix)
@@ -256,7 +256,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         return self.finish(self.sum(ids, start))
 
     def sum(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
-        """E[ids] * sqrt(d_model) + PE, float32 `[B, T, D]`; see `call`.
+        """Computes E[ids] * sqrt(d_model) + PE, float32 `[B, T, D]`.
 
         float64 if that is the dtype of the weights.
         """
@@ -281,7 +281,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         return x
 
     def finish(self, x: Tensor) -> Tensor:
-        """Dropout of the sum: float `[B, T, D]` in the compute dtype."""
+        """Applies dropout to the sum: `[B, T, D]` in the compute dtype."""
         return self.sum_dropout(ops.cast(x, self.compute_dtype))
 
     @property
@@ -339,7 +339,7 @@ class SoftmaxProjection(_Softmax):
 def _add_table(
     layer: keras.Layer, name: str, num_rows: int, width: int
 ) -> Tensor:
-    """A table of vectors, normal with a standard deviation of width^-0.5."""
+    """Adds a table of vectors, normal with standard deviation width^-0.5."""
     normal = keras.initializers.RandomNormal(stddev=width**-0.5)
     return layer.add_weight(
         name=name,
@@ -469,7 +469,7 @@ class InputEmbedding:
 
 
 def _make_embedding(config, side, dtype):
-    """The embedding of a side; the target's also makes logits, if shared."""
+    """Makes the embedding of a side; the target's makes logits, if shared."""
     match config.positions:
         case "sinusoidal":
             sinusoids = config.sinusoids

@@ -107,20 +107,20 @@ class RelativeAttention(MultiHeadAttention):
         return ops.matmul(weights, cache.values + vectors)
 
     def _vectors(self, table: Tensor, distances: Tensor) -> Tensor:
-        """The vector of each distance: int32 [N] -> [N, K]."""
+        """Looks up the vector of each distance: int32 [N] -> [N, K]."""
         maximum = self.max_relative_position
         rows = ops.clip(distances, -maximum, maximum) + maximum
         return ops.take(ops.cast(table, self.compute_dtype), rows, axis=0)
 
 
 def _distances(length: int | Tensor) -> Tensor:
-    """Every distance of a key from a query: -(T - 1) to T - 1, [2T - 1]."""
+    """Lists the distances of keys from queries: -(T - 1) to T - 1, [2T - 1]."""
     # Not arange(2T - 1), which has no value for T = 0.
     return ops.arange(2 * length, dtype="int32")[1:] - length
 
 
 def _product(x: Tensor, matrix: Tensor) -> Tensor:
-    """[..., m] times a matrix [m, n], as one product: [..., n]."""
+    """Multiplies [..., m] by a matrix [m, n], as one product: [..., n]."""
     *others, width = ops.shape(x)
     y = ops.matmul(ops.reshape(x, (-1, width)), matrix)
     return ops.reshape(y, (*others, ops.shape(matrix)[-1]))

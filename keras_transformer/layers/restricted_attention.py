@@ -94,7 +94,7 @@ class RestrictedAttention(MultiHeadAttention):
 
 
 def _checked_neighborhood(neighborhood: tuple[int, int]) -> Neighborhood:
-    """A pair of numbers of positions as a `Neighborhood`."""
+    """Reads a pair of numbers of positions as a `Neighborhood`."""
     pair = tuple(neighborhood)
     if len(pair) != 2 or not all(is_of_kind(n, int) and n >= 0 for n in pair):
         raise ValueError(
@@ -105,7 +105,7 @@ def _checked_neighborhood(neighborhood: tuple[int, int]) -> Neighborhood:
 
 
 def _chunk_mask(chunks, mask, query):
-    """A mask of queries [B, H, n, K], or None, as bool [B, H, G, C, M].
+    """Makes a bool mask [B, H, G, C, M] from one of [B, H, n, K], or None.
 
     False where a margin, or the last chunk, has no position.
     """

@@ -49,7 +49,7 @@ class GrowingCache(DecoderCache):
 def split_config(
     config: TransformerConfig | None, kwargs: dict[str, typing.Any]
 ) -> tuple[TransformerConfig, dict[str, typing.Any]]:
-    """The configuration and Keras' arguments among the arguments of a layer.
+    """Separates the configuration from Keras' arguments of a layer.
 
     An error if a configuration and fields of it are given.
     """
@@ -79,7 +79,7 @@ class _Block(TracedLayer):
         return {**super().get_config(), **dataclasses.asdict(self.config)}
 
     def _self_attention(self, neighborhood_of):
-        """Self-attention of the kind that the fields name."""
+        """Makes self-attention of the kind that the fields name."""
         window = self.config.attention_window
         if window is not None:
             kind = RestrictedAttention
@@ -258,7 +258,7 @@ class DecoderLayer(_Block):
         position: Position,
         cross_attention_mask: Tensor,
     ) -> tuple[Tensor, KeyValue]:
-        """One position of `call`, over the cache of those before it.
+        """Computes one position of `call`, over the cache of earlier ones.
 
         Args:
             x: float `[N, D]`, one row for each hypothesis; hypotheses of one
@@ -367,7 +367,7 @@ class Decoder(_Stack):
         return self._finish(x)
 
     def project(self, memory: Tensor) -> tuple[KeyValue, ...]:
-        """Keys and values of the encoder's output, for each layer.
+        """Projects the encoder's output to keys and values, for each layer.
 
         Args:
             memory: float `[B, S, D']`. An earlier result is returned as it is.
@@ -385,7 +385,7 @@ class Decoder(_Stack):
         beam_size: int = 1,
         growing: bool = False,
     ) -> DecoderCache:
-        """An empty cache for `step`; see `Transformer.make_cache`."""
+        """Makes an empty cache for `step`; see `Transformer.make_cache`."""
         count = None
         if not growing:
             count = min(length, self.config.attention_window or length)
@@ -406,7 +406,7 @@ class Decoder(_Stack):
         cache: DecoderCache,
         index: int | Tensor,
     ) -> tuple[Tensor, DecoderCache]:
-        """One position of `call`, over the cache of those before it.
+        """Computes one position of `call`, over the cache of earlier ones.
 
         Args:
             x: float `[N, D]`.
@@ -430,7 +430,6 @@ class Decoder(_Stack):
         return self._finish(x), type(cache)(tuple(after), lineage)
 
     def _slots_of(self, cache):
-        """The `Slots` of a cache."""
         beam_size = 1
         if not isinstance(cache.lineage, tuple):
             beam_size = cache.lineage.shape[1]

@@ -53,7 +53,7 @@ Gradients = Callable[[Rows, tf.Tensor], Share]
 def add_losses(
     losses: tf.Tensor, nll: tf.Tensor, weights: tf.Tensor
 ) -> StepSums:
-    """The sums of a batch, in the dtype of the weights; all are `[B, T]`."""
+    """Adds up a batch, in the dtype of the weights; all are `[B, T]`."""
     return StepSums(
         weighted_sum(losses, weights),
         weighted_sum(nll, weights),
@@ -86,7 +86,7 @@ class WholeGradients:
     def with_logits(
         self, rows: Rows, global_tokens: tf.Tensor
     ) -> tuple[StepSums, list[tf.Tensor], tf.Tensor]:
-        """Sums, gradients, and logits `[B, T, V]` from before the update.
+        """Returns sums, gradients, and logits `[B, T, V]` before the update.
 
         Only of losses without R-Drop and a guided head, as `fit` has them.
         """
@@ -183,7 +183,7 @@ class SliceGradients:
         return tf.nest.map_structure(lambda *each: tf.add_n(each), *terms)
 
     def _slices(self, rows: Rows) -> list[Rows]:
-        """The rows of each slice, as equally many as possible."""
+        """Divides rows into slices, as equal as possible."""
         sizes = slice_sizes(tf.shape(rows.labels)[0], self._num_slices)
         parts = [
             tf.split(x, sizes, num=self._num_slices)
@@ -195,7 +195,7 @@ class SliceGradients:
         ]
 
     def _with_seeds(self, rows, global_tokens, seeds):
-        """Gradients as a function of the seeds; also returns the next ones."""
+        """Makes gradients a function of seeds, which returns the next ones."""
         variables = seed_variables(self._model)
         pairs = zip(variables, seeds, strict=True)
         with keras.StatelessScope(pairs, collect_losses=True) as scope:
@@ -204,7 +204,7 @@ class SliceGradients:
 
 
 def slice_sizes(num_rows: int | tf.Tensor, num_slices: int) -> list:
-    """The number of rows of each slice: a list, as equal as possible.
+    """Divides rows into slices as equal as possible; returns their sizes.
 
     >>> slice_sizes(14, num_slices=3)
     [4, 5, 5]
@@ -213,7 +213,7 @@ def slice_sizes(num_rows: int | tf.Tensor, num_slices: int) -> list:
 
 
 def compiled(function: Callable, jit_compile: bool = False) -> Callable:
-    """The function as a separate graph, which XLA compiles if asked to."""
+    """Makes a function a separate graph, which XLA compiles if asked to."""
     return tf.function(
         function,
         jit_compile=jit_compile or None,

@@ -80,19 +80,19 @@ class Flat:
     def join(
         self, arrays: Iterable[typing.Any], numpy: typing.Any = jnp
     ) -> typing.Any:
-        """The flat array, of JAX or NumPy; zeros are at its end."""
+        """Joins arrays, of JAX or NumPy; zeros fill the end."""
         parts = [array.reshape(-1) for array in arrays]
         if self._rest.size or not parts:  # see `State`
             parts.append(self._rest)
         return numpy.concatenate(parts)
 
     def part(self, flat: typing.Any, index: int) -> typing.Any:
-        """One of the arrays; of NumPy's flat array, a view."""
+        """Returns one of the arrays; a view if the flat one is NumPy's."""
         start, shape = self.starts[index], self.shapes[index]
         return flat[start : start + math.prod(shape)].reshape(shape)
 
     def split(self, flat: typing.Any) -> list[typing.Any]:
-        """All of the arrays."""
+        """Splits the flat array into all arrays."""
         return [self.part(flat, index) for index in range(len(self.shapes))]
 
 
@@ -163,7 +163,7 @@ class JaxStep:
     # For the caller
 
     def initial_state(self) -> State:
-        """The state that the variables have."""
+        """Makes the state from the values of the variables."""
         values = jax.tree.map(lambda v: np.asarray(v.value), self.variables)
         scalars = values.optimizer[: len(self._scalars)]
         moments = values.optimizer[len(self._scalars) :]
@@ -179,7 +179,7 @@ class JaxStep:
         )
 
     def place(self, values: State) -> State:
-        """The arrays of a state on the devices, from NumPy arrays.
+        """Places a state of NumPy arrays on the devices.
 
         With several hosts, each gives the same arrays.
         """
@@ -190,7 +190,7 @@ class JaxStep:
         )
 
     def value(self, state: State, field: str, index: int) -> np.ndarray:
-        """The value of a variable; a view of the arrays that are NumPy's."""
+        """Returns the value of a variable; a view if the arrays are NumPy's."""
         arrays = getattr(state, field)
         if field == "optimizer":
             number = len(self._scalars)
@@ -206,7 +206,7 @@ class JaxStep:
     def place_rows(
         self, inputs: dict[str, np.ndarray], labels: np.ndarray
     ) -> tuple[dict[str, jax.Array], jax.Array]:
-        """This host's rows of one batch, or of several, on its devices.
+        """Places this host's rows of one batch, or of several, on its devices.
 
         Several batches of one shape have an axis of steps before the others.
         """
@@ -265,7 +265,7 @@ class JaxStep:
     # The stages of a step
 
     def _steps(self, state, inputs, labels, elapsed):
-        """The call, as JAX compiles it."""
+        """Makes the steps of a call, as JAX compiles them."""
         if labels.ndim == 2:
             return self._step(state, inputs, labels, elapsed)
         state, totals = jax.lax.scan(
@@ -276,7 +276,7 @@ class JaxStep:
         return state, jnp.sum(totals, axis=0)
 
     def _step(self, state, inputs, labels, elapsed):
-        """Gradients -> clip -> update."""
+        """Makes a step: gradients -> clip -> update."""
         sharded_rows = PartitionSpec(AXIS)
         gradients, seeds, totals = jax.shard_map(
             self._on_device,
@@ -316,7 +316,7 @@ class JaxStep:
         return gradients, seeds, jax.lax.psum(totals, AXIS)
 
     def _gradients(self, trained, frozen, seeds, inputs, labels, global_tokens):
-        """A device's share of the gradient, next seeds, sums of two losses."""
+        """Computes a device's gradient share, next seeds, sums of losses."""
         compute = jax.grad(self._share_of_loss, has_aux=True)
         weights = self._trained.split(trained)
 
@@ -350,7 +350,7 @@ class JaxStep:
     def _share_of_loss(
         self, weights, frozen, seeds, inputs, labels, global_tokens
     ):
-        """Sum of the rows' losses / tokens of the global batch."""
+        """Computes the sum of the rows' losses / tokens of the global batch."""
         variables = self.variables
         rows = [*seeds][: len(variables.seeds)]
         pairs = zip(
@@ -373,7 +373,7 @@ class JaxStep:
         return sums[0] / global_tokens, (seeds, sums)
 
     def _updated(self, state, gradient, elapsed):
-        """The state after the update of the optimizer."""
+        """Returns the state after the optimizer's update."""
         optimizer, scalars = self._optimizer, self._scalars
         *values, momentum, velocity = state.optimizer
         pairs = list(zip(scalars, values, strict=True))
@@ -394,7 +394,7 @@ class JaxStep:
         return state._replace(averages=state.averages + change)
 
     def _decaying(self):
-        """bool `[P]`: which weights decay; None without weight decay."""
+        """Tells which weights decay, bool `[P]`; None without weight decay."""
         if self._optimizer.weight_decay is None:
             return None
         return 0 < self._trained.join(
@@ -405,7 +405,7 @@ class JaxStep:
     # The arrays of the state
 
     def _layout(self):
-        """A `State` of `jax.ShapeDtypeStruct`s, with shardings."""
+        """Makes a `State` of `jax.ShapeDtypeStruct`s, with shardings."""
 
         def array(shape, dtype, spec=REPLICATED):
             sharding = self._sharding(spec)
@@ -426,7 +426,7 @@ class JaxStep:
 
 
 def attention_of(mesh: Mesh) -> Implementation:
-    """The implementation of attention for `fused_attention`.
+    """Chooses the implementation of attention for `fused_attention`.
 
     A GPU of this process tries cuDNN's first: whether it runs depends on the
     versions of the driver and of cuDNN, too.
@@ -442,7 +442,7 @@ def attention_of(mesh: Mesh) -> Implementation:
 def runs_attention(
     device: jax.Device, implementation: typing.Literal["xla", "cudnn"]
 ) -> bool:
-    """Whether attention and its gradient run on a device; it tells if not."""
+    """Tells whether attention and its gradient run on a device; logs if not."""
     if device not in jax.local_devices():
         return True  # a program for another machine
     heads = jax.device_put(jnp.ones((1, 8, 1, 64), "bfloat16"), device)
@@ -463,7 +463,7 @@ def runs_attention(
 
 
 def place(value: np.ndarray, sharding: NamedSharding) -> jax.Array:
-    """An array on the devices of a sharding, from this host's copy."""
+    """Places this host's copy of an array on the devices of a sharding."""
     value = np.asarray(value)
     return jax.make_array_from_callback(
         value.shape, sharding, lambda index: value[index]

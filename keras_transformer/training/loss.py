@@ -73,7 +73,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def call(self, y_true: typing.Any, y_pred: typing.Any) -> typing.Any:
-        """The loss of each position, padding included: `[B, T]`."""
+        """Computes the loss of each position, padding included: `[B, T]`."""
         return smoothed_cross_entropy(y_true, y_pred, self.label_smoothing)[0]
 
     def __call__(
@@ -104,7 +104,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     def make_step(
         self, model: keras.Model, jit_compile: bool | str, num_slices: int
     ) -> "TrainStep":
-        """What `model.fit` does under TensorFlow: loaded at its first use.
+        """Makes the step of `model.fit` under TensorFlow.
 
         With XLA there is one slice.
         """

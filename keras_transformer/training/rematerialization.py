@@ -52,7 +52,7 @@ class WithTraining(keras.layers.Layer):
 
 
 def _recomputed(block):
-    """The call of a block, with a gradient that computes it again."""
+    """Makes the call of a block, with a gradient that computes it again."""
     call, policy = block.call, block.dtype_policy
     variables, seeds = block.variables, seed_variables(block)
     # Inside it, the layers of the block know `training` in the gradient, too.
@@ -120,7 +120,7 @@ def _checkpoint(function: Callable) -> Callable:
 
 
 def _after(upstream, tensors):
-    """The tensors, once the gradient that needs them is computed.
+    """Returns the tensors once the gradient that needs them is computed.
 
     Grappler and XLA would find that the same is computed twice, do it once and
     store the results. XLA ignores control dependencies, and on CPUs it computes

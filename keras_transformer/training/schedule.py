@@ -136,7 +136,7 @@ class _DecayingSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return self.learning_rate * _warmup(step, self.warmup_steps) * decay
 
     def _decay(self, done):
-        """The factor after a share of the budget, float32 in [0, 1]."""
+        """Computes the factor after a share of the budget, in [0, 1]."""
         raise NotImplementedError
 
     def get_config(self) -> dict[str, typing.Any]:
@@ -189,7 +189,7 @@ class CosineSchedule(_DecayingSchedule):
 
 
 def _warmup(step, warmup_steps):
-    """min(1, (step + 1) / warmup_steps), float32; 1 without a warm-up."""
+    """Computes min(1, (step + 1) / warmup_steps), float32, or 1."""
     step = ops.cast(step, "float32") + 1.0
     return ops.minimum(step / max(warmup_steps, 1), 1.0)
 
@@ -211,7 +211,7 @@ def paper_adam(
     scale: float = PAPER_SCALE,
     beta_2: float = PAPER_BETA_2,
 ) -> keras.optimizers.Adam:
-    """Adam with beta_1 0.9, beta_2 0.98, epsilon 1e-9 and eq. 3 (sec. 5.3).
+    """Makes Adam with beta_1 0.9, beta_2 0.98, epsilon 1e-9, eq. 3 (sec. 5.3).
 
     Differs from the paper: Keras' Adam divides by sqrt(v) + epsilon before the
     correction of the bias, the "epsilon hat" of Kingma and Ba (2015, end of

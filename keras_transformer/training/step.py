@@ -91,11 +91,11 @@ class TrainStep:
         return sums
 
     def gradients(self, *batch: typing.Any) -> tuple[StepSums, list[tf.Tensor]]:
-        """The step without its update: sums, and its share of the gradient."""
+        """Computes a step without its update: sums, and its gradient share."""
         return self._gradients(*self._weighted(*batch))
 
     def with_logits(self, *batch: typing.Any) -> tuple[StepSums, tf.Tensor]:
-        """The same step, with the whole batch at once, for metrics of it.
+        """Makes the same step with the whole batch at once, for metrics.
 
         Also returns the logits `[B, T, V]` from before the update.
         """
@@ -111,7 +111,7 @@ class TrainStep:
         labels: tf.Tensor,
         sample_weight: tf.Tensor | None = None,
     ) -> tuple[StepSums, tf.Tensor]:
-        """The sums without dropout, and the logits; no update."""
+        """Computes the sums without dropout, and the logits; no update."""
         logits = self.model(inputs, training=False)
         losses = smoothed_cross_entropy(
             labels, logits, self.options.label_smoothing
@@ -148,7 +148,7 @@ class TrainStep:
             self.moving_average.update(self.optimizer.iterations)
 
     def _same_on_every_replica(self, gradients):
-        """Gradients in the form that the optimizer adds up over the replicas.
+        """Returns gradients as the optimizer adds them up over the replicas.
 
         Keras' optimizers add up at the very end. The norm of the whole
         gradient, and whether it is finite, need the sum before; each replica
@@ -194,7 +194,7 @@ def spread_seeds(model: typing.Any) -> None:
 
 
 def resolve_jit_compile(jit_compile: bool | str) -> bool:
-    """The meaning of `jit_compile="auto"`: XLA where there is a GPU."""
+    """Resolves `jit_compile="auto"`: XLA where there is a GPU."""
     if jit_compile != "auto":
         return bool(jit_compile)
     return bool(tf.config.list_logical_devices("GPU"))

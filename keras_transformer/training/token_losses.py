@@ -18,7 +18,7 @@ SMALLEST_ATTENTION = 1e-6  # keeps its logarithm finite in half precision
 
 
 def alignment_loss(attention: Tensor, links: Tensor) -> Tensor:
-    """Cross-entropy of attention to the tokens that each token is linked to.
+    """Computes the cross-entropy of attention to each token's linked tokens.
 
     -sum_s G[t, s] log A[t, s], where G spreads each token's links evenly (Garg
     et al. 2019, sec. 3.2), in nats, 0 for a token without links: `[B, T]`,
@@ -97,7 +97,7 @@ class TokenLosses(keras.layers.Layer):
         return losses, nll
 
     def _alignment_losses(self, attention, links):
-        """Weighted `alignment_loss`; with R-Drop, the mean of both passes."""
+        """Computes the weighted `alignment_loss`, the mean over passes."""
         layer, number, weight = self.options.guided_head
         of_head = attention[layer][:, number - 1]  # [N, T, S]
         passes = ops.split(of_head, 2 if self.options.r_drop else 1)

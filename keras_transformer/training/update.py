@@ -48,7 +48,7 @@ class StepOptions(typing.NamedTuple):
 def token_weights(
     labels: Tensor, sample_weight: Tensor | None = None, dtype: str = "float32"
 ) -> Tensor:
-    """The weight of each position: 0 for padding, else 1 or as given.
+    """Returns the weight of each position: 0 for padding, else 1 or as given.
 
     Labels are `[B, T]`; a `sample_weight` `[B]` weighs rows, `[B, T]` tokens.
 
@@ -72,7 +72,7 @@ def token_weights(
 
 
 def weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
-    """The sum of values times weights, in the dtype of the weights.
+    """Sums values times weights, in the dtype of the weights.
 
     A value of weight 0 does not count, even if it is infinite: -log p(PAD) of
     padding is infinite where the logits of `PAD` are -inf.
@@ -86,7 +86,7 @@ def weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def shifted_seed(seed: Tensor, offset: int | Tensor) -> Tensor:
-    """The state of a random generator, `[2]`, that has another seed.
+    """Returns the state of a random generator, `[2]`, that has another seed.
 
     >>> shifted_seed(ops.array([7, 1], "uint32"), 2 * SEED_STRIDE).numpy()
     array([2000013,       1], dtype=uint32)
@@ -96,14 +96,14 @@ def shifted_seed(seed: Tensor, offset: int | Tensor) -> Tensor:
 
 
 def micro_batches(rows: typing.Any, number: int) -> typing.Any:
-    """Rows `[B, ...]`, in any structure, as `[number, B / number, ...]`."""
+    """Reshapes rows `[B, ...]` to `[number, B / number, ...]`."""
     return keras.tree.map_structure(
         lambda x: ops.reshape(x, (number, -1, *ops.shape(x)[1:])), rows
     )
 
 
 def clipped(gradients: list[Tensor], clip_norm: float | Tensor) -> list[Tensor]:
-    """The gradient of all weights, scaled to a norm of at most `clip_norm`.
+    """Scales the gradient of all weights to a norm of at most `clip_norm`.
 
     Gradients are the sums over all devices. The norm is in the scale of the
     loss, if there is one.
@@ -122,7 +122,7 @@ def average_changes(
     updates: Tensor,
     ema_decay: float,
 ) -> list[Tensor]:
-    """What an update adds to the moving averages of the weights.
+    """Computes what an update adds to the moving averages of the weights.
 
     (1 - decay) * (weight - average). As in TensorFlow's
     `ExponentialMovingAverage` with `num_updates`, the decay begins small, so

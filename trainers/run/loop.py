@@ -305,7 +305,7 @@ class Trainer:
             self._save()
 
     def _is_due(self, every: int, before: int) -> bool:
-        """Whether a multiple of `every`, or the end, has been reached."""
+        """Tells whether a multiple of `every`, or the end, has been reached."""
         step = self.progress.step
         at_end = step == self.config.train_steps
         return at_end or step // every > before // every

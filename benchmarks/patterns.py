@@ -26,7 +26,6 @@ MODULES = (
     *("keras_transformer.documents", "keras_transformer.translation.alignment"),
     *("keras_transformer.translation.glossary", "trainers.serving"),
     *("keras_transformer.data.tmx", "keras_transformer.data.cleaning"),
-    "keras_transformer.data.catalogues",
 )
 SHORT, MOST = 10_000, 20.0
 SIGNS = "a1 \n<>{}[]()\"'&%$@_-.,:;=/\\#|~*+!?"

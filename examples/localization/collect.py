@@ -25,8 +25,8 @@ import tempfile
 
 import tqdm
 
-from keras_transformer.data.catalogues import read_mo
 from keras_transformer.data.tmx import LeftOut
+from keras_transformer.documents.catalogues import read_mo
 
 SETS = ("train", "valid", "test")
 SENTENCE_END = re.compile(r"(?<=[^\W\d_]{2}[.!?])\s+(?=[^\W\d_a-z])")

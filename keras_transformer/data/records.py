@@ -10,6 +10,7 @@ import contextlib
 import csv
 import functools
 import glob
+import importlib
 import itertools
 import json
 import os
@@ -21,12 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from absl import logging
 
 from keras_transformer.commands.flags import how_to_install
-from keras_transformer.data.catalogues import (
-    read_mo,
-    read_po,
-    read_ts,
-    read_xliff,
-)
 from keras_transformer.data.pairs import (
     SEPARATOR,
     Pairs,
@@ -217,6 +212,12 @@ def _find_text(record, column):
     return value
 
 
+def _read_catalogue(reader, path, languages):
+    """Calls a reader of a shelf, which is loaded at its first use."""
+    shelf = importlib.import_module("keras_transformer.documents.catalogues")
+    return getattr(shelf, reader)(path, languages)
+
+
 _read_csv = functools.partial(read_table, delimiters=",;\t", has_quotes=True)
 # A quote is a character like others there, as in most corpora.
 _read_tsv = functools.partial(read_table, delimiters="\t", has_quotes=False)
@@ -228,11 +229,11 @@ FORMS: dict[str, Callable[[pathlib.Path, Sequence[str]], Records]] = {
     ".ndjson": read_json_lines,
     ".json": read_json_lines,
     ".tmx": read_tmx,
-    ".po": read_po,
-    ".mo": read_mo,
-    ".xlf": read_xliff,
-    ".xliff": read_xliff,
-    ".ts": read_ts,
+    ".po": functools.partial(_read_catalogue, "read_po"),
+    ".mo": functools.partial(_read_catalogue, "read_mo"),
+    ".xlf": functools.partial(_read_catalogue, "read_xliff"),
+    ".xliff": functools.partial(_read_catalogue, "read_xliff"),
+    ".ts": functools.partial(_read_catalogue, "read_ts"),
     ".parquet": read_arrow,
     ".arrow": read_arrow,
 }

@@ -1,9 +1,10 @@
-"""Translations of programs: catalogues of gettext (.po, .mo), XLIFF, Qt's .ts.
+"""Sentence pairs of catalogues: gettext (.po, .mo), XLIFF, Qt's .ts.
 
-A reader yields the place of each translation, and its texts by language, or why
-it is left out: it is fuzzy (nobody has read it), untranslated, obsolete. A form
-of a plural is a pair with the message that it stands for. What is no text in
-XML is dropped, as in TMX.
+A reader yields the place of each translation, and its texts by language, or the
+reason why it is left out: fuzzy (nobody has read it), untranslated, obsolete.
+Each form of a plural is paired with the message that it translates. XML codes
+without text are dropped, as in TMX. XLIFF is read piece by piece, without lxml,
+which the reader of documents needs for the places of elements.
 """
 
 import codecs
@@ -24,6 +25,11 @@ from keras_transformer.data.tmx import (
     pair_of,
     read_units,
 )
+from keras_transformer.documents import charsets, po
+from keras_transformer.documents.markup import text_of
+from keras_transformer.documents.placeholders import count_placeholders
+from keras_transformer.documents.xliff import UNTRANSLATED
+from keras_transformer.refusals import expect
 
 Translations = Iterator[tuple[str, Mapping[str, str] | LeftOut]]
 MAGIC = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}  # byte orders
@@ -38,14 +44,12 @@ SPACES = (*APART, "x", "byte")  # keep two words apart
 
 
 def read_po(path: pathlib.Path, languages: Sequence[str]) -> Translations:
-    """Reads a catalogue of gettext.
+    """Yields the translations of a catalogue of gettext.
 
     Raises:
-        ValueError: It is none, or broken; with the line.
-        OSError: It cannot be read.
+        ValueError: The file is not a catalogue, or broken; with the line.
+        OSError: The file cannot be read.
     """
-    from keras_transformer.documents import charsets, po  # for this form alone
-
     with open_bytes(path) as file:
         data = file.read()
 
@@ -64,7 +68,7 @@ def read_po(path: pathlib.Path, languages: Sequence[str]) -> Translations:
 
 
 def read_mo(path: pathlib.Path, languages: Sequence[str]) -> Translations:
-    """Reads a compiled catalogue of gettext.
+    """Yields the translations of a compiled catalogue of gettext.
 
     The standard library's reader drops the plural of messages.
 
@@ -76,15 +80,11 @@ def read_mo(path: pathlib.Path, languages: Sequence[str]) -> Translations:
 
     def find_messages():
         order = MAGIC.get(data[:4])
-        if not order:
-            raise ValueError("expected a catalogue of gettext (.mo)")
+        expect(order, "a catalogue of gettext (.mo)")
         charset, number = "utf-8", 0
         try:
             version, size, *tables = struct.unpack_from(f"{order}4I", data, 4)
-            if version >> 16 > 1:
-                raise ValueError(
-                    f"expected version 0 or 1, not {version >> 16}"
-                )
+            expect(version >> 16 < 2, "version 0 or 1", version >> 16)
             for number in range(size):
                 source, target = (
                     _string(data, order, table + 8 * number) for table in tables
@@ -106,7 +106,7 @@ def read_mo(path: pathlib.Path, languages: Sequence[str]) -> Translations:
                 messages = {n: t.decode(charset) for n, t in texts.items()}
                 yield f"{path}, message {number + 1}", messages, ""
             if version & 0xFFFF:
-                # Those with <inttypes.h>'s PRId64, in tables of their own.
+                # Messages with <inttypes.h>'s PRId64 have their own tables.
                 for _ in range(*struct.unpack_from(f"{order}I", data, 36)):
                     yield "", None, "system-dependent"
         except (struct.error, UnicodeError, LookupError) as error:
@@ -116,7 +116,7 @@ def read_mo(path: pathlib.Path, languages: Sequence[str]) -> Translations:
 
 
 def _string(data, order, at):
-    """The string that is described at a place of a compiled catalogue."""
+    """Returns the string whose size and offset are at a place of a .mo file."""
     size, begin = struct.unpack_from(f"{order}2I", data, at)
     if begin + size > len(data):
         raise struct.error("its text is outside of the file")
@@ -124,11 +124,8 @@ def _string(data, order, at):
 
 
 def _read_messages(path, found, languages):
-    """Reads the messages of gettext: place, texts by keyword, reason."""
-    from keras_transformer.documents import po  # for this form alone
-    from keras_transformer.documents.markup import text_of
-
-    header, singular = {}, (0, True)  # as gettext has it without a rule
+    """Yields the pairs in what was `found`: place, texts by keyword, reason."""
+    header, singular = {}, (0, True)  # gettext's own rule
     try:
         for place, messages, reason in found:
             if messages is None:
@@ -146,19 +143,15 @@ def _read_messages(path, found, languages):
                 if keyword.startswith("msgstr"):
                     source = po.message_of(keyword, messages, singular)
                     pair = text_of(source), text_of(text)
-                    yield (
-                        place,
-                        _judge(path, pair, codes, languages, reason, is_plural),
-                    )
+                    args = path, pair, codes, languages, reason, is_plural
+                    yield place, _judge(*args)
     except ValueError as error:
         at = "," if re.match("line|message", str(error)) else ":"
         raise ValueError(f"{path}{at} {error}") from error
 
 
 def _judge(path, pair, codes, languages, reason, is_plural=False):
-    """A translation by language, or why it is left out."""
-    from keras_transformer.documents.placeholders import count_placeholders
-
+    """Returns a translation by language, or why it is left out."""
     source, target = pair
     source_code, target_code = codes
     if not source.strip():
@@ -176,15 +169,15 @@ def _judge(path, pair, codes, languages, reason, is_plural=False):
 
 
 def _code_of(path):
-    """The language that the name of a file ends with, or of its folder."""
-    if path.parent.name.startswith("LC_"):  # as gettext has its folders
+    """Finds the language in the name of a file, or of its folder."""
+    if path.parent.name.startswith("LC_"):  # gettext's folders
         return path.parent.parent.name
     name = NAMED.search(path.name.removesuffix(".gz").rpartition(".")[0])
     return name[1] if name else "unknown"
 
 
 class _Elements(Units):
-    """Elements of some names, and the attributes of all around them."""
+    """Finds elements by name, with the attributes of all around them."""
 
     def __init__(self, *names):
         super().__init__("}")
@@ -196,10 +189,8 @@ class _Elements(Units):
     def _start(self, name, attributes):
         name = name.rpartition("}")[2]
         if self._tree is None and name in self._names:
-            self._tree, self._line = (
-                TreeBuilder(),
-                self.parser.CurrentLineNumber,
-            )
+            self._tree = TreeBuilder()
+            self._line = self.parser.CurrentLineNumber
         if self._tree is None:
             self._around.append({**self._around[-1], **attributes})
             return
@@ -225,13 +216,11 @@ class _Elements(Units):
 
 
 def read_xliff(path: pathlib.Path, languages: Sequence[str]) -> Translations:
-    """Reads XLIFF 1.2 and 2: the units of the former, segments of the latter.
+    """Yields the translations of XLIFF: units of 1.2, segments of 2.
 
     Raises:
         ValueError, OSError: As in `read_po`.
     """
-    from keras_transformer.documents.xliff import UNTRANSLATED
-
     units = _Elements("trans-unit", "segment")
     for place, (around, unit) in read_units(path, units, "XLIFF"):
         target = unit.find("target")
@@ -250,13 +239,11 @@ def read_xliff(path: pathlib.Path, languages: Sequence[str]) -> Translations:
 
 
 def read_ts(path: pathlib.Path, languages: Sequence[str]) -> Translations:
-    """Reads a file of Qt Linguist; of texts by length, it is the first one.
+    """Yields the translations of Qt Linguist; of length variants, the first.
 
     Raises:
         ValueError, OSError: As in `read_po`.
     """
-    from keras_transformer.documents.markup import text_of  # for this form
-
     reasons = dict(unfinished="fuzzy", obsolete="obsolete", vanished="obsolete")
     units = _Elements("message")
     for place, (around, message) in read_units(path, units, "Qt's TS"):
@@ -269,25 +256,24 @@ def read_ts(path: pathlib.Path, languages: Sequence[str]) -> Translations:
                 shortest = form.find("lengthvariant")
                 text = _text(form if shortest is None else shortest)
                 pair = source, text_of(text)
-                judged = _judge(
-                    path, pair, codes, languages, reason, bool(forms)
-                )
-                yield place, judged
+                args = path, pair, codes, languages, reason, bool(forms)
+                yield place, _judge(*args)
 
 
 def _text(element):
-    """The text of an element; empty if there is none."""
+    """Returns the text of an element; empty for None."""
+    return "" if element is None else joined(_parts(element))
 
-    def parts(element) -> Iterator[str | None]:
-        yield element.text or ""
-        for child in element:
-            if child.tag in SPACES:
-                if not FORMATTING.search("".join(child.itertext())):
-                    yield None
-            elif child.tag not in CODES:
-                yield from parts(child)
-            yield child.tail or ""
 
-    return (
-        "" if element is None else joined(p for p in parts(element) if p != "")
-    )
+def _parts(element):
+    """Yields the texts in an element; None for a code that keeps them apart."""
+    if element.text:
+        yield element.text
+    for child in element:
+        if child.tag in SPACES:
+            if not FORMATTING.search("".join(child.itertext())):
+                yield None
+        elif child.tag not in CODES:
+            yield from _parts(child)
+        if child.tail:
+            yield child.tail

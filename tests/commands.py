@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib.util
 import io
 import json
 import os
@@ -110,6 +111,16 @@ def fails_without_room(main, argv, monkeypatch, capsys):
         patch.setattr(sys, "stdout", full)
         message = fails(main, argv, capsys, code=1)
     assert message.endswith(": standard output: No space left on device\n")
+
+
+def load_script(name, folder=ROOT / "examples"):
+    """The module of a script that is in no package."""
+    spec = importlib.util.spec_from_file_location(
+        f"script_{name}", folder / f"{name}.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def write_pairs(prefix, pairs):
@@ -246,7 +257,7 @@ class Processes:
         self._running = set()
         self._environment = {
             **os.environ,
-            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
         }
         # As when a user starts a command, not as the tests silence theirs.
         self._environment.pop("TF_CPP_MIN_LOG_LEVEL", None)

@@ -4,7 +4,6 @@ Code cells of notebooks run here, one after the other, on fewer sentences.
 """
 
 import contextlib
-import importlib.util
 import io
 import json
 import pathlib
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 import sacrebleu
 import tensorflow as tf
-from commands import write_pairs
+from commands import ROOT, load_script, write_pairs
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 import keras_transformer as kt
@@ -26,18 +25,8 @@ from keras_transformer.config import DecodingConfig
 from savedmodel import export
 from trainers.datasets import phrasebook
 
-ROOT = pathlib.Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 WITH_OUTPUTS = "annotated_transformer"  # and the site shows it
-
-
-def load(name, folder=EXAMPLES):
-    spec = importlib.util.spec_from_file_location(
-        f"example_{name}", folder / f"{name}.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -80,7 +69,7 @@ def test_notebooks_are_stored_without_outputs():
 
 def test_stored_outputs_are_those_of_the_code():
     """And the pictures of other pages are those of the notebook."""
-    notebooks = load("notebooks", ROOT / "docs/site")
+    notebooks = load_script("notebooks", ROOT / "docs/site")
     notebook, pictures = read_notebook(WITH_OUTPUTS), 0
     assert notebook["metadata"]["sources"] == notebooks.checksum(notebook)
     assert len(notebook["cells"]) <= 110
@@ -100,7 +89,7 @@ def test_stored_outputs_are_those_of_the_code():
 
 def test_the_page_of_a_notebook_has_its_outputs(tmp_path):
     """Text, a picture, and a page in a frame; what is folded stays so."""
-    notebooks = load("notebooks", ROOT / "docs/site")
+    notebooks = load_script("notebooks", ROOT / "docs/site")
     svg, frame = "<svg>\n</svg>", '<iframe srcdoc="&lt;p&gt;hi"></iframe>'
     picture = {"image/svg+xml": [svg], "text/plain": ["Figure: waves"]}
     html = {"text/html": [frame], "text/plain": ["<Page>"]}
@@ -279,7 +268,7 @@ def made_exports(monkeypatch):
 def test_serve_answers_as_the_translator(tmp_path, made_exports, capsys):
     lines = ["one dog\n", "two red dogs\n", "the house is green\n"]
     output = str(tmp_path / "exported")
-    serve = load("serve")
+    serve = load_script("serve")
     for _ in range(2):  # the second finds what the first has exported
         serve.main(str(exports.workdir()), output, io.StringIO("".join(lines)))
     [options] = made_exports
@@ -301,7 +290,7 @@ def test_links_of_both_directions_become_one(tmp_path, capsys):
     paths = tmp_path / "forward", tmp_path / "reverse"
     paths[0].write_text("0-0 2-1 4-4\n\n")
     paths[1].write_text("0-0 1-1 3-0 3-6\n1-1\n")
-    load("symmetrize_links").main(*paths)
+    load_script("symmetrize_links").main(*paths)
     assert capsys.readouterr().out == "0-0 1-1 2-1 3-0 4-4\n1-1\n"
 
 
@@ -349,7 +338,7 @@ def serving(directory, sizes):
 def test_a_client_translates_what_a_server_serves(monkeypatch):
     sizes = []  # of requests
     directory = exports.exported("saved_model")[0] / "1"
-    client = load("grpc_client")
+    client = load_script("grpc_client")
     monkeypatch.setattr(client, "LINES", 2)
     with serving(directory, sizes) as address:
         service = client.connect(address)
@@ -364,6 +353,6 @@ def test_a_client_translates_what_a_server_serves(monkeypatch):
 
 
 def test_a_client_without_a_server_says_so(monkeypatch):
-    client = load("grpc_client")
+    client = load_script("grpc_client")
     with pytest.raises(SystemExit, match="localhost:1: UNAVAILABLE: "):
         client.main("localhost:1", "toy", io.BytesIO(b"one\n"), io.BytesIO())

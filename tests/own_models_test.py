@@ -167,9 +167,8 @@ def test_a_new_process_loads_a_model(tmp_path):
     model.save(tmp_path / "model.keras")
     ids, _ = own_models.batches()
     np.save(tmp_path / "ids.npy", ids)
-    code = f"""
-import json, sys
-sys.path.insert(0, {sys.path[0]!r})
+    code = """
+import json
 import keras_transformer as kt, numpy as np, own_models, keras
 model = keras.saving.load_model("model.keras")
 print(json.dumps(model.predict(np.load("ids.npy"), verbose=0).tolist()))

@@ -24,7 +24,6 @@ from http.client import BadStatusLine, HTTPResponse
 from unittest import mock
 
 import commands
-import examples_test
 import exports
 import hostile_requests
 import httpx
@@ -1198,7 +1197,7 @@ def test_a_path_is_only_what_it_is(served):
 
 
 def test_the_client_of_the_examples(served, capsys):
-    examples_test.load("client").main(served.url, "en", "de", ["a", "", "b"])
+    commands.load_script("client").main(served.url, "en", "de", ["a", "", "b"])
     assert capsys.readouterr().out == "A\n\nB\n"
 
 

@@ -14,7 +14,7 @@ RIGHT_TO_LEFT_SCRIPTS = frozenset("adlm arab hebr nkoo rohg syrc thaa".split())
 
 
 def printable(text: str) -> str:
-    """Text with U+FFFD for every character that XML cannot hold.
+    """Replaces every character that XML cannot hold by U+FFFD.
 
     >>> printable("a\\0b\\ud800")
     'a\ufffdb\ufffd'
@@ -23,16 +23,15 @@ def printable(text: str) -> str:
 
 
 def is_wide(character: str) -> bool:
-    """Whether a character is as wide as high, like Chinese and Japanese."""
+    """Tells whether a character is as wide as high, like Chinese ones."""
     return unicodedata.east_asian_width(character) in "WF"
 
 
 def direction(language: str | None) -> str:
-    """The value of HTML's `dir` for text in a language: rtl, ltr or auto.
+    """Returns HTML's `dir` for text in a language: rtl, ltr or auto.
 
-    With auto, a browser uses the direction of the first letter, which is wrong
-    for a Hebrew sentence that begins with a Latin name. The code of the
-    language may name a script.
+    With auto, the browser follows the first letter, which is wrong for a Hebrew
+    sentence that begins with a Latin name. The code may name a script.
 
     >>> direction("he"), direction("az_Arab"), direction("de"), direction(None)
     ('rtl', 'rtl', 'ltr', 'auto')
@@ -47,5 +46,5 @@ def direction(language: str | None) -> str:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: `1 shape`, `2 shapes`."""
+    """Writes a number with its noun: `1 shape`, `2 shapes`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

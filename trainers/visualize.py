@@ -31,7 +31,7 @@ from trainers.translating.options import (
 )
 
 LENGTHS = ("extra_length", "max_output_length")  # a reference has them, too
-# Search options of several models, and of glossaries, which a figure lacks.
+# Search options of ensembles and glossaries, which a figure lacks.
 UNUSED = ("ensemble", "glossary_mode", "glossary_bonus")
 ATTENTION = {"plot": "attention"}  # that many options belong to
 
@@ -111,54 +111,42 @@ class VisualizeOptions(WorkdirOptions):
         )
         suffix = saving.suffix_of(self.output, (".html", *saving.SUFFIXES))
         choice = self.choice()
-        if suffix == ".html" and choice:
-            raise ValueError(
-                f"{min(choice)} is an option of .svg, .png and .pdf."
-                f" Received: output={self.output!r}"
-            )
+        expect(
+            suffix != ".html" or not choice,
+            f".svg, .png or .pdf for {', '.join(choice)}",
+            f"{self.output=}",
+        )
 
     def choice(self) -> dict[str, typing.Any]:
-        """The arguments of `AttentionFigure.save` that are given."""
-        if not all(head.isdecimal() for head in self.heads):
-            raise ValueError(
-                "heads must be whole numbers, separated by commas."
-                f" Received: heads={','.join(self.heads)}"
-            )
+        """Returns the arguments of `AttentionFigure.save` that are given."""
+        expect(
+            all(head.isdecimal() for head in self.heads),
+            "heads with whole numbers, separated by commas",
+            heads=",".join(self.heads),
+        )
         choice = {
-            "kind": self.kind,
-            "layer": self.layer,
-            "heads": [int(head) for head in self.heads],
-            "token": self.token,
-            "view": self.view,
-        }
-        return {
-            name: value
-            for name, value in choice.items()
+            name: getattr(self, name)
+            for name in ("kind", "layer", "heads", "token", "view")
             if getattr(self, name) != getattr(type(self), name)
         }
+        if self.heads:
+            choice["heads"] = [int(head) for head in self.heads]
+        return choice
 
 
 def check_search(
     options: VisualizeOptions, given: typing.Collection[str]
 ) -> None:
     """Raises CommandError if flags of the search, by name, have no effect."""
-    if given and options.plot != "attention":
-        raise flags.CommandError(
-            "the flags of a search are options of plot=attention. Received:"
-            f" {', '.join(given)}, plot={options.plot}"
-        )
-    unused = [name for name in UNUSED if name in given]
-    if unused:
-        raise flags.CommandError(
-            "a figure has one model and no glossary. Received:"
-            f" {', '.join(unused)}"
-        )
     searching = [name for name in given if name not in LENGTHS]
-    if searching and options.reference:
-        raise flags.CommandError(
-            "a search has no effect on a reference, which is forced."
-            f" Received: {', '.join(searching)}, reference"
-        )
+    for names, is_wrong, why in (
+        (given, options.plot != "attention", "the curves have no search"),
+        (UNUSED, True, "a figure has one model and no glossary"),
+        (searching, options.reference, "a reference is forced, not searched"),
+    ):
+        unused = [name for name in names if name in given]
+        if unused and is_wrong:
+            raise flags.CommandError(f"{why}. Received: {', '.join(unused)}")
 
 
 def draw(
@@ -166,7 +154,7 @@ def draw(
     search: dict[str, typing.Any],
     languages: LanguageOptions,
 ) -> None:
-    """Writes the figure; `search` has the flags of the search."""
+    """Draws and writes the figure; `search` has the flags of the search."""
     if options.plot == "attention":
         model = TranslatorOptions(
             workdir=options.workdir, checkpoint=options.checkpoint

@@ -122,7 +122,7 @@ class AttentionFigure:
             _check_map(kind, weights, *(len(self.tokens[s]) for s in sides))
 
     def html(self) -> str:
-        """The page, one HTML file without references to others."""
+        """Writes the page, one HTML file without references to others."""
         return render_page(
             "keras_transformer.figures",
             "attention.html",
@@ -131,7 +131,7 @@ class AttentionFigure:
         )
 
     def _data(self):
-        """The data of the page's program."""
+        """Collects the data of the page's program."""
         return {
             "sentences": [
                 {"language": language or "", "direction": direction(language)}
@@ -163,7 +163,7 @@ class AttentionFigure:
         }
 
     def svg(self, **choice: typing.Any) -> str:
-        """One layer as a figure for a paper, in SVG.
+        """Draws one layer as a figure for a paper, in SVG.
 
         Args:
             **choice: As for `save`.
@@ -196,11 +196,11 @@ class AttentionFigure:
         if saving.suffix_of(path, SUFFIXES) != ".html":
             saving.save_figure(self._draw(**choice), path)
             return
-        if choice:
-            raise ValueError(
-                "a page has all layers, heads and views. Received:"
-                f" {', '.join(choice)} for {os.fspath(path)!r}"
-            )
+        expect(
+            not choice,
+            "no choice for a page, which has all layers, heads and views",
+            ", ".join(choice),
+        )
         write_atomically(path, self.html())
 
     def _draw(
@@ -211,16 +211,11 @@ class AttentionFigure:
         token: int | None = None,
         view: str = "lines",
     ):
-        """One layer as a matplotlib `Figure`; arguments as for `save`."""
+        """Draws one layer with matplotlib; arguments as for `save`."""
         from keras_transformer.figures import attention_plots
 
-        given = ("kind", kind, KINDS), ("view", view, VIEWS)
-        for name, value, choices in given:
-            if value not in choices:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(map(repr, choices))}."
-                    f" Received: {name}={value!r}"
-                )
+        expect(kind in KINDS, f"kind of {', '.join(KINDS)}", f"{kind=}")
+        expect(view in VIEWS, f"view of {', '.join(VIEWS)}", f"{view=}")
         weights = self.maps[kind]
         num_layers, num_heads, num_queries, _ = weights.shape
         layer = num_layers if layer is None else layer
@@ -232,11 +227,8 @@ class AttentionFigure:
             ("token", num_queries, [] if token is None else [token]),
         ):
             for number in numbers:
-                if not 1 <= number <= limit:
-                    raise ValueError(
-                        f"{name} must be from 1 to {limit}."
-                        f" Received: {name}={number}"
-                    )
+                is_there = 1 <= number <= limit
+                expect(is_there, f"{name} from 1 to {limit}", number)
         expect(
             token is None or view == "lines", "view=lines for token", f"{view=}"
         )
@@ -259,7 +251,7 @@ class AttentionFigure:
         raise unhandled(view=view)
 
     def _repr_html_(self) -> str:
-        """The page in a frame, for a notebook."""
+        """Writes the page in a frame, for a notebook."""
         return (
             f'<iframe srcdoc="{html.escape(self.html())}" title="attention"'
             f' sandbox="allow-scripts" width="100%" height="{FRAME_HEIGHT}"'
@@ -273,7 +265,7 @@ def attention_figure(
     reference: str | None = None,
     languages: tuple[str | None, str | None] = (None, None),
 ) -> AttentionFigure:
-    """The attention of a translator for a sentence and its translation.
+    """Computes a translator's attention for a sentence and its translation.
 
     A sentence that is too long is truncated, with a warning, as in
     `Translator.translate`.
@@ -295,11 +287,11 @@ def attention_figure(
     """
     for name, value in (("text", text), ("reference", reference)):
         expect(value is None or value.strip(), "a word", f"{name}={value!r}")
-    if not assemble.runs_keras(translator.engine):
-        raise ValueError(
-            "attention_figure needs engine='native'. Received: engine="
-            f"{translator.engine!r}, which has no maps of attention"
-        )
+    expect(
+        assemble.runs_keras(translator.engine),
+        "engine='native', which has maps of attention",
+        engine=translator.engine,
+    )
     told = translator.direction or Direction()
     both, encoding = translator.tokenizer, translator.encoding
     of_text = encoding.tokenizer_of(Request(text))
@@ -349,13 +341,13 @@ def attention_figure(
 
 
 def _unknown(tokenizer, text, number):
-    """The texts of the first tokens that become `UNK`."""
+    """Finds the texts, among the first tokens, that become `UNK`."""
     tokens = tokenizer.tokens([text])[0][:number]
     return [token.text for token in tokens if token.id == UNK]
 
 
 def _pieces(tokenizer, ids, words):
-    """The pieces of the vocabulary that ids stand for; some are words."""
+    """Finds the pieces of ids in the vocabulary; those in `words` are words."""
     pieces = tokenizer.pieces
     return [
         SPACE + pieces[i].removeprefix(SPACE) if i in words else pieces[i]
@@ -364,7 +356,7 @@ def _pieces(tokenizer, ids, words):
 
 
 def _tokens(pieces, unknown):
-    """Pieces as `Token`s; `unknown` has the text of each that is UNK."""
+    """Makes `Token`s of pieces; `unknown` has the text of each UNK."""
     texts = iter(unknown)
     return [
         _shown(piece, next(texts, "") if piece == UNKNOWN else "")
@@ -373,7 +365,7 @@ def _tokens(pieces, unknown):
 
 
 def _shown(piece, text=""):
-    """A piece of the vocabulary as a `Token`; UNK stands for `text`."""
+    """Makes a `Token` of a piece; UNK stands for `text`."""
     if piece in SPECIAL_PIECES:
         return Token(f"{SPECIAL_PIECES[piece]} {text}".rstrip(), True, True)
     starts = piece.startswith(SPACE)
@@ -382,7 +374,7 @@ def _shown(piece, text=""):
 
 
 def _name_unknown(texts):
-    """A list with a note that names unknown texts; empty without any."""
+    """Makes a note that names unknown texts, in a list; none without any."""
     distinct = list(dict.fromkeys(filter(None, texts)))
     if not distinct:
         return []
@@ -393,7 +385,7 @@ def _name_unknown(texts):
 
 
 def _named(text):
-    """A text; if it is one character, with its code and name in Unicode."""
+    """Adds the code and name in Unicode to a text of one character."""
     if len(text) > 1:
         return text
     name = " ".join([f"U+{ord(text):04X}", unicodedata.name(text, "")])
@@ -401,9 +393,9 @@ def _named(text):
 
 
 def _marked(token):
-    """A token's text; one that continues a word is marked by a dot.
+    """Marks a token that continues a word by a dot.
 
-    Not in Chinese and Japanese, which are written without spaces.
+    Chinese and Japanese, which are written without spaces, have no dots.
     """
     if token.starts or is_wide(token.text[0]):
         return token.text
@@ -412,25 +404,23 @@ def _marked(token):
 
 def _check_map(kind, weights, num_queries, num_keys):
     """Raises ValueError unless weights belong to these tokens."""
-    expected = f"[layers, heads, {num_queries}, {num_keys}]"
-    if weights.ndim != 4 or weights.shape[2:] != (num_queries, num_keys):
-        raise ValueError(
-            f"the weights of {kind!r} must be {expected}, for the tokens"
-            f" given. Received: shape {weights.shape}"
-        )
+    expect(
+        weights.ndim == 4 and weights.shape[2:] == (num_queries, num_keys),
+        f"weights of {kind!r} [layers, heads, {num_queries}, {num_keys}]",
+        weights.shape,
+    )
     error = np.abs(weights.sum(axis=-1) - 1).max()
-    if not error <= ROW_ERROR:  # NaN is not, either
-        raise ValueError(
-            f"each row of the weights of {kind!r} must sum to 1. Received: a"
-            f" row that is off by {error:.3g}"
-        )
+    expect(
+        error <= ROW_ERROR,  # NaN is not
+        f"rows of the weights of {kind!r} that sum to 1",
+        f"one that is off by {error:.3g}",
+    )
 
 
 def quantize(weights: np.ndarray) -> np.ndarray:
-    """Rows [..., S] that sum to 1 as uint16 numbers that sum to `WHOLE`.
+    """Rounds rows [..., S] that sum to 1 to uint16 numbers that sum to `WHOLE`.
 
-    Each number is the weight's share rounded down, or up where rounding down
-    loses most.
+    Each is the weight's share rounded down, or up where that loses most.
 
     >>> quantize(np.array([[0.5, 0.25, 0.25]])).tolist()
     [[32767, 16384, 16384]]
@@ -445,7 +435,7 @@ def quantize(weights: np.ndarray) -> np.ndarray:
 
 
 def _pack(maps):
-    """Weights as text: uint16, first all low bytes, then all high ones."""
+    """Writes weights as text: uint16, all low bytes, then all high ones."""
     numbers = np.concatenate([quantize(weights).ravel() for weights in maps])
     bytes_of = numbers.astype("<u2").view(np.uint8).reshape(-1, 2)
     # Apart, because the high bytes are mostly equal, and compress well.

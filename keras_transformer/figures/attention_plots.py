@@ -50,7 +50,7 @@ class Drawing(typing.NamedTuple):
 
 
 def draw_lines(drawing: Drawing, token: int | None = None) -> Figure:
-    """Queries above, keys below, and a line for each weight.
+    """Draws queries above, keys below, and a line for each weight.
 
     `token` is the index of the only query to show; None shows all.
     """
@@ -86,7 +86,7 @@ def draw_lines(drawing: Drawing, token: int | None = None) -> Figure:
 
 
 def draw_heat_map(drawing: Drawing) -> Figure:
-    """A cell for each pair of query and key: the mean over the heads."""
+    """Draws a cell for each query and key: the mean over the heads."""
     weights = drawing.weights.mean(axis=0)
     rows, columns = weights.shape
     with _style():
@@ -111,14 +111,14 @@ def draw_heat_map(drawing: Drawing) -> Figure:
 
 
 def _style():
-    """The style of the figures, with fonts for many scripts."""
+    """Sets the style of the figures, with fonts for many scripts."""
     style = {"font.family": _families(), "font.size": SIZE}
     return matplotlib.rc_context({**STYLE, **style})
 
 
 @functools.cache
 def _families():
-    """Names of installed fonts, most preferred first."""
+    """Lists installed fonts, the preferred ones first."""
     installed = set(get_font_names())
     names = re.split(r",\s+", FALLBACK_FONTS.strip())
     found = [name for name in names if name in installed]
@@ -126,7 +126,7 @@ def _families():
 
 
 def _make_axes(drawing, width, height):
-    """A figure with axes of a size in points, which has no frame."""
+    """Makes a figure with axes of a size in points, without a frame."""
     figure = Figure(figsize=(width / 72, height / 72), label=drawing.title)
     axes = figure.add_axes((0, 0, 1, 1), frame_on=False)
     axes.tick_params(length=0)
@@ -151,7 +151,7 @@ def _label(axis, tokens):
 
 
 def _clean(text):
-    """Text in one line, with characters that every format can hold."""
+    """Joins a text's lines, with characters that every format can hold."""
     return " ".join(printable(text).splitlines())
 
 

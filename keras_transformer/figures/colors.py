@@ -8,7 +8,7 @@ COLORS = ("#3987e5", "#e07b39", "#3aa17e", "#b565c9")
 
 
 def head_color(head: int, num_heads: int, dark: bool = False) -> str:
-    """The color of a head, on white or on the dark background of the page.
+    """Chooses the color of a head, on white or on the page's dark background.
 
     All heads have the same lightness in OKLCH (Ottosson 2020), a perceptual
     color space, so each has a contrast of at least 3:1 (WCAG 2) to either
@@ -32,7 +32,7 @@ def head_color(head: int, num_heads: int, dark: bool = False) -> str:
 
 
 def _channel(linear):
-    """A linear intensity as an sRGB value, 0 to 255."""
+    """Turns a linear intensity into an sRGB value, 0 to 255."""
     linear = min(1.0, max(0.0, linear))
     if linear <= 0.0031308:
         return round(255 * 12.92 * linear)

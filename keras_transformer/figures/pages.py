@@ -9,10 +9,11 @@ from keras_transformer.writing import direction, printable
 
 
 def render_page(package: str, template: str, **values: typing.Any) -> str:
-    """A page of a template in a package.
+    """Writes a page from a template in a package.
 
     Every value is escaped, and `tojson` makes data that cannot end a script. A
-    missing value is an error. `theme.css`, of this package, is for all.
+    missing value is an error. All templates may include this package's
+    `theme.css`.
     """
     page = _environment(package).get_template(template).render(values)
     return printable(page)

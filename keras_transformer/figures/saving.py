@@ -48,16 +48,13 @@ MISSING = re.compile(r"Glyph (\d+) .* missing from font")
 
 
 def suffix_of(path: str | os.PathLike, suffixes: typing.Sequence[str]) -> str:
-    """The suffix of a path, if it is one of `suffixes`, or raises ValueError.
+    """Returns the suffix of a path; ValueError if it is not in `suffixes`.
 
     Matplotlib's formats are refused where it is not installed.
     """
     suffix = pathlib.Path(path).suffix.lower()
-    if suffix not in suffixes:
-        raise ValueError(
-            f"expected a file that ends with {' or '.join(suffixes)}."
-            f" Received: output={str(path)!r}"
-        )
+    expected = f"a file that ends with {' or '.join(suffixes)}"
+    expect(suffix in suffixes, expected, output=str(path))
     if suffix in SUFFIXES:
         check_matplotlib(f"a {suffix} file")
     return suffix
@@ -87,10 +84,10 @@ def save_figure(figure: "Figure", path: str | os.PathLike) -> None:
 def render(
     figure: "Figure", suffix: str = ".svg", **options: typing.Any
 ) -> bytes:
-    """The content of a figure's file; options as in `savefig`.
+    """Renders the content of a figure's file; options as in `savefig`.
 
-    Logs a warning that lists all characters that no font has; in SVG the
-    viewer chooses the fonts.
+    A warning lists all characters that no font has; in SVG the viewer chooses
+    the fonts.
     """
     import matplotlib
 

@@ -20,7 +20,7 @@ def run(
 ) -> None:
     """Writes the attention of a model.
 
-    `choice` are arguments of `AttentionFigure.save`, the rest is as the flags.
+    `choice` has arguments of `AttentionFigure.save`; the others are the flags.
     """
     with flags.user_errors():
         figure = make_figure(model, text, reference)
@@ -32,7 +32,7 @@ def run(
 def make_figure(
     model: TranslatorChoice, text: str, reference: str
 ) -> "AttentionFigure":
-    """The figure; arguments as in `run`."""
+    """Makes the figure; arguments as in `run`."""
     model.check()
     load_translator = load("keras_transformer.translator").Translator.load
     attention_figure = load("keras_transformer.figures.attention")

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from keras_transformer.commands import flags
 from keras_transformer.figures.colors import COLORS
 from keras_transformer.figures.saving import STYLE, save_figure
+from keras_transformer.refusals import expect
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.event_file import Curves, read_curves
 
@@ -43,16 +44,13 @@ def run(workdir: str, output: str) -> None:
         directory = WorkDirectory(workdir)
         directory.read_config()  # is it one?
         curves = read_curves(directory.logs)
-        if not panels_of(curves):
-            raise ValueError(
-                "expected TensorBoard records of a training. Received: none in"
-                f" {directory.logs}"
-            )
+        expected = "TensorBoard records of a training"
+        expect(panels_of(curves), expected, f"none in {directory.logs}")
         save_figure(draw(curves, f"Training of {workdir}"), output)
 
 
 def panels_of(curves: Curves) -> list[Panel]:
-    """The panels that have records: losses, validation scores, learning rate.
+    """Lists panels with records: losses, validation scores, learning rate.
 
     >>> [panel.label for panel in panels_of({"validation/bleu": {10: 2.5}})]
     ['BLEU']
@@ -77,7 +75,7 @@ def panels_of(curves: Curves) -> list[Panel]:
 
 @matplotlib.rc_context(STYLE)
 def draw(curves: Curves, title: str) -> Figure:
-    """The panels of a run, one above the other; one at least has records."""
+    """Draws the panels of a run, at least one, one above the other."""
     panels = panels_of(curves)
     heights = [panel.height for panel in panels]
     figure = Figure((WIDTH, sum(heights)), layout="constrained", label=title)

@@ -501,7 +501,7 @@ def make_search(configuration, case, devices):
 
     def begin(values, ids):
         with keras.StatelessScope(zip(variables, values, strict=True)):
-            limit = inference.max_target_length
+            limit = inference.limits.max_target_length
             cache = model.make_cache(rows, limit, beam_size)
             return model.encode(ids), cache
 

@@ -5,6 +5,8 @@ Validation, `kt-evaluate`, `kt-translate` and every exporter use a
 """
 
 import functools
+import importlib
+import os
 import typing
 from collections.abc import Callable, Sequence
 
@@ -18,7 +20,7 @@ from keras_transformer.config import (
 from keras_transformer.data.languages import Direction
 from keras_transformer.fields import check_positive
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from keras_transformer.translation import assemble
+from keras_transformer.translation import abilities, engines, loading
 from keras_transformer.translation.alignment import (
     SpanLink,
     align_words,
@@ -26,10 +28,7 @@ from keras_transformer.translation.alignment import (
     word_side,
     word_spans,
 )
-from keras_transformer.translation.around.terms import notes_on_terms
-from keras_transformer.translation.around.words import notes_on_words
-from keras_transformer.translation.limits import Limits
-from keras_transformer.translation.loading import UNKNOWN, About, Loadable
+from keras_transformer.translation.loading import UNKNOWN, About
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
     Encoding,
@@ -51,10 +50,18 @@ from keras_transformer.translation.results import (
     Translation,
     check_finite,
 )
+from keras_transformer.translation.search import Programs, Setup
 from keras_transformer.translation.shortlist import Shortlist
 
+if typing.TYPE_CHECKING:
+    from keras_transformer.translation.inference import Inference
 
-class Translator(Loadable):
+# What few translators need is imported when it is used.
+IMPORTERS = "keras_transformer.importers"
+INFERENCE = "keras_transformer.translation.inference"
+
+
+class Translator:
     """Translates sentences: tokenizer, model and search (sec. 6.1).
 
     Without a shortlist, a sentence's translation does not depend on the other
@@ -86,7 +93,7 @@ class Translator(Loadable):
         about: What is known of the model, an `About`, which `load` makes.
 
     Attributes:
-        inference: The `Inference`, ids to ids; of another engine the `Limits`.
+        limits: The `Limits` of sources and outputs, in tokens.
         engine: One of `SEARCH_ENGINES`.
         models: The models, a tuple; `model` is the first of them, whose
             attention `align` reads.
@@ -104,7 +111,7 @@ class Translator(Loadable):
     def __init__(
         self,
         tokenizer: Tokenizer | TokenizerPair,
-        model: "assemble.Model | Sequence[assemble.Model]",
+        model: typing.Any,
         decoding: DecodingConfig,
         max_source_length: int,
         *,
@@ -116,11 +123,8 @@ class Translator(Loadable):
         about: About = UNKNOWN,
     ):
         check_positive(batch_tokens=batch_tokens, num_threads=num_threads)
-        models = model if isinstance(model, Sequence) else [model]
-        configs = [one.config for one in models]
-        assemble.check_models(tokenizer, configs, max_source_length, shortlist)
         self.tokenizer = tokenizer
-        self.models = tuple(models)
+        self.models = tuple(model if isinstance(model, Sequence) else [model])
         self.model = self.models[0]
         self.max_source_length = max_source_length
         self.batch_tokens = batch_tokens
@@ -133,6 +137,98 @@ class Translator(Loadable):
         self.checkpoint = next(iter(about.checkpoints), None)
         self.terminology = NO_TERMINOLOGY
         self._set_decoding(decoding)
+
+    @classmethod
+    def load(
+        cls,
+        workdir: str | os.PathLike | Sequence[str | os.PathLike],
+        decoding: DecodingConfig | None = None,
+        checkpoint: str | None = None,
+        **options: typing.Any,
+    ) -> typing.Self:
+        """Loads the translator that training made.
+
+        Logs the checkpoint that it reads, and why it skips another one.
+
+        Args:
+            workdir: Path of a work directory of `kt-train`; or of several,
+                an ensemble of models with the same vocabulary and languages.
+                Options and shortlist are the first one's.
+            decoding: A `DecodingConfig`, by default the work directory's.
+            checkpoint: "averaged", "best", "latest" or a checkpoint's path,
+                which excludes several models; by default the first of these
+                three that exists, for each model.
+            **options: Keyword arguments that replace the defaults of
+                `Translator`; `max_source_length`, by default the maximum
+                length in training, of several models the smallest; and:
+
+                precision: Dtype of weights and products, "float32", the
+                    default, or "bfloat16": translations then differ slightly.
+                shortlist: Whether to use the work directory's shortlist, which
+                    `kt-shortlist` makes; by default False.
+                engine: What searches, "native", the default, or "ctranslate2",
+                    which needs the extra of this name. It runs an export in the
+                    work directory, which is made at the first call;
+                    `num_threads` is by default one for each core. Options of a
+                    `decoding` that is not given follow it.
+                compute_type: Type in which CTranslate2 computes, one of
+                    `COMPUTE_TYPES`; by default float32.
+                device: Kind of device of CTranslate2, "cpu" or "gpu"; by
+                    default the fastest that there is.
+
+        Raises:
+            ValueError: It is not a work directory, has no checkpoint or
+                shortlist that can be read, there is no such precision, several
+                models are not an ensemble, or the engine lacks an option.
+        """
+        if isinstance(workdir, str | os.PathLike):
+            workdir = [workdir]
+        parts = loading.open_workdirs(workdir, decoding, checkpoint, options)
+        return cls(*parts[:-1], **parts.options)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | os.PathLike,
+        decoding: DecodingConfig | None = None,
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        **options: typing.Any,
+    ) -> typing.Self:
+        """Loads a published model, of this or another system.
+
+        Logs known differences from the system that it comes from. To train or
+        export a model of another system, import it with `kt-import`.
+
+        Args:
+            name: A directory with a model of a system that `kt-import` knows,
+                such as OPUS-MT, or a work directory; or `hf://OWNER/NAME`, a
+                repository of the Hugging Face Hub that holds one of these, with
+                `@REVISION` for a branch, tag or commit. A download is kept: see
+                `keras_transformer.hub`.
+            decoding: A `DecodingConfig`, by default the model's own.
+            source_language, target_language: As in `with_languages`:
+                "deu_Latn" in NLLB-200, "de" in M2M-100, "de_DE" in mBART-50.
+                Without them, each `Request` to such a model has a direction.
+            **options: As in `load`; `shortlist`, `engine`, `compute_type` and
+                `device` for a work directory only.
+
+        Raises:
+            ValueError: There is no such model, or it cannot be used, or
+                huggingface_hub is not installed.
+            OSError: It cannot be read or downloaded.
+        """
+        languages = source_language, target_language
+        opened = importlib.import_module(IMPORTERS).opened
+        with opened(name) as (directory, imported):
+            if imported is None:
+                translator = cls.load(directory, decoding, **options)
+                return translator.with_languages(*languages)
+        parts = loading.open_imported(
+            name, imported, decoding, languages, options
+        )
+        return cls(*parts[:-1], **parts.options)
 
     def __copy__(self):
         return self._with()
@@ -181,22 +277,28 @@ class Translator(Loadable):
     def check_forms(
         self, forms: Sequence[str], direction: Direction | None = None
     ) -> int:
-        """How many tokens forms of a term have; ValueError if there are none.
+        """Counts the tokens of a term's forms.
 
-        They are of sentences of a direction, by default the translator's.
+        Raises ValueError if the vocabulary cannot write one. `direction`, by
+        default the translator's, chooses the tokenizer.
         """
         request = Request("", terms=(tuple(forms),), direction=direction)
-        self.check_request(request)
+        self.check(request)
         target = self.encoding.tokenizer_of(request).target
         return sum(map(len, phrase_ids(target, forms)))
 
-    def check_search(self, decoding: DecodingConfig) -> None:
-        """Raises ValueError for a search that the engine does not have."""
-        assemble.check_search(self.engine, decoding)
+    def check(self, record: DecodingConfig | Request) -> None:
+        """Raises ValueError for what the engine lacks."""
+        abilities.check(engines.column_of(self.engine), record)
 
-    def check_request(self, request: Request) -> None:
-        """Raises ValueError for what the engine does not have in a sentence."""
-        assemble.check_request(self.engine, request)
+    def has(self, use: str) -> bool:
+        """Whether the engine has a use besides translation; see `abilities`."""
+        return abilities.has(engines.column_of(self.engine), use)
+
+    def check_use(self, use: str) -> None:
+        """Raises ValueError unless the engine has a use."""
+        column = engines.column_of(self.engine)
+        abilities.check_value(column, use, True)
 
     def without_shortlist(self) -> typing.Self:
         """The same translator, with the whole vocabulary for its outputs."""
@@ -206,24 +308,25 @@ class Translator(Loadable):
 
     def _set_decoding(self, decoding):
         """Makes the search; what it has in memory is not shared by copies."""
-        check_alignment(self.model.config, decoding)
         self.decoding = decoding
-        self.inference, self._search = assemble.make_search(
-            self.tokenizer,
-            self.models,
-            decoding,
-            self.max_source_length,
-            self.batch_tokens,
-            self.jit_compile,
-            self.num_threads,
-            self.shortlist,
-        )
-        self.engine = self._search.name
+        vars(self).pop("inference", None)  # a copy's
+        setup = Setup(**{name: getattr(self, name) for name in Setup._fields})
+        setup.check()
+        check_alignment(self.model.config, decoding)
+        engine = getattr(self.model, "engine", "native")
+        self._search = engines.find_engine(engine).make_search(setup)
+        self.engine, self.limits = self._search.name, self._search.limits
+
+    @functools.cached_property
+    def inference(self) -> "Inference":
+        """The `Inference` of the native engine, ids to ids: exports use it."""
+        make = importlib.import_module(INFERENCE).Inference
+        return make(self.models, self.decoding, self.max_source_length)
 
     @property
     def max_target_length(self) -> int:
         """Maximum length of an output in tokens, EOS included."""
-        return self.inference.max_target_length
+        return self.limits.max_target_length
 
     def warm_up(self, num_best: int = 1) -> None:
         """Makes the programs of a search in advance: seconds to minutes.
@@ -235,24 +338,14 @@ class Translator(Loadable):
         Args:
             num_best: As in `search`: another number needs other programs.
         """
-        for _, make in self.warm_up_steps(num_best):
-            make()
-        for step in self.compile_steps(num_best):
+        programs = self.programs(num_best)
+        for step in [make for _, make in programs.made] + programs.compiled:
             step()
 
-    def warm_up_steps(
-        self, num_best: int
-    ) -> list[tuple[int, Callable[[], object]]]:
-        """As `warm_up`, program by program: `made` of `Programs`."""
-        return self._programs(num_best).made
-
-    def compile_steps(self, num_best: int) -> list[Callable[[], bool | None]]:
-        """The rest of `warm_up`: `compiled` of `Programs`."""
-        return self._programs(num_best).compiled
-
-    def _programs(self, num_best):
+    def programs(self, num_best: int) -> Programs:
+        """Returns the programs that `warm_up` makes, one by one."""
         languages = self.languages
-        # Of many directions, all give outputs as many tokens.
+        # All directions of a model give outputs as many tokens.
         one = self.direction or languages.direction(*languages.pairs[0])
         return self._search.programs(num_best, given_ids(self.encoding, one))
 
@@ -335,22 +428,19 @@ class Translator(Loadable):
             for request in make_requests(strings, prefixes)
         ]
         for request in requests:
-            self.check_request(request)
+            self.check(request)
         if num_best is None:
             num_best = self.decoding.num_hypotheses
         self.decoding.check_number(num_best)
         rows = encode(requests, self.encoding)
         found = self._search.search(rows, num_best)
-        mode = self.decoding.glossary_mode
-        on_terms = notes_on_terms(self._search, requests, rows, found, mode)
         results = []
-        for request, row, (ids, scores), notes in zip(
-            requests, rows, found, on_terms, strict=True
-        ):
-            check_finite(scores, request.text)
-            texts = self.tokenizer.target.to_strings(ids)
-            notes = [*row.notes, *notes, *notes_on_words(request.avoid, texts)]
-            results.append(Translation(texts, ids, scores.tolist(), notes))
+        for request, row, one in zip(requests, rows, found, strict=True):
+            check_finite(one.scores, request.text)
+            texts = self.tokenizer.target.to_strings(one.ids)
+            notes = [*row.notes, *one.notes]
+            scores = one.scores.tolist()
+            results.append(Translation(texts, one.ids, scores, notes))
         return results
 
     def _search_and_warn(self, strings, prefixes, num_best):
@@ -437,16 +527,14 @@ class Translator(Loadable):
 
         The function does not need the model, also in another process.
         """
-        shape = self.inference.configs, self.decoding, self.max_source_length
-        encoding = self.encoding._replace(inference=Limits(*shape))
-        return functools.partial(fits, encoding)
+        return functools.partial(fits, self.encoding)
 
     @property
     def encoding(self) -> Encoding:
         """How sentences become ids."""
         return Encoding(
             self.tokenizer,
-            self.inference,
+            self.limits,
             tuple(self.languages.tags.values()),
             self.direction,
             self.seed,

@@ -21,6 +21,7 @@ import typing
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.fields import Fields, hp, required
+from keras_transformer.translation import abilities
 
 if typing.TYPE_CHECKING:
     from keras_transformer.tokenization import Tokenizer, TokenizerPair
@@ -41,12 +42,9 @@ class Format:
     requirements: tuple[str, ...] = ()
     # Whether the export is a directory for a version, below the output.
     has_versions: bool = False
-    # Run by another program: the only value, or tuple of values, that fields of
-    # model and search may have. Only greedy search can then be compared token
-    # by token.
-    fixed: dict[str, typing.Any] | None = None
-    # Upper bounds of fields of the model.
-    limits: dict[str, float] = dataclasses.field(default_factory=dict)
+    # Whether another program's search runs it: only greedy search can then be
+    # compared token by token.
+    own_search: bool = False
     # Whether the export has a greedy search beside the one of the translator;
     # it is verified, too.
     greedy_search: bool = False
@@ -58,18 +56,7 @@ class Format:
     # missing, an export is not verified, and says so.
     verified_with: tuple[str, ...] = ()
 
-    @property
-    def own_search(self) -> bool:
-        """Whether another program's search runs it."""
-        return self.fixed is not None
 
-
-# What CTranslate2 lacks.
-_CTRANSLATE2 = {
-    "attention_window": None,
-    "no_repeat_ngram": 0,
-    "alignment_head": (0, 1),  # it returns the first head or all
-}
 FORMATS = {
     "saved_model": Format(
         "savedmodel.saved_model", precisions=("float32",), has_versions=True
@@ -89,34 +76,19 @@ FORMATS = {
         "savedmodel.ctranslate2",
         precisions=EXPORT_PRECISIONS,
         requirements=("ctranslate2",),
-        fixed=_CTRANSLATE2,
+        own_search=True,
         holds_shortlist=True,
     ),
     "argos": Format(
         "savedmodel.argos",
         precisions=EXPORT_PRECISIONS,
         requirements=("babel", "ctranslate2"),
-        fixed={
-            **_CTRANSLATE2,
-            "positions": ("sinusoidal", "relative"),
-            "source_vocab_size": None,
-            "min_length": 0,
-        },
+        own_search=True,
     ),
     "huggingface": Format(
         "savedmodel.huggingface",
         precisions=("float32", "float16"),
-        fixed={
-            "pre_norm": False,
-            "positions": "sinusoidal",
-            "sinusoids": "paper",
-            "first_position": 0,
-            "embedding_norm": False,
-            "attention_window": None,
-            "source_eos": True,
-            "no_repeat_ngram": 0,
-        },
-        limits={"layer_norm_epsilon": 1e-5},  # Marian's own
+        own_search=True,
         drops_unknown=True,
         verified_with=("torch", "transformers"),
     ),
@@ -248,32 +220,11 @@ def check_model(
 
     `language_tokens` is as in `Languages`.
     """
-    fixed = FORMATS[name].fixed
-    if fixed is None:
-        return
+    records: list[typing.Any] = [config, decoding]
     if language_tokens and name == "huggingface":
-        fixed = {"no_repeat_ngram": 0}  # the model came from there
-    received = {**vars(config), **vars(decoding)}
-    for field, value in fixed.items():
-        values = value if isinstance(value, tuple) else (value,)
-        if received[field] not in values:
-            raise flags.CommandError(
-                f"format={name} needs {field}={' or '.join(map(str, values))}."
-                f" Received: {field}={received[field]!r}"
-            )
-    for field, limit in FORMATS[name].limits.items():
-        if received[field] > limit:
-            raise flags.CommandError(
-                f"format={name} needs {field} of {limit:g} or less."
-                f" Received: {field}={received[field]:g}"
-            )
-    sizes = {config.key_size, config.value_size}
-    if sizes != {config.d_model / config.num_heads}:
-        raise flags.CommandError(
-            f"format={name} needs d_key and d_value of d_model / num_heads."
-            f" Received: d_key={config.key_size}, d_value={config.value_size},"
-            f" d_model={config.d_model}, num_heads={config.num_heads}"
-        )
+        del records[0]  # the model came from there
+    with flags.user_errors():
+        abilities.check(f"format={name}", *records)
 
 
 def missing(modules: tuple[str, ...]) -> list[str]:

@@ -9,7 +9,7 @@ from tolerance import assert_close
 
 import keras_transformer as kt
 from keras_transformer.data.languages import Direction
-from keras_transformer.translation.around import single
+from keras_transformer.translation import single
 from keras_transformer.translation.batched import BatchedSearch
 from keras_transformer.translation.requests import Request, encode
 from trainers.serving import pairs, work
@@ -20,13 +20,13 @@ SHORT = [line for line in exports.SENTENCES if line.strip()][:2]
 @pytest.fixture
 def searched(monkeypatch):
     """Whether XLA searched, for each batch of rows."""
-    found, method = [], BatchedSearch.search
+    found, method = [], BatchedSearch.search_batches
 
     def search(self, rows, num_best):
         found.append((self.jit_compile, len(rows)))
         return method(self, rows, num_best)
 
-    monkeypatch.setattr(BatchedSearch, "search", search)
+    monkeypatch.setattr(BatchedSearch, "search_batches", search)
     return found
 
 
@@ -43,7 +43,7 @@ def test_a_faster_program_searches_for_a_sentence_alone(monkeypatch, searched):
     assert_close(translator.n_best(SHORT[:1], num_best=1), expected[:1])
     assert not any(by_xla for by_xla, _ in searched)  # no search compiles
 
-    steps = translator.compile_steps(1)
+    steps = translator.programs(1).compiled
     assert len(steps) == 6  # three for sources of up to 8 and of 16 tokens
     assert [step() for step in steps[:3]] == [None, None, True]
     searched.clear()
@@ -59,7 +59,7 @@ def test_a_faster_program_searches_for_a_sentence_alone(monkeypatch, searched):
     def search(self, rows, num_best):
         raise Searched(self.jit_compile)
 
-    monkeypatch.setattr(BatchedSearch, "search", search)
+    monkeypatch.setattr(BatchedSearch, "search_batches", search)
     for use in (
         lambda: translator.translate(SHORT[:1] * 2),  # not alone
         lambda: translator.n_best(SHORT[:1], num_best=2),  # another program
@@ -81,7 +81,7 @@ def test_given_tokens_have_programs_of_their_own(monkeypatch, searched):
         step()
     searched.clear()
     found = translator._search.search([row], 1)
-    assert searched == [(True, 1)] and found[0][0][0][0] == 7
+    assert searched == [(True, 1)] and found[0].ids[0][0] == 7
     assert_close(found, exports.translator()._search.search([row], 1))
     longer = row._replace(target_ids=[7, 8])  # a prefix after it
     translator._search.search([longer], 1)
@@ -96,7 +96,7 @@ def test_a_slower_program_is_not_used(monkeypatch, searched):
         "_search_batch",
         lambda self, *a: None if self.jit_compile else search(self, *a),
     )
-    steps = translator.compile_steps(1)[:3]
+    steps = translator.programs(1).compiled[:3]
     assert [step() for step in steps] == [None, None, False]
     searched.clear()
     translator.translate(SHORT[:1])
@@ -113,7 +113,7 @@ def test_a_failure_of_xla_is_told_and_changes_nothing(monkeypatch, caplog):
         return search(self, *arguments)
 
     monkeypatch.setattr(BatchedSearch, "_search_batch", fail)
-    steps = translator.compile_steps(1)[:3]
+    steps = translator.programs(1).compiled[:3]
     assert [step() for step in steps] == [False, None, None]
     assert "XLA cannot compile the search: no ptxas" in caplog.text
     assert translator.translate(SHORT) == exports.translator().translate(SHORT)
@@ -128,13 +128,13 @@ def fresh_translator(**options):
 
 def test_what_is_compiled_anyway_or_not_at_all(monkeypatch):
     translator = exports.translator()
-    assert translator.compile_steps(1)
-    assert translator.with_decoding(sampling=True).compile_steps(1) == []
+    assert translator.programs(1).compiled
+    assert translator.with_decoding(sampling=True).programs(1).compiled == []
     half = make(monkeypatch, xla_is_faster=True, precision="bfloat16")
-    assert half.compile_steps(1) == []
+    assert half.programs(1).compiled == []
     for jit_compile in (False, True):
         same = fresh_translator(jit_compile=jit_compile)
-        assert same.compile_steps(1) == []
+        assert same.programs(1).compiled == []
         assert sharing.engine_search(same).jit_compile is jit_compile
 
 

@@ -33,8 +33,9 @@ from keras_transformer.layers import FeedForward, positional_encoding
 from keras_transformer.model import Transformer
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.translation import conversion
+from keras_transformer.translation.abilities import EngineOptions
 from keras_transformer.translation.consensus import rank
-from keras_transformer.translation.ctranslate2 import check_options
+from keras_transformer.translation.engines import check_engine
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translator import Translator
 from savedmodel import (
@@ -136,7 +137,6 @@ PLACES = {
     ],
     (TransformerConfig, "activation"): [
         lambda value: FeedForward(4, activation=value),
-        conversion.ACTIVATIONS.__getitem__,
         huggingface.ACTIVATIONS.__getitem__,
     ],
     (TransformerConfig, "sinusoids"): [
@@ -195,7 +195,9 @@ PLACES = {
         lambda value: Translator.load("nowhere", engine=value),
     ],
     (SearchDeviceOptions, "compute_type"): [
-        lambda value: check_options(1, value, None),
+        lambda value: check_engine(
+            EngineOptions("ctranslate2", compute_type=value)
+        ),
     ],
     (StepOptions, "kind"): [KINDS.__getitem__],
     (StepOptions, "search"): [],  # beam, unless it samples or adds noise

@@ -224,7 +224,7 @@ def test_a_translator_of_work_directories_scores_by_the_mean(members, ensemble):
 @pytest.mark.slow("options")
 def test_a_directory_twice_translates_as_once(members):
     twice = Translator.load([members[1]] * 2)
-    twice.warm_up_steps(1)[0][1]()
+    twice.programs(1).made[0][1]()
     assert twice.translate(LINES) == Translator.load(members[1]).translate(
         LINES
     )

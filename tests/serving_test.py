@@ -52,6 +52,7 @@ from keras_transformer.translation.results import (
     PairScore,
     Translation,
 )
+from keras_transformer.translation.search import Programs
 from keras_transformer.workdir import WorkDirectory
 from trainers import serve
 from trainers.run.data_config import DataConfig
@@ -443,10 +444,13 @@ class Script:
     def align_spans(self, pairs):
         return [[] for _ in pairs]
 
-    def check_search(self, decoding):
+    def check(self, record):
         pass
 
-    def check_request(self, request):
+    def has(self, use):
+        return True
+
+    def check_use(self, use):
         pass
 
     def check_forms(self, forms, direction):
@@ -467,9 +471,9 @@ class Script:
 
         return [(n, functools.partial(make, n)) for n in (32, 64, 128)]
 
-    def compile_steps(self, num_best):
-        """Of one length."""
-        return [lambda: self.made.append("XLA"), lambda: self.is_faster]
+    def programs(self, num_best):
+        compiled = [lambda: self.made.append("XLA"), lambda: self.is_faster]
+        return Programs(self.warm_up_steps(num_best), compiled)
 
     def search(self, requests, num_best):
         seeds = {request.seed for request in requests}
@@ -1147,7 +1151,7 @@ def test_a_server_may_sample_by_default():
         ({"temperature": 0}, "temperature must be at least 0.001"),
         ({"seed": 1}, "seed needs sampling"),
         ({"seed": 2**32, "sampling": True}, "seed must be at most 4294967295"),
-        ({"prefix": "b"}, "prefix needs split=false"),
+        ({"prefix": "b"}, "a request needs split=false. Received: prefix"),
         ({"prefix": ["b", "c"], "split": False}, "Received: 2 for 1"),
         ({"format": "x"}, "format must be one of 'text'"),
     ],

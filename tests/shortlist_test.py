@@ -380,7 +380,7 @@ def test_ctranslate2_reads_the_file(workdir, monkeypatch):
             use_vmap=True,
             beam_size=1,
             length_penalty=0,
-            max_decoding_length=listed.inference.output_limit(len(row) - 1),
+            max_decoding_length=listed.limits.output_limit(len(row) - 1),
             min_decoding_length=0,
             return_scores=True,
             return_end_token=True,

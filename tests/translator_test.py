@@ -651,7 +651,8 @@ def test_a_huge_limit_and_a_huge_line_cost_what_they_hold(translator):
     def rows_of(strings, max_source_length):
         inference = translator.inference.for_sources_up_to(max_source_length)
         requests = make_requests(strings)
-        return encode(requests, Encoding(translator.tokenizer, inference))
+        encoding = Encoding(translator.tokenizer, inference.limits)
+        return encode(requests, encoding)
 
     [row] = rows_of(["fox"], 10**9)
     assert row.source_ids == translator.tokenizer.encode(["fox"]).to_list()[0]
@@ -792,7 +793,7 @@ def test_wrong_types(strings, translator):
 
 
 def test_wrong_arguments(translator):
-    with pytest.raises(ValueError, match="max_source_length must be at least"):
+    with pytest.raises(ValueError, match="max_source_length of at least 2"):
         make_translator(max_source_length=1)
     with pytest.raises(ValueError, match="Received: batch_tokens=0"):
         make_translator(batch_tokens=0)

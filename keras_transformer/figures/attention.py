@@ -25,7 +25,6 @@ from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.pages import render_page
 from keras_transformer.files import write_atomically
 from keras_transformer.refusals import expect
-from keras_transformer.translation import assemble
 from keras_transformer.translation.requests import Request, encode_pairs
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, SPACE, UNK
@@ -287,11 +286,7 @@ def attention_figure(
     """
     for name, value in (("text", text), ("reference", reference)):
         expect(value is None or value.strip(), "a word", f"{name}={value!r}")
-    expect(
-        assemble.runs_keras(translator.engine),
-        "engine='native', which has maps of attention",
-        engine=translator.engine,
-    )
+    translator.check_use("attention_figure")
     told = translator.direction or Direction()
     both, encoding = translator.tokenizer, translator.encoding
     of_text = encoding.tokenizer_of(Request(text))

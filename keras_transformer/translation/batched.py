@@ -18,10 +18,12 @@ from keras_transformer.translation.arrays import constraints_of, pad_rows
 from keras_transformer.translation.grouping import (
     batches_of,
     divided,
+    first_steps,
     full_rows,
     padded_length,
 )
 from keras_transformer.translation.inference import Inference
+from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.programs import (
     Nest,
     Program,
@@ -29,8 +31,9 @@ from keras_transformer.translation.programs import (
     shape_of,
 )
 from keras_transformer.translation.requests import Row
-from keras_transformer.translation.search import Found, Programs
+from keras_transformer.translation.search import Found, Programs, Setup
 from keras_transformer.translation.shortlist import Shortlist
+from keras_transformer.translation.single import Single
 from keras_transformer.vocabulary import EOS, UNK
 
 # Numbers in each table of a batch's phrases.
@@ -49,6 +52,8 @@ class BatchedSearch:
     jit_compile: bool
     num_threads: int
     shortlist: Shortlist | None = None
+    # Compiled programs for sentences that come alone, if there are any.
+    single: Single | None = None
 
     name = "native"
     # A batch that is not full is padded to the rows of a full one divided by a
@@ -61,13 +66,21 @@ class BatchedSearch:
         self._programs: dict[Program, Callable[..., Nest]] = {}
         self._one_compiles = threading.Lock()
 
+    @property
+    def limits(self) -> Limits:
+        return self.inference.limits
+
     def with_decoding(self, decoding: DecodingConfig) -> "BatchedSearch":
-        """The same models with another search, of programs of its own."""
+        """Returns another search of the same models, for any batches."""
         inference = self.inference.with_decoding(decoding)
-        return dataclasses.replace(self, inference=inference)
+        return dataclasses.replace(self, inference=inference, single=None)
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        """As of `Search`; a sample is a row of its own."""
+        faster = self.single and self.single.find(rows, num_best)
+        return (faster or self).search_batches(rows, num_best)
+
+    def search_batches(self, rows: Sequence[Row], num_best: int) -> list[Found]:
+        """Finds hypotheses by these programs; a sample is a row of its own."""
         results = [Found([[]], np.zeros(1)) for _ in rows]
         sizes = [len(row.source_ids) for row in rows]
         lengths = [size if size > 1 else 0 for size in sizes]
@@ -83,7 +96,7 @@ class BatchedSearch:
                 for part in divided(batch, phrases, LARGEST_PHRASES)
             ]
             lengths = [0] * len(rows)  # not 0 where the search goes on
-            each = self._search_batches(
+            each = self._each_batch(
                 [[rows[i] for i in batch] for batch in batches],
                 functools.partial(self._search_batch, num_best, in_first_steps),
             )
@@ -100,7 +113,7 @@ class BatchedSearch:
                     )
         return results
 
-    def _search_batches(self, batches, search):
+    def _each_batch(self, batches, search):
         """Yields what is found in each; a bar on a terminal, if it takes long.
 
         The bar counts batches when they end, which is not their order.
@@ -123,7 +136,7 @@ class BatchedSearch:
 
     def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
         is_static = self.has_static_shapes
-        lengths = range(2, self.inference.max_source_length + 1)
+        lengths = range(2, self.limits.max_source_length + 1)
         longest = {padded_length(n): n for n in lengths}
         if not is_static:
             longest = {room(padded): n for padded, n in longest.items()}
@@ -139,7 +152,8 @@ class BatchedSearch:
                 for size in sorted(counts)
                 for make in self.rounds_of([row] * size, num_best)
             ]
-        return Programs(made, [])
+        steps = self.single.steps(self, num_best, given) if self.single else []
+        return Programs(made, steps)
 
     def rounds_of(
         self, rows: Sequence[Row], num_best: int
@@ -213,8 +227,8 @@ class BatchedSearch:
         constraints = constraints_of(
             rows,
             num_rows,
-            self.inference.output_limit(length),
-            self.inference.decoding.sampling,
+            self.limits.output_limit(length),
+            self.limits.decoding.sampling,
             tokens,
         )
         arrays = [source_ids, constraints]
@@ -239,8 +253,30 @@ class BatchedSearch:
         num_rows = padded_count(
             len(sides[0]), full_rows(length, self.batch_tokens), self.row_factor
         )
-        longest = self.inference.position_limit
+        longest = self.limits.position_limit
         return [pad_rows(side, longest, EOS, num_rows) for side in sides]
+
+
+def make_batched(setup: Setup) -> BatchedSearch:
+    """Makes the search of `Transformer`s."""
+    inference = Inference(setup.models, setup.decoding, setup.max_source_length)
+    search = BatchedSearch(
+        inference,
+        setup.batch_tokens,
+        bool(setup.jit_compile),
+        setup.num_threads,
+        setup.shortlist,
+    )
+    if (
+        setup.jit_compile is None
+        and not search.has_static_shapes  # of another backend, which compiles
+        and setup.shortlist is None  # with it, more shapes than lengths
+        and not setup.decoding.sampling
+        # Else results would depend on whether a sentence comes alone.
+        and all(m.compute_dtype == "float32" for m in inference.models)
+    ):
+        search.single = Single()
+    return search
 
 
 def padded_count(number: int, full: int, factor: int) -> int:
@@ -277,16 +313,6 @@ def in_threads(
                 yield future.result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def first_steps(source_length: int) -> int:
-    """Decoding steps that suffice for most sentences of a length.
-
-    >>> [first_steps(length) for length in (8, 16, 24, 32)]
-    [16, 24, 40, 48]
-    """
-    # 1.25 S + 4, as a multiple of 8.
-    return -(-(5 * source_length + 16) // 32) * 8
 
 
 def room(length: int) -> int:

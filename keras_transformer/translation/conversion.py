@@ -195,10 +195,11 @@ def check(
         source, target = ([*rng.integers(first, s, n), EOS] for s in sizes)
         rows.append(Row(source, target_ids=target))
     native = Inference([model], decoding, max(LENGTHS) + 1)
-    loaded = CTranslate2Model.open(directory, tokenizer, native, num_threads=1)
+    limits = native.limits
+    loaded = CTranslate2Model.open(directory, tokenizer, limits, num_threads=1)
     searches = (
         BatchedSearch(native, 64, jit_compile=False, num_threads=1),
-        CTranslate2Search(loaded, native, 64),
+        CTranslate2Search(loaded, limits, 64),
     )
     found = (search.score(rows) for search in searches)
     for row, *scores in zip(rows, *found, strict=True):

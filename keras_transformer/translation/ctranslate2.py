@@ -11,8 +11,7 @@ length penalty. It differs in these ways:
 - Forbidden phrases leave their probability to the other tokens of a position;
   scores do not.
 
-Each option of a search is in `HAS`, `NEEDS` or `WITHOUT_EFFECT`; an option that
-is in none of them must have its default.
+What it lacks is its column in `abilities`.
 """
 
 import dataclasses
@@ -20,7 +19,7 @@ import functools
 import importlib.util
 import pathlib
 import typing
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,11 +36,19 @@ from keras_transformer.files import read_json
 from keras_transformer.machine import count_cores
 from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation.abilities import EngineOptions, check
+from keras_transformer.translation.around.words import Words
+from keras_transformer.translation.engines import Loaded, column_of
 from keras_transformer.translation.exports import exported
 from keras_transformer.translation.grouping import few_batches_of
 from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.requests import Row
-from keras_transformer.translation.search import Found, Programs
+from keras_transformer.translation.search import (
+    Found,
+    Programs,
+    Search,
+    Setup,
+)
 from keras_transformer.vocabulary import EOS, UNK
 from keras_transformer.workdir import WorkDirectory
 
@@ -49,97 +56,15 @@ if typing.TYPE_CHECKING:
     import ctranslate2
 
 NAME = "ctranslate2"
-ENGINE = f"engine={NAME}"
+COLUMN = column_of(NAME)
+CONVERSION = "keras_transformer.translation.conversion"  # makes exports
 DEVICES = {"cpu": "cpu", "gpu": "cuda"}
 # Positions, at least, that an export has room for: few options need another.
 SMALLEST_ROOM = 1024
 # A length penalty that changes no score. With 0, a search for all hypotheses
 # would end when the most probable one has finished.
 NO_PENALTY = 1e-30
-MISSING = -1e9  # at most the log-probability of a hypothesis that is none
-
-HAS: tuple[str, ...] = ("beam_size", "length_penalty", "length_normalization")
-HAS += ("extra_length", "max_output_length")
-HAS += ("alignment_layer",)
-# The values that these must have: its rules differ, or it has none.
-NEEDS: dict[str, tuple] = {
-    "stopping": ("fairseq",),  # with a beam
-    "min_length": (0, 1),
-    "no_repeat_ngram": (0,),
-    "alignment_head": (0, 1),  # it returns the first head or all
-    "sampling": (False,),  # its samples depend on other sentences
-}
-# Options of what it does not have: ensembles, terms, and sampling.
-WITHOUT_EFFECT: tuple[str, ...] = ("ensemble", "glossary_mode")
-WITHOUT_EFFECT += ("glossary_bonus", "num_samples", "temperature", "top_k")
-WITHOUT_EFFECT += ("top_p", "epsilon", "consensus")
-
-
-def check_search(decoding: SearchConfig) -> None:
-    """Raises ValueError for a search that CTranslate2 does not have."""
-    has = {*HAS, *WITHOUT_EFFECT, *_also_has(decoding)}
-    for field in dataclasses.fields(decoding):
-        value = getattr(decoding, field.name)
-        values = NEEDS.get(field.name, (field.default,))
-        if field.name not in has and value not in values:
-            raise ValueError(
-                f"{ENGINE} needs {field.name}={' or '.join(map(str, values))}."
-                f" Received: {field.name}={value!r}"
-            )
-
-
-def check_model(config: TransformerConfig) -> None:
-    """Raises ValueError for a model that CTranslate2 cannot run."""
-    window, sizes = config.attention_window, {config.key_size}
-    expect(window is None, "attention_window=None with " + ENGINE, window)
-    expect(
-        sizes | {config.value_size} == {config.d_model / config.num_heads},
-        f"d_key and d_value of d_model / num_heads with {ENGINE}",
-        f"{config.d_key=}, {config.d_value=}",
-    )
-
-
-def needed_changes(
-    decoding: DecodingConfig, given: Collection[str]
-) -> dict[str, typing.Any]:
-    """Values of fields that it needs, but for those given and sampling."""
-    free = {"sampling", *given, *_also_has(decoding)}
-    return {
-        name: values[0]
-        for name, values in NEEDS.items()
-        if name not in free and getattr(decoding, name) not in values
-    }
-
-
-def _also_has(decoding):
-    """Greedy search has no rule of stopping."""
-    return ("stopping",) if decoding.beam_size == 1 else ()
-
-
-def check_options(
-    num_models: int, compute_type: str, device: str | None, **others: object
-) -> None:
-    """Raises ValueError for options that it lacks, or if it is missing.
-
-    `others` are options of the other engine by name.
-    """
-    if importlib.util.find_spec(NAME) is None:
-        raise ValueError(
-            f"{ENGINE} needs the extra {NAME!r}: {how_to_install(NAME)}"
-        )
-    if num_models > 1:
-        raise ValueError(f"{ENGINE} has no ensembles. Received: {num_models}")
-    for name, value in others.items():
-        if value not in (None, False, "float32"):
-            raise ValueError(f"{ENGINE} has no {name}. Received: {value!r}")
-    import ctranslate2
-
-    found = ctranslate2.get_supported_compute_types(find_device(device))
-    if compute_type not in {"default", *found}.intersection(COMPUTE_TYPES):
-        raise ValueError(
-            "compute_type must be default, or one of the device's:"
-            f" {', '.join(sorted(found))}. Received: {compute_type!r}"
-        )
+MISSING = -1e9  # at or below it, there is no such hypothesis
 
 
 def find_device(device: str | None) -> str:
@@ -149,7 +74,7 @@ def find_device(device: str | None) -> str:
     kinds = ["gpu", "cpu"] if ctranslate2.get_cuda_device_count() else ["cpu"]
     if device not in (None, *kinds):
         raise ValueError(
-            f"{ENGINE} needs device={' or '.join(kinds)} on this machine."
+            f"{COLUMN} needs device={' or '.join(kinds)} on this machine."
             f" Received: device={device!r}"
         )
     return DEVICES[device or kinds[0]]
@@ -179,6 +104,7 @@ class CTranslate2Model:
     # The longest output in tokens, EOS included, that it has positions for.
     room: int
     adds_eos: bool  # whether sources are given without EOS
+    engine: typing.ClassVar = NAME  # what a `Translator` searches with
 
     @classmethod
     def load(
@@ -187,18 +113,17 @@ class CTranslate2Model:
         checkpoint: str,
         tokenizer: Tokenizer | TokenizerPair,
         limits: Limits,
-        module: str,
         **options: typing.Any,
     ) -> "CTranslate2Model":
-        """Opens the export of a checkpoint; `module` as of `exported`."""
+        """Opens the export of a checkpoint, and makes it if there is none."""
         [config] = limits.configs
-        check_model(config)
+        check(COLUMN, config)
         layer, head = _alignment_of(config, limits.decoding)
         longest = limits.max_target_length + 1  # BOS and a given beginning
         room = max(SMALLEST_ROOM, limits.max_source_length, longest)
         alignment = {"alignment_layer": layer, "alignment_head": head}
         settings = {"num_positions": room + 1, **alignment}
-        path = exported(workdir, checkpoint, NAME, settings, module)
+        path = exported(workdir, checkpoint, NAME, settings, CONVERSION)
         return cls.open(path, tokenizer, limits, room, **options)
 
     @classmethod
@@ -249,16 +174,16 @@ class CTranslate2Search:
     def __init__(
         self, model: CTranslate2Model, limits: Limits, batch_tokens: int
     ):
-        check_search(limits.decoding)
+        check(COLUMN, limits.decoding)
         alignment = _alignment_of(model.config, limits.decoding)
         if alignment != model.alignment:
             raise ValueError(
-                f"{ENGINE} needs alignment_layer and alignment_head as loaded,"
+                f"{COLUMN} needs alignment_layer and alignment_head as loaded,"
                 f" {model.alignment}. Received: {alignment}"
             )
         if limits.max_target_length > model.room:
             raise ValueError(
-                f"{ENGINE} needs outputs of at most {model.room} tokens, for"
+                f"{COLUMN} needs outputs of at most {model.room} tokens, for"
                 " which it was loaded. Received: max_source_length="
                 f"{limits.max_source_length} and"
                 f" extra_length={limits.decoding.extra_length}"
@@ -266,6 +191,10 @@ class CTranslate2Search:
         self.model, self.limits = model, limits
         self.batch_tokens = batch_tokens
         self._ids = {piece: id for id, piece in enumerate(model.pieces[1])}
+
+    def with_decoding(self, decoding: DecodingConfig) -> "CTranslate2Search":
+        limits = dataclasses.replace(self.limits, decoding=decoding)
+        return CTranslate2Search(self.model, limits, self.batch_tokens)
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
         limits = [self.limits.output_limit(len(r.source_ids) - 1) for r in rows]
@@ -300,7 +229,10 @@ class CTranslate2Search:
                 results[i] = self._ranked(rows[i], found, given.get(i, 0.0))
         for i, found in self._scored_anew(rows, results):
             results[i] = found
-        return [Found(ids[:num_best], of[:num_best]) for ids, of in results]
+        return [
+            Found(found.ids[:num_best], found.scores[:num_best])
+            for found in results
+        ]
 
     def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
         """A search: nothing is compiled, but the weights are then in memory."""
@@ -469,6 +401,63 @@ def length_penalty(decoding: SearchConfig, length: int) -> float:
     """As of `decoding.rules`, of a number."""
     base = (length + 5) / 6 if decoding.length_normalization == "wu" else length
     return base**decoding.length_penalty
+
+
+class CTranslate2:
+    """The engine; methods as in `Engine`."""
+
+    name = NAME
+    needs_keras = False
+
+    def check_machine(self, options: EngineOptions) -> None:
+        """Raises ValueError without the extra, the device or the type."""
+        expect(
+            importlib.util.find_spec(NAME),
+            f"the extra {NAME!r} for {COLUMN}: {how_to_install(NAME)}",
+        )
+        import ctranslate2
+
+        device = find_device(options.device)
+        found = ctranslate2.get_supported_compute_types(device)
+        expect(
+            options.compute_type in {"default", *found} & {*COMPUTE_TYPES},
+            "compute_type=default, or one of the device's:"
+            f" {', '.join(sorted(found))}",
+            compute_type=options.compute_type,
+        )
+
+    def load(
+        self,
+        directories: Sequence[WorkDirectory],
+        checkpoint: str | None,
+        tokenizer: Tokenizer | TokenizerPair,
+        limits: Limits,
+        options: EngineOptions,
+        num_threads: int | None,
+    ) -> Loaded:
+        [directory] = directories
+        prefix = directory.choose_checkpoint(checkpoint)
+        model = CTranslate2Model.load(
+            directory,
+            prefix,
+            tokenizer,
+            limits,
+            compute_type=options.compute_type,
+            device=options.device,
+            num_threads=num_threads,
+        )
+        return Loaded([model], [prefix], model.num_threads)
+
+    def make_search(self, setup: Setup) -> Search:
+        [model] = setup.models
+        limits = CTranslate2Limits(
+            setup.configs, setup.decoding, setup.max_source_length
+        )
+        search = CTranslate2Search(model, limits, setup.batch_tokens)
+        return Words(search)
+
+
+ENGINE = CTranslate2()
 
 
 def _alignment_of(

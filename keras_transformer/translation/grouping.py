@@ -110,3 +110,13 @@ def padded_length(length: int) -> int:
     """
     step = 8 if length <= 32 else 16 if length <= 128 else 64
     return -(-length // step) * step
+
+
+def first_steps(source_length: int) -> int:
+    """Decoding steps that suffice for most sentences of a length.
+
+    >>> [first_steps(length) for length in (8, 16, 24, 32)]
+    [16, 24, 40, 48]
+    """
+    # 1.25 S + 4, as a multiple of 8.
+    return -(-(5 * source_length + 16) // 32) * 8

@@ -37,7 +37,7 @@ SHAPES = ("free", "growing", "static")
 MOST_TRANSPOSED = 1 << 22
 
 
-class Inference(Limits):
+class Inference:
     """A model, or an ensemble of models, with its search (sec. 6.1), on ids.
 
     Several models have the same vocabulary; the search sees the mean, by
@@ -55,14 +55,16 @@ class Inference(Limits):
         is_one = isinstance(models, Transformer)
         self.models = (models,) if is_one else tuple(models)
         configs = [model.config for model in self.models]
-        super().__init__(configs, decoding, max_source_length)
+        self.limits = Limits(configs, decoding, max_source_length)
+        self.decoding = decoding
 
     def with_decoding(self, decoding: DecodingConfig) -> "Inference":
-        """The same models with another search."""
-        return Inference(self.models, decoding, self.max_source_length)
+        """Returns the same models with another search."""
+        length = self.limits.max_source_length
+        return Inference(self.models, decoding, length)
 
     def for_sources_up_to(self, length: int) -> "Inference":
-        """The same inference with another `max_source_length`.
+        """Returns the same inference with another `max_source_length`.
 
         A graph for sources of unknown length has room for the longest source.
         """
@@ -79,8 +81,8 @@ class Inference(Limits):
         lengths = ops.sum(ops.cast(~special, "int32"), axis=1)
         extra_length = self.decoding.extra_length
         limits = ops.where(lengths > 0, lengths + extra_length, 0)
-        longest = source_ids.shape[1] or self.max_source_length
-        max_length = self.output_limit(longest)
+        longest = source_ids.shape[1] or self.limits.max_source_length
+        max_length = self.limits.output_limit(longest)
         return ops.minimum(limits, max_length), max_length
 
     def translate_ids(

@@ -1,4 +1,4 @@
-"""Translators of work directories and of models of other systems."""
+"""Opens work directories and models of other systems for a `Translator`."""
 
 import dataclasses
 import math
@@ -11,15 +11,15 @@ from absl import logging
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.refusals import expect
-from keras_transformer.translation import assemble
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation import engines
+from keras_transformer.translation.abilities import EngineOptions, check
 from keras_transformer.translation.limits import Limits, shortened_outputs
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import open_ensemble
 
-# Options of `load` that need a work directory, with their defaults.
-OF_WORKDIRS: dict[str, typing.Any] = dict(
-    shortlist=False, engine="native", compute_type="default", device=None
-)
+# Options of `Translator.load` that are not those of `Translator`.
+OF_LOADING = ("engine", "precision", "compute_type", "device", "shortlist")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,179 +38,98 @@ class About:
 UNKNOWN = About()
 
 
-class Loadable:
-    """How a `Translator`, the class that inherits this, is loaded."""
+class Parts(typing.NamedTuple):
+    """The arguments of a `Translator`; `options` are its keyword arguments."""
 
-    def __init__(self, *arguments: typing.Any, **options: typing.Any):
-        """As of `Translator`."""
+    tokenizer: Tokenizer | TokenizerPair
+    models: Sequence[typing.Any]
+    decoding: DecodingConfig
+    options: dict[str, typing.Any]
 
-    @classmethod
-    def load(
-        cls,
-        workdir: str | os.PathLike | Sequence[str | os.PathLike],
-        decoding: DecodingConfig | None = None,
-        checkpoint: str | None = None,
-        *,
-        precision: str = "float32",
-        shortlist: bool = False,
-        engine: str = "native",
-        compute_type: str = "default",
-        device: str | None = None,
-        **options,
-    ) -> typing.Self:
-        """The translator that training made.
 
-        Logs the checkpoint that it reads, and why it skips another one.
+def open_workdirs(
+    workdirs: Sequence[str | os.PathLike],
+    decoding: DecodingConfig | None,
+    checkpoint: str | None,
+    options: dict[str, typing.Any],
+) -> Parts:
+    """Loads the models of work directories; see `Translator.load`."""
+    own, options = _divided(options, models=len(workdirs))
+    engine = engines.check_engine(own)
+    directories = open_ensemble(workdirs, checkpoint)
+    first = directories[0]
+    configs = [d.read_section("model", TransformerConfig) for d in directories]
+    if "max_source_length" not in options:
+        lengths = [d.read_max_length() for d in directories]
+        options["max_source_length"] = min(lengths)
+    if decoding is None:
+        decoding = first.read_section("decoding", DecodingConfig)
+        decoding = engines.fitted(engine.name, decoding)
+    check(engines.column_of(engine.name), decoding)
+    tokenizer = first.load_tokenizer()
+    if own.shortlist:
+        path = first.shortlist_path
+        made = f"{path}, which kt-shortlist makes"
+        expect(path.exists(), made, "no such file")
+        options["shortlist"] = Shortlist.read(path, tokenizer)
+    limits = Limits(configs, decoding, options["max_source_length"])
+    loaded = engine.load(
+        directories,
+        checkpoint,
+        tokenizer,
+        limits,
+        own,
+        options.get("num_threads"),
+    )
+    if loaded.num_threads:
+        options["num_threads"] = loaded.num_threads
+    _warn_of_shortened_outputs(limits)
+    languages = first.read_languages()
+    options["about"] = About(
+        languages, languages.direction(), tuple(loaded.prefixes)
+    )
+    return Parts(tokenizer, loaded.models, decoding, options)
 
-        Args:
-            workdir: Path of a work directory of `kt-train`; or of several,
-                an ensemble of models with the same vocabulary and languages.
-                Options and shortlist are the first one's.
-            decoding: A `DecodingConfig`, by default the work directory's.
-            checkpoint: "averaged", "best", "latest" or a checkpoint's path,
-                which excludes several models; by default the first of these
-                three that exists, for each model.
-            precision: Dtype of weights and products, one of
-                `SEARCH_PRECISIONS`. With bfloat16 translations differ slightly
-                from float32.
-            shortlist: Whether to use the work directory's shortlist, which
-                `kt-shortlist` makes.
-            engine: What searches, one of `SEARCH_ENGINES`. "ctranslate2" needs
-                the extra of this name. It runs an export in the work directory,
-                which is made at the first call; `num_threads` is by default one
-                for each core. Options of a `decoding` that is not given follow
-                it.
-            compute_type: Type in which CTranslate2 computes, one of
-                `COMPUTE_TYPES`; by default float32.
-            device: Kind of device of CTranslate2, "cpu" or "gpu"; by default
-                the fastest that there is.
-            **options: Keyword arguments that replace the defaults of
-                `Translator`, and `max_source_length`, by default the maximum
-                length in training, of several models the smallest.
 
-        Raises:
-            ValueError: It is not a work directory, has no checkpoint or
-                shortlist that can be read, there is no such precision, several
-                models are not an ensemble, or the engine lacks an option.
-        """
-        if isinstance(workdir, str | os.PathLike):
-            workdir = [workdir]
-        assemble.check_choice(
-            engine,
-            compute_type,
-            device,
-            num_models=len(workdir),
-            precision=precision,
-            jit_compile=options.get("jit_compile"),
-            shortlist=shortlist,
-        )
-        directories = open_ensemble(workdir, checkpoint)
-        first = directories[0]
-        configs = [
-            d.read_section("model", TransformerConfig) for d in directories
-        ]
-        if "max_source_length" not in options:
-            options["max_source_length"] = min(
-                d.read_max_length() for d in directories
-            )
-        if decoding is None:
-            own = first.read_section("decoding", DecodingConfig)
-            decoding = assemble.fitted(engine, own)
-        assemble.check_search(engine, decoding)
-        tokenizer = first.load_tokenizer()
-        if shortlist:
-            path = first.shortlist_path
-            made = f"{path}, which kt-shortlist makes"
-            expect(path.exists(), made, "no such file")
-            options["shortlist"] = Shortlist.read(path, tokenizer)
-        limits = Limits(configs, decoding, options["max_source_length"])
-        models, prefixes = assemble.load_models(
-            engine,
-            directories,
-            checkpoint,
-            tokenizer,
-            limits,
-            precision=precision,
-            compute_type=compute_type,
-            device=device,
-            num_threads=options.get("num_threads"),
-        )
-        if not assemble.runs_keras(engine):
-            options["num_threads"] = models[0].num_threads
-        _warn_of_shortened_outputs(limits)
-        languages = first.read_languages()
-        about = About(languages, languages.direction(), tuple(prefixes))
-        return cls(tokenizer, models, decoding, about=about, **options)
+def open_imported(
+    name: str | os.PathLike,
+    imported: typing.Any,
+    decoding: DecodingConfig | None,
+    languages: tuple[str | None, str | None],
+    options: dict[str, typing.Any],
+) -> Parts:
+    """Makes the model of another system; see `Translator.from_pretrained`."""
+    own, options = _divided(options)
+    expect(
+        own == EngineOptions(precision=own.precision),
+        "a work directory, which kt-import makes, for the options shortlist,"
+        " engine, compute_type and device",
+        name,
+    )
+    engines.check_engine(own)
+    about = About(imported.languages, imported.languages.direction(*languages))
+    model = imported.make_model(own.precision)
+    options = {"max_source_length": imported.max_length, **options}
+    decoding = decoding or imported.decoding
+    for note in imported.notes:
+        logging.warning("%s: %s", name, note)
+    length = options["max_source_length"]
+    _warn_of_shortened_outputs(Limits([model.config], decoding, length))
+    return Parts(
+        imported.tokenizer, [model], decoding, {**options, "about": about}
+    )
 
-    @classmethod
-    def from_pretrained(
-        cls,
-        name: str | os.PathLike,
-        decoding: DecodingConfig | None = None,
-        *,
-        source_language: str | None = None,
-        target_language: str | None = None,
-        precision: str = "float32",
-        **options,
-    ) -> typing.Self:
-        """The translator of a published model, of this or another system.
 
-        Logs known differences from the system that it comes from. To train or
-        export a model of another system, import it with `kt-import`.
-
-        Args:
-            name: A directory with a model of a system that `kt-import` knows,
-                such as OPUS-MT, or a work directory; or `hf://OWNER/NAME`, a
-                repository of the Hugging Face Hub that holds one of these, with
-                `@REVISION` for a branch, tag or commit. A download is kept: see
-                `keras_transformer.hub`.
-            decoding: A `DecodingConfig`, by default the model's own.
-            source_language, target_language: As in `with_languages`:
-                "deu_Latn" in NLLB-200, "de" in M2M-100, "de_DE" in mBART-50.
-                Without them, each `Request` to such a model has a direction.
-            precision: As in `load`.
-            **options: As in `load`; `shortlist` for a work directory only.
-
-        Raises:
-            ValueError: There is no such model, or it cannot be used, or
-                huggingface_hub is not installed.
-            OSError: It cannot be read or downloaded.
-        """
-        assemble.check_choice("native", "default", None, 1, precision)
-        # A shelf: most translators need no importer.
-        from keras_transformer.importers import opened
-
-        with opened(name) as (directory, imported):
-            if imported is None:
-                translator: typing.Any = cls.load(
-                    directory, decoding, precision=precision, **options
-                )
-                return translator.with_languages(
-                    source_language, target_language
-                )
-        for option, default in OF_WORKDIRS.items():
-            expect(
-                options.pop(option, default) == default,
-                f"a work directory, which kt-import makes, for {option}",
-                name,
-            )
-        languages = imported.languages
-        about = About(
-            languages, languages.direction(source_language, target_language)
-        )
-        model = imported.make_model(precision)
-        options = {"max_source_length": imported.max_length, **options}
-        decoding = decoding or imported.decoding
-        for note in imported.notes:
-            logging.warning("%s: %s", name, note)
-        _warn_of_shortened_outputs(
-            Limits([model.config], decoding, options["max_source_length"])
-        )
-        return cls(imported.tokenizer, model, decoding, about=about, **options)
+def _divided(options, **others):
+    """Returns the `EngineOptions` among options, and the rest."""
+    own = {name: options[name] for name in OF_LOADING if name in options}
+    rest = {name: options[name] for name in options if name not in own}
+    if "jit_compile" in rest:
+        others["jit_compile"] = rest["jit_compile"]
+    return EngineOptions(**own, **others), rest
 
 
 def _warn_of_shortened_outputs(limits):
-    """Warns if learned positions limit the length of outputs."""
     shortest = min(
         limits.configs, key=lambda config: config.position_limit or math.inf
     )

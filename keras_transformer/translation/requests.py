@@ -111,9 +111,10 @@ class Row(typing.NamedTuple):
     # all of a translation to score, EOS included.
     target_ids: Sequence[int] = ()
     notes: Sequence[str] = ()  # a sentence for each truncation
-    num_given: int = 0  # how many of them are no part of the translation
-    # For each term the tokens of its forms.
+    num_given: int = 0  # how many are language tokens, which do not count
+    # For each term the tokens of its forms, and its forms.
     terms: Sequence[Sequence[tuple[int, ...]]] = ()
+    term_texts: Sequence[Sequence[str]] = ()
     avoid: tuple[str, ...] = ()  # as in `Request`
     # The phrases that write these words, as far as they are known.
     forbidden: frozenset[tuple[int, ...]] = frozenset()
@@ -178,7 +179,7 @@ class Encoding(typing.NamedTuple):
     """How the sentences of a translator become ids."""
 
     tokenizer: Tokenizer | TokenizerPair  # for both sides
-    inference: Limits  # its limits truncate them
+    limits: Limits  # which truncate them
     tags: Sequence[str] = ()  # one must begin a text without a direction
     # Of the sentences without one; None if each must have it.
     direction: Direction | None = Direction()
@@ -241,12 +242,14 @@ def encode(requests: Sequence[Request], encoding: Encoding) -> list[Row]:
                 terms = [phrase_ids(target, forms) for forms in request.terms]
                 automata[key] = with_phrases(rows[i]._replace(terms=terms))
             rows[i] = rows[i]._replace(
-                terms=automata[key].terms, automaton=automata[key].automaton
+                terms=automata[key].terms,
+                term_texts=request.terms,
+                automaton=automata[key].automaton,
             )
         if request.prefix:
             [ids] = target.to_prefixes([request.prefix])
             ids = [*rows[i].target_ids, *ids]
-            rows[i] = _with_prefix(rows[i], ids, encoding.inference)
+            rows[i] = _with_prefix(rows[i], ids, encoding.limits)
     return rows
 
 
@@ -265,7 +268,7 @@ def encode_pairs(pairs: SentencePairs, encoding: Encoding) -> list[Row]:
         targets = _truncated(
             text_tokenizer(encoding.tokenizer, direction).target,
             [pairs[i][1] for i in indices],
-            encoding.inference.max_target_length - len(given),
+            encoding.limits.max_target_length - len(given),
         )
         for i, (ids, notes) in zip(indices, targets, strict=True):
             rows[i] = rows[i]._replace(
@@ -358,7 +361,7 @@ def _sources(requests, encoding):
             _truncated(
                 text_tokenizer(encoding.tokenizer, direction).source,
                 strings,
-                encoding.inference.max_source_length,
+                encoding.limits.max_source_length,
                 before,
                 after,
             ),
@@ -432,11 +435,11 @@ def _truncated(
         yield [*ids, *after] if len(ids) > 1 else ids, notes
 
 
-def _with_prefix(row: Row, ids: list[int], inference: Limits) -> Row:
+def _with_prefix(row: Row, ids: list[int], limits: Limits) -> Row:
     """The row of a sentence whose output begins with ids, if it is so long."""
     limit = len(row.source_ids) - 1
     if limit:
-        limit = inference.prefix_limit(limit)
+        limit = limits.prefix_limit(limit)
     if len(ids) <= limit:
         return row._replace(target_ids=ids)
     note = (

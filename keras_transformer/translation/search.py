@@ -2,7 +2,6 @@
 
 An engine searches by itself, as `batched` or `ctranslate2`. What changes a
 search for some sentences is a search around another one, in `around/`.
-`assemble` puts them together.
 """
 
 import dataclasses
@@ -11,16 +10,67 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from keras_transformer.config import (
+    DecodingConfig,
+    TransformerConfig,
+    check_position_limit,
+)
+from keras_transformer.refusals import expect
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.requests import Row
+from keras_transformer.translation.shortlist import Shortlist
+
+
+class Setup(typing.NamedTuple):
+    """What a search is made of; attributes as in `Translator`."""
+
+    tokenizer: Tokenizer | TokenizerPair
+    models: Sequence[typing.Any]
+    decoding: DecodingConfig
+    max_source_length: int
+    batch_tokens: int
+    jit_compile: bool | None
+    num_threads: int
+    shortlist: Shortlist | None
+
+    @property
+    def configs(self) -> list[TransformerConfig]:
+        return [model.config for model in self.models]
+
+    def check(self) -> None:
+        """Raises ValueError for models that do not fit the other parts."""
+        length = self.max_source_length
+        expect(
+            length >= 2,
+            "max_source_length of at least 2: a token and EOS",
+            max_source_length=length,
+        )
+        source, target = self.tokenizer.source, self.tokenizer.target
+        for config in self.configs:
+            for of_side, size in (
+                (source, config.num_source_tokens),
+                (target, config.vocab_size),
+            ):
+                expect(
+                    of_side.vocab_size == size,
+                    "the same vocabulary for tokenizer and model",
+                    f"{of_side.vocab_size} and {size} tokens",
+                )
+            if self.shortlist is not None:
+                self.shortlist.check(config)
+            check_position_limit(config, max_source_length=length)
 
 
 class Found(typing.NamedTuple):
-    """The hypotheses of a row, best first; samples are by their numbers."""
+    """The hypotheses of a row, best first, or samples as they were drawn."""
 
     # The tokens of each; a blank sentence has one hypothesis, `[]`.
     ids: list[list[int]]
-    # Of each, 0 of a blank sentence; NaN if the search failed.
+    # One score a hypothesis: 0 for a blank sentence, NaN if the search failed.
     scores: np.ndarray
+    # A sentence for each requirement that the first one does not meet.
+    notes: Sequence[str] = ()
 
 
 class Programs(typing.NamedTuple):
@@ -41,17 +91,26 @@ class Search(typing.Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def limits(self) -> Limits: ...
+
+    def with_decoding(self, decoding: DecodingConfig) -> "Search":
+        """Returns another search of the same models, without its programs."""
+
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        """What is found for each row: at most `num_best` hypotheses."""
+        """Finds at most `num_best` hypotheses for each row."""
 
     def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
-        """The log-probabilities of the whole `target_ids` of each row."""
+        """Returns the log-probabilities of the whole `target_ids` of rows."""
 
     def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
-        """The attention of whole `target_ids`: `Inference.alignment_ids`."""
+        """Returns the attention of whole `target_ids`.
+
+        For each row it is as in `Inference.alignment_ids`.
+        """
 
     def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
-        """The programs of `search` for rows without a prefix.
+        """Returns the programs of `search` for rows without a prefix.
 
         `given` are the `target_ids` of a row that has no others.
         """
@@ -66,6 +125,14 @@ class Around:
     @property
     def name(self) -> str:
         return self.inner.name
+
+    @property
+    def limits(self) -> Limits:
+        return self.inner.limits
+
+    def with_decoding(self, decoding: DecodingConfig) -> Search:
+        inner = self.inner.with_decoding(decoding)
+        return dataclasses.replace(self, inner=inner)
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
         return self.inner.search(rows, num_best)

@@ -10,7 +10,6 @@ from starlette.responses import FileResponse
 
 from keras_transformer import documents
 from keras_transformer.data.languages import name_of
-from keras_transformer.translation.assemble import runs_keras
 from keras_transformer.writing import direction
 from trainers.serving import requests
 from trainers.serving.requests import TERMINOLOGY, Values
@@ -141,7 +140,7 @@ def describe(service: Service) -> dict:
         "glossaries": list(service.glossaries),
         "maxTerms": 0 if decoding.sampling else service.limits.max_terms,
         "adapters": [name for name, _ in service.options.adapters],
-        "attention": runs_keras(pair.translator.engine),
+        "attention": pair.translator.has("attention_figure"),
         "search": {
             "beam_size": {
                 "default": decoding.beam_size,

@@ -13,7 +13,7 @@ from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.refusals import expect
-from keras_transformer.translation import assemble
+from keras_transformer.translation import abilities, engines
 from keras_transformer.translation.requests import Request
 from keras_transformer.workdir import WorkDirectory
 from trainers.translating.lines import open_translator
@@ -54,7 +54,7 @@ class Model:
 
         Usual sentences need the first ones, also with what the page asks for,
         details and alternatives; long sentences need the second ones. The third
-        are `Translator.compile_steps`.
+        compile searches of a sentence alone.
         """
         translator = self.translator
         languages = translator.languages
@@ -63,13 +63,13 @@ class Model:
         usual: list[Step] = []
         late: list[Step] = []
         for num_best in sorted({1, translator.decoding.num_hypotheses}):
-            for length, make in translator.warm_up_steps(num_best):
+            for length, make in translator.programs(num_best).made:
                 (late if length > USUAL_TOKENS else usual).append(make)
         usual += [
             functools.partial(translator.score, [(request, "a")]),
             functools.partial(translator.align, [(request, "a")]),
         ]
-        return usual, late, translator.compile_steps(num_best=1)
+        return usual, late, translator.programs(1).compiled
 
     def use(self, adapter: str) -> None:
         """Chooses an adapter; "": none. Only the thread that computes may."""
@@ -134,11 +134,8 @@ def load_pairs(
     with flags.user_errors():
         for one in choices:  # all, before the first is loaded
             one.check()
-        expect(
-            not adapters or assemble.runs_keras(options.engine),
-            "engine=native with adapter",
-            f"engine={options.engine}",
-        )
+        column = engines.column_of(options.engine)
+        abilities.check_value(column, "adapter", adapters)
         for _, path in adapters:
             WorkDirectory(path).need_base("adapter")
             WorkDirectory(path).check_checkpoint(None)

@@ -18,9 +18,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
 from keras_transformer import documents
+from keras_transformer.config import DecodingConfig
 from keras_transformer.documents.charsets import decode
 from keras_transformer.fields import Fields, hp
 from keras_transformer.refusals import expect
+from keras_transformer.translation import abilities
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import Request, Terminology
 from trainers.serving.options import Limits
@@ -34,21 +36,7 @@ SUFFIXES = tuple(
     for reader in documents.READERS.values()
     for suffix in reader.suffixes
 )
-# Search options of a request. The others would change how much memory a search
-# takes, or which programs serve the usual requests.
-SEARCH_FIELDS = (
-    "beam_size",
-    "length_penalty",
-    "min_length",
-    "no_repeat_ngram",
-    "sampling",
-    "num_samples",
-    "temperature",
-    "top_k",
-    "top_p",
-    "epsilon",
-    "consensus",
-)
+SEARCH_FIELDS = abilities.names_with(abilities.SERVER, DecodingConfig)
 Values = Mapping[str, typing.Any]  # the fields of a request, by name
 
 
@@ -91,7 +79,9 @@ class TranslationRequest(Fields):
 
 # What a request may have for each text, as a field of its `Request`: a text, or
 # a list of as many texts as there are. Each is of one sentence.
-PER_TEXT = {"prefix": TEXTS}
+PER_TEXT = dict.fromkeys(
+    abilities.names_with(abilities.SERVER, Request, abilities.EACH_TEXT), TEXTS
+)
 # What a request may have for all of its texts, as their `Terminology`.
 TERMINOLOGY: dict[str, Schema] = {
     "glossary": {
@@ -242,8 +232,10 @@ def read_requests(
         if fields.get(name, "") in ("", [], [""] * len(texts)):
             continue
         columns[name] = read_texts(fields, name, limits)
-        if options.split:
-            raise BadRequest(f"{name} needs split=false")
+        with bad_values():
+            abilities.check_value(
+                abilities.SERVER, name, columns[name], Request, options
+            )
         check(
             len(columns[name]) == len(texts),
             f"{name} with one text for each text",

@@ -17,7 +17,6 @@ from keras_transformer import documents
 from keras_transformer.config import changed_search
 from keras_transformer.data.languages import shortened
 from keras_transformer.refusals import expect
-from keras_transformer.translation import assemble
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
@@ -387,11 +386,8 @@ class Service:
         """Draws the page of attention for a text and its translation."""
         self._check_adapter(adapter)
         translator = pair.translator
-        check(
-            assemble.runs_keras(translator.engine),
-            "engine=native, which has maps of attention",
-            f"engine={translator.engine}",
-        )
+        with bad_values():
+            translator.check_use("attention_figure")
         for name, value in (("text", text), ("translation", translation)):
             check(value.strip(), f"a word in {name}")
         source = Request(text, direction=pair.direction)
@@ -415,7 +411,7 @@ class Service:
         with bad_values():
             before = pair.model.translator
             decoding = changed_search(before.decoding, search)
-            before.check_search(decoding)
+            before.check(decoding)
         self._check_adapter(options.adapter)
         if options.seed is not None and not decoding.sampling:
             raise BadRequest("seed needs sampling")

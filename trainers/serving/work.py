@@ -283,7 +283,7 @@ def _prepare(plan, texts):
     ]
     with bad_values():
         for request in requests:
-            translator.check_request(request)
+            translator.check(request)
             tokens = sum(
                 _count_tokens(translator, forms, request.direction)
                 for forms in request.terms

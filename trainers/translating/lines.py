@@ -20,7 +20,7 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load, start_jax
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.pairs import FIRST_BYTES, text_lines
-from keras_transformer.translation import assemble
+from keras_transformer.translation import engines
 from keras_transformer.translation.glossary import Glossary, read_words
 from keras_transformer.translation.requests import (
     Request,
@@ -50,8 +50,8 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
     options = choice.options
     with flags.user_errors():
         choice.check()
-    others: dict[str, typing.Any]
-    if assemble.runs_keras(options.engine):
+    engine = engines.find_engine(options.engine)
+    if engine.needs_keras:
         start_jax()
         devices = load("keras_transformer.devices")
         translators = load("keras_transformer.translator")
@@ -61,25 +61,20 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
             "jit_compile": options.jit_compile,
             "num_threads": options.num_threads or number,
         }
-    else:  # which needs no framework
+    else:
         translators = importlib.import_module("keras_transformer.translator")
-        others = {
-            "engine": options.engine,
-            "compute_type": options.compute_type,
-            "device": options.device,
-        }
-        if options.num_threads is not None:
-            others["num_threads"] = options.num_threads
+        others = {"device": options.device, "num_threads": options.num_threads}
+    others["max_source_length"] = options.max_source_length
     with flags.user_errors():
-        if options.max_source_length is not None:
-            others["max_source_length"] = options.max_source_length
         translator = translators.Translator.load(
             options.workdirs,
             choice.read_search(tell=True),
             options.checkpoint,
+            engine=options.engine,
+            compute_type=options.compute_type,
             precision=options.precision,
             shortlist=choice.shortlist,
-            **others,
+            **{name: v for name, v in others.items() if v is not None},
         )
         if choice.languages is not None:
             translator = translator.with_languages(

@@ -20,7 +20,8 @@ from keras_transformer.config import (
 )
 from keras_transformer.data.languages import LANGUAGE_TOKENS, shortened
 from keras_transformer.fields import GIVEN, Fields, hp, names_of, required
-from keras_transformer.translation import assemble
+from keras_transformer.refusals import expect
+from keras_transformer.translation import abilities, engines
 from keras_transformer.translation.glossary import Glossary, read_words
 from keras_transformer.workdir import WorkDirectory, open_ensemble
 
@@ -69,25 +70,30 @@ class SearchDeviceOptions(DeviceOptions):
         prepare_search(bool(self.jit_compile))
 
     def choose_backend(self) -> None:
-        """As `prepare_process`, for commands that do not search."""
-        if not assemble.runs_keras(self.engine):
-            raise CommandError(
-                "a command without a search has engine=native. Received:"
-                f" engine={self.engine}"
-            )
+        """Chooses the backend of a command that does not search."""
+        expect(
+            engines.find_engine(self.engine).needs_keras,
+            "engine=native for a command without a search",
+            error=CommandError,
+            engine=self.engine,
+        )
         choose_backend(self)
 
     def check_engine(self, workdirs: Sequence[str], shortlist: bool) -> None:
         """Raises ValueError for options that the engine does not have."""
-        if not assemble.runs_keras(self.engine):
-            assemble.check_choice(
+        engine = engines.find_engine(self.engine)
+        engines.check_engine(
+            abilities.EngineOptions(
                 self.engine,
-                self.compute_type,
-                self.device,
-                len(workdirs),
                 self.precision,
-                shortlist=shortlist,
+                self.compute_type,
+                # The framework's device is found when it starts.
+                None if engine.needs_keras else self.device,
+                self.jit_compile,
+                shortlist,
+                len(workdirs),
             )
+        )
 
     def of_workdir(self, path: str) -> "EnsembleOptions":
         """Translator options with these device settings."""
@@ -298,7 +304,7 @@ class TranslatorChoice(typing.NamedTuple):
         workdir = WorkDirectory(self.options.workdirs[0])
         before = workdir.read_section("decoding", DecodingConfig)
         search = changed_search(before, self.search)
-        return assemble.fitted(self.options.engine, search, self.search, tell)
+        return engines.fitted(self.options.engine, search, self.search, tell)
 
     def read_direction(self) -> tuple[str, str]:
         """The languages of source and target, one or several.
@@ -336,9 +342,9 @@ class TranslatorChoice(typing.NamedTuple):
         options.check_engine(options.workdirs, self.shortlist)
         directories = open_ensemble(options.workdirs, options.checkpoint)
         search, length = self.read_search(), options.max_source_length
-        assemble.check_search(options.engine, search)
-        if files.glossary:
-            assemble.check_terms(options.engine, f"glossary={files.glossary}")
+        column = engines.column_of(options.engine)
+        abilities.check(column, search)
+        abilities.check_value(column, "glossary", files.glossary)
         if self.languages is not None:
             self.read_direction()
         for workdir in directories:

@@ -20,7 +20,7 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import backend_name
 from keras_transformer.config import DecodingConfig
 from keras_transformer.files import sha256_of
-from keras_transformer.translation import assemble
+from keras_transformer.translation import engines
 from keras_transformer.workdir import TOKENIZER_SUMS
 from trainers.run.resuming import run_errors
 from trainers.translating.lines import (
@@ -106,7 +106,7 @@ def make_settings(
     A shard has `shard_lines` lines; the others are as in `OutputOptions`.
     """
     check_search(translator.decoding, n_best, seed)
-    by_keras = assemble.runs_keras(translator.engine)
+    by_keras = engines.find_engine(translator.engine).needs_keras
     of_shortlist = {}
     if translator.shortlist is not None:
         of_shortlist = {

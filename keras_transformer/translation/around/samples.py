@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from keras_transformer.translation.around.words import with_note
 from keras_transformer.translation.consensus import rank
 from keras_transformer.translation.requests import Row
 from keras_transformer.translation.search import Around, Found, Programs
@@ -24,9 +25,10 @@ class Samples(Around):
         found = iter(self.inner.search(samples, 1))
         results = []
         for count in counts:
-            ids, scores = zip(*itertools.islice(found, count), strict=True)
-            ids = list(itertools.chain(*ids))
-            results.append(Found(ids, np.concatenate(scores)))
+            own = [*itertools.islice(found, count)]
+            ids = [*itertools.chain(*(one.ids for one in own))]
+            scores = np.concatenate([one.scores for one in own])
+            results.append(Found(ids, scores))
         return results
 
     def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
@@ -44,11 +46,12 @@ class Consensus(Around):
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
         """As of `Search`; a failed search is as it was found."""
         results = []
-        for found in self.inner.search(rows, self.num_samples):
+        samples = self.inner.search(rows, self.num_samples)
+        for row, found in zip(rows, samples, strict=True):
             if np.isfinite(found.scores).all():
                 order = rank(self.to_strings(found.ids), self.metric)
                 order = order[:num_best]
                 ids = [found.ids[i] for i in order]
-                found = Found(ids, found.scores[order])
+                found = with_note(row, Found(ids, found.scores[order]))
             results.append(found)
         return results

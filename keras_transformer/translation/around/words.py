@@ -46,7 +46,9 @@ class Words(Around):
             more = self.inner.search([*again.values()], num_best)
             for i, result in zip(left, more, strict=True):
                 found[i] = result
-        return found
+        return [
+            with_note(row, one) for row, one in zip(rows, found, strict=True)
+        ]
 
 
 def without_words(row: Row, outputs: Sequence[Sequence[int]]) -> Row | None:
@@ -68,15 +70,17 @@ def without_words(row: Row, outputs: Sequence[Sequence[int]]) -> Row | None:
     return with_phrases(row._replace(forbidden=frozenset(forbidden)))
 
 
-def notes_on_words(avoid: tuple[str, ...], texts: Sequence[str]) -> list[str]:
-    """A note for each forbidden word that is still in a translation."""
-    if not avoid:
-        return []
-    found = [m.group() for text in texts for m in find_words(avoid, text)]
-    return [
+def with_note(row: Row, found: Found) -> Found:
+    """Adds a note for each forbidden word that is still in a hypothesis."""
+    if not row.avoid:
+        return found
+    texts = typing.cast(Tokenizer, row.tokenizer).to_strings(found.ids)
+    words = [m.group() for text in texts for m in find_words(row.avoid, text)]
+    notes = [
         f"has the forbidden word {word!r} in its translation"
-        for word in dict.fromkeys(found)
+        for word in dict.fromkeys(words)
     ]
+    return found._replace(notes=[*found.notes, *notes])
 
 
 def _emitted(ids, parts, match):

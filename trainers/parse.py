@@ -42,9 +42,9 @@ SECTIONS = (
 def read_configuration(
     arguments: flags.Arguments, preset: str
 ) -> Configuration:
-    """The `Configuration` of a command line.
+    """Reads the `Configuration` of a command line.
 
-    Raises CommandError: a value is wrong, or a flag has no effect.
+    Raises CommandError if a value is wrong, or a flag has no effect.
     """
     configuration = wmt.read_configuration(
         arguments, preset, TreesConfig, ParserDecoding

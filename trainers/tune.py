@@ -50,7 +50,7 @@ class TuneOptions(Fields):
         self.grid()
 
     def grid(self) -> tuple[list[int], list[float]]:
-        """Beam sizes and length penalties to try, as numbers, checked."""
+        """Reads the beam sizes and length penalties to try, and checks them."""
         beam_sizes = read_numbers("beam_sizes", self.beam_sizes, int)
         for beam_size in beam_sizes:
             check_values(DecodingConfig, beam_size=beam_size)
@@ -63,7 +63,7 @@ class TuneOptions(Fields):
 
 
 def read_numbers(name: str, texts: Sequence[str], kind: type) -> list:
-    """The numbers of a flag that is a list, checked."""
+    """Reads the numbers in a flag that is a list."""
     try:
         return [kind(text) for text in texts]
     except ValueError:

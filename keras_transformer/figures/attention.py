@@ -130,7 +130,6 @@ class AttentionFigure:
         )
 
     def _data(self):
-        """Collects the data of the page's program."""
         return {
             "sentences": [
                 {"language": language or "", "direction": direction(language)}

@@ -10,6 +10,7 @@ import collections
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from keras_transformer.refusals import expect
 from trainers.datasets.constituency import TOP, TRACE, Leaf, Node, leaves, walk
 from trainers.datasets.linearization import PUNCTUATION
 
@@ -18,7 +19,7 @@ EQUIVALENT = {"PRT": "ADVP"}
 
 
 class Counts(NamedTuple):
-    """Numbers of brackets: in both trees, in the reference, in the tree."""
+    """Numbers of brackets: common to both trees, in the reference, found."""
 
     matched: int
     gold: int
@@ -47,7 +48,7 @@ class Counts(NamedTuple):
 
 
 def sum_counts(counts: Iterable[Counts]) -> Counts:
-    """The counts of a corpus.
+    """Sums the counts of sentences.
 
     >>> sum_counts([Counts(1, 2, 3), Counts(4, 5, 6)])
     Counts(matched=5, gold=7, found=9)
@@ -58,22 +59,19 @@ def sum_counts(counts: Iterable[Counts]) -> Counts:
 def count_brackets(gold: Node, found: Node) -> Counts:
     """Compares a tree with its reference.
 
-    EVALB takes out the words whose tag in the same tree is punctuation, and
-    leaves a sentence uncounted where the two trees differ in that. Here the
-    tags of the reference count for both trees, and every sentence is counted:
-    where the trees have the same tags of punctuation, the counts are EVALB's.
+    EVALB takes out words that their own tree tags as punctuation, and skips a
+    sentence if the two trees then differ in words. Here the reference's tags
+    decide for both trees, and no sentence is skipped; if the trees tag the same
+    words as punctuation, the counts are EVALB's.
 
-    n equal brackets of one tree match m of the other min(n, m) times.
+    n equal brackets in one tree match m in the other min(n, m) times.
 
-    Raises ValueError: the trees have different numbers of words.
+    Raises ValueError if the trees have different numbers of words.
     """
     gold_leaves = leaves(gold)
     num_found = len(leaves(found))
-    if len(gold_leaves) != num_found:
-        raise ValueError(
-            f"expected a tree over {len(gold_leaves)} words."
-            f" Received: {num_found} words"
-        )
+    expected = f"a tree over {len(gold_leaves)} words"
+    expect(len(gold_leaves) == num_found, expected, f"{num_found} words")
     counted = [leaf.tag not in DELETED for leaf in gold_leaves]
     gold_brackets = _brackets(gold, counted)
     found_brackets = _brackets(found, counted)
@@ -87,9 +85,9 @@ def count_brackets(gold: Node, found: Node) -> Counts:
 def _brackets(
     tree: Node, counted: list[bool]
 ) -> collections.Counter[tuple[str, int, int]]:
-    """The brackets of a tree with their number: label, start, end.
+    """Counts the brackets of a tree: label, start, end.
 
-    `counted` says of each word whether it counts.
+    `counted` tells which words count.
     """
     found: collections.Counter[tuple[str, int, int]] = collections.Counter()
     starts, position, words = [], 0, iter(counted)

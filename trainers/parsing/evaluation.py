@@ -19,9 +19,9 @@ from trainers.translating.options import TranslatorOptions
 
 
 def read_references(data: TreeFiles, files: tuple[str, ...]) -> list[Node]:
-    """The trees to measure on: of files, or else the test trees of `data`.
+    """Reads the trees to measure on: from files, else the test trees of `data`.
 
-    Raises ValueError: there are none, or they cannot be read.
+    Raises ValueError if there are none, or they cannot be read.
     """
     if files:
         data = TreeFiles(train_trees=files, test_trees=files)

@@ -12,24 +12,24 @@ from trainers.run.training_config import Configuration
 class ParsingMetric:
     """Labeled brackets as EVALB counts them; a `Metric`.
 
-    Outputs and references are linear trees. An output that is no tree over the
-    reference's words is repaired first, and counted in `well_formed`.
+    Outputs and references are linear trees. An output that is not a tree over
+    the reference's words is repaired first.
     """
 
     key = "f1"
     label = "F1"
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
-        """F1 of all brackets of all sentences, in [0, 100]."""
+        """Computes F1 over the brackets of all sentences, in [0, 100]."""
         return float(self.measure(outputs, references)["f1"])
 
     def measure(
         self, outputs: Sequence[str], references: Sequence[str]
     ) -> dict[str, float | str]:
-        """F1, precision, recall, and percentages of sentences.
+        """Computes F1, precision, recall, and two percentages of sentences.
 
-        `complete_match` have all brackets right, `well_formed` needed no
-        repair.
+        `complete_match` counts sentences with all brackets right, `well_formed`
+        outputs that needed no repair.
         """
         counts, well_formed = [], []
         for output, reference in zip(outputs, references, strict=True):
@@ -52,10 +52,9 @@ class ParsingMetric:
 
 
 def make_parsing_metric(configuration: Configuration) -> DirectionalMetric:
-    """The metric of the training of a parser."""
+    """Makes the metric of a parser's training."""
     return DirectionalMetric({"": ParsingMetric()})
 
 
 def _percentage(values):
-    """How many of some truth values are true."""
     return 100 * sum(values) / max(len(values), 1)

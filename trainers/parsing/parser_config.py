@@ -23,7 +23,7 @@ class TreesConfig(TreeFiles, LengthConfig, RunData, changeable=True):
 
 
 class ParserDecoding(DecodingConfig, changeable=True):
-    """How a tree is searched for; the defaults are the paper's of sec. 6.3.
+    """How a tree is searched for, by default as in sec. 6.3 of the paper.
 
     Beam 21, length penalty 0.3, at most 300 tokens more than the sentence has.
     """

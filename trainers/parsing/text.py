@@ -40,7 +40,7 @@ def check_is_parser(workdir: WorkDirectory) -> None:
 def load_parser(
     options: TranslatorOptions, search: Mapping[str, typing.Any]
 ) -> "Translator":
-    """The translator from sentences to linear trees: see `open_translator`."""
+    """Opens the translator from sentences to linear trees."""
     with flags.user_errors():
         check_is_parser(WorkDirectory(options.workdir))
     return open_translator(TranslatorChoice(options, search))
@@ -49,11 +49,10 @@ def load_parser(
 def parse_sentences(
     translator: "Translator", sentences: Iterable[list[str]], chunk_size: int
 ) -> Iterator[str]:
-    """Yields a tree for each sentence, blank for one without words.
+    """Yields a tree for each sentence, a list of words; "" if it has none.
 
-    Sentences are lists of words; `chunk_size` of them are parsed together.
-
-    Raises RunError: the model's logits are not finite.
+    `chunk_size` sentences are parsed together. Raises RunError if the model's
+    logits are not finite.
     """
     sentences, given = itertools.tee(sentences)
     sequences = translate_lines(translator, map(" ".join, given), chunk_size)
@@ -77,7 +76,7 @@ def run(
     search: Mapping[str, typing.Any],
     tokenized: bool,
 ) -> None:
-    """Parses standard input; `tokenized` lines are words and spaces."""
+    """Parses standard input; lines are words and spaces if `tokenized`."""
     lines = read_input()
     translator = load_parser(options, search)
     chunk_size = 1 if sys.stdin.isatty() else CHUNK

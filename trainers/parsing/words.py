@@ -49,7 +49,7 @@ RULES = tuple(
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a sentence; of a blank one none.
+    """Divides a sentence into words.
 
     >>> print(*split_words('"He didn\u2019t see (Anna\u2019s) dog," she said.'))
     `` He did n't see -LRB- Anna 's -RRB- dog , '' she said .
@@ -60,10 +60,9 @@ def split_words(text: str) -> list[str]:
 
 
 def escape_brackets(words: list[str]) -> list[str]:
-    """Words with their round brackets spelled out.
+    """Spells out the brackets that would begin or end a constituent.
 
-    A word that is any bracket has its name; one that has a round bracket in it
-    would end or begin a constituent.
+    A word that is a bracket becomes its name; within words, round brackets do.
 
     >>> escape_brackets(["(", "f(x)", "["])
     ['-LRB-', 'f-LRB-x-RRB-', '-LSB-']

@@ -238,7 +238,6 @@ def _digest(key):
 
 
 def _check_key(keys, key):
-    """Raises HTTPException unless a request's key is known."""
     if keys is None:
         return
     if not isinstance(key, str) or not key:

@@ -35,11 +35,7 @@ Work = Callable[[list], Sequence]
 
 
 class QueueFullError(Exception):
-    """There is no room in the queue.
-
-    Attributes:
-        retry_after: Whole seconds until there may be room.
-    """
+    """No room in the queue; `retry_after`: seconds until there may be some."""
 
     def __init__(self, retry_after: int):
         super().__init__("the queue is full")
@@ -204,7 +200,6 @@ class Batcher:
         )
 
     def _keep(self, entries):
-        """Removes all other entries."""
         self._entries = list(entries)
         self.waiting_tokens = sum(entry.size for entry in self._entries)
 

@@ -165,7 +165,6 @@ def load_pairs(
 
 
 def _open_adapters(translator, adapters):
-    """Makes the `SwitchedAdapters` of names and work directories."""
     [own] = translator.checkpoints
     weights, found = Checkpoint(own), {}
     for name, path in adapters:

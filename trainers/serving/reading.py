@@ -136,7 +136,6 @@ def _seconds(size):
 
 
 def _start():
-    """Starts a process that answers."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)  # it inherits
     try:
         return subprocess.Popen(

@@ -330,7 +330,6 @@ def read_options(
 
 
 def _chosen(fields, names):
-    """Chooses the fields that have one of some names."""
     return {name: fields[name] for name in names if name in fields}
 
 

@@ -404,6 +404,12 @@ class SearchConfig(Fields, changeable=True):
         **_COUNT,
     )
 
+    def penalty(self, length: int) -> float:
+        """Returns the divisor of a log-probability; `length` counts EOS."""
+        is_wu = self.length_normalization == "wu"
+        base = (length + 5) / 6 if is_wu else max(1, length)
+        return base**self.length_penalty
+
 
 class DecodingConfig(SearchConfig, changeable=True):
     """How a model translates: a search as in the paper, or sampling."""

@@ -390,17 +390,11 @@ class CTranslate2Search:
 
     def _best_first(self, ids, log_probs):
         """`Found` of outputs with these log-probabilities."""
-        lengths = [max(1, len(one)) for one in ids]
-        penalties = [length_penalty(self.limits.decoding, n) for n in lengths]
+        decoding = self.limits.decoding
+        penalties = [decoding.penalty(max(1, len(one))) for one in ids]
         scores = np.array(log_probs) / np.array(penalties)
         order = np.argsort(-scores, kind="stable")
         return Found([ids[i] for i in order], scores[order])
-
-
-def length_penalty(decoding: SearchConfig, length: int) -> float:
-    """As of `decoding.rules`, of a number."""
-    base = (length + 5) / 6 if decoding.length_normalization == "wu" else length
-    return base**decoding.length_penalty
 
 
 class CTranslate2:

@@ -24,7 +24,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data import cleaning
 from keras_transformer.data.pairs import (
@@ -249,7 +248,6 @@ class Part(typing.NamedTuple):
         self,
     ) -> Iterator[tuple[tuple[tuple[str, str], ...], np.ndarray, np.ndarray]]:
         """Yields pairs, their lengths, and log-probabilities per token."""
-        length_penalty = load("keras_transformer.decoding.rules").length_penalty
         rows = self.rows()
         sides = (self.tokenizer.source, self.tokenizer.target)[:: self.order]
         while chunk := list(itertools.islice(rows, CHUNK)):
@@ -261,9 +259,9 @@ class Part(typing.NamedTuple):
                 )
             ]
             tokens = np.array(lengths[:: self.order][1])  # of translations
-            penalty = np.asarray(length_penalty(self.decoding, tokens))
-            total = np.array(scores) * penalty
-            yield pairs, np.array(lengths), total / tokens
+            penalties = [self.decoding.penalty(int(n)) for n in tokens]
+            totals = np.array(scores) * np.array(penalties)
+            yield pairs, np.array(lengths), totals / tokens
 
 
 def write_pairs(

@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 import pytest
-from random_pairs import assert_equal, check_two_replicas, make_pairs, take
+from random_pairs import assert_equal, make_pairs, take
 
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data.corpus import encode_corpus
@@ -178,20 +178,6 @@ def test_less_than_a_pair_an_epoch():
     assert sum(sizes) == 12 and set(sizes) == {0, 1}
 
 
-def test_pairs_depend_on_seed_and_epoch_alone():
-    expected = [mix().pairs_of(epoch) for epoch in range(9)]
-    again = mix()
-    for epoch in (8, 2, 5):
-        np.testing.assert_array_equal(again.pairs_of(epoch), expected[epoch])
-    assert (mix(seed=4).pairs_of(0) != expected[0]).any()
-    others = [
-        *(mix(), mix(seed=4), mix(kept=[40, 61, 8])),
-        mix(TEXT.replace("until 7", "until 8")),
-        mix(TEXT.replace("0.35", "0.36")),
-    ]
-    assert len({mixture.identity for mixture in [mix(), *others]}) == 5
-
-
 # ------------------------------------------------------------- its batches
 
 PAIRS = make_pairs(sum(KEPT))
@@ -258,39 +244,8 @@ def test_a_mixture_of_one_corpus_changes_nothing(corpus):
     assert_equal(take(staged.arrays(epochs=3)), take(plain.arrays(epochs=3)))
 
 
-@pytest.mark.parametrize("steps_per_call", [1, 2])
-def test_resumed_anywhere_it_continues_with_the_same_batches(
-    corpus, steps_per_call
-):
-    options = {"steps_per_call": steps_per_call}
-    batches = make_batches(corpus, mix(), **options)
-    unbroken = take(batches.arrays(epochs=8))
-    if steps_per_call > 1:
-        unbroken = list(itertools.chain(*unbroken))
-    sizes = [batches.steps_of(epoch) for epoch in range(8)]
-    assert len(unbroken) == sum(sizes)
-    for epoch, step in itertools.product(range(7), (0, 1, 5)):
-        again = make_batches(corpus, mix(), **options)
-        assert again.order_id == batches.order_id
-        resumed = take(again.arrays(step, start_epoch=epoch, end_step=step + 4))
-        if steps_per_call > 1:
-            resumed = list(itertools.chain(*resumed))
-        start = sum(sizes[:epoch]) + step
-        assert_equal(resumed, unbroken[start : start + 4])
-
-
 def test_the_data_set_ends_where_the_epochs_end(corpus):
     batches = make_batches(corpus, mix())
     steps = sum(map(batches.steps_of, range(8)))
     assert steps != 8 * batches.steps_per_epoch
     assert len(list(batches.dataset(epochs=8))) == steps
-
-
-def test_two_replicas_share_the_batches_of_one(corpus):
-    check_two_replicas(make_batches(corpus, mix()))
-
-
-def test_the_order_has_a_number_of_its_own(corpus):
-    mixtures = [None, mix(), mix(seed=4), mix(TEXT.replace("0.35", "0.36"))]
-    numbers = {make_batches(corpus, m).order_id for m in mixtures}
-    assert len(numbers) == 4

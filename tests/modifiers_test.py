@@ -10,16 +10,12 @@ import numpy as np
 import pytest
 from commands import TINY, check_resumed, train, write_pairs
 from random_pairs import (
-    assert_equal,
-    check_two_replicas,
     ids_of,
     make_pairs,
     rows_of,
-    take,
 )
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.data import batches as batches_module
 from keras_transformer.data import modifiers
 from keras_transformer.data.corpus import encode_corpus, replace_rows
 from keras_transformer.data.modifiers import (
@@ -305,28 +301,6 @@ def test_later_epochs_fit_the_shapes_of_the_first(corpus):
         assert corpus.of_epoch(epoch).longer_side.max() <= corpus.longest
 
 
-def test_ids_depend_on_epoch_seed_and_modifiers_alone(corpus, tokenizer):
-    expected = ids_of(corpus.of_epoch(3))
-    again = make_corpus(tokenizer)
-    again.prepare(4)  # another order of work, meanwhile
-    assert ids_of(again.of_epoch(3)) == expected
-    assert again.checksum == corpus.checksum
-    rare = {"Merge": 1e-9}
-    checksums = {corpus.checksum, encode_corpus(PAIRS, tokenizer, 90).checksum}
-    for chances, seed in (
-        ({**CHANCES, "Typos": 0.07}, 5),
-        (dict(reversed(CHANCES.items())), 5),
-        (CHANCES, 6),
-        (rare, 5),
-        (rare, 6),
-    ):
-        other = make_corpus(tokenizer, chances, seed=seed)
-        assert ids_of(other.of_epoch(3)) != expected
-        checksums.add(other.checksum)
-    assert len(checksums) == 7
-    assert other.first is other.canonical  # nothing was drawn
-
-
 def test_long_corpora_are_drawn_chunk_by_chunk(tokenizer, monkeypatch):
     monkeypatch.setattr(modifiers, "CHUNK_PAIRS", 100)
     corpus = make_corpus(tokenizer, {"UpperCase": 0.3}, 300)
@@ -366,29 +340,6 @@ def test_some_rows_replaced_by_others(corpus):
 
 
 # ------------------------------------------------------------- its batches
-
-
-def test_resumed_anywhere_it_continues_with_the_same_ids(corpus, tokenizer):
-    options = {"num_buckets": 4, "rows_multiple": 2, "seed": 3}
-    batches = batches_module.make_batches(corpus, 4000, **options)
-    unbroken = take(batches.arrays(epochs=3))
-    sizes = [batches.steps_of(epoch) for epoch in range(3)]
-    assert len(unbroken) == sum(sizes)
-    for epoch, step in ((0, 1), (1, sizes[1] - 1), (2, 0)):
-        again = batches_module.make_batches(
-            make_corpus(tokenizer), 4000, **options
-        )
-        assert again.order_id == batches.order_id
-        resumed = take(again.arrays(step, start_epoch=epoch, end_step=step + 3))
-        start = sum(sizes[:epoch]) + step
-        assert_equal(resumed, unbroken[start : start + 3])
-
-
-def test_two_replicas_share_the_batches_of_one(corpus):
-    batches = batches_module.make_batches(
-        corpus, 4000, num_buckets=4, rows_multiple=2, seed=3
-    )
-    check_two_replicas(batches, start_epoch=1)
 
 
 # ----------------------------------------------------------------- a training

@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import tokenization_test
-from random_pairs import make_pairs
+from random_pairs import ids_of, make_pairs, rows_of, take
 
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import subword_sampling
@@ -50,14 +50,6 @@ def bpe(tokenizers):
 @pytest.fixture(scope="module")
 def corpus(bpe):
     return SampledCorpus(PAIRS, bpe, 60, alpha=0.2, seed=5)
-
-
-def rows_of(rows):
-    return [row.tolist() for row in np.split(rows.ids, rows.offsets[1:-1])]
-
-
-def ids_of(corpus):
-    return rows_of(corpus.source), rows_of(corpus.target)
 
 
 # ---------------------------------------------------------- what is sampled
@@ -222,7 +214,10 @@ def test_every_epoch_has_segmentations_of_its_own(corpus, bpe):
     epochs = [corpus.of_epoch(epoch) for epoch in (0, 1, 2)]
     texts = set()
     for side in range(2):
-        rows = [ids_of(epoch)[side] for epoch in (*epochs, canonical)]
+        rows = [
+            [pair[side] for pair in ids_of(epoch)]
+            for epoch in (*epochs, canonical)
+        ]
         for one, other in itertools.combinations(rows, 2):
             same = np.mean([a == b for a, b in zip(one, other, strict=True)])
             assert same < 0.3
@@ -230,18 +225,6 @@ def test_every_epoch_has_segmentations_of_its_own(corpus, bpe):
         assert len(texts) == 1
     assert len(corpus) == corpus.counts.kept == 88
     assert "bpe vocabulary, alpha 0.2, 1." in str(corpus)
-
-
-def test_ids_depend_on_epoch_seed_and_alpha_alone(corpus, bpe, monkeypatch):
-    expected = ids_of(corpus.of_epoch(3))
-    again = SampledCorpus(iter(PAIRS), bpe, 60, alpha=0.2, seed=5)
-    again.prepare(4)  # another order of work, meanwhile
-    assert ids_of(again.of_epoch(3)) == expected
-    assert again.checksum == corpus.checksum
-    for alpha, seed in ((0.3, 5), (0.2, 6)):
-        other = SampledCorpus(PAIRS, bpe, 60, alpha=alpha, seed=seed)
-        assert ids_of(other.of_epoch(3)) != expected
-        assert other.checksum != corpus.checksum
 
 
 def test_the_next_epoch_is_sampled_in_the_background(corpus, monkeypatch):
@@ -318,32 +301,10 @@ def test_a_prepared_corpus_cannot_be_segmented_anew():
 # ------------------------------------------------------------- its batches
 
 
-def make_batches(corpus):
-    return batches_module.make_batches(
+def test_every_epoch_has_every_pair_once(corpus, bpe):
+    batches = batches_module.make_batches(
         corpus, 700, num_buckets=4, rows_multiple=2, seed=3
     )
-
-
-@pytest.fixture(scope="module")
-def batches(corpus):
-    return make_batches(corpus)
-
-
-def take(dataset, number=None):
-    elements = itertools.islice(dataset.as_numpy_iterator(), number)
-    return [
-        np.concatenate([inputs["source_ids"], labels])
-        for inputs, labels in elements
-    ]
-
-
-def assert_equal(first, second):
-    assert len(first) == len(second)
-    for one, other in zip(first, second, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_every_epoch_has_every_pair_once(batches, bpe):
     assert "batches an epoch" in str(batches)
     texts = set()
     shapes = {(2 * rows, length) for rows, length in batches.shapes}
@@ -352,41 +313,8 @@ def test_every_epoch_has_every_pair_once(batches, bpe):
         assert len(order) == batches.steps_of(epoch)
         indices = np.concatenate([indices for indices, _ in order])
         assert sorted(indices) == list(range(len(batches.corpus)))
-        arrays = take(batches.dataset(epochs=epoch + 1, start_epoch=epoch))
+        arrays = take(batches.arrays(epochs=epoch + 1, start_epoch=epoch))
         assert {array.shape for array in arrays} <= shapes
         decoded = np.concatenate([bpe.decode(a).numpy() for a in arrays])
         texts.add(tuple(sorted(decoded.tolist())))
     assert len(texts) == 1
-
-
-def test_resumed_anywhere_it_continues_with_the_same_ids(batches, bpe):
-    sizes = [batches.steps_of(epoch) for epoch in range(3)]
-    unbroken = take(batches.dataset(epochs=3))
-    assert len(unbroken) == sum(sizes)
-    for epoch, step in ((0, 1), (1, sizes[1] - 1), (1, sizes[1])):
-        again = make_batches(SampledCorpus(PAIRS, bpe, 60, alpha=0.2, seed=5))
-        assert again.order_id == batches.order_id
-        resumed = again.dataset(step, start_epoch=epoch, end_step=step + 4)
-        start = sum(sizes[:epoch]) + step
-        assert_equal(take(resumed), unbroken[start : start + 4])
-    start = sizes[0] + 2  # counted from the first epoch on
-    assert_equal(take(batches.dataset(start), 2), unbroken[start : start + 2])
-
-
-def test_two_replicas_share_the_batches_of_one(batches):
-    whole = take(batches.dataset(end_step=9))
-    slices = take(batches.dataset(end_step=9, replicas=(0, 1), num_replicas=2))
-    assert len(slices) == 2 * len(whole) == 18
-    halves = zip(slices[::2], slices[1::2], strict=True)
-    for array, pair in zip(whole, halves, strict=True):
-        sides = zip(*(np.split(half, 2) for half in pair), strict=True)
-        np.testing.assert_array_equal(array, np.concatenate(sum(sides, ())))
-
-
-def test_the_order_has_a_number_of_its_own(batches, bpe):
-    plain = encode_corpus(PAIRS, bpe, max_length=60)
-    numbers = {batches.order_id}
-    for corpus in (plain, SampledCorpus(PAIRS, bpe, 60, alpha=0.1, seed=5)):
-        other = batches_module.Batches(corpus, batches.shapes, 3, 1)
-        numbers.add(other.order_id)
-    assert len(numbers) == 3

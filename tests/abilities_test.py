@@ -4,8 +4,7 @@ import dataclasses
 import inspect
 
 import pytest
-from commands import ROOT
-from examples_test import load
+from commands import ROOT, load_script
 
 import keras_transformer as kt
 from keras_transformer.config import DecodingConfig, TransformerConfig
@@ -91,5 +90,5 @@ def test_only_fields_that_nobody_set_follow_an_engine():
 
 
 def test_the_page_is_made_from_the_table():
-    page = load("abilities", ROOT / "docs/site").page()
+    page = load_script("abilities", ROOT / "docs/site").page()
     assert (ROOT / "docs/abilities.md").read_text("utf-8") == page

@@ -232,3 +232,16 @@ class Browser:
             entry = parameters["entry"]
             if entry["level"] == "error":
                 self.errors.append(entry["text"])
+
+
+def text(page, selector):
+    """The text of an element."""
+    return page.evaluate(f"document.querySelector('{selector}').textContent")
+
+
+def texts(page, selector):
+    """The texts of all elements that a selector finds."""
+    return page.evaluate(
+        f"[...document.querySelectorAll('{selector}')]"
+        ".map((node) => node.textContent)"
+    )

@@ -13,6 +13,7 @@ import browser
 import numpy as np
 import pages
 import pytest
+from browser import text, texts
 
 from keras_transformer.figures.attention import AttentionFigure
 from keras_transformer.figures.colors import head_color
@@ -99,10 +100,6 @@ def assert_drawn(page, *arguments, **place):
 
 def token(side, number):
     return f"#{side} li:nth-child({number}) .token"
-
-
-def text(page, selector):
-    return page.evaluate(f"document.querySelector('{selector}').textContent")
 
 
 def test_a_token_under_the_mouse_shows_its_lines(page, figure):
@@ -227,29 +224,20 @@ def test_words_are_sums_and_means_of_their_tokens(page, figure):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_is_legible_in_both_schemes(page, scheme):
     page.prefer(scheme)
-    colors = page.evaluate(
+    ink, paper = page.evaluate(
         "['color', 'backgroundColor'].map((name) =>"
         " getComputedStyle(document.body)[name].match(/\\d+/g).map(Number))"
     )
-    ink, paper = colors
     is_light = pages.luminance(ink) < pages.luminance(paper)
     assert is_light == (scheme == "light")
     assert pages.contrast(ink, paper) > 7
-    wanted = {
-        tuple(pages.rgb(head_color(head, NUM_HEADS, scheme == "dark")))
-        for head in range(NUM_HEADS)
-    }
-    red, green, blue = min(wanted)
-    page.wait(  # a page learns of another scheme with its next frame
-        "[...document.querySelectorAll('#links path')].some((path) =>"
-        f" getComputedStyle(path).stroke === 'rgb({red}, {green}, {blue})')"
-    )
-    strokes = page.evaluate(
-        "[...document.querySelectorAll('#links path')].map((path) =>"
-        " getComputedStyle(path).stroke.match(/\\d+/g).map(Number))"
-    )
-    assert set(map(tuple, strokes)) == wanted
-    assert min(pages.contrast(stroke, paper) for stroke in strokes) >= 3
+    for head in range(NUM_HEADS):  # whose contrast `figures_test.py` measures
+        color = pages.rgb(head_color(head, NUM_HEADS, scheme == "dark"))
+        page.wait(  # a page learns of another scheme with its next frame
+            "[...document.querySelectorAll('#links path')].some((path) =>"
+            f" getComputedStyle(path).stroke === 'rgb({color[0]}, {color[1]},"
+            f" {color[2]})')"
+        )
 
 
 def test_faint_weights_of_a_long_sentence_are_visible(chromium, tmp_path):
@@ -323,13 +311,6 @@ def test_words_of_languages_without_spaces(chromium, tmp_path):
     chromium.click("input[name=unit][value=subwords]")
     chromium.click("input[name=unit][value=words]")
     assert texts(chromium, "#keys .token")[:4] == ["私", "は", "東", "京"]
-
-
-def texts(page, selector):
-    return page.evaluate(
-        f"[...document.querySelectorAll('{selector}')]"
-        ".map((node) => node.textContent)"
-    )
 
 
 def test_the_overview_opens_a_head(page, figure):

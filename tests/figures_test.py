@@ -450,8 +450,3 @@ def test_truncated_translations_are_noted(translator):
     assert figure.notes == [
         f"A sentence has {tokens} tokens, truncated to 1 (ein Hund rennt. ...)."
     ]
-
-
-def test_characters_that_xml_lacks_are_replaced():
-    text = writing.printable("a\0b\x0bc\ufffe\ud800\U0001f600")
-    assert text == "a\ufffdb\ufffdc\ufffd\ufffd\U0001f600"

@@ -114,40 +114,6 @@ def test_counts_are_those_of_evalb():
     assert sum_counts(counts) == EVALB_TOTALS
 
 
-def brute_force(gold, found):
-    """Counts from the definition: lists of brackets, paired off one by one."""
-
-    def brackets(tree):
-        result = []
-
-        def visit(part, position):
-            if isinstance(part, Leaf):
-                return position + (part.tag not in (",", ":", "``", "''", "."))
-            end = position
-            for child in part.children:
-                end = visit(child, end)
-            label = {"PRT": "ADVP"}.get(part.label, part.label)
-            if end > position and label != "TOP":
-                result.append((label, position, end))
-            return end
-
-        visit(tree, 0)
-        return result
-
-    ours, matched = brackets(found), 0
-    num_found = len(ours)
-    for bracket in brackets(gold):
-        if bracket in ours:
-            ours.remove(bracket)
-            matched += 1
-    return matched, len(brackets(gold)), num_found
-
-
-def test_counts_are_those_of_the_definition():
-    for gold, found in pairs_of_trees(100):
-        assert count_brackets(gold, found) == brute_force(gold, found)
-
-
 def test_the_tags_of_the_reference_decide():
     gold = Node("TOP", (Node("S", (Leaf("NN", "a"), Leaf(".", "b"))),))
     found = Node("TOP", (Node("S", (Leaf(".", "a"), Leaf("XX", "b"))),))

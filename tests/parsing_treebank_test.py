@@ -1,7 +1,6 @@
 """The built-in treebank: its trees, its splits and its sizes."""
 
 import hashlib
-import re
 
 import pytest
 
@@ -64,15 +63,6 @@ def test_trees_never_change(lines, trees):
         assert hashlib.sha256(text.encode()).hexdigest() == sha256
     assert [write_tree(tree) for tree in trees] == lines["train"][:1500]
     assert {tree.label for tree in trees} == {TOP}
-
-
-def test_no_sentence_is_there_twice(lines):
-    sentences = {
-        " ".join(re.findall(r" ([^()]+)\)", line))
-        for split in lines.values()
-        for line in split
-    }
-    assert len(sentences) == 22_000
 
 
 @pytest.mark.parametrize(

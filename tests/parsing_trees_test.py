@@ -5,12 +5,8 @@ import pytest
 from random_trees import random_tree
 
 from trainers.datasets.constituency import (
-    TOP,
-    Leaf,
-    Node,
     leaves,
     read_trees,
-    retag,
     strip,
     write_tree,
 )
@@ -100,11 +96,6 @@ def test_depth_has_no_limit(read):
     (tree,) = read("(X " * depth + "(NN a)" + ")" * depth)
     assert [leaf.word for leaf in leaves(strip(tree))] == ["a"]
     assert write_tree(tree).count("(X") == depth
-
-
-def test_retag_replaces_the_tags_alone():
-    tree = Node(TOP, (Node("NP", (Leaf("XX", "a"), Leaf("XX", "b"))),))
-    assert write_tree(retag(tree, ["DT", "NN"])) == "(TOP (NP (DT a) (NN b)))"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import exports
 import pages
 import pytest
 import scripted_server
+from browser import text, texts
 
 import keras_transformer as kt
 
@@ -82,17 +83,6 @@ def problem_of(page):
     """Waits for a problem; what it is."""
     page.wait("!find('problem').hidden")
     return text(page, "#message")
-
-
-def text(page, selector):
-    return page.evaluate(f"document.querySelector('{selector}').textContent")
-
-
-def texts(page, selector):
-    return page.evaluate(
-        f"[...document.querySelectorAll('{selector}')]"
-        ".map((node) => node.textContent)"
-    )
 
 
 def shown(page, selector):

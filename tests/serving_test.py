@@ -260,19 +260,12 @@ def test_a_full_queue_refuses_work(make_batcher):
         assert error.value.retry_after >= 1
         assert batcher.waiting_tokens == 9
         long.cancel()  # makes room
-        short = submit(batcher, work, "c", size=5)
-    assert short.result(MINUTES) == ["c!"] and work.batches == [["c"]]
-    assert batcher.waiting_tokens == 0
-
-
-def test_a_queue_is_filled_to_its_last_token(make_batcher):
-    batcher, work = make_batcher(max_queue_tokens=5), Work()
-    with busy(batcher):
-        first = submit(batcher, work, "a", size=2)
-        last = submit(batcher, work, "b", size=3)
+        short = submit(batcher, work, "c", size=2)
+        last = submit(batcher, work, "d", size=3)  # to its last token
         with pytest.raises(QueueFullError):
-            submit(batcher, work, "c")
-    assert first.result(MINUTES) == ["a!"] and last.result(MINUTES) == ["b!"]
+            submit(batcher, work, "e")
+    assert short.result(MINUTES) == ["c!"] and last.result(MINUTES) == ["d!"]
+    assert work.batches == [["c"], ["d"]] and batcher.waiting_tokens == 0
 
 
 def test_a_queue_that_would_take_too_long_refuses_work(
@@ -920,7 +913,6 @@ def test_unknown_languages_are_not_detected(caplog):
     ("source", "target", "known", "expected"),
     [
         ("en", "de", "en-de fr-de", "en-de"),
-        ("EN", "De", "en-de", "en-de"),
         ("en-US", "de_AT", "en-de", "en-de"),
         ("eng", "deu_Latn", "en-de", "en-de"),
         ("en", "de", "eng_Latn-deu_Latn", "eng_Latn-deu_Latn"),
@@ -949,7 +941,6 @@ def test_unknown_languages_are_not_detected(caplog):
         ("no", "en", "nob_Latn-en nno_Latn-en", "nob_Latn-en"),
         ("nb", "en", "no-en nn-en", "no-en"),
         ("ps", "en", "pbt_Arab-en", "pbt_Arab-en"),
-        ("qu", "en", "quy_Latn-en", "quy_Latn-en"),
         ("ff", "en", "fuv_Latn-en", "fuv_Latn-en"),
         ("ak", "en", "aka_Latn-en twi_Latn-en", "aka_Latn-en"),
         ("tw", "en", "aka_Latn-en twi_Latn-en", "twi_Latn-en"),
@@ -963,10 +954,8 @@ def test_unknown_languages_are_not_detected(caplog):
         ("en-GB", "pt", "en-pt en_GB-pt_BR", "en_GB-pt_BR"),
         ("en", "de", "de-en", None),
         ("en", "fr", "en-de", None),
-        ("source", "x", "source-x", "source-x"),
         ("Source", "x", "source-x", "source-x"),
         ("", "de", "en-de", None),
-        ("1", "de", "en-de", None),
         ("-", "\0", "en-de", None),
     ],
 )
@@ -1203,12 +1192,6 @@ def test_a_path_is_only_what_it_is(served):
 def test_the_client_of_the_examples(served, capsys):
     commands.load_script("client").main(served.url, "en", "de", ["a", "", "b"])
     assert capsys.readouterr().out == "A\n\nB\n"
-
-
-def test_the_page_and_its_policy(served):
-    page = served.client.get("/")
-    assert page.headers["content-type"].startswith("text/html")
-    assert "script-src 'sha256-" in page.headers["content-security-policy"]
 
 
 # ---- What all requests have in common ----------------------------------------

@@ -200,7 +200,6 @@ class Checkpoint:
 
 
 def _write(prefix, groups, step, progress):
-    """Writes a checkpoint."""
     arrays = {}
     for group, members in groups.items():
         if isinstance(members, list):

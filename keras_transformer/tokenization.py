@@ -263,7 +263,6 @@ class Tokenizer:
         ]
 
     def _proto(self):
-        """Parses the model's protocol buffer."""
         return sentencepiece_model_pb2.ModelProto.FromString(self.model_bytes)
 
     def normalize(self, strings: list[str]) -> list[str]:

@@ -110,7 +110,6 @@ def check_symbols_without_case(symbols: Sequence[str]) -> None:
 
 
 def _explain(message: str, vocab_size: int) -> str:
-    """Explains SentencePiece's error message in terms of the arguments."""
     received = f"Received: vocab_size={vocab_size}"
     if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return (

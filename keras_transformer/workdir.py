@@ -161,7 +161,6 @@ class WorkDirectory:
         return self._build(name, section, values)
 
     def _build(self, name, section, values):
-        """Makes a dataclass of values from a section of `config.json`."""
         try:
             return from_values(section, values)
         except ValueError as error:
@@ -209,7 +208,6 @@ class WorkDirectory:
         self._write(config)
 
     def _write(self, config):
-        """Writes `config.json`."""
         config["format_version"] = FORMAT_VERSION
         write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
 
@@ -459,6 +457,5 @@ def open_ensemble(
 
 
 def _shown(value):
-    """Formats a value as JSON, shortened if it is long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= SHOWN else text[:SHOWN] + " ..."

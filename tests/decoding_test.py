@@ -1200,7 +1200,7 @@ def test_a_search_says_what_is_wrong(options, message):
         ({"top_p": 0.0}, "Received: top_p=0.0"),
         ({"top_p": 1.5}, "Received: top_p=1.5"),
         ({"epsilon": 1.0}, "Received: epsilon=1.0"),
-        ({"draws": ()}, "sampling needs draws"),
+        ({"draws": ()}, "expected draws .B, T. for sampling"),
         ({"draws": np.zeros((2, 3))}, r"draws.shape=\(2, 3\), T=9"),
         ({"draws": np.zeros(6)}, r"draws.shape=\(6,\), T=9"),
         ({"max_length": 0}, "Received: max_length=0"),

@@ -388,7 +388,7 @@ def test_infinite_logits_of_padding_do_not_count():
 
 @pytest.mark.parametrize("reduction", ["sum", "none", None])
 def test_there_is_one_reduction(reduction):
-    with pytest.raises(ValueError, match="reduction must be 'sum_over_batch"):
+    with pytest.raises(ValueError, match="expected reduction='sum_over_batch"):
         kt.SmoothedCrossEntropy(0.1, reduction=reduction)
     config = kt.SmoothedCrossEntropy(0.1).get_config()
     assert kt.SmoothedCrossEntropy.from_config(config).label_smoothing == 0.1

@@ -349,7 +349,6 @@ class _FieldParser(flags.ArgumentParser):
 
 
 def _define(section: type, values: flags.FlagValues) -> None:
-    """Defines the flags of one dataclass."""
     for name, (kind, may_be_none) in kinds_of(section).items():
         parser = _FieldParser(kind, may_be_none)
         if parser.kind is bool:
@@ -365,7 +364,6 @@ def _absent(kind: type) -> str:
 
 
 def _spell(value: typing.Any, kind: type) -> str:
-    """Spells a field's value as a flag."""
     if value is None:
         return _absent(kind)
     if isinstance(value, bool):
@@ -390,7 +388,6 @@ def _explain(
 
 
 def _indented(text: str) -> list[str]:
-    """Indents a text below its flag, in lines."""
     text = textwrap.fill(text, 66, break_on_hyphens=False)
     return textwrap.indent(text, " " * 6).splitlines()
 

@@ -22,6 +22,7 @@ from keras_transformer.decoding.selection import (
     log_normalizer,
     row_numbers,
 )
+from keras_transformer.fields import unhandled
 from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
@@ -69,7 +70,7 @@ def length_penalty(config: DecodingConfig, lengths: Tensor) -> Tensor:
             # A row that is not searched has no tokens.
             return ops.power(ops.maximum(lengths, 1.0), config.length_penalty)
         case other:
-            raise ValueError(f"unknown length_normalization: {other!r}")
+            raise unhandled(length_normalization=other)
 
 
 class Constraints(typing.NamedTuple):
@@ -104,14 +105,12 @@ class Constraints(typing.NamedTuple):
 
     def check_draws(self, max_length: int) -> None:
         """Raises ValueError unless there is a draw for each position."""
-        if isinstance(self.draws, tuple):
-            raise ValueError("sampling needs draws. Received: none")
-        shape = tuple(self.draws.shape)
-        if len(shape) != 2 or (shape[1] or max_length) < max_length:
-            raise ValueError(
-                "draws must be [B, T] with a number for each of T tokens."
-                f" Received: draws.shape={shape}, T={max_length}"
-            )
+        shape = tuple(getattr(self.draws, "shape", ()))
+        expect(
+            len(shape) == 2 and (shape[1] or max_length) >= max_length,
+            "draws [B, T] for sampling, a number for each of T tokens",
+            f"draws.shape={shape}, T={max_length}",
+        )
 
     def padded(self, max_length: int) -> "Constraints":
         """Returns checked constraints with `prefix` int32 `[B, max_length]`."""
@@ -120,12 +119,10 @@ class Constraints(typing.NamedTuple):
                 ops.convert_to_tensor, self.phrases
             )
             self = self._replace(phrases=arrays)
-        if not isinstance(self.draws, tuple):
-            draws = ops.convert_to_tensor(self.draws, dtype="int32")
-            self = self._replace(draws=draws)
-        if not isinstance(self.num_given, tuple):
-            number = ops.convert_to_tensor(self.num_given, dtype="int32")
-            self = self._replace(num_given=number)
+        for name in ("draws", "num_given"):
+            if not isinstance(value := getattr(self, name), tuple):
+                array = ops.convert_to_tensor(value, dtype="int32")
+                self = self._replace(**{name: array})
         if isinstance(self.prefix, tuple) and not self.prefix:
             return self
         prefix = ops.convert_to_tensor(self.prefix)
@@ -296,7 +293,7 @@ def allowed_candidates(
 
 
 def int32_prefix(ids: Tensor) -> Tensor:
-    """Integers of any size as int32; -1 for those outside its range."""
+    """Converts integers of any size to int32, -1 if outside its range."""
     ids = integer_ids(ids, "prefix")
     if keras.backend.standardize_dtype(ids.dtype) == "int64":
         ids = ops.where((ids >= 0) & (ids < 2**31), ids, -1)

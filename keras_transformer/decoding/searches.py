@@ -45,8 +45,9 @@ def search(
     """Searches, or samples, by the rules of a `DecodingConfig`.
 
     With a beam of one it is `greedy_search`, with `sampling` it is `sample`,
-    else `beam_search`. An error if an argument is outside its range, or shapes
-    do not fit.
+    else `beam_search`.
+
+    Raises ValueError: an argument is outside its range, or shapes do not fit.
 
     Args:
         step: The function that `keras_transformer.decoding` describes, with
@@ -74,36 +75,36 @@ def search(
     beam_size = 1 if config.sampling else config.beam_size
     num_best = beam_size if num_best is None else num_best
     check_positive(num_best=num_best, max_length=max_length)
-    if num_best > beam_size:
-        raise ValueError(
-            "num_best must be at most beam_size."
-            f" Received: num_best={num_best}, beam_size={beam_size}"
-        )
-    if pick is not None and max_steps is not None:
-        raise ValueError(
-            f"pick excludes max_steps. Received: max_steps={max_steps}"
-        )
+    expect(
+        num_best <= beam_size,
+        "num_best of at most beam_size",
+        f"{num_best=}, {beam_size=}",
+    )
+    expect(
+        pick is None or max_steps is None,
+        "no max_steps with pick",
+        f"{max_steps=}",
+    )
     size = max_length
     if max_steps is not None:
         check_positive(max_steps=max_steps)
         size = min(max_steps, max_length)
     max_lengths = ops.convert_to_tensor(max_lengths, dtype="int32")
-    if len(max_lengths.shape) != 1:
-        raise ValueError(
-            "max_lengths must have one number for each sentence, [B]."
-            f" Received: max_lengths.shape={tuple(max_lengths.shape)}"
-        )
+    expect(
+        len(max_lengths.shape) == 1,
+        "max_lengths [B], a number for each sentence",
+        f"max_lengths.shape={tuple(max_lengths.shape)}",
+    )
     max_lengths = ops.minimum(max_lengths, max_length)
     if reorder is None:
         _check_cache(cache, max_lengths, beam_size)
     constraints = constraints.padded(max_length)
-    if constraints.has_terms and (
-        config.sampling or config.stopping != "exact"
-    ):
-        raise ValueError(
-            'terms need a search with stopping="exact". Received:'
-            f" sampling={config.sampling}, stopping={config.stopping!r}"
-        )
+    is_exact = not config.sampling and config.stopping == "exact"
+    expect(
+        is_exact or not constraints.has_terms,
+        'a search with stopping="exact" for terms',
+        f"sampling={config.sampling}, stopping={config.stopping!r}",
+    )
     run = functools.partial(
         row_loop.run, max_steps=size if size < max_length else None, pick=pick
     )
@@ -303,7 +304,6 @@ def sample(
 
 
 def _check_cache(cache: Cache, max_lengths: Tensor, beam_size: int) -> None:
-    """Raises ValueError unless cache tensors have a row a hypothesis."""
     if max_lengths.shape[0] is None:
         return
     num_rows = max_lengths.shape[0] * beam_size

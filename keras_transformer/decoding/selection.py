@@ -4,6 +4,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.backend import Tensor
+from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import PAD
 
 
@@ -98,11 +99,11 @@ def log_normalizer(logits: Tensor) -> Tensor:
 
 def float32_logits(logits: Tensor) -> Tensor:
     """Converts logits [N, V] to float32; V must be known."""
-    if len(logits.shape) != 2 or logits.shape[1] is None:
-        raise ValueError(
-            "step must return logits [N, V] with a known V."
-            f" Received: logits.shape={tuple(logits.shape)}"
-        )
+    expect(
+        len(logits.shape) == 2 and logits.shape[1] is not None,
+        "logits [N, V] of step, with a known V",
+        f"logits.shape={tuple(logits.shape)}",
+    )
     return ops.cast(logits, "float32")
 
 

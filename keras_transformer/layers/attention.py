@@ -17,6 +17,7 @@ from keras_transformer.kernels.attention import attend, is_fused
 from keras_transformer.kernels.layers import Dropout, Linear
 from keras_transformer.layers.cache import Position, Slots
 from keras_transformer.masking import checked_mask
+from keras_transformer.refusals import expect
 
 # A score that softmax turns into zero. It is finite, so that a row that may
 # attend to nothing gives no NaN.
@@ -417,9 +418,10 @@ def check_self_attention(
 ) -> None:
     """Raises ValueError if projected queries and keys have two lengths."""
     lengths = query.shape[2], keys.shape[2]
-    if None not in lengths and lengths[0] != lengths[1]:
-        raise ValueError(
-            f"{layer.name}: {type(layer).__name__} is self-attention: queries"
-            " and keys must be of one sequence. Received:"
-            f" {lengths[0]} queries, {lengths[1]} keys"
-        )
+    expect(
+        None in lengths or lengths[0] == lengths[1],
+        f"queries and keys of one sequence: {type(layer).__name__} is"
+        " self-attention",
+        f"{lengths[0]} queries, {lengths[1]} keys",
+        where=layer.name,
+    )

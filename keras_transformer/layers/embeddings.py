@@ -211,11 +211,11 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         check_even(d_model)
         if sinusoids is not None:
             check_values(TransformerConfig, sinusoids=sinusoids)
-        elif first_position:
-            raise ValueError(
-                "first_position is an option of sinusoids. Received:"
-                f" first_position={first_position}, sinusoids=None"
-            )
+        expect(
+            sinusoids is not None or not first_position,
+            "sinusoids with first_position",
+            f"{first_position=}, {sinusoids=}",
+        )
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.sinusoids = sinusoids
@@ -401,11 +401,12 @@ class LearnedPositions(TracedLayer):
         self.table = _add_table(self, "table", self.max_positions, self.d_model)
 
     def call(self, x: Tensor, ids: Tensor, start: int | Tensor = 0) -> Tensor:
-        if ids.shape[1] is not None and ids.shape[1] > self.max_positions:
-            raise ValueError(
-                f"{self.name}: expected at most max_positions ="
-                f" {self.max_positions} ids. Received: {ids.shape[1]}"
-            )
+        expect(
+            ids.shape[1] is None or ids.shape[1] <= self.max_positions,
+            f"at most max_positions = {self.max_positions} ids",
+            ids.shape[1],
+            where=self.name,
+        )
         places = start + ops.arange(ops.shape(ids)[1], dtype="int32")
         rows = ops.take(
             self.table, ops.minimum(places, self.max_positions - 1), axis=0

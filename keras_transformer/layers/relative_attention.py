@@ -107,7 +107,6 @@ class RelativeAttention(MultiHeadAttention):
         return ops.matmul(weights, cache.values + vectors)
 
     def _vectors(self, table: Tensor, distances: Tensor) -> Tensor:
-        """Looks up the vector of each distance: int32 [N] -> [N, K]."""
         maximum = self.max_relative_position
         rows = ops.clip(distances, -maximum, maximum) + maximum
         return ops.take(ops.cast(table, self.compute_dtype), rows, axis=0)

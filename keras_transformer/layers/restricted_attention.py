@@ -17,6 +17,7 @@ from keras_transformer.layers.attention import (
 from keras_transformer.layers.cache import Slots
 from keras_transformer.layers.chunks import Neighborhood, divide
 from keras_transformer.masking import band_mask, checked_mask
+from keras_transformer.refusals import expect
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -85,22 +86,22 @@ class RestrictedAttention(MultiHeadAttention):
         return self._join_heads(chunks.join(heads))
 
     def make_cache(self, batch_size: int | Tensor, slots: Slots) -> KeyValue:
-        if self.neighborhood.after:
-            raise ValueError(
-                f"{self.name}: a step sees no position after its own."
-                f" Received: neighborhood={tuple(self.neighborhood)}"
-            )
+        expect(
+            not self.neighborhood.after,
+            "no position after its own in a step",
+            f"neighborhood={tuple(self.neighborhood)}",
+            where=self.name,
+        )
         return super().make_cache(batch_size, slots)
 
 
 def _checked_neighborhood(neighborhood: tuple[int, int]) -> Neighborhood:
-    """Reads a pair of numbers of positions as a `Neighborhood`."""
     pair = tuple(neighborhood)
-    if len(pair) != 2 or not all(is_of_kind(n, int) and n >= 0 for n in pair):
-        raise ValueError(
-            "neighborhood must be two numbers of positions, before and after."
-            f" Received: neighborhood={neighborhood!r}"
-        )
+    expect(
+        len(pair) == 2 and all(is_of_kind(n, int) and n >= 0 for n in pair),
+        "two numbers of positions, before and after",
+        f"{neighborhood=}",
+    )
     return Neighborhood(*pair)
 
 

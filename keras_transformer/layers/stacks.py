@@ -22,6 +22,7 @@ from keras_transformer.layers.sublayers import (
     Residual,
     activation_name,
 )
+from keras_transformer.refusals import expect
 
 
 class Memory(typing.NamedTuple):
@@ -51,7 +52,7 @@ def split_config(
 ) -> tuple[TransformerConfig, dict[str, typing.Any]]:
     """Separates the configuration from Keras' arguments of a layer.
 
-    An error if a configuration and fields of it are given.
+    Raises ValueError: there are both a configuration and fields of it.
     """
     names = {field.name for field in dataclasses.fields(TransformerConfig)}
     fields = {name: kwargs.pop(name) for name in names & set(kwargs)}
@@ -79,7 +80,6 @@ class _Block(TracedLayer):
         return {**super().get_config(), **dataclasses.asdict(self.config)}
 
     def _self_attention(self, neighborhood_of):
-        """Makes self-attention of the kind that the fields name."""
         window = self.config.attention_window
         if window is not None:
             kind = RestrictedAttention
@@ -123,11 +123,12 @@ class _Block(TracedLayer):
 
     def _check_width(self, x_shape: Shape) -> None:
         """Raises ValueError unless the residual stream is as wide as told."""
-        if x_shape[-1] != self.config.d_model:
-            raise ValueError(
-                f"{self.name}: expected an input whose last axis is d_model ="
-                f" {self.config.d_model}. Received: shape {tuple(x_shape)}"
-            )
+        expect(
+            x_shape[-1] == self.config.d_model,
+            f"an input whose last axis is d_model = {self.config.d_model}",
+            f"shape {tuple(x_shape)}",
+            where=self.name,
+        )
 
     def compute_output_shape(
         self, x_shape: Shape, memory_shape: Shape | None = None
@@ -293,7 +294,6 @@ class _Stack(_Block):
     """A stack of layers, and a norm at its end if it is a pre-norm stack."""
 
     def _pile(self, kind, number):
-        """Makes the layers and the norm."""
         self.blocks = [
             kind(self.config, dtype=self.dtype_policy, name=f"layer_{i}")
             for i in range(number)

@@ -183,7 +183,6 @@ class SliceGradients:
         return tf.nest.map_structure(lambda *each: tf.add_n(each), *terms)
 
     def _slices(self, rows: Rows) -> list[Rows]:
-        """Divides rows into slices, as equal as possible."""
         sizes = slice_sizes(tf.shape(rows.labels)[0], self._num_slices)
         parts = [
             tf.split(x, sizes, num=self._num_slices)

@@ -8,6 +8,7 @@ from keras import ops
 from keras_transformer.backend import global_mean, running
 from keras_transformer.data.labels import check_class_weight, token_labels
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
+from keras_transformer.refusals import expect
 from keras_transformer.training.update import (
     StepOptions,
     token_weights,
@@ -60,16 +61,12 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         **kwargs: typing.Any,
     ):
         super().__init__(name=name, reduction=reduction, **kwargs)
-        if reduction != "sum_over_batch_size":
-            raise ValueError(
-                "reduction must be 'sum_over_batch_size', the mean over the"
-                f" tokens of a batch. Received: reduction={reduction!r}"
-            )
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(
-                "label_smoothing must be in [0, 1). Received:"
-                f" label_smoothing={label_smoothing}"
-            )
+        expect(
+            reduction == "sum_over_batch_size",
+            "reduction='sum_over_batch_size', the mean over tokens",
+            f"{reduction=}",
+        )
+        expect(0 <= label_smoothing < 1, "[0, 1)", f"{label_smoothing=}")
         self.label_smoothing = label_smoothing
 
     def call(self, y_true: typing.Any, y_pred: typing.Any) -> typing.Any:

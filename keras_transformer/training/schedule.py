@@ -11,8 +11,17 @@ from keras_transformer.kernels.adam import FusedAdam
 from keras_transformer.refusals import expect
 
 
+class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule whose arguments are attributes."""
+
+    arguments: tuple[str, ...]
+
+    def get_config(self) -> dict[str, typing.Any]:
+        return {name: getattr(self, name) for name in self.arguments}
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
-class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
+class NoamSchedule(_Schedule):
     """Linear warm-up, then decay with the square root of the step (eq. 3).
 
     lr = scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)
@@ -32,6 +41,8 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     0.0006988
     """
 
+    arguments = ("d_model", "warmup_steps", "scale")
+
     def __init__(
         self, d_model: int, warmup_steps: int, scale: float = PAPER_SCALE
     ):
@@ -47,16 +58,9 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         decay = ops.rsqrt(step)
         return self.scale * self.d_model**-0.5 * ops.minimum(warmup, decay)
 
-    def get_config(self) -> dict[str, typing.Any]:
-        return {
-            "d_model": self.d_model,
-            "warmup_steps": self.warmup_steps,
-            "scale": self.scale,
-        }
-
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class ConstantSchedule(keras.optimizers.schedules.LearningRateSchedule):
+class ConstantSchedule(_Schedule):
     """Linear warm-up, if any, then always the same learning rate.
 
     Args:
@@ -71,6 +75,8 @@ class ConstantSchedule(keras.optimizers.schedules.LearningRateSchedule):
     [0.25, 0.5, 0.5, 0.5]
     """
 
+    arguments = ("learning_rate", "warmup_steps")
+
     def __init__(self, learning_rate: float, warmup_steps: int):
         super().__init__()
         _check_positive(learning_rate=learning_rate)
@@ -81,14 +87,8 @@ class ConstantSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step: typing.Any) -> typing.Any:
         return self.learning_rate * _warmup(step, self.warmup_steps)
 
-    def get_config(self) -> dict[str, typing.Any]:
-        return {
-            "learning_rate": self.learning_rate,
-            "warmup_steps": self.warmup_steps,
-        }
 
-
-class _DecayingSchedule(keras.optimizers.schedules.LearningRateSchedule):
+class _DecayingSchedule(_Schedule):
     """Linear warm-up, then down to 0 at the end of a known budget.
 
     lr = learning_rate * min(1, step / warmup_steps) * decay(done)
@@ -98,6 +98,8 @@ class _DecayingSchedule(keras.optimizers.schedules.LearningRateSchedule):
     The formula's step is Keras' step + 1. The rate is 0 after the last update;
     it is above 0 at every update.
     """
+
+    arguments = ("learning_rate", "warmup_steps", "total_steps", "timed")
 
     def __init__(
         self,
@@ -109,14 +111,15 @@ class _DecayingSchedule(keras.optimizers.schedules.LearningRateSchedule):
         super().__init__()
         _check_positive(learning_rate=learning_rate)
         _check_warmup(warmup_steps)
-        if total_steps <= warmup_steps:
-            raise ValueError(
-                "total_steps must be above warmup_steps. Received:"
-                f" total_steps={total_steps}, warmup_steps={warmup_steps}"
-            )
+        expect(
+            total_steps > warmup_steps,
+            "total_steps above warmup_steps",
+            f"{total_steps=}, {warmup_steps=}",
+        )
         self.learning_rate = learning_rate
         self.warmup_steps = warmup_steps
         self.total_steps = total_steps
+        self.timed = timed
         self.elapsed = None
         if timed:
             self.elapsed = keras.Variable(
@@ -138,14 +141,6 @@ class _DecayingSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def _decay(self, done):
         """Computes the factor after a share of the budget, in [0, 1]."""
         raise NotImplementedError
-
-    def get_config(self) -> dict[str, typing.Any]:
-        return {
-            "learning_rate": self.learning_rate,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-            "timed": self.elapsed is not None,
-        }
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -195,13 +190,11 @@ def _warmup(step, warmup_steps):
 
 
 def _check_positive(**values):
-    """Raises ValueError unless all values are positive."""
     for name, value in values.items():
         expect(value > 0, "a positive number", f"{name}={value}")
 
 
 def _check_warmup(warmup_steps):
-    """Raises ValueError if a warm-up has a negative length."""
     expect(warmup_steps >= 0, "a number of at least 0", f"{warmup_steps=}")
 
 

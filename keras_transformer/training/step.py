@@ -133,7 +133,6 @@ class TrainStep:
         return Rows(inputs, labels, weights), global_tokens
 
     def _update(self, gradients):
-        """Applies each replica's share of the gradient."""
         if not gradients:
             logging.warning("the model has no trainable weights: no update")
             return

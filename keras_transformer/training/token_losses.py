@@ -12,6 +12,7 @@ from keras_transformer.kernels.projected_loss import (
     projected_r_drop,
 )
 from keras_transformer.layers.attention import recorded_weights
+from keras_transformer.refusals import expect
 from keras_transformer.training.update import StepOptions
 
 SMALLEST_ATTENTION = 1e-6  # keeps its logarithm finite in half precision
@@ -107,8 +108,9 @@ class TokenLosses(keras.layers.Layer):
 
 def refuse_added_losses(layer: keras.Layer) -> None:
     """Raises ValueError if a call added losses that no training step has."""
-    if added := len(layer.losses):
-        raise ValueError(
-            "expected no add_loss or regularizer in a layer: the loss of a step"
-            f" is a mean over tokens. Received: {added} added loss(es)"
-        )
+    expect(
+        not layer.losses,
+        "no add_loss or regularizer in a layer: the loss of a step is a mean"
+        " over tokens",
+        f"{len(layer.losses)} added loss(es)",
+    )

@@ -17,6 +17,7 @@ import keras
 from keras import ops
 
 from keras_transformer.backend import Tensor, global_norm
+from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import PAD
 
 SEED_STRIDE = 1_000_003  # between the seeds of devices
@@ -61,11 +62,11 @@ def token_weights(
         return weights
     sample_weight = ops.cast(sample_weight, dtype)
     rank = len(sample_weight.shape)
-    if rank not in (1, 2):
-        raise ValueError(
-            "sample_weight must be of shape [B], for rows, or [B, T], for"
-            f" tokens. Received: sample_weight of shape {sample_weight.shape}"
-        )
+    expect(
+        rank in (1, 2),
+        "sample_weight [B], for rows, or [B, T], for tokens",
+        f"shape {sample_weight.shape}",
+    )
     if rank == 1:
         sample_weight = sample_weight[:, None]  # [B] -> [B, 1]
     return weights * sample_weight

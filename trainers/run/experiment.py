@@ -130,7 +130,6 @@ class Experiment:
         )
 
     def _guided_head(self, model: Transformer) -> GuidedHead | None:
-        """Returns the head of a model that learns to align, or None."""
         if not self.training.guided_alignment:
             return None
         decoding = self.configuration.decoding

@@ -50,7 +50,6 @@ def open_devices(training: TrainingConfig, device: str | None) -> Devices:
 
 
 def _check_options(training: TrainingConfig) -> None:
-    """Refuses what only TensorFlow's engine has."""
     expect(
         training.precision != "mixed_float16",
         "mixed_bfloat16, or --backend=tensorflow, which scales the loss",
@@ -349,7 +348,6 @@ class _View:
 
 @jax.jit
 def _are_finite(arrays: list[jax.Array]) -> jax.Array:
-    """Tells whether all numbers are finite, a bool scalar."""
     leaves = jax.tree.leaves(arrays)
     return jnp.stack([jnp.isfinite(array).all() for array in leaves]).all()
 

@@ -275,7 +275,6 @@ class Trainer:
         return self.engine.batches(start, progress.epoch, end)
 
     def _step(self, batch: Batch) -> None:
-        """Makes the steps of one call."""
         num_steps, totals = self.engine.make_steps(batch)
         self._advance(num_steps)
         self.totals.add(self.progress.step, totals)

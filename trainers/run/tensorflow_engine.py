@@ -136,7 +136,6 @@ class TensorFlowEngine:
         )
 
     def _count_programs(self, jit_compile: bool) -> int:
-        """Counts the programs that XLA compiles for the shapes of batches."""
         if not jit_compile:
             return 0
         programs = {
@@ -216,7 +215,6 @@ class TensorFlowEngine:
         return Steps(local_labels[0].shape[0], self._compiled_steps(batch))
 
     def _one_step(self, batch: Batch) -> tf.Tensor:
-        """Makes a step; returns its totals on this worker."""
         return self._sum_over_replicas(
             self._strategy.run(self._in_replica, args=batch)
         )
@@ -250,7 +248,6 @@ class TensorFlowEngine:
     def _in_replica(
         self, inputs: dict[str, tf.Tensor], labels: tf.Tensor
     ) -> tf.Tensor:
-        """Makes a replica's step; returns its `TOTALS`."""
         sums = self._train_step(inputs, labels)
         source_tokens = tf.math.count_nonzero(
             inputs["source_ids"] != vocabulary.PAD, dtype=tf.int32
@@ -258,7 +255,6 @@ class TensorFlowEngine:
         return tf.stack([*sums, tf.cast(source_tokens, tf.float32)])
 
     def _sum_over_replicas(self, values: tf.Tensor) -> tf.Tensor:
-        """Sums values over this worker's replicas."""
         return tf.add_n(self._strategy.experimental_local_results(values))
 
     # State

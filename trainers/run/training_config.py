@@ -301,7 +301,6 @@ class TrainingConfig(Fields, changeable=True):
         )
 
     def _check_schedule(self):
-        """Raises ValueError if the learning rate does not fit the schedule."""
         is_noam = self.schedule == "noam"
         where = f"schedule={self.schedule}"
         expect(
@@ -383,7 +382,6 @@ class Configuration:
             next(read_lines(pathlib.Path(name)), None)
 
     def _check_guided_alignment(self):
-        """Raises ValueError if guided alignment fits not data or search."""
         paths, data = self.training.guided_alignment, self.data
         if not paths:
             return

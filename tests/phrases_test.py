@@ -1,8 +1,8 @@
 """Tests of terms and forbidden phrases in `keras_transformer.decoding`.
 
 The expected values enumerate every output of a scripted model in plain Python.
-`CASES=500 pytest tests/phrases_test.py -k best_output` tries more random cases
-than the suite does: terms, forbidden phrases, and ensembles with both.
+`CASES=500 pytest tests/phrases_test.py -k best_output` tries more random
+cases than the suite does: terms, forbidden phrases, ensembles with both.
 """
 
 import itertools

@@ -4,7 +4,7 @@ Its pairs are those of a mixture whose second stage begins in the middle. They
 are segmented anew in every epoch, and have other batches in each, and other
 tokens are linked.
 
-`KILLS=20 pytest tests/resume_test.py` kills more often than the suite does.
+`KILLS=20 pytest tests/resume_test.py` kills more often than the suite.
 """
 
 import os

@@ -21,7 +21,7 @@ OF_OTHERS = ("*.h5", "*.msgpack", "*.onnx", "*.ot")  # no importer reads them
 
 
 def suggest(name: str | os.PathLike) -> str:
-    """A part of an error, if a path that is not there may name a repository.
+    """Suggests the Hub, in an error about a path that may name a repository.
 
     >>> suggest("Helsinki-NLP/opus-mt-en-de")
     ' (kt-import reads hf://Helsinki-NLP/opus-mt-en-de)'
@@ -33,7 +33,7 @@ def suggest(name: str | os.PathLike) -> str:
 
 
 def find_model(name: str | os.PathLike) -> pathlib.Path:
-    """The directory with a model's files, which are downloaded if need be.
+    """Finds the directory of a model's files, and downloads them if need be.
 
     `name` is a directory, or `hf://OWNER/NAME`, a repository of the Hugging
     Face Hub, with `@REVISION` for a branch, tag or commit.

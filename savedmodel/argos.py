@@ -5,10 +5,10 @@
 `sentencepiece.model`, and the export of `ctranslate2.py` in `model`.
 
 Argos Translate calls CTranslate2 with options of its own: docs/exports.md names
-them. It adds nothing to the pieces of a sentence, neither marks nor languages
-(`target_prefix` is for outputs only), and truncates sources at 1,024 tokens, so
-that learned positions would end before. Such models are refused. It loads the
-model that splits a text into sentences from the network: ours has none.
+them. It adds neither case marks nor tokens of languages to the pieces of a
+sentence, and truncates sources at 1,024 tokens, beyond learned positions: such
+models are refused. It downloads a model that splits text into sentences; the
+package has none.
 """
 
 import json
@@ -23,7 +23,7 @@ from keras_transformer.translator import Translator
 from savedmodel import ctranslate2
 from savedmodel.formats import Export, ExportOptions
 
-ARGOS_VERSION = "1.11"  # the one that these packages were tried with
+ARGOS_VERSION = "1.11"  # the packages were tried with it
 
 
 def write(export: Export) -> None:
@@ -50,7 +50,7 @@ def write(export: Export) -> None:
 def make_metadata(
     options: ExportOptions, description: dict[str, typing.Any]
 ) -> dict[str, str]:
-    """The contents of `metadata.json`."""
+    """Returns the contents of `metadata.json`."""
     source = description["source_language"]
     target = description["target_language"]
     return {
@@ -67,7 +67,7 @@ def check(translator: Translator, description: dict[str, typing.Any]) -> None:
     """Raises CommandError unless a package can hold the model."""
     tokenizer = translator.tokenizer
     one_file = "a vocabulary of one SentencePiece model"
-    rules = [  # what must be true, what is needed, what is there instead
+    rules = [  # a condition, what is needed, what is there instead
         (not description["language_places"], "no tokens of languages", "some"),
         (list(tokenizer.files) == [SHARED_FILE], one_file, "one of each side"),
         (not tokenizer.source.has_case_marks, one_file, "case marks"),

@@ -60,11 +60,11 @@ from savedmodel.formats import (
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator
 
-# Sentences of random pieces: their number, and the pieces of the longest. Those
-# of "quick" are so short that the translator compiles one program for all.
+# Sentences of random pieces: how many, and the most pieces in one. With "quick"
+# they are so short that the translator compiles one program for all.
 WARM_UP = 8, 20
 SAMPLES = {"quick": (2, 5), "full": (30, 20)}
-# More: without tokens, and with text that vocabularies treat differently.
+# A sentence without tokens, and text that vocabularies treat differently.
 OTHER_SAMPLES = ("", "\x85 ß\u3000>>x<< C:\\x ''☃☃ ä日本 ")
 # Errors of the disk, and of other processes that write to the same place.
 DISK_ERRORS = (*flags.DISK_ERRORS, errno.EEXIST, errno.ENOTEMPTY)
@@ -78,11 +78,10 @@ class SearchOptions(SearchConfig):
 class Source(typing.NamedTuple):
     """A translator to export, and its origin."""
 
-    # The `Translator`, as `Translator.load` returns it.
     translator: "Translator"
     warnings: list[str]  # lines that say why checkpoints were skipped
-    # Source and target language, as in the work directory; of a multilingual
-    # model several, separated by commas.
+    # Source and target as in the work directory; a multilingual model has
+    # several, separated by commas.
     languages: tuple[str | None, str | None]
 
 
@@ -91,8 +90,8 @@ def export(
 ) -> verify.Comparison | None:
     """Writes an export into an empty directory and verifies it.
 
-    Returns a `verify.Comparison` that passed, or None, with a warning, if no
-    installed package runs the format, or nothing is to be verified.
+    Returns a comparison that passed; None, with a warning, if no installed
+    package runs the format, or nothing is to be verified.
 
     Raises CommandError: the format does not support the model; ExportError: the
     export does not translate as the translator does.
@@ -108,7 +107,7 @@ def export(
             " or ".join(lacking),
         )
     else:
-        # Batches are not the same there, nor are the tokens of a shortlist.
+        # Other batches there would have other tokens in a shortlist.
         translator = source.translator.without_shortlist()
         comparison = verify.compare(
             translator, directory, sentences, options.verify == "full"
@@ -148,7 +147,7 @@ def write(
 
 
 def make_description(source: Source, options: ExportOptions) -> dict:
-    """The contents of `export.json`, for programs that run the export."""
+    """Returns the contents of `export.json`, for programs that run it."""
     translator = source.translator
     source_language, target_language = source.languages
     directions = load("savedmodel.search").Directions(translator)
@@ -163,7 +162,7 @@ def make_description(source: Source, options: ExportOptions) -> dict:
         # Where the tokens of which language stand, and their ids.
         "language_places": directions.places,
         "language_ids": dict(ids),
-        # From the work directory, which may be moved.
+        # Relative to the work directory, which may be moved.
         "checkpoint": os.path.relpath(
             translator.checkpoint or "", options.workdir
         ),
@@ -188,7 +187,7 @@ def write_description(directory: pathlib.Path, description: dict) -> None:
 
 
 def versions(format_name: str) -> dict[str, str]:
-    """Versions of the packages that make an export, by name."""
+    """Returns the versions of the packages that make an export, by name."""
     modules = importlib.metadata.packages_distributions()
     packages = {"keras_transformer": keras_transformer.__version__}
     for module in (
@@ -203,7 +202,7 @@ def versions(format_name: str) -> dict[str, str]:
 
 
 def sentences_of(translator: "Translator", options: ExportOptions) -> list[str]:
-    """The sentences to verify with."""
+    """Returns the sentences to verify with."""
     if options.verify == "none":
         return []
     if options.verify_text:
@@ -217,7 +216,7 @@ def sentences_of(translator: "Translator", options: ExportOptions) -> list[str]:
 def make_examples(
     translator: "Translator", number: int, longest: int
 ) -> list[str]:
-    """Sentences of random pieces, at most `longest` in each."""
+    """Makes sentences of random pieces, at most `longest` in each."""
     rng = random.Random(1)
     tokenizer = translator.tokenizer.source
     longest = min(longest, translator.max_source_length - 1)
@@ -229,7 +228,7 @@ def make_examples(
 def load_source(
     options: ExportOptions, arguments: flags.Arguments = NO_ARGUMENTS
 ) -> Source:
-    """The translator that the options name, with the arguments' search."""
+    """Loads the translator of the options, with the search of the arguments."""
     workdir = WorkDirectory(options.workdir)
     decoding = check_source(workdir, options, arguments)
     translators = load("keras_transformer.translator")
@@ -250,7 +249,7 @@ def load_source(
 def check_source(
     workdir: WorkDirectory, options: ExportOptions, arguments: flags.Arguments
 ) -> DecodingConfig:
-    """The search of an export, if the work directory can be exported.
+    """Returns the search of an export, if the directory can be exported.
 
     It imports no framework, so that all it refuses is refused at once.
     """
@@ -272,7 +271,7 @@ def check_source(
 
 
 def search_of(decoding: DecodingConfig) -> dict[str, typing.Any]:
-    """The options of a search by name, without the options of sampling."""
+    """Returns the options of a search by name, without those of sampling."""
     return {name: getattr(decoding, name) for name in names_of(SearchConfig)}
 
 
@@ -292,7 +291,7 @@ def recorded_warnings() -> typing.Iterator[list[str]]:
 
 @contextlib.contextmanager
 def disk_errors(target: pathlib.Path) -> typing.Iterator[None]:
-    """Turns errors of a full or failing disk into one line on the target."""
+    """Turns errors of a full or failing disk into one line that names it."""
     try:
         yield
     except Exception as error:
@@ -306,7 +305,7 @@ def disk_errors(target: pathlib.Path) -> typing.Iterator[None]:
 
 
 def list_files(directory: pathlib.Path) -> list[str]:
-    """Lines with the size and name of each file, largest first."""
+    """Returns lines with the size and name of each file, largest first."""
     files = [path for path in directory.rglob("*") if path.is_file()]
     files.sort(key=lambda path: (-path.stat().st_size, path.name))
     return [

@@ -1,14 +1,14 @@
 """A folder that transformers loads: Marian, or a multilingual model.
 
-`kt-import` reads such folders, this module writes them. A model
-with `language_tokens` becomes what it was, `M2M100ForConditionalGeneration` or
-`MBartForConditionalGeneration`, with the original's ids and files, but for
-`tokenizer.json`, which transformers makes of them; see `importers.m2m100`. If
-BOS has an embedding of its own, after a training, it is the last id, and
+`kt-import` reads such folders, this module writes them. A model with
+`language_tokens` becomes what it was, `M2M100ForConditionalGeneration` or
+`MBartForConditionalGeneration`, with the original's ids and files, except
+`tokenizer.json`, which transformers makes from them; see `importers.m2m100`. If
+BOS has an embedding of its own, as after a training, it is the last id, and
 `renormalize_logits` makes up for its probability.
 
-All others become `MarianMTModel`, which is the paper's with biases in attention
-and its sines before its cosines. The differences:
+All others become `MarianMTModel`: the paper's model with biases in attention
+and all sines before all cosines. The differences:
 
 - Ids: EOS 0, UNK 1, the pieces, BOS, PAD; with two vocabularies PAD is 2. BOS
   is omitted if it is a copy of PAD, as after an import: then the decoder starts
@@ -29,6 +29,7 @@ from absl import logging
 from keras_transformer import checkpoints
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import TransformerConfig
+from keras_transformer.importers import m2m100, stacks
 from keras_transformer.importers.generation import CONFIG, GENERATION
 from keras_transformer.importers.huggingface import (
     TARGET_VOCABULARY,
@@ -36,13 +37,6 @@ from keras_transformer.importers.huggingface import (
     VOCABULARY,
 )
 from keras_transformer.importers.imported import LANGUAGE
-from keras_transformer.importers.m2m100 import (
-    FIRST_POSITION,
-    MODEL,
-    SPECIAL,
-    added_tokens,
-)
-from keras_transformer.importers.stacks import torch_name
 from keras_transformer.importers.vocabularies import original_model
 from keras_transformer.permutation import reorder, to_blocks
 from keras_transformer.tokenization import Tokenizer
@@ -51,17 +45,18 @@ from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel.formats import Export
 
+Json: typing.TypeAlias = dict[str, typing.Any]
+Files: typing.TypeAlias = dict[str, bytes | Json]  # bytes, or JSON, by name
+Weights: typing.TypeAlias = dict[str, np.ndarray]  # by path, or by name there
 ROLES = ("bos_token", "pad_token", "eos_token", "unk_token")  # of SPECIAL
 START = len(SPECIAL_IDS)  # our id of <s> in a multilingual model
-EXCLUDED = -1e3  # a bias that excludes a token: see `importers`
-ACTIVATIONS = {
-    "relu": "relu",
-    "swish": "swish",
-    "gelu": "gelu",
-    "gelu_tanh": "gelu_new",
+# If an activation has several names there, the first is written.
+ACTIVATION_NAMES = {
+    ours: theirs
+    for theirs, ours in reversed(stacks.ACTIVATIONS["transformers"].items())
 }
 DTYPES = {"float32": np.float32, "float16": np.float16}
-# By family of `LANGUAGE_TOKENS`; transformers has none for SMaLL-100.
+# By family in `LANGUAGE_TOKENS`; transformers has none for SMaLL-100.
 TOKENIZERS = {
     "m2m100": "M2M100Tokenizer",
     "small100": "SMALL100Tokenizer",
@@ -72,9 +67,18 @@ TOKENIZERS = {
 }
 
 
+class Folder(typing.NamedTuple):
+    """What families of models differ in."""
+
+    tensors: Weights
+    model: Json  # further fields of config.json
+    search: Json  # further fields of generation_config.json
+    files: Files  # bytes, or JSON, by name
+
+
 def write(export: Export) -> None:
     """Writes the folder; see `formats`."""
-    translator = export.translator
+    translator, directory = export.translator, export.directory
     model, tokenizer = translator.model, translator.tokenizer
     if tokenizer.source.has_case_marks or tokenizer.target.has_case_marks:
         raise CommandError(
@@ -94,87 +98,97 @@ def write(export: Export) -> None:
     }
     if model.config.positions == "sinusoidal":
         weights = reorder(weights, to_blocks(model.config.d_model))
-    if translator.languages.language_tokens:
-        _write_multilingual(export, weights)
-    else:
-        _write_marian(export, weights)
+    is_multilingual = translator.languages.language_tokens
+    make = _make_multilingual if is_multilingual else _make_marian
+    folder = make(export, weights)
+    path, precision = directory / "model.safetensors", export.options.precision
+    write_safetensors(path, folder.tensors, precision)
+    files = {
+        CONFIG: folder.model | _model_options(model.config),
+        GENERATION: _search_options(translator) | folder.search,
+        **folder.files,
+    }
+    for name, content in files.items():
+        if not isinstance(content, bytes):
+            text = json.dumps(content, ensure_ascii=False, indent=2)
+            content = f"{text}\n".encode()
+        (directory / name).write_bytes(content)
 
 
-def _write_marian(export: Export, weights: dict[str, np.ndarray]) -> None:
-    """Writes the folder of a `MarianMTModel`."""
-    translator, directory = export.translator, export.directory
-    model, tokenizer = translator.model, translator.tokenizer
-    shared = not model.config.has_source_embedding
+def _make_marian(export: Export, weights: Weights) -> Folder:
+    translator = export.translator
+    config, tokenizer = translator.model.config, translator.tokenizer
+    shared = not config.has_source_embedding
     order = _order(weights, tokenizer.target, shared)
     source_order = order if shared else _order(None, tokenizer.source, shared)
-    tensors = _tensors(model.config, weights, source_order, order)
-    write_safetensors(
-        directory / "model.safetensors", tensors, export.options.precision
-    )
-    for side, name in (("source", "source.spm"), ("target", "target.spm")):
-        content = getattr(tokenizer, side).segmenting_bytes
-        (directory / name).write_bytes(content)
-    pieces = tokenizer.target.pieces
-    _write_ids(directory / VOCABULARY, tokenizer.source.pieces, source_order)
-    if not shared:
-        _write_ids(directory / TARGET_VOCABULARY, pieces, order)
-    ids = {special: order.index(special) for special in (PAD, EOS)}
-    start = order.index(BOS) if BOS in order else ids[PAD]
+    pad, eos = order.index(PAD), order.index(EOS)
+    start = order.index(BOS) if BOS in order else pad
     tokens = {
-        "pad_token_id": ids[PAD],
-        "eos_token_id": ids[EOS],
+        "pad_token_id": pad,
+        "eos_token_id": eos,
         "decoder_start_token_id": start,
-        "forced_eos_token_id": ids[EOS],
+        "forced_eos_token_id": eos,
     }
-    sizes = {"vocab_size": len(source_order), "decoder_vocab_size": len(order)}
-    others = {
+    model = {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "static_position_embeddings": True,
         "max_position_embeddings": max(512, translator.max_source_length),
         "share_encoder_decoder_embeddings": shared,
+        "vocab_size": len(source_order),
+        "decoder_vocab_size": len(order),
+        **tokens,
     }
-    banned = [[id] for id in sorted({start, ids[PAD]})]
-    _write_options(
-        translator,
-        directory,
-        {**others, **sizes, **tokens},
+    banned = [[id] for id in sorted({start, pad})]
+    return Folder(
+        _tensors(config, weights, source_order, order),
+        model,
         {"bad_words_ids": banned, **tokens},
+        _marian_files(export, source_order, order, shared),
     )
-    _write_json(
-        directory / TOKENIZER_CONFIG,
-        {
+
+
+def _marian_files(
+    export: Export, source_order: list[int], order: list[int], shared: bool
+) -> Files:
+    tokenizer = export.translator.tokenizer
+    pieces = tokenizer.target.pieces
+    files: Files = {
+        "source.spm": tokenizer.source.segmenting_bytes,
+        "target.spm": tokenizer.target.segmenting_bytes,
+        VOCABULARY: _ids(tokenizer.source.pieces, source_order),
+        TOKENIZER_CONFIG: {
             "tokenizer_class": "MarianTokenizer",
             "source_lang": export.description["source_language"],
             "target_lang": export.description["target_language"],
-            "model_max_length": translator.max_source_length,
+            "model_max_length": export.translator.max_source_length,
             "separate_vocabs": not shared,
             "eos_token": pieces[EOS],
             "unk_token": pieces[UNK],
             "pad_token": pieces[PAD],
         },
-    )
+    }
+    if not shared:
+        files[TARGET_VOCABULARY] = _ids(pieces, order)
+    return files
 
 
-def _write_multilingual(export: Export, weights: dict[str, np.ndarray]) -> None:
-    """Writes the folder of a model with `language_tokens`."""
-    translator, directory = export.translator, export.directory
+def _make_multilingual(export: Export, weights: Weights) -> Folder:
+    translator = export.translator
     config, tokenizer = translator.model.config, translator.tokenizer.target
     languages, size = translator.languages, tokenizer.vocab_size
-    if tokenizer.find(SPECIAL[0]) != START:
+    if tokenizer.find(m2m100.SPECIAL[0]) != START:
         raise CommandError(
             "format=huggingface needs with language_tokens the vocabulary of"
-            f" an imported model. Received: {SPECIAL[0]} is not id {START}"
+            f" an imported model. Received: {START} is not {m2m100.SPECIAL[0]}"
         )
-    family = languages.language_tokens
-    is_mbart = family.startswith("mbart")
+    is_mbart = languages.language_tokens.startswith("mbart")
     # <s> is the first here after the four special tokens.
     order = [START, PAD, EOS, UNK, *range(START + 1, size)]
-    tokens = dict(zip(ROLES, SPECIAL, strict=True))
     ids = {f"{role}_id": id for id, role in enumerate(ROLES[:-1])}
-    search: dict[str, typing.Any] = {"bad_words_ids": [[ids["pad_token_id"]]]}
+    search: Json = {"bad_words_ids": [[ids["pad_token_id"]]]}
     start: int | None = EOS
-    if family == "mbart":  # its decoder starts with the language
+    if languages.language_tokens == "mbart":  # its decoder starts with it
         [start] = direction_ids(tokenizer, languages.target_language)
     table = weights["embedding/embeddings"]
     if not np.array_equal(table[start], table[BOS]):  # after a training
@@ -188,33 +202,34 @@ def _write_multilingual(export: Export, weights: dict[str, np.ndarray]) -> None:
             "format=huggingface needs logits_bias of 0:"
             " M2M100ForConditionalGeneration has none. Received: others"
         )
-    write_safetensors(
-        directory / "model.safetensors", tensors, export.options.precision
-    )
     ids["decoder_start_token_id"] = order.index(start)
     ids["forced_eos_token_id"] = ids["eos_token_id"]
     if translator.direction and translator.direction.output:
         first = tokenizer.find(translator.direction.output)
         ids["forced_bos_token_id"] = order.index(first)
-    limit = config.position_limit or translator.max_source_length
-    model = "MBart" if is_mbart else "M2M100"
-    values = {
-        "architectures": [f"{model}ForConditionalGeneration"],
+    name = "MBart" if is_mbart else "M2M100"
+    model = {
+        "architectures": [f"{name}ForConditionalGeneration"],
         "model_type": "mbart" if is_mbart else "m2m_100",
-        "max_position_embeddings": limit,
+        "max_position_embeddings": config.position_limit
+        or translator.max_source_length,
         "vocab_size": len(order),
+        **ids,
     }
-    _write_options(translator, directory, {**values, **ids}, {**search, **ids})
-    added = added_tokens(tokenizer)
+    files = _multilingual_files(translator, order)
+    return Folder(tensors, model, search | ids, files)
+
+
+def _multilingual_files(translator: Translator, order: list[int]) -> Files:
+    """Makes the files of the tokenizer of a model with `language_tokens`."""
+    tokenizer = translator.tokenizer.target
+    family = translator.languages.language_tokens
+    added = m2m100.added_tokens(tokenizer)
     end = min(added)
-    if family in ("m2m100", "small100"):
-        text = [*SPECIAL, *tokenizer.pieces[START + 1 : end]]
-        _write_ids(directory / VOCABULARY, text, list(range(len(text))))
-    (directory / MODEL).write_bytes(original_model(tokenizer, end))
+    special: Json = dict(zip(ROLES, m2m100.SPECIAL, strict=True))
     codes = list(filter(LANGUAGE.fullmatch, added.values()))
-    special = {**tokens, "additional_special_tokens": codes}
-    _write_json(directory / "special_tokens_map.json", special)
-    names: dict[str, typing.Any] = {
+    special["additional_special_tokens"] = codes
+    names: Json = {
         "tokenizer_class": TOKENIZERS[family],
         "model_max_length": translator.max_source_length,
     }
@@ -224,49 +239,55 @@ def _write_multilingual(export: Export, weights: dict[str, np.ndarray]) -> None:
             order.index(id): {"content": token, "special": True}
             for id, token in added.items()
         }
-    _write_json(directory / TOKENIZER_CONFIG, {**special, **names})
+    files: Files = {
+        m2m100.MODEL: original_model(tokenizer, end),
+        "special_tokens_map.json": special,
+        TOKENIZER_CONFIG: special | names,
+    }
+    if family in ("m2m100", "small100"):
+        text = [*m2m100.SPECIAL, *tokenizer.pieces[START + 1 : end]]
+        files[VOCABULARY] = _ids(text, list(range(len(text))))
+    return files
 
 
-def _write_options(
-    translator: Translator,
-    directory: pathlib.Path,
-    of_model: dict[str, typing.Any],
-    of_search: dict[str, typing.Any],
-) -> None:
-    """Writes the files of the model and of the search, with further fields."""
-    config, decoding = translator.model.config, translator.decoding
+def _model_options(config: TransformerConfig) -> Json:
+    """Returns the fields of config.json that all families have."""
     values = {
         "is_encoder_decoder": True,
         "d_model": config.d_model,
         "encoder_layers": config.num_layers,
         "decoder_layers": config.decoder_depth,
-        "activation_function": ACTIVATIONS[config.activation],
+        "activation_function": ACTIVATION_NAMES[config.activation],
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,
         "scale_embedding": config.scale_embeddings,
         "tie_word_embeddings": not config.has_softmax_matrix,
     }
-    for side in ("encoder", "decoder"):
-        values[f"{side}_ffn_dim"] = config.d_ff
-        values[f"{side}_attention_heads"] = config.num_heads
-    _write_json(directory / CONFIG, {**of_model, **values})
-    search = {
+    for stack in stacks.SIDES.values():
+        values[f"{stack}_ffn_dim"] = config.d_ff
+        values[f"{stack}_attention_heads"] = config.num_heads
+    return values
+
+
+def _search_options(translator: Translator) -> Json:
+    """Returns the fields of generation_config.json that all families have."""
+    decoding = translator.decoding
+    return {
         "num_beams": decoding.beam_size,
         "length_penalty": decoding.length_penalty,
         "min_length": decoding.min_length,
         # With BOS, and an EOS at the limit.
         "max_length": translator.max_target_length + 2,
     }
-    _write_json(directory / GENERATION, {**search, **of_search})
 
 
 def _order(
-    weights: dict[str, np.ndarray] | None, tokenizer: Tokenizer, shared: bool
+    weights: Weights | None, tokenizer: Tokenizer, shared: bool
 ) -> list[int]:
-    """Our id of each id there: see above.
+    """Returns our id of each id there: see above.
 
-    A source, which has no BOS, has None for weights; `shared` says whether both
+    `weights` is None for a source, which has no BOS; `shared` says whether both
     sides have the same ids.
     """
     pieces = list(range(len(SPECIAL_IDS), tokenizer.vocab_size))
@@ -276,16 +297,16 @@ def _order(
     return [EOS, UNK, PAD, *pieces, *start]
 
 
-def _is_padding(weights: dict[str, np.ndarray]) -> bool:
-    """Whether BOS is a copy of PAD, and never the next token."""
+def _is_padding(weights: Weights) -> bool:
+    """Says whether BOS is a copy of PAD, and never the next token."""
     table = weights["embedding/embeddings"]
     bias = _bias(weights)
-    excluded = bias is not None and bias[BOS] <= EXCLUDED
+    # A bias near EXCLUDED, which a lower precision may have rounded.
+    excluded = bias is not None and bias[BOS] <= stacks.EXCLUDED / 10
     return excluded and np.array_equal(table[BOS], table[PAD])
 
 
-def _bias(weights: dict[str, np.ndarray]) -> np.ndarray | None:
-    """The bias of the logits, if any."""
+def _bias(weights: Weights) -> np.ndarray | None:
     for owner in ("softmax", "embedding"):
         if f"{owner}/logits_bias" in weights:
             return weights[f"{owner}/logits_bias"]
@@ -294,11 +315,11 @@ def _bias(weights: dict[str, np.ndarray]) -> np.ndarray | None:
 
 def _tensors(
     config: TransformerConfig,
-    weights: dict[str, np.ndarray],
+    weights: Weights,
     source_order: list[int],
     order: list[int],
-) -> dict[str, np.ndarray]:
-    """The tensors by PyTorch's names; kernels are [out, in]."""
+) -> Weights:
+    """Returns the tensors by PyTorch's names; kernels are [out, in]."""
     table = weights["embedding/embeddings"][order]
     bias = _bias(weights)
     bias = np.zeros(len(order)) if bias is None else bias[order]
@@ -314,13 +335,13 @@ def _tensors(
     for path, array in weights.items():
         part, _, rest = path.partition("/")
         if rest == "table":  # of positions
-            stack = "encoder" if part == "source_positions" else "decoder"
+            stack = stacks.SIDES[part.removesuffix("_positions")]
             name = f"model.{stack}.embed_positions.weight"
-            tensors[name] = np.pad(array, [(FIRST_POSITION, 0), (0, 0)])
+            tensors[name] = np.pad(array, [(stacks.FIRST_POSITION, 0), (0, 0)])
             continue
         if not part.endswith(("coder", "embedding_norm")):
             continue
-        name = torch_name(path, "model.")
+        name = stacks.torch_name(path, "model.")
         if path.endswith("/kernel"):
             array = array.T
             bias_name = name.replace(".weight", ".bias")
@@ -330,7 +351,7 @@ def _tensors(
 
 
 def write_safetensors(
-    path: pathlib.Path, tensors: dict[str, np.ndarray], precision: str
+    path: pathlib.Path, tensors: Weights, precision: str
 ) -> None:
     """Writes arrays by name as a `.safetensors` file; see `DTYPES`."""
     arrays = {
@@ -340,12 +361,6 @@ def write_safetensors(
     checkpoints.write_safetensors(path, arrays, {"format": "pt"})
 
 
-def _write_ids(path: pathlib.Path, pieces: list[str], order: list[int]) -> None:
-    """Writes the ids of pieces."""
-    _write_json(path, {pieces[ours]: id for id, ours in enumerate(order)})
-
-
-def _write_json(path: pathlib.Path, values: dict[str, typing.Any]) -> None:
-    """Writes a JSON object, one field a line."""
-    text = json.dumps(values, ensure_ascii=False, indent=2)
-    path.write_text(text + "\n", encoding="utf-8")
+def _ids(pieces: list[str], order: list[int]) -> dict[str, int]:
+    """Returns the id there of each piece, by our ids in the order of theirs."""
+    return {pieces[ours]: id for id, ours in enumerate(order)}

@@ -5,11 +5,12 @@ Outputs: `ids` int32 [N, W, T], `scores` float32 [N, W], `lengths` int32 [N, W],
 `truncated` bool [N]. N and S are free. It is the graph of
 `Inference.translate_ids`: greedy if the beam size is 1. If the model is told
 languages, and has several, `source_language` and `target_language` are further
-inputs, int32 [N]: ids of `language_ids` in `export.json`. The graph knows where
-they stand; `ids` begin with the language if outputs do.
+inputs, int32 [N]: ids of `language_ids` in `export.json`. The graph knows their
+places; `ids` begin with the language if the model's outputs do.
 
 ONNX has no assertions. A row that is not a source (an id outside the
-vocabulary, no EOS), or the id of no language, has the score NaN and no tokens.
+vocabulary, no EOS), or whose language is unknown, has the score NaN and no
+tokens.
 
 `float16` stores float16 weights and computes in float32. `int8` is ONNX
 Runtime's dynamic quantization: products with weights are computed in int8.
@@ -62,7 +63,7 @@ def write(export: Export) -> None:
 
 
 def make_model(translator: Translator) -> onnx.ModelProto:
-    """The search as an `onnx.ModelProto`, with float32 weights."""
+    """Converts the search to an `onnx.ModelProto` with float32 weights."""
     search = make_search(translator)
     model, _ = tf2onnx.convert.from_function(
         search,
@@ -78,7 +79,7 @@ def make_model(translator: Translator) -> onnx.ModelProto:
 
 
 def _axes(translator: Translator) -> dict[str, onnx_rewrites.Axes]:
-    """The axes and the description of the input and of each output."""
+    """Returns the axes and the description of each input and output."""
     beam_size = translator.decoding.beam_size
     return {
         "source_ids": (
@@ -109,8 +110,8 @@ def _axes(translator: Translator) -> dict[str, onnx_rewrites.Axes]:
 def _quantize(
     model: onnx.ModelProto, directory: pathlib.Path
 ) -> onnx.ModelProto:
-    """Dynamic quantization: the model with weights in int8."""
-    # It warns about all that stays in float32, that is, all but weights.
+    """Makes weights int8 by dynamic quantization."""
+    # It warns about everything that stays in float32: all but weights.
     log = logging.getLogger()
     level = log.level
     log.setLevel(logging.ERROR)

@@ -69,7 +69,7 @@ def document(
 def _hoist(
     graph: onnx.GraphProto, loop: onnx.NodeProto, body: onnx.GraphProto
 ) -> int:
-    """`hoist_constants` of one loop, a node, and its body, a graph."""
+    """Hoists the constants of one loop, a node, out of its body, a graph."""
     made_from = {
         node.output[0]: node.input[0]
         for node in body.node

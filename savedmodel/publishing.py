@@ -31,12 +31,12 @@ REPLACED = ".replaced"
 def published(
     target: pathlib.Path, overwrite: bool = False
 ) -> typing.Iterator[pathlib.Path]:
-    """An empty directory, which becomes the target when the block ends.
+    """Makes a directory, which becomes the target when the block ends well.
 
-    If the block ends with an error, the directory is removed, with the parents
-    that were made for it. So are the remains of killed exports beside the
-    target. A link is followed. Raises ValueError if something is there that
-    must not be lost, or another process exports to the same place.
+    An error removes it, with the parents that were made for it. The remains of
+    killed exports beside the target are removed, too. A link is followed.
+    Raises ValueError if something is there that must not be lost, or another
+    process exports to the same place.
     """
     try:
         target = target.resolve()
@@ -80,15 +80,14 @@ def check_target(target: pathlib.Path, overwrite: bool) -> None:
 
 
 def _remove_leftovers(parent: pathlib.Path) -> None:
-    """Removes the remains of killed exports from a directory."""
     for path in parent.glob(f".*{UNFINISHED}/{LOCK}"):
         try:
             with open(path, "rb+") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _restore(path.parent)
                 shutil.rmtree(path.parent)
-        # It is still running, maybe this one; its owner has just removed it;
-        # it belongs to another user.
+        # The export is still running (it may be this one), its owner has just
+        # removed it, or it belongs to another user.
         except (BlockingIOError, FileNotFoundError, PermissionError):
             continue
 

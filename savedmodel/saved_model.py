@@ -25,18 +25,17 @@ itself. A blank source has an empty translation, as in `Translator.translate`.
 Every input string has one answer, even if it is not valid UTF-8. Inputs of the
 wrong rank, inputs with different numbers of sentences, languages that the model
 does not have, and ids that are not valid sources (`search.py`) are errors. The
-graph checks them, as TensorFlow Serving does not. If the server batches several
-requests, one bad request fails the whole batch.
+graph checks them, since TensorFlow Serving does not. If the server batches
+several requests, one bad request fails the whole batch.
 
 The references of `attention_maps` are forced; an empty one is replaced by the
 translation that the search finds.
 
-`score` and `forced` read text in its canonical segmentation: of all sequences
-of tokens that spell a text they take the one that `Tokenizer.encode` finds. The
-log-probability of a text belongs to this sequence alone. A prefix is forced
-token by token: after "hou", the model cannot go on to "house" if that is one
-token. A character that the vocabulary lacks becomes the unknown token, in a
-prefix, too; the translation then has " \u2047 " in its place.
+`score` and `forced` take text as the tokens that `Tokenizer.encode` finds, and
+no others that spell the same. A prefix is forced token by token: after "hou",
+the model cannot go on to "house" if that is one token. A character that the
+vocabulary lacks becomes the unknown token, also in a prefix; the translation
+has " \u2047 " in its place.
 
 Only the beginning of a text that is far too long for the model is segmented:
 SentencePiece in TensorFlow Text takes quadratic time for a run of unknown
@@ -70,11 +69,24 @@ from savedmodel.search import (
     read_sources,
 )
 
-# In decomposed text: a letter with its accents, the parts of a syllable.
+# Characters of decomposed text that normalization may join: a letter and its
+# accents, the parts of a syllable.
 MOST_CHARACTERS_IN_ONE = 4
 Outputs = dict[str, tf.Tensor]
 Graph: typing.TypeAlias = typing.Any  # a `tf.function`
 IDS = tf.TensorSpec([None, None], tf.int32)
+SPECS = {
+    name: tf.TensorSpec([None], tf.string, name)
+    for name in ("text", "reference", "target_prefix")
+} | {"source_ids": tf.TensorSpec([None, None], tf.int32, "source_ids")}
+INPUTS = {  # of the signatures, without languages
+    "serving_default": ("text",),
+    "n_best": ("text",),
+    "forced": ("text", "target_prefix"),
+    "tokens": ("source_ids",),
+    "score": ("text", "reference"),
+    "attention_maps": ("text", "reference"),
+}
 
 
 def write(export: Export) -> None:
@@ -93,7 +105,7 @@ def write(export: Export) -> None:
 
 
 class Signatures:
-    """The signatures of a translator as graphs.
+    """The signatures of a translator, methods of the same names.
 
     Encoding, decoding and search are graphs of their own, which all signatures
     share. With `jit_compile`, XLA compiles the search once for each shape.
@@ -131,50 +143,45 @@ class Signatures:
         )
 
     def make(self) -> dict[str, Graph]:
-        """The signatures by name, as concrete functions."""
-        text, reference, target_prefix, *languages = (
-            tf.TensorSpec([None], tf.string, name)
-            for name in (
-                "text",
-                "reference",
-                "target_prefix",
-                *self._directions.inputs,
-            )
-        )
-        source_ids = tf.TensorSpec([None, None], tf.int32, "source_ids")
-        inputs = {
-            "serving_default": [text],
-            "n_best": [text],
-            "forced": [text, target_prefix],
-            "tokens": [source_ids],
-            "score": [text, reference],
-            "attention_maps": [text, reference],
-        }
-        return {
-            name: tf.function(
-                getattr(self, name), autograph=False
-            ).get_concrete_function(
-                **{spec.name: spec for spec in (*specs, *languages)}
-            )
-            for name, specs in inputs.items()
-        }
+        """Returns the signatures by name, as concrete functions."""
+        return {name: self.signature(name) for name in INPUTS}
 
-    def serving_default(
-        self, text: tf.Tensor, **languages: tf.Tensor
-    ) -> Outputs:
-        """Best translations."""
-        [text], tokens = self._open(languages, text=text)
+    def signature(self, name: str) -> Graph:
+        """Returns one signature, as a concrete function."""
+        answer = tf.function(
+            functools.partial(self.answer, name), autograph=False
+        )
+        specs = [SPECS[given] for given in INPUTS[name]]
+        specs += [
+            tf.TensorSpec([None], tf.string, language)
+            for language in self._directions.inputs
+        ]
+        return answer.get_concrete_function(**{s.name: s for s in specs})
+
+    def answer(self, signature: str, **inputs: tf.Tensor) -> Outputs:
+        """Checks the inputs of a signature and computes its outputs."""
+        order = *INPUTS[signature], *self._directions.inputs
+        checked = check_inputs({name: inputs[name] for name in order})
+        ids = {
+            name: find_languages(
+                name, checked.pop(name), self._directions.ids[name]
+            )
+            for name in self._directions.inputs
+        }
+        values = list(checked.values())
+        tokens = self._directions.tokens(ids, values[0])
+        return getattr(self, signature)(tokens, *values)
+
+    def serving_default(self, tokens: Tokens, text: tf.Tensor) -> Outputs:
+        """Finds the best translations."""
         sources = self._read(text, tokens)
         found = self._search_best(sources.ids, tokens.constraints())
         return self._best(found, sources.truncated)
 
     def forced(
-        self, text: tf.Tensor, target_prefix: tf.Tensor, **languages: tf.Tensor
+        self, tokens: Tokens, text: tf.Tensor, target_prefix: tf.Tensor
     ) -> Outputs:
-        """Best translations that begin with given text."""
-        (text, target_prefix), tokens = self._open(
-            languages, text=text, target_prefix=target_prefix
-        )
+        """Finds the best translations that begin with given text."""
         sources = self._read(text, tokens)
         prefix, is_cut = self._encode_target(
             target_prefix, self.max_target_length
@@ -192,9 +199,8 @@ class Signatures:
             sources.truncated | is_cut | too_long[: tf.shape(text)[0]],
         )
 
-    def n_best(self, text: tf.Tensor, **languages: tf.Tensor) -> Outputs:
-        """All hypotheses, best first; "" where fewer than W exist."""
-        [text], tokens = self._open(languages, text=text)
+    def n_best(self, tokens: Tokens, text: tf.Tensor) -> Outputs:
+        """Finds W hypotheses, best first; "" where there are fewer."""
         found = self._all(self._read(text, tokens), tokens)
         del found["lengths"]
         shape = tf.shape(found["ids"])  # [N, W, T]
@@ -202,9 +208,8 @@ class Signatures:
         hypotheses = tf.reshape(self._decode(rows), shape[:2])
         return {"hypotheses": hypotheses, **found}
 
-    def tokens(self, source_ids: tf.Tensor, **languages: tf.Tensor) -> Outputs:
-        """Ids to ids."""
-        [source_ids], tokens = self._open(languages, source_ids=source_ids)
+    def tokens(self, tokens: Tokens, source_ids: tf.Tensor) -> Outputs:
+        """Translates ids to ids."""
         sources = self._read_ids(source_ids, tokens)
         vocab_size = self.translator.tokenizer.source.vocab_size
         check = tf.debugging.Assert(
@@ -224,21 +229,18 @@ class Signatures:
         return self._all(sources._replace(ids=ids), tokens)
 
     def score(
-        self, text: tf.Tensor, reference: tf.Tensor, **languages: tf.Tensor
+        self, tokens: Tokens, text: tf.Tensor, reference: tf.Tensor
     ) -> Outputs:
-        """Log-probabilities of given translations, EOS included.
+        """Computes log-probabilities of given translations, EOS included.
 
         A reference that is longer than any translation can be is scored up to
         that length, and `truncated` is set.
         """
-        (text, reference), tokens = self._open(
-            languages, text=text, reference=reference
-        )
         sources = self._read(text, tokens)
         labels, too_long = self._read_target(reference, tokens)
         score = self.translator.inference.score_ids
         log_probs = score(sources.ids, labels)  # [N, T]
-        if tokens.output is not None:  # no part of the translation
+        if tokens.output is not None:  # not a part of the translation
             log_probs = log_probs[:, 1:]
         return of_sentences(
             sources.truncated | too_long,
@@ -247,15 +249,12 @@ class Signatures:
         )
 
     def attention_maps(
-        self, text: tf.Tensor, reference: tf.Tensor, **languages: tf.Tensor
+        self, tokens: Tokens, text: tf.Tensor, reference: tf.Tensor
     ) -> Outputs:
-        """Translations, or given references, and all attention weights.
+        """Computes all attention weights of given or found translations.
 
         A reference that is longer than any translation can be is truncated.
         """
-        (text, reference), tokens = self._open(
-            languages, text=text, reference=reference
-        )
         sources = self._read(text, tokens)
         forced, too_long = self._read_target(reference, tokens)
         # An empty reference consists of EOS alone.
@@ -285,21 +284,7 @@ class Signatures:
             decoder_attention=maps.decoder,
         )
 
-    def _open(
-        self, languages: Outputs, **inputs: tf.Tensor
-    ) -> tuple[list[tf.Tensor], Tokens]:
-        """The inputs, checked, and the tokens of their languages."""
-        checked = check_inputs({**inputs, **languages})
-        ids = {
-            name: find_languages(name, checked.pop(name), codes)
-            for name, codes in self._directions.ids.items()
-            if name in languages
-        }
-        [first, *_] = values = list(checked.values())
-        return values, self._directions.tokens(ids, first)
-
     def _read(self, text: tf.Tensor, tokens: Tokens) -> Sources:
-        """Strings [N] as `Sources`."""
         ids, is_cut = self._encode(text, self.max_source_length)
         sources = self._read_ids(ids, tokens)
         return sources._replace(truncated=sources.truncated | is_cut)
@@ -307,9 +292,10 @@ class Signatures:
     def _read_target(
         self, text: tf.Tensor, tokens: Tokens
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Strings [N] as ids [N', T], at least one row; bool [N]: truncated.
+        """Encodes strings [N]; returns ids [N', T] and bool [N]: truncated.
 
-        They begin with the token of their language, if there is one.
+        There is at least one row. Ids begin with the token of their language,
+        if there is one.
         """
         ids, is_cut = self._encode_target(text, self.max_target_length)
         ids = at_least_one(ids)
@@ -319,7 +305,6 @@ class Signatures:
         return ids, truncated[: tf.shape(text)[0]] | is_cut
 
     def _read_ids(self, ids: tf.Tensor, tokens: Tokens) -> Sources:
-        """Ids [N, S] as `Sources`."""
         return read_sources(
             ids,
             self.translator.tokenizer.source.vocab_size,
@@ -328,13 +313,13 @@ class Signatures:
         )
 
     def _best(self, found: SearchResult, truncated: tf.Tensor) -> Outputs:
-        """The outputs of `serving_default`."""
+        """Returns the outputs of `serving_default`."""
         translation = self._decode(found.ids[:, 0])
         score = found.scores[:, 0]
         return of_sentences(truncated, translation=translation, score=score)
 
     def _all(self, sources: Sources, tokens: Tokens) -> Outputs:
-        """The outputs of `tokens`."""
+        """Returns the outputs of `tokens`."""
         found = self._search_all(sources.ids, tokens.constraints())
         longest = tf.maximum(1, tf.reduce_max(found.lengths))
         return of_sentences(
@@ -346,7 +331,7 @@ class Signatures:
 
 
 def of_sentences(truncated: tf.Tensor, **outputs: tf.Tensor) -> Outputs:
-    """Outputs of the sentences alone: an empty batch has become one row."""
+    """Cuts outputs to the sentences: an empty batch has become one row."""
     number = tf.shape(truncated)[0]
     outputs = {name: values[:number] for name, values in outputs.items()}
     return {**outputs, "truncated": truncated}
@@ -355,18 +340,18 @@ def of_sentences(truncated: tf.Tensor, **outputs: tf.Tensor) -> Outputs:
 def make_graph(
     function: Callable[..., typing.Any], *inputs: typing.Any
 ) -> Graph:
-    """A function as a separate graph, with `tf.TensorSpec`s as inputs."""
+    """Makes a separate graph of a function; inputs are `tf.TensorSpec`s."""
     return tf.function(function, input_signature=inputs, autograph=False)
 
 
 def make_speller(tokenizer: Tokenizer) -> Graph:
-    """A tokenizer's pieces as a graph: ids [N, T] -> text [N, T]."""
+    """Makes a graph of a tokenizer's pieces: ids [N, T] -> text [N, T]."""
     pieces = ["", *tokenizer.pieces[PAD + 1 :]]
     return make_graph(lambda ids: tf.gather(pieces, ids), IDS)
 
 
 def make_encoder(tokenizer: Tokenizer) -> Graph:
-    """A tokenizer as a graph: text [N] -> ids [N, (tokens)], then PAD.
+    """Makes a graph of a tokenizer: text [N] -> ids [N, (tokens)], then PAD.
 
     It also takes the maximum number of tokens: text that cannot be part of them
     is cut off before segmentation. It returns the ids, and bool [N]: whether
@@ -389,18 +374,14 @@ def make_encoder(tokenizer: Tokenizer) -> Graph:
     return make_graph(encode, text, length)
 
 
-# ---- Checks in the graph: TensorFlow Serving does none ----------------------
-
-
 def check_rank(name: str, value: tf.Tensor, rank: int) -> tf.Tensor:
-    """An input, if it has the rank that a signature declares.
+    """Checks that an input has the rank that a signature declares.
 
-    Operations that use the result wait for the check.
+    TensorFlow Serving does not. Operations that use the result wait for it.
     """
-    # The signature declares the rank, so TensorFlow's optimizer assumes that an
-    # assertion holds, and drops it. `ensure_shape` stays, behind a
-    # placeholder that hides the declared shape; its error names the
-    # placeholder, the shape received and the shape expected.
+    # TensorFlow's optimizer drops an assertion about a declared rank.
+    # `ensure_shape` stays, behind a placeholder that hides the declared shape;
+    # its error names the placeholder, the shape received and the expected one.
     hidden = tf.raw_ops.PlaceholderWithDefault(
         input=value, shape=tf.TensorShape(None), name=name
     )
@@ -408,7 +389,7 @@ def check_rank(name: str, value: tf.Tensor, rank: int) -> tf.Tensor:
 
 
 def check_inputs(inputs: Outputs) -> Outputs:
-    """Inputs, if all have the same number of sentences, and their ranks."""
+    """Checks the ranks of inputs, and that all have as many sentences."""
     inputs = {
         name: check_rank(name, value, 2 if name == "source_ids" else 1)
         for name, value in inputs.items()
@@ -431,7 +412,7 @@ def check_inputs(inputs: Outputs) -> Outputs:
 def find_languages(
     name: str, codes: tf.Tensor, ids: dict[str, int]
 ) -> tf.Tensor:
-    """The ids of an input of codes, which must be among some: int32 [N]."""
+    """Finds the ids of an input of codes: int32 [N]; unknown ones fail."""
     is_same = codes[:, None] == tf.constant(list(ids))
     known = tf.reduce_any(is_same, axis=1)
     check = tf.debugging.Assert(
@@ -447,13 +428,13 @@ def find_languages(
     return tf.gather(tf.constant(list(ids.values()), tf.int32), places)
 
 
-# ---- Warm-up requests, which TensorFlow Serving runs before it serves --------
-
-
 def make_warmup_inputs(
     translator: Translator, examples: list[str]
 ) -> list[tuple[str, Outputs]]:
-    """Signature names with the inputs of one request."""
+    """Makes requests that TensorFlow Serving runs before it serves.
+
+    Returns the name of the signature and the inputs of each.
+    """
     text = tf.constant(examples, tf.string)
     rows = translator.tokenizer.source.to_ids(examples)
     ids = tf.ragged.constant(rows, tf.int32).to_tensor(PAD)
@@ -475,7 +456,7 @@ def make_warmup_inputs(
 
 
 def make_prediction_log(signature_name: str, inputs: Outputs) -> bytes:
-    """A serialized `tensorflow.serving.PredictionLog`, of tensors by name.
+    """Serializes a `tensorflow.serving.PredictionLog` of tensors by name.
 
     Assembled by field number, since its Python classes are not part of
     TensorFlow: PredictionLog.predict_log = 6, PredictLog.request = 1,
@@ -490,7 +471,7 @@ def make_prediction_log(signature_name: str, inputs: Outputs) -> bytes:
 
 
 def _field(number: int, payload: bytes) -> bytes:
-    """One length-delimited field of a protocol buffer."""
+    """Serializes a length-delimited field of a protocol buffer."""
     tag, length, size = number << 3 | 2, len(payload), []
     while length > 127:  # seven bits a byte, the lowest first
         size.append(length & 127 | 128)

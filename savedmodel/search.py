@@ -3,8 +3,8 @@
 `source_ids` is int32 `[N, S]`. A row is tokens, then `EOS`; all that follows
 the first `EOS` is padding, whatever its value: TensorFlow Serving pads the
 tensor of a request with the tensor's own first element. A row of `PAD` alone is
-an empty source, like `[EOS]`. All else is not a source: ids outside [0, V), a
-row without `EOS`, `PAD` before `EOS`.
+an empty source, like `[EOS]`. Rows with ids outside [0, V), without `EOS`, or
+with `PAD` before `EOS` are not sources.
 
 The graph puts the tokens of languages into sources and outputs: `Directions`.
 """
@@ -44,7 +44,7 @@ class Tokens(typing.NamedTuple):
     output: tf.Tensor | None = None
 
     def constraints(self, prefix: tf.Tensor | None = None) -> Constraints:
-        """The `Constraints` of outputs, with a further prefix `[N, P]`."""
+        """Returns `Constraints` of outputs, with a further prefix `[N, P]`."""
         if self.output is None:
             return UNCONSTRAINED if prefix is None else Constraints(prefix)
         given = self.output
@@ -61,9 +61,10 @@ class Directions:
 
     Attributes:
         places: Fields of `Tokens`, each with one of `LANGUAGES`.
-        ids: By name of `LANGUAGES`, if the model is told it: the id of the
-            token of each code.
-        inputs: Those that a graph is given: of them it has several.
+        ids: For each of `LANGUAGES` that the model is told, the ids of tokens
+            by code.
+        inputs: The names in `LANGUAGES` that are inputs of a graph, since the
+            model has several such languages.
     """
 
     def __init__(self, translator: Translator):
@@ -73,10 +74,8 @@ class Directions:
         if languages.language_tokens:
             form, places = LANGUAGE_TOKENS[languages.language_tokens]
             self.places = {p: f"{side}_language" for p, side in places.items()}
-        codes = zip(
-            LANGUAGES, (languages.sources, languages.targets), strict=True
-        )
-        for name, of_side in codes:
+        codes = languages.sources, languages.targets
+        for name, of_side in zip(LANGUAGES, codes, strict=True):
             if name in self.places.values():
                 self.ids[name] = {
                     code: direction_ids(tokenizer, form.format(code))[0]
@@ -85,7 +84,7 @@ class Directions:
         self.inputs = [name for name in self.ids if len(self.ids[name]) > 1]
 
     def tokens(self, given: Mapping[str, tf.Tensor], like: tf.Tensor) -> Tokens:
-        """The tokens of sentences, of given ids int32 `[N]` by input.
+        """Returns the tokens of sentences, by ids int32 `[N]` for each input.
 
         There are as many as `like` has rows, at least one.
         """
@@ -107,9 +106,9 @@ def read_sources(
     max_source_length: int,
     tokens: Tokens = NO_TOKENS,
 ) -> Sources:
-    """Ids from outside, int32 `[N, S]`, as `Sources`: the one place for it.
+    """Makes `Sources` of ids from outside, int32 `[N, S]`: the only place.
 
-    They are without the `tokens` of languages, which it adds.
+    It adds the `tokens` of languages.
     """
     number = tf.shape(source_ids)[0]
     ids = source_ids
@@ -140,7 +139,7 @@ def end_rows(ids: tf.Tensor) -> tf.Tensor:
 
 
 def are_sources(ids: tf.Tensor, vocab_size: int) -> tf.Tensor:
-    """Whether rows that `end_rows` made are sources: [N, S] -> bool [N]."""
+    """Says which rows of `end_rows` are sources: [N, S] -> bool [N]."""
     in_range = tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1)
     lengths = count_tokens(ids)
     is_last = tf.range(tf.shape(ids)[1]) == lengths[:, None] - 1
@@ -149,7 +148,7 @@ def are_sources(ids: tf.Tensor, vocab_size: int) -> tf.Tensor:
 
 
 def count_tokens(ids: tf.Tensor) -> tf.Tensor:
-    """Tokens of each row, EOS included: int32 [N, S] -> [N]."""
+    """Counts the tokens of each row, EOS included: int32 [N, S] -> [N]."""
     return tf.reduce_sum(tf.cast(ids != PAD, tf.int32), axis=1)
 
 
@@ -162,15 +161,15 @@ def at_least_one(ids: tf.Tensor) -> tf.Tensor:
 def make_search(
     translator: Translator, length: int | None = None
 ) -> tf.types.experimental.PolymorphicFunction:
-    """The search as a function for formats that cannot raise an error.
+    """Makes the search a function, for formats that cannot raise an error.
 
-    It takes `source_ids`, int32 `[N, S]`; with a length, one source of this
+    It takes `source_ids`, int32 `[N, S]`, or with a length one source of this
     length. If the model is told languages, and has several, their ids, int32
     `[N]`, are further inputs. It returns `ids` int32 `[N, W, T]`, `scores`
-    float32 `[N, W]`, `lengths` int32 `[N, W]`; and with free S `truncated` bool
-    `[N]`: the source was longer than `max_source_length`, of which the
-    beginning was translated. A row that is not a source, or with the id of no
-    language, has the score NaN, and no tokens.
+    float32 `[N, W]`, `lengths` int32 `[N, W]` and, with free S, `truncated`
+    bool `[N]`: whether only the first `max_source_length` tokens were
+    translated. A row that is not a source, or whose language is unknown, has
+    the score NaN and no tokens.
     """
     shape = [None, None] if length is None else [1, length]
     vocab_size = translator.tokenizer.source.vocab_size
@@ -215,9 +214,9 @@ def make_search(
 
 
 def hold_variables(model: Transformer) -> tf.Module:
-    """A module that owns the model's variables in a SavedModel.
+    """Makes a module that owns the model's variables in a SavedModel.
 
-    Without the model itself, which Keras would save in its own way.
+    The model itself is not in it: Keras would save that in its own way.
     """
     module = tf.Module(name="translator")
     module.variables_of_model = [weight.value for weight in model.weights]

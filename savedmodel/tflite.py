@@ -2,14 +2,14 @@
 
 Signatures `greedy` and `beam`: `source_ids` int32 [1, S], tokens, then EOS (see
 `search.py`) -> `ids` int32 [1, W, T], `scores` float32 [1, W], `lengths` int32
-[1, W]. One sentence at a time; S is the translator's `max_source_length`, and
-every sentence is computed with it. The graph is
-`Inference.translate_ids`. If the model is told languages, and has several,
-`source_language` and `target_language` are further inputs, int32 [1]: ids of
-`language_ids` in `export.json`.
+[1, W]. One sentence at a time; S is the translator's `max_source_length` for
+all. The graph is `Inference.translate_ids`. If the model is told languages, and
+has several, `source_language` and `target_language` are further inputs, int32
+[1]: ids of `language_ids` in `export.json`.
 
 TFLite has no assertions. A row that is not a source (an id outside the
-vocabulary, no EOS), or the id of no language, has the score NaN and no tokens.
+vocabulary, no EOS), or whose language is unknown, has the score NaN and no
+tokens.
 """
 
 import tempfile
@@ -54,7 +54,7 @@ def save_searches(translator: Translator, directory: str) -> None:
 
 
 def convert(saved_model: str, precision: str) -> bytes:
-    """A SavedModel as the bytes of a TFLite model."""
+    """Converts a SavedModel to the bytes of a TFLite model."""
     optimizations, types = OPTIMIZATIONS[precision]
     converter = tf.lite.TFLiteConverter.from_saved_model(saved_model)
     converter.optimizations = optimizations

@@ -2,17 +2,16 @@
 
     kt-verify --workdir=DIR --export=DIR --text=FILE
 
---export is the --output of kt-export; of several versions the greatest
+--export is the --output of kt-export; if it has several versions, the greatest
 is compared. A process that does not import this package loads it. Both sides
 compute on the CPU: a GPU rounds differently, and the process that runs a
 SavedModel would find the GPU's memory taken.
 
 The last line is the verdict. Float32 weights pass if every translation has the
 same tokens or, where rounding decides, the same score. Quantized weights pass
-if at most half of the translations are far from the translator's in score. The
-text must match the tokens, whatever the weights. LiteRT's greedy search is
-compared with the first sentences. Where each sentence needs a direction, it is
-one of the model's, by chance.
+if at most half of the scores are far from the translator's. The text must match
+the tokens, whatever the weights. LiteRT's greedy search is compared with the
+first sentences. Where each sentence needs a direction, it is drawn at random.
 """
 
 import dataclasses
@@ -61,30 +60,18 @@ class VerifyOptions(Fields):
 class Comparison:
     """How the translations of an export differ from the translator's."""
 
-    number: int  # number of sentences
-    # Sentences, counted from 1, whose tokens differ although both scores are
-    # the same: rounding decided.
-    ties: tuple[int, ...]
+    number: int  # of sentences, which count from 1
+    ties: tuple[int, ...]  # other tokens, the same score: rounding decided
     different: tuple[int, ...]  # the other sentences whose tokens differ
-    # The sentences in `different` whose scores differ by `FAR` or more.
-    far: tuple[int, ...]
-    # Whether the weights are not quantized, so that `different` should be
-    # empty.
-    exact: bool
-    # The type that the export computes in, if its runtime says so.
-    computed_in: str | None = None
-    # Sentences whose text does not match the tokens.
-    texts: tuple[int, ...] = ()
-    # Sentences that a second, greedy search translates wrongly.
-    greedy: tuple[int, ...] = ()
+    far: tuple[int, ...]  # in `different`, scores `FAR` or more apart
+    exact: bool  # weights are not quantized: nothing should be different
+    computed_in: str | None = None  # a type, if the runtime says so
+    texts: tuple[int, ...] = ()  # text does not match the tokens
+    greedy: tuple[int, ...] = ()  # a greedy search translates them wrongly
 
     @property
     def passed(self) -> bool:
-        """Whether the export is right.
-
-        Quantized weights may find other translations, but their scores seldom
-        differ much.
-        """
+        """Whether the export is right: quantized scores may differ a little."""
         if self.texts or self.greedy:
             return False
         if self.exact:
@@ -150,7 +137,7 @@ def _compare_search(
     sentences: list[str],
     beam_size: int | None,
 ) -> Comparison:
-    """The `Comparison` of one search; the beam size is as in `run`."""
+    """Compares one search; the beam size is as in `run`."""
     if beam_size is not None:
         translator = translator.with_decoding(beam_size=beam_size)
     requests, inputs = _with_languages(translator, sentences)
@@ -182,7 +169,7 @@ def _compare_search(
 
 
 def _with_languages(translator, sentences):
-    """The sentences for a translator, and for `reload`."""
+    """Gives sentences directions, for a translator and for `reload`."""
     languages = translator.languages
     if languages.direction() is not None:
         return sentences, sentences
@@ -213,9 +200,8 @@ def run(
 ) -> dict:
     """Runs an export in a process of its own; see `reload`.
 
-    The beam size is for formats that leave the choice.
-
-    Raises ExportError: it cannot be loaded or run.
+    `beam_size` is for formats whose callers choose it. Raises ExportError if
+    the export cannot be loaded or run.
     """
     # Isolated: neither PYTHONPATH nor the script's directory count.
     command = [sys.executable, "-I", str(pathlib.Path(reload.__file__).parent)]
@@ -238,7 +224,7 @@ def run(
 
 
 def read_description(directory: str | os.PathLike) -> dict:
-    """The checked `export.json` of an export."""
+    """Reads and checks the `export.json` of an export."""
     path = reload.find_export(directory) / reload.DESCRIPTION
     description = read_json(path)
     try:
@@ -253,7 +239,7 @@ def read_description(directory: str | os.PathLike) -> dict:
 
 
 def checksums(directory: str | os.PathLike) -> dict[str, str]:
-    """SHA-256 of each file of an export but its description, by path."""
+    """Computes the SHA-256 of all files but the description, by path."""
     directory = pathlib.Path(directory)
     sums = {}
     for path in sorted(directory.rglob("*")):
@@ -266,7 +252,7 @@ def checksums(directory: str | os.PathLike) -> dict[str, str]:
 def check_files(
     directory: str | os.PathLike, description: dict[str, typing.Any]
 ) -> None:
-    """Raises ExportError if a file is missing, or has not its checksum."""
+    """Raises ExportError if a file is missing or corrupt."""
     found = checksums(reload.find_export(directory))
     for name, expected in description["sha256"].items():
         if found.get(name) != expected:
@@ -278,7 +264,7 @@ def check_files(
 
 
 def read_sentences(path: str | os.PathLike) -> list[str]:
-    """Lines of a file, without their ends."""
+    """Reads the lines of a file, without their ends."""
     text = pathlib.Path(path).read_text(encoding="utf-8")
     # Not by splitlines: it splits at more characters than line feeds.
     lines = text.removesuffix("\n").split("\n")
@@ -287,7 +273,7 @@ def read_sentences(path: str | os.PathLike) -> list[str]:
 
 
 def load_translator(options: VerifyOptions) -> "Translator":
-    """The `Translator` behind an export."""
+    """Loads the `Translator` behind an export."""
     description = read_description(options.export)
     return load("keras_transformer.translator").Translator.load(
         options.workdir,

@@ -28,10 +28,12 @@ from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.importers import (
     find_format,
     generation,
+    huggingface,
     marian_huggingface,
     read_model,
 )
 from keras_transformer.importers.imported import describe_tables
+from keras_transformer.importers.stacks import SIDES
 from keras_transformer.importers.tensors import read_safetensors
 from keras_transformer.importers.torch_pickle import Plain, read_torch
 from keras_transformer.model import Transformer
@@ -204,15 +206,12 @@ def test_fields_of_generate_change_what_they_change_there(copy, number):
 
 def sides_of(directory):
     """The vocabularies of source and target."""
-    options = marian_huggingface._read_options(directory / "config.json")
+    path = directory / "config.json"
+    options = huggingface.read_config(path, {}, "gelu")
     search = generation.search_options(directory, options)
-    tensors = marian_huggingface.read_tensors(directory)
-    return [
-        marian_huggingface._read_side(
-            directory, stack, options, search, tensors
-        )
-        for stack in ("encoder", "decoder")
-    ]
+    tensors = huggingface.read_tensors(directory)
+    read = marian_huggingface._read_side
+    return [read(directory, s, options, search, tensors) for s in SIDES]
 
 
 def test_the_work_directory_has_what_commands_read(imports):
@@ -377,8 +376,8 @@ HOSTILE = {
         **{NORM: np.zeros(17)}
     ),
     f"no tensor {NORM}": change_tensors(**{NORM: None}),
-    "is not finite": change_tensors(**{NORM: np.full(16, np.nan)}),
-    "must be the sinusoids": change_tensors(**{POSITIONS: np.zeros((9, 16))}),
+    "finite numbers": change_tensors(**{NORM: np.full(16, np.nan)}),
+    "with the sinusoids": change_tensors(**{POSITIONS: np.zeros((9, 16))}),
     f"{POSITIONS}. Received: the shape ()": change_tensors(
         **{POSITIONS: np.zeros(())}
     ),

@@ -12,7 +12,6 @@ import zipfile
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from commands import fails
 
 import keras_transformer as kt
@@ -25,7 +24,7 @@ from keras_transformer.importers import (
     vocabularies,
     yaml_files,
 )
-from keras_transformer.importers.imported import assign
+from keras_transformer.importers.imported import Imported, take_arrays
 from keras_transformer.importers.model_description import read_description
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.stacks import make_config, weight_shapes
@@ -522,20 +521,31 @@ def test_shapes_of_weights_are_those_of_the_model(changes):
 
 
 def test_weights_must_be_those_of_the_model():
-    def weights():
-        return {"a.b": tf.Variable([0.0, 0.0]), "c": tf.Variable(0.0)}
+    config = kt.TransformerConfig(7, d_model=8, d_ff=12, num_layers=1)
+    path = "encoder/layer_0/self_attention/query/kernel"
 
-    found = weights()
-    assign(found, {"a/b": np.array([1.0, 2.0]), "c": np.array(3.0)})
-    assert found["a.b"].numpy().tolist() == [1.0, 2.0] and found["c"] == 3.0
-    for arrays, message in (
-        ({"a/b": np.zeros(2)}, "are not the model's: c"),
-        ({"a/b": np.zeros(2), "c": np.zeros(()), "d": 0.0}, "model's: d"),
-        ({"a/b": np.zeros((2, 1)), "c": np.zeros(())}, "shape"),
-        ({"a/b": np.zeros(2), "c": np.array(np.inf)}, "c is not finite"),
+    def taken(**changes):
+        weights = {
+            path: np.full(shape, 0.5, np.float16)
+            for path, shape in weight_shapes(config).items()
+        }
+        weights |= changes
+        weights = {p: w for p, w in weights.items() if w is not None}
+        imported = Imported(config, weights, None, kt.DecodingConfig(), 9)
+        found = dict(take_arrays(imported))
+        assert not imported.weights
+        return found[path.replace("/", ".")]
+
+    array = taken()
+    assert array.dtype == np.float32 and (array == 0.5).all()
+    for changes, message in (
+        ({path: None}, f"the weights of the model. Received: {path}"),
+        ({"other": np.zeros(2)}, "Received: other"),
+        ({path: np.zeros((8, 9))}, r"the shape \(8, 8\)"),
+        ({path: np.full((8, 8), np.inf)}, "query.kernel: expected finite"),
     ):
         with pytest.raises(ValueError, match=message):
-            assign(weights(), arrays)
+            taken(**changes)
 
 
 def test_a_directory_appears_whole_with_usual_permissions(tmp_path):

@@ -210,7 +210,7 @@ def test_commands_work_with_an_imported_direction(tmp_path, capsys):
     argv = [f"--source={FIXTURES / 'nllb'}", f"--workdir={workdir}"]
     argv += ["--source_language=eng_Latn", "--target_language=xyz_Latn"]
     error = fails(import_model.main, argv, capsys)
-    assert "target_language must be a language of the model: deu_La" in error
+    assert "expected a language of the model: deu_La" in error
     assert "eng_Latn, fra_Latn, zho_Hans. Received: target_lang" in error
     assert not workdir.exists()
     argv[-1] = "--target_language=deu_Latn"

@@ -411,7 +411,7 @@ def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
     refuse("expected each id below")
     vocabulary.write_text(text, encoding="utf-8")
     (folder / "target.spm").rename(tmp_path / "target.spm")
-    refuse("expected the SentencePiece model that makes them in")
+    refuse("expected the SentencePiece model that makes the pieces of")
     (tmp_path / "target.spm").rename(folder / "target.spm")
     with np.load(path) as archive:
         np.savez(path, Wpos=np.ones(2), **archive)

@@ -312,7 +312,7 @@ REFUSED = {
     "00001. Received: none": as_device(DATA),
     "there is no joint.model": as_device("joint.model"),
     "corrupt checkpoint": lambda run: (run / DATA).write_bytes(b""),
-    "bytes of tensors in": lambda run: os.truncate(run / DATA, 20_000),
+    "20000 bytes of tensors": lambda run: os.truncate(run / DATA, 20_000),
     "expected one .yml with a section `data`": lambda run: shutil.copy(
         run / "data.yml", run / "other.yml"
     ),
@@ -350,8 +350,8 @@ REFUSED = {
     "VARIABLE_VALUE of shape (105, 16). Received: (104, 16)": edit(
         "joint.txt", "</s>\n", "</s>\nnew\n"
     ),
-    "a line occurs twice": edit("joint.txt", "</s>\n", "</s>\n</s>\n"),
-    "is <unk>, which OpenNMT-tf adds itself": edit(
+    "each line once": edit("joint.txt", "</s>\n", "</s>\n</s>\n"),
+    "no <unk>, which OpenNMT-tf adds itself": edit(
         "joint.txt", "</s>\n", "</s>\n<unk>\n"
     ),
 }

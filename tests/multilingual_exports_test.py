@@ -115,7 +115,7 @@ def test_a_graph_has_the_directions_of_each_sentence(imported):
     inputs = {name: tf.constant(columns[name]) for name in names}
     inputs["text"] = tf.constant(texts)
     expected = live.search(requests)
-    found = signatures.n_best(**inputs)
+    found = signatures.answer("n_best", **inputs)
     for number, one in enumerate(expected):
         assert [t.decode() for t in found["hypotheses"][number].numpy()][
             : len(one.texts)
@@ -132,17 +132,19 @@ def test_a_graph_has_the_directions_of_each_sentence(imported):
     first = [text for text in texts if text.strip()][:1]
     one = {name: values[:1] for name, values in inputs.items()}
     prefix = tf.constant(["a"])
-    forced = signatures.forced(**one, target_prefix=prefix)
+    forced = signatures.answer("forced", **one, target_prefix=prefix)
     [wanted] = live.search(
         [Request(first[0], "a", direction=requests[0].direction)]
     )
     assert forced["translation"][0].numpy().decode() == wanted.texts[0]
-    scored = signatures.score(**one, reference=tf.constant(["a dog"]))
+    scored = signatures.answer("score", reference=tf.constant(["a dog"]), **one)
     [score] = live.score([(requests[0], "a dog")])
     np.testing.assert_allclose(
         scored["log_probs"][0], score.log_probs, atol=1e-5
     )
-    maps = signatures.attention_maps(**one, reference=tf.constant(["a dog"]))
+    maps = signatures.answer(
+        "attention_maps", **one, reference=tf.constant(["a dog"])
+    )
     assert maps["translation"][0].numpy().decode() == "a dog"
     pieces = [p.decode() for p in maps["source_pieces"][0].numpy()]
     direction = requests[0].direction
@@ -150,21 +152,10 @@ def test_a_graph_has_the_directions_of_each_sentence(imported):
     assert direction.after in ("", pieces[-1])
 
 
-def default_signature(translator):
-    """As `Signatures.make` makes it, without the others."""
-    signatures = Signatures(translator)
-    names = ["text", *search.Directions(translator).inputs]
-    return tf.function(
-        signatures.serving_default, autograph=False
-    ).get_concrete_function(
-        **{name: tf.TensorSpec([None], tf.string, name) for name in names}
-    )
-
-
 @pytest.mark.slow("family")
 def test_a_wrong_language_is_an_error_of_the_graph():
     live = kt.Translator.from_pretrained(FIXTURES / "nllb")
-    signature = default_signature(live)
+    signature = Signatures(live).signature("serving_default")
     good = {
         "text": tf.constant(["a dog", "a rose"]),
         "source_language": tf.constant(["eng_Latn"] * 2),
@@ -182,7 +173,7 @@ def test_a_wrong_language_is_an_error_of_the_graph():
     # Of a model of one direction it is the direction of all.
     one = live.with_languages("eng_Latn", "deu_Latn")
     one.languages = type(live.languages)("eng_Latn", "deu_Latn", "nllb")
-    signature = default_signature(one)
+    signature = Signatures(one).signature("serving_default")
     [text] = signature(text=tf.constant(["a dog"]))["translation"].numpy()
     assert text.decode() == one.translate(["a dog"])[0]
 

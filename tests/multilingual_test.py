@@ -666,17 +666,7 @@ def test_an_export_is_verified_with_tags(translator):
 @pytest.mark.slow("format")
 def test_the_saved_model_reads_tags(run, translator, tmp_path, monkeypatch):
     """As the live translator; it has no option for them."""
-
-    def only_default(signatures):
-        text = tf.TensorSpec([None], tf.string, "text")
-        function = tf.function(
-            lambda text: signatures.serving_default(text=text),
-            input_signature=[text],
-            autograph=False,
-        )
-        return {"serving_default": function.get_concrete_function()}
-
-    monkeypatch.setattr(saved_model.Signatures, "make", only_default)
+    monkeypatch.setattr(saved_model, "INPUTS", {"serving_default": ["text"]})
     options = export.ExportOptions(
         workdir=str(run.path), format="saved_model", output=str(tmp_path)
     )

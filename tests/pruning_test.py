@@ -234,7 +234,7 @@ def test_a_corpus_with_all_tokens_changes_no_translation(tmp_path, capsys):
             "files in vocabulary_from. Received: 'none.*'",
         ),
         ("--source_language=eng_Latn", "keep_languages excludes source_lang"),
-        ("--keep_languages=eng_Latn,xyz", "must be a language of the model"),
+        ("--keep_languages=eng_Latn,xyz", "expected a language of the model"),
     ):
         other = [*argv, f"--workdir={tmp_path / 'other'}", wrong]
         assert message in fails(import_model.main, other, capsys)

@@ -16,7 +16,6 @@ import numpy as np
 import onnx.parser
 import onnxruntime
 import pytest
-import tensorflow as tf
 from commands import run_python
 from later import later
 from tolerance import assert_close
@@ -57,6 +56,7 @@ def loaded(format_name, beam_size, precision="float32"):
         directory = exports.quantized(format_name, precision)
     description = verify.read_description(directory)
     description["decoding"]["beam_size"] = beam_size
+    directory = reload.find_export(directory)
     return reload.LOADERS[format_name](directory, description)
 
 
@@ -189,20 +189,16 @@ def test_text_and_score_are_the_translators(format_name, beam_size):
     assert any(too_long) and not all(too_long)
 
 
-@pytest.mark.parametrize("format_name", OTHER_FORMATS)
+@pytest.mark.parametrize("format_name", ("saved_model", *OTHER_FORMATS))
 def test_an_answer_does_not_depend_on_the_company(format_name):
     translate = loaded(format_name, 3)
+    assert list(translate([])) == []
     together = [result["ids"] for result in translate(LINES)]
     backwards = [result["ids"] for result in translate(LINES[::-1])]
     assert together == backwards[::-1]
     if format_name != "tflite":  # whose batches are one sentence each
         alone = [translate([line])[0]["ids"] for line in LINES]
         assert alone == together
-
-
-@pytest.mark.parametrize("format_name", OTHER_FORMATS)
-def test_an_empty_batch_has_an_empty_answer(format_name):
-    assert list(loaded(format_name, 3)([])) == []
 
 
 def number_of_equal_texts(format_name, beam_size, precision="float32"):
@@ -554,15 +550,6 @@ def of_kind(name):
     return translator
 
 
-def only_n_best(signatures):
-    """Of a SavedModel's signatures the one that `reload` runs."""
-    text = tf.TensorSpec([None], tf.string, "text")
-    function = tf.function(
-        signatures.n_best, input_signature=[text], autograph=False
-    )
-    return {"n_best": function.get_concrete_function()}
-
-
 @pytest.mark.parametrize(
     "format_name, kind",
     [
@@ -586,7 +573,8 @@ def test_other_positions_and_attention_are_exported(
     options = export.ExportOptions(
         workdir=str(exports.workdir()), format=format_name, output="unused"
     )
-    monkeypatch.setattr(saved_model.Signatures, "make", only_n_best)
+    # The signature that `reload` runs.
+    monkeypatch.setattr(saved_model, "INPUTS", {"n_best": ["text"]})
     source = exports.source()._replace(translator=translator)
     description = export.write(source, options, tmp_path)
     max_positions = LIMIT if "learned" in kind else None

@@ -288,15 +288,19 @@ def test_the_saved_model_reads_each_language(translator):
     from savedmodel.saved_model import Signatures
 
     signatures = Signatures(translator)
-    found = signatures.score(["a dog"], ["der Hund"])
+    dog = {"text": ["a dog"], "reference": ["der Hund"]}
+    found = signatures.answer("score", **dog)
     [expected] = translator.score([("a dog", "der Hund")])
     np.testing.assert_allclose(
         found["log_prob"], [sum(expected.log_probs)], rtol=1e-4
     )
-    forced = signatures.forced(["a dog"], ["der Hund"])
+    forced = signatures.answer(
+        "forced", text=["a dog"], target_prefix=["der Hund"]
+    )
     assert forced["translation"].numpy()[0].startswith(b"der Hund")
     pieces = {"", *translator.tokenizer.target.pieces}
-    shown = signatures.attention_maps(["a dog"], [""])
+    dog["reference"] = [""]
+    shown = signatures.answer("attention_maps", **dog)
     assert {p.decode() for p in shown["target_pieces"].numpy()[0]} <= pieces
 
 

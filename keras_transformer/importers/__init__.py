@@ -48,7 +48,7 @@ HEAD = 1 << 20  # bytes of a file that show its system
 
 
 def read_model(directory: pathlib.Path, name: str | None = None):
-    """The name of the format that a directory holds, and the model in it.
+    """Reads the model in a directory; returns the name of its format, too.
 
     Without a name, the first format counts that recognizes the directory.
     Raises ValueError if there is none, or if the model cannot be used.
@@ -94,7 +94,7 @@ def named_pointers(directory: pathlib.Path) -> Iterator[None]:
 
 
 def find_format(directory: pathlib.Path, name: str | None = None) -> str:
-    """The name of the format that a directory holds: see `read_model`."""
+    """Returns the name of the format that a directory holds."""
     if not directory.is_dir():
         raise ValueError(
             "expected a directory that holds a model."
@@ -117,12 +117,11 @@ def find_format(directory: pathlib.Path, name: str | None = None) -> str:
 
 
 def _load(name: str) -> types.ModuleType:
-    """The module of a format."""
     return importlib.import_module(IMPORTERS[name])
 
 
 def _find_pointers(directory: pathlib.Path) -> list[pathlib.Path]:
-    """The Git LFS pointers in a directory."""
+    """Finds the Git LFS pointers in a directory."""
     return [
         path
         for path in sorted([*directory.glob("*"), *directory.glob("*/ckpt-*")])
@@ -133,13 +132,12 @@ def _find_pointers(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _head(path: pathlib.Path, size: int) -> bytes:
-    """The first bytes of a file."""
     with path.open("rb") as file:
         return file.read(size)
 
 
 def _find_other_system(directory: pathlib.Path) -> str | None:
-    """Name of a model that cannot be imported; None if unknown."""
+    """Names a model that cannot be imported; None if it is unknown."""
     pointers = _find_pointers(directory)
     if pointers:
         names = ", ".join(path.name for path in pointers)

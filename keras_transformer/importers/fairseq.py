@@ -9,7 +9,7 @@
 
 fairseq's decoder starts from EOS. Here BOS has the embedding of EOS, and a bias
 of the logits keeps it out of the softmax. fairseq's `<s>`, which is in the
-softmax and never used, is a subword like others.
+softmax and never used, is a subword like any other.
 """
 
 import pathlib
@@ -19,28 +19,12 @@ import typing
 import numpy as np
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.importers.files import (
-    named_errors,
-    only,
-    read_file,
-    read_text,
-)
+from keras_transformer.importers import files, stacks, vocabularies
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.options import Options
-from keras_transformer.importers.stacks import (
-    make_config,
-    read_embeddings,
-    read_torch_stacks,
-    sharing,
-)
 from keras_transformer.importers.tensors import Tensors, arrays_by_name
 from keras_transformer.importers.torch_pickle import Plain, read_torch
-from keras_transformer.importers.vocabularies import (
-    Side,
-    make_tokenizers,
-    start_name,
-)
-from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import BOS
 
 DATA = "data-bin"  # where fairseq-preprocess writes
@@ -63,18 +47,11 @@ ARCHITECTURES = (
     "transformer_align",
     "transformer_wmt_en_de_big_align",
 )
-ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_accurate": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-}
-# Of options that change the computation, the values that a Transformer here
-# can have; a model without an option has the first. Other options add weights,
-# which are refused.
+# The possible values of options that change the computation; a model without an
+# option has the first. Other options add weights, which are refused.
 KNOWN_VALUES = {
     "arch": ARCHITECTURES,
-    "activation_fn": tuple(ACTIVATIONS),
+    "activation_fn": tuple(stacks.ACTIVATIONS["fairseq"]),
     "adaptive_softmax_cutoff": (None,),
     "adaptive_input": (False,),
     "no_token_positional_embeddings": (False,),
@@ -86,7 +63,7 @@ KNOWN_VALUES = {
     "quant_noise_pq": (0, 0.0),
     "lang_tok_replacing_bos_eos": (False,),
 }
-# Options of encoder and decoder that must agree, and their defaults.
+# Options that must be equal for encoder and decoder, and their defaults.
 SAME = {
     "embed_dim": 512,
     "ffn_embed_dim": 2048,
@@ -94,21 +71,21 @@ SAME = {
     "normalize_before": False,
     "learned_pos": False,
 }
-# Version 0.12 keeps copies of an encoder layer's weights for a faster path, and
-# makes them anew when it loads a checkpoint.
+# Copies of an encoder layer's weights for a faster path: version 0.12 makes
+# them anew when it loads a checkpoint.
 COPIES = r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
-OLD_MATRIX = "decoder.embed_out"  # of the softmax, before version 0.9
+OLD_MATRIX = "decoder.embed_out"  # the softmax matrix before version 0.9
 # The defaults of fairseq-generate.
 BEAM_SIZE, LENGTH_PENALTY = 5, 1.0
 
 
 def recognizes(directory: pathlib.Path) -> bool:
-    """Whether a directory holds a model of fairseq."""
+    """Says whether a directory holds a model of fairseq."""
     return any(directory.glob("*.pt")) and bool(_find_dictionaries(directory))
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model in a directory: see `keras_transformer.importers`."""
+    """Reads the model in a directory: see `keras_transformer.importers`."""
     path = _find_checkpoint(directory)
     state = read_torch(path, PLAIN)
     options, task, generation = _read_options(state, path)
@@ -118,12 +95,13 @@ def read(directory: pathlib.Path) -> Imported:
     sides = [_read_side(directory, language) for language in languages]
     notes = []
     if "source_lang" not in task and sides[0].table == sides[1].table:
-        if sides[0].model != sides[1].model:
-            raise ValueError(
-                f"{path} does not say which language is the source. Expected"
-                " one SentencePiece model, as there is one dictionary."
-                f" Received: {sides[0].path.name}, {sides[1].path.name}"
-            )
+        expect(
+            sides[0].model == sides[1].model,
+            "one SentencePiece model for the one dictionary, or a checkpoint"
+            " that says which language is the source",
+            f"{sides[0].path.name}, {sides[1].path.name}",
+            where=path,
+        )
         languages = ["", ""]
         notes.append(
             "the checkpoint does not say which language is the source:"
@@ -134,7 +112,7 @@ def read(directory: pathlib.Path) -> Imported:
     return Imported(
         config=config,
         weights=_read_weights(config, tensors, sides),
-        tokenizer=make_tokenizers(sides),
+        tokenizer=vocabularies.make_tokenizers(sides),
         decoding=_read_decoding(generation),
         source_language=languages[0],
         target_language=languages[1],
@@ -143,22 +121,20 @@ def read(directory: pathlib.Path) -> Imported:
     )
 
 
-# The files
-
-
 def _find_checkpoint(directory: pathlib.Path) -> pathlib.Path:
-    """The path of the checkpoint to read."""
     paths = sorted(directory.glob("*.pt"))
     for name in CHECKPOINTS:
         if directory / name in paths:
             return directory / name
-    return only(paths, f"{', '.join(CHECKPOINTS)}, or one .pt in {directory}")
+    return files.only(
+        paths, f"{', '.join(CHECKPOINTS)}, or one .pt in {directory}"
+    )
 
 
 def _read_options(
     state: typing.Any, path: pathlib.Path
 ) -> tuple[Options, Options, Options]:
-    """The options of the model, of the task and of fairseq-generate."""
+    """Reads the options of model, task and fairseq-generate."""
     state = state if isinstance(state, dict) else {}
     if state.get("args") is not None:  # before version 0.10
         model = task = _attributes(state["args"], path)
@@ -177,7 +153,7 @@ def _read_options(
 
 
 def _attributes(value: typing.Any, path: pathlib.Path) -> dict:
-    """The options in a dictionary, or in an `argparse.Namespace`."""
+    """Returns the options in a dictionary, or in an `argparse.Namespace`."""
     if isinstance(value, Plain) and value.kind == "argparse.Namespace":
         value = value.state
     if not isinstance(value, dict):
@@ -189,14 +165,14 @@ def _attributes(value: typing.Any, path: pathlib.Path) -> dict:
 
 
 def _tensors_in(state: typing.Any, path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The weights by fairseq's names, as its versions since 0.6 have them."""
+    """Returns the weights by their names in fairseq since version 0.6."""
     tensors = {}
     for name, array in arrays_by_name(state.get("model"), path).items():
         prefix, _, last = name.rpartition(".")
         if re.fullmatch(COPIES, name):
             continue
         if last in ("in_proj_weight", "in_proj_bias"):
-            with named_errors(f"{path}: {name}"):
+            with files.named_errors(f"{path}: {name}"):
                 parts = np.split(array, 3)
             for part, letter in zip(parts, "qkv", strict=True):
                 ending = last.removeprefix("in_proj_")
@@ -206,23 +182,23 @@ def _tensors_in(state: typing.Any, path: pathlib.Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-def _read_side(directory: pathlib.Path, language: str) -> Side:
-    """The dictionary of a language, and the SentencePiece model it is of."""
+def _read_side(directory: pathlib.Path, language: str) -> vocabularies.Side:
+    """Reads the dictionary of a language and its SentencePiece model."""
     paths = _find_dictionaries(directory)
-    if language not in paths:
-        raise ValueError(
-            f"{directory}: expected dict.{language}.txt, there or in {DATA}/"
-        )
+    name = f"dict.{language}.txt, there or in {DATA}/"
+    expect(language in paths, name, where=directory)
     symbols = _read_symbols(paths[language])
     ids = [PAD, EOS, EOS, UNK, START, *range(len(SPECIAL), len(symbols))]
     table = [symbols[id] for id in ids]
-    table[BOS] = start_name(symbols)
+    table[BOS] = vocabularies.start_name(symbols)
     model = _find_subwords(directory, language)
-    return Side(table, ids, read_file(model), model, excluded=(BOS,))
+    return vocabularies.Side(
+        table, ids, files.read_file(model), model, excluded=(BOS,)
+    )
 
 
 def _find_dictionaries(directory: pathlib.Path) -> dict[str, pathlib.Path]:
-    """The paths of the dictionaries by language.
+    """Finds the dictionaries by language.
 
     fairseq-preprocess writes them beside the data that a training reads.
     """
@@ -230,29 +206,29 @@ def _find_dictionaries(directory: pathlib.Path) -> dict[str, pathlib.Path]:
     for folders in ([directory], [data], sorted(data.glob("*/"))):
         found = [sorted(folder.glob("dict.*.txt")) for folder in folders]
         found = [paths for paths in found if paths]
-        if len(found) > 1:
-            raise ValueError(
-                f"{directory}: expected the dictionaries of the model beside"
-                " the checkpoint. Received:"
-                f" {', '.join(str(paths[0].parent) for paths in found)}"
-            )
+        expect(
+            len(found) <= 1,
+            "the dictionaries of the model beside the checkpoint",
+            ", ".join(str(paths[0].parent) for paths in found),
+            where=directory,
+        )
         if found:
             return {path.name.split(".")[1]: path for path in found[0]}
     return {}
 
 
 def _read_symbols(path: pathlib.Path) -> tuple[str, ...]:
-    """The subword of each id of a dictionary."""
-    # At newlines alone: a subword may be U+2028 or U+0085.
-    lines = read_text(path).removesuffix("\n").split("\n")
+    # Not by splitlines: a subword may be U+2028 or U+0085.
+    lines = files.read_text(path).removesuffix("\n").split("\n")
     symbols = list(SPECIAL)
     for number, line in enumerate(lines, 1):
         symbol, _, count = line.rstrip().rpartition(" ")
-        if not symbol or not count.isdecimal():
-            raise ValueError(
-                f"{path}, line {number}: expected a subword and its frequency."
-                f" Received: {line!r}"
-            )
+        expect(
+            symbol and count.isdecimal(),
+            "a subword and its frequency",
+            repr(line),
+            where=f"{path}, line {number}",
+        )
         symbols.append(symbol)
     if len(set(symbols)) < len(symbols):
         raise ValueError(f"{path}: a subword occurs twice, or is a special one")
@@ -262,25 +238,26 @@ def _read_symbols(path: pathlib.Path) -> tuple[str, ...]:
 def _find_languages(
     directory: pathlib.Path, task: Options, tensors: Tensors
 ) -> list[str]:
-    """Source and target, which are in the names of the dictionaries.
+    """Finds source and target language; the dictionaries' names have both.
 
-    fairseq-train also takes them from the names of its data, and then the
-    checkpoint does not have them: the sizes of the embeddings tell.
+    If fairseq-train took them from the names of its data, the checkpoint does
+    not have them: then the sizes of the embeddings tell.
     """
     if "source_lang" in task and "target_lang" in task:
         return [task.need(name, str) for name in ("source_lang", "target_lang")]
     paths = _find_dictionaries(directory)
-    if len(paths) != 2:
-        raise ValueError(
-            f"{directory}: expected two dictionaries, dict.en.txt and the like,"
-            f" there or in {DATA}/, where fairseq-preprocess writes them."
-            f" Received: {', '.join(map(str, paths.values())) or 'none'}"
-        )
+    expect(
+        len(paths) == 2,
+        "two dictionaries, dict.en.txt and the like, there or in"
+        f" {DATA}/, where fairseq-preprocess writes them",
+        ", ".join(map(str, paths.values())) or "none",
+        where=directory,
+    )
     found = {language: _read_symbols(paths[language]) for language in paths}
     sizes = {language: len(symbols) for language, symbols in found.items()}
     rows = [
         tensors.matrix_shape(f"{stack}.embed_tokens.weight")[0]
-        for stack in ("encoder", "decoder")
+        for stack in stacks.SIDES.values()
     ]
     first, second = found
     for order in ([first, second], [second, first]):
@@ -294,12 +271,12 @@ def _find_languages(
 
 
 def _find_subwords(directory: pathlib.Path, language: str) -> pathlib.Path:
-    """The SentencePiece model of a language: it is in the name, or the one."""
+    """Finds the SentencePiece model named after a language, or the only one."""
     paths = sorted([*directory.glob("*.model"), *directory.glob("*.spm")])
     named = [path for path in paths if language in path.name.split(".")]
     if len(named) == 1:
         return named[0]
-    return only(
+    return files.only(
         paths,
         f"in {directory} the SentencePiece model that makes the subwords of"
         f" {language}, such as sentencepiece.bpe.model or spm.{language}.model;"
@@ -307,13 +284,9 @@ def _find_subwords(directory: pathlib.Path, language: str) -> pathlib.Path:
     )
 
 
-# The model
-
-
 def _read_config(
-    options: Options, tensors: Tensors, sides: list[Side]
+    options: Options, tensors: Tensors, sides: list[vocabularies.Side]
 ) -> TransformerConfig:
-    """The `TransformerConfig`."""
     both = {}
     for name, default in SAME.items():
         both[name] = options.get(f"encoder_{name}", default)
@@ -323,13 +296,14 @@ def _read_config(
     for name in ("decoder_input_dim", "decoder_output_dim"):
         if options.get(name, d_model) != d_model:
             options.refuse(name, f"expected decoder_embed_dim={d_model}")
-    positions = {"sinusoids": "t2t", "first_position": PAD + 1}
+    positions = {"sinusoids": "t2t", "first_position": stacks.FIRST_POSITION}
     if both["learned_pos"]:
         rows, _ = tensors.matrix_shape("encoder.embed_positions.weight")
-        positions = {"positions": "learned", "max_positions": rows - PAD - 1}
+        rows -= stacks.FIRST_POSITION
+        positions = {"positions": "learned", "max_positions": rows}
     shares_all = options.get("share_all_embeddings", False)
     shares_target = options.get("share_decoder_input_output_embed", False)
-    return make_config(
+    return stacks.make_config(
         options.path,
         sides,
         d_model=d_model,
@@ -342,21 +316,24 @@ def _read_config(
         activation_dropout=options.get("activation_dropout", 0.0)
         or options.get("relu_dropout", 0.0),
         pre_norm=both["normalize_before"],
-        activation=ACTIVATIONS[options.get("activation_fn", "relu")],
+        activation=stacks.ACTIVATIONS["fairseq"][
+            options.get("activation_fn", "relu")
+        ],
         attention_bias=True,
         layer_norm_epsilon=LAYER_NORM_EPSILON,
         embedding_norm=options.get("layernorm_embedding", False),
         scale_embeddings=not options.get("no_scale_embedding", False),
-        share_embeddings=sharing(shares_all, shares_all or shares_target),
+        share_embeddings=stacks.sharing(
+            shares_all, shares_all or shares_target
+        ),
         logits_bias=True,
         **positions,
     )
 
 
 def _read_weights(
-    config: TransformerConfig, tensors: Tensors, sides: list[Side]
+    config: TransformerConfig, tensors: Tensors, sides: list[vocabularies.Side]
 ) -> dict[str, np.ndarray]:
-    """The weights by path."""
     names = {
         "source": "encoder.embed_tokens.weight",
         "target": "decoder.embed_tokens.weight",
@@ -370,27 +347,16 @@ def _read_weights(
             return np.zeros(shape, np.float32)
         return tensors.take(names[name], shape)
 
-    weights = read_embeddings(config, sides, read)
+    weights = stacks.read_embeddings(config, sides, read)
     for name in names.values():  # copies of one matrix
         tensors.drop(name)
-    limit = config.position_limit
-    if limit is not None:
-        for side, stack in (("source", "encoder"), ("target", "decoder")):
-            shape = limit + PAD + 1, config.d_model
-            table = tensors.take(f"{stack}.embed_positions.weight", shape)
-            weights[f"{side}_positions/table"] = table[PAD + 1 :]
-    weights |= read_torch_stacks(config, tensors)
-    tensors.close()
-    if config.positions == "sinusoidal":
-        weights = reorder(weights, from_blocks(config.d_model))
-    return weights
-
-
-# Search
+    weights |= stacks.read_positions(config, tensors)
+    weights |= stacks.read_torch_stacks(config, tensors)
+    return stacks.finish(config, weights, tensors)
 
 
 def _read_decoding(generation: Options) -> DecodingConfig:
-    """The search of fairseq-generate, with the options it would have."""
+    """Reads the search that fairseq-generate would do."""
     penalty = generation.get("lenpen", LENGTH_PENALTY)
     if generation.get("unnormalized", False):
         penalty = 0.0

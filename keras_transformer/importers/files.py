@@ -39,7 +39,7 @@ def named_errors(path: typing.Any, problem: str = "") -> Iterator[None]:
 
 
 def check_file(path: pathlib.Path, limit: int = MAX_WEIGHTS) -> int:
-    """The size of a regular file in bytes, or raises ValueError."""
+    """Returns the size of a regular file in bytes, or raises ValueError."""
     expect(path.is_file(), f"a file {path}", "none")
     size = path.stat().st_size
     expect(size <= limit, f"at most {limit} bytes", size, where=path)
@@ -47,7 +47,7 @@ def check_file(path: pathlib.Path, limit: int = MAX_WEIGHTS) -> int:
 
 
 def only(paths: Sequence[pathlib.Path], expected: str) -> pathlib.Path:
-    """The one path of several candidates, or raises ValueError."""
+    """Returns the only one of several candidates, or raises ValueError."""
     if len(paths) != 1:
         found = ", ".join(path.name for path in paths) or "none"
         raise ValueError(f"expected {expected}. Received: {found}")
@@ -55,13 +55,13 @@ def only(paths: Sequence[pathlib.Path], expected: str) -> pathlib.Path:
 
 
 def read_file(path: pathlib.Path, limit: int = MAX_TEXT) -> bytes:
-    """The bytes of a regular file, or raises ValueError."""
+    """Reads a regular file, or raises ValueError."""
     check_file(path, limit)
     return path.read_bytes()
 
 
 def read_text(path: pathlib.Path, limit: int = MAX_TEXT) -> str:
-    """The text of a file, which must be UTF-8."""
+    """Reads the text of a file, which must be UTF-8."""
     content = read_file(path, limit)
     with named_errors(path, "not UTF-8: "):
         return content.decode("utf-8")
@@ -70,13 +70,13 @@ def read_text(path: pathlib.Path, limit: int = MAX_TEXT) -> str:
 def read_json(
     path: pathlib.Path, limit: int = MAX_TEXT
 ) -> dict[str, typing.Any]:
-    """The object in a JSON file."""
+    """Reads the object in a JSON file."""
     check_file(path, limit)
     return files.read_json(path)
 
 
 def shown(value: typing.Any) -> str:
-    """A value for a message: short, however large it is.
+    """Shortens a value for a message, however large it is.
 
     >>> shown({"a": [1, 2]}), shown(10**5000)
     ("{'a': [1, 2]}", 'a number of 16610 bits')

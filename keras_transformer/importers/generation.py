@@ -49,13 +49,13 @@ SHORT_OUTPUT = 128
 
 
 def search_options(directory: pathlib.Path, options: Options) -> Options:
-    """generation_config.json or, if there is none, config.json."""
+    """Reads generation_config.json or, if there is none, takes config.json."""
     path = directory / GENERATION
     return Options(read_json(path), path) if path.exists() else options
 
 
 def start_id(search: Options, options: Options) -> int:
-    """The id that the decoder starts with."""
+    """Returns the id that the decoder starts with."""
     start = options.get(
         "decoder_start_token_id", options.need("pad_token_id", int)
     )
@@ -65,7 +65,7 @@ def start_id(search: Options, options: Options) -> int:
 
 
 def banned_ids(search: Options) -> list[list[int]]:
-    """`bad_words_ids`: sequences of ids that are not written."""
+    """Returns `bad_words_ids`: sequences of ids that are not written."""
     banned = search.values.get("bad_words_ids") or []
     if not isinstance(banned, list) or not all(
         isinstance(words, list) and all(type(id) is int for id in words)
@@ -79,13 +79,13 @@ def banned_ids(search: Options) -> list[list[int]]:
 
 
 def _forced_end(search: Options, options: Options) -> typing.Any:
-    """The token that ends an output at its limit, or None."""
+    """Returns the token that ends an output at its limit, or None."""
     default = FORCED_EOS if search is options else None
     return search.values.get("forced_eos_token_id", default)
 
 
 def _longest_output(search: Options, options: Options) -> int | None:
-    """The maximum number of tokens of an output, EOS included; None: no limit.
+    """Returns the maximum length of an output, EOS included; None: no limit.
 
     transformers' limit also counts the token that the decoder starts with and,
     if there is one, the EOS at the limit.
@@ -101,7 +101,7 @@ def _longest_output(search: Options, options: Options) -> int | None:
 def read_decoding(
     search: Options, options: Options
 ) -> tuple[DecodingConfig, list[str]]:
-    """The `DecodingConfig` of `generate`, and notes on the differences."""
+    """Returns the `DecodingConfig` of `generate`, and notes on differences."""
     sampling = search.get("do_sample", False)
     limit = _longest_output(search, options)
     extra, notes = DecodingConfig.extra_length, []
@@ -145,7 +145,7 @@ def read_decoding(
 def _differences(
     search: Options, options: Options, decoding: DecodingConfig
 ) -> list[str]:
-    """Fields of `generate` that a search here does not follow, a line each."""
+    """Says what  does that a search here does not, a line each."""
     neutral = NO_COUNTERPART | (NO_SAMPLING if decoding.sampling else {})
     notes = []
     for name, value in neutral.items():

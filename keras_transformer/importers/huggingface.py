@@ -1,4 +1,4 @@
-"""What models of Hugging Face's transformers have in common: files, names.
+"""Files and names that all models of Hugging Face's transformers have.
 
 `marian_huggingface` and `m2m100` read the models.
 """
@@ -6,16 +6,14 @@
 import json
 import pathlib
 import typing
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.importers import stacks
 from keras_transformer.importers.files import read_json
 from keras_transformer.importers.options import Options
-from keras_transformer.importers.stacks import (
-    read_embeddings,
-    read_torch_stacks,
-)
 from keras_transformer.importers.tensors import (
     Tensors,
     arrays_by_name,
@@ -23,6 +21,7 @@ from keras_transformer.importers.tensors import (
 )
 from keras_transformer.importers.torch_pickle import read_torch
 from keras_transformer.importers.vocabularies import Side
+from keras_transformer.refusals import expect
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
@@ -32,26 +31,29 @@ MATRICES = (
     "model.encoder.embed_tokens.weight",
     "model.decoder.embed_tokens.weight",
 )
-EPSILON = 1e-5  # of PyTorch's LayerNorm
-ACTIVATIONS = {
-    "relu": "relu",
-    "swish": "swish",
-    "silu": "swish",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-}
+EPSILON = 1e-5  # the default of PyTorch's LayerNorm
 
 
-def check_sides(options: Options) -> None:
-    """Refuses a decoder of other sizes than the encoder's."""
+def read_config(
+    path: pathlib.Path, known: Mapping[str, Sequence], activation: str
+) -> Options:
+    """Reads config.json; ValueError if such a model cannot be made here.
+
+    `known` is as in `Options.check`, without the activation and its default.
+    """
+    options = Options(read_json(path), path)
+    names = activation, *stacks.ACTIVATIONS["transformers"]
+    options.check({**known, "activation_function": names})
     for name in ("attention_heads", "ffn_dim"):
         encoder = options.need(f"encoder_{name}", int)
         if options.need(f"decoder_{name}", int) != encoder:
             options.refuse(f"decoder_{name}", f"the encoder has {encoder}")
+    return options
 
 
-def sizes_and_dropouts(options: Options) -> dict[str, typing.Any]:
-    """Fields of a `TransformerConfig` that all families name alike."""
+def common_fields(options: Options, activation: str) -> dict[str, typing.Any]:
+    """Reads the fields of a `TransformerConfig` that all families have."""
+    activation = options.get("activation_function", activation)
     return {
         "d_model": options.need("d_model", int),
         "d_ff": options.need("encoder_ffn_dim", int),
@@ -61,20 +63,24 @@ def sizes_and_dropouts(options: Options) -> dict[str, typing.Any]:
         "dropout": options.get("dropout", 0.1),
         "attention_dropout": options.get("attention_dropout", 0.0),
         "activation_dropout": options.get("activation_dropout", 0.0),
+        "activation": stacks.ACTIVATIONS["transformers"][activation],
+        "attention_bias": True,
+        "layer_norm_epsilon": EPSILON,
+        "logits_bias": True,
     }
 
 
 def longest_source(
     options: Options, tokenizer_config: dict[str, typing.Any], default: int
 ) -> int:
-    """Maximum number of tokens of a source that both files allow."""
+    """Returns the maximum number of source tokens that both files allow."""
     limit = options.get("max_position_embeddings", default)
     other = tokenizer_config.get("model_max_length")
     return min(limit, other) if type(other) is int and other >= 2 else limit
 
 
 def read_ids(path: pathlib.Path, size: int) -> dict[str, int]:
-    """The id of each subword in a file, all below a size and different."""
+    """Reads the ids of subwords, which must be distinct and below a size."""
     ids = read_json(path)
     for subword, id in ids.items():
         if type(id) is not int or not 0 <= id < size:
@@ -82,27 +88,21 @@ def read_ids(path: pathlib.Path, size: int) -> dict[str, int]:
                 f"{path}: expected ids below vocab_size={size}. Received:"
                 f" {json.dumps({subword: id}, ensure_ascii=False)[:60]}"
             )
-    if len(set(ids.values())) < len(ids):
-        raise ValueError(f"{path}: expected a distinct id for each subword")
+    is_distinct = len(set(ids.values())) == len(ids)
+    expect(is_distinct, "a distinct id for each subword", where=path)
     return ids
 
 
 def check_size(tensors: Tensors, field: str, size: int) -> None:
-    """Refuses ids without an embedding: each of them takes memory."""
+    """Raises ValueError if ids lack embeddings: each of them takes memory."""
     names = [name for name in MATRICES if name in tensors]
     limit = max((tensors.matrix_shape(name)[0] for name in names), default=0)
-    if size > limit:
-        raise ValueError(
-            f"{tensors.path}: expected embeddings of {field}={size} tokens."
-            f" Received: of at most {limit}"
-        )
+    rows = f"embeddings of {field}={size} tokens"
+    expect(size <= limit, rows, f"at most {limit}", where=tensors.path)
 
 
 def read_tensors(directory: pathlib.Path) -> Tensors:
-    """The tensors by the names that PyTorch has for them.
-
-    They are in one file, or in several that an index lists.
-    """
+    """Reads tensors by PyTorch's names, from a file or those of an index."""
     readers = {
         "model.safetensors": read_safetensors,
         "pytorch_model.bin": read_torch,
@@ -126,7 +126,7 @@ def read_tensors(directory: pathlib.Path) -> Tensors:
 def read_weights(
     config: TransformerConfig, tensors: Tensors, sides: list[Side]
 ) -> dict[str, np.ndarray]:
-    """The weights of embeddings, stacks and softmax by path."""
+    """Reads the weights of embeddings, stacks and softmax by path."""
     source = "source" if config.has_source_embedding else "target"
     softmax = "softmax" if config.has_softmax_matrix else "target"
     matrices = dict(zip(MATRICES, ("target", source, "target"), strict=True))
@@ -140,14 +140,14 @@ def read_weights(
             return tensors.take("final_logits_bias", (1, *shape))[0]
         return np.zeros(shape, np.float32)
 
-    weights = read_embeddings(config, sides, read)
-    return weights | read_torch_stacks(config, tensors, "model.")
+    weights = stacks.read_embeddings(config, sides, read)
+    return weights | stacks.read_torch_stacks(config, tensors, "model.")
 
 
 def _take_tied(
     tensors: Tensors, names: list[str], shape: tuple[int, ...]
 ) -> np.ndarray:
-    """The matrix that has some of several names, once or several times."""
+    """Takes a matrix that may be there under several names."""
     found = [name for name in names if name in tensors]
     first, *others = found or names[:1]
     array = tensors.take(first, shape)

@@ -1,9 +1,9 @@
-"""The result of every importer."""
+"""The result of every importer, and its weights as a checkpoint has them."""
 
 import importlib
 import re
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Imported(typing.NamedTuple):
     """A model of another system, in the terms of this package."""
 
     config: TransformerConfig
-    # Arrays by path, as in `permutation.reorder`:
+    # Arrays of any float dtype by path, as in `permutation.reorder`:
     # `"encoder/layer_0/self_attention/query/kernel"`. Rows of embeddings stand
     # in the order of the tokenizer's ids.
     weights: dict[str, np.ndarray]
@@ -50,7 +50,7 @@ class Imported(typing.NamedTuple):
     def languages(self) -> Languages:
         """Its languages; ValueError if it does not have one of them.
 
-        Of a model with `language_tokens`, all, where one is not known.
+        With `language_tokens`, all the model's languages where none is set.
         """
         found = Languages(
             self.source_language, self.target_language, self.language_tokens
@@ -63,11 +63,8 @@ class Imported(typing.NamedTuple):
             ("target_language", found.targets),
         ):
             for language in filter(None, given):
-                if language not in codes:
-                    raise ValueError(
-                        f"{name} must be a language of the model:"
-                        f" {shortened(codes)}. Received: {name}={language!r}"
-                    )
+                known = f"a language of the model: {shortened(codes)}"
+                expect(language in codes, known, f"{name}={language!r}")
         every = ",".join(codes)
         return Languages(
             self.source_language or every,
@@ -86,18 +83,19 @@ class Imported(typing.NamedTuple):
         ]
 
     def make_model(self, dtype: str = "float32") -> "keras.Model":
-        """The model with its weights, which are then no longer here."""
-        model = importlib.import_module(MODEL).model_to_be_read(
-            self.config, dtype
-        )
-        assign(named_weights(model), self.weights)
+        """Makes the model of the weights, which are then no longer here."""
+        make = importlib.import_module(MODEL).model_to_be_read
+        model = make(self.config, dtype)
+        variables = named_weights(model)
+        for name, array in take_arrays(self):
+            variables[name].assign(array)
         return model
 
 
 def with_languages(
     imported: Imported, source_language: str | None, target_language: str | None
 ) -> Imported:
-    """A model with the given languages, else its own.
+    """Sets the given languages of a model.
 
     Raises ValueError for languages that it does not have.
     """
@@ -117,10 +115,10 @@ def with_languages(
 
 
 def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
-    """A line for each vocabulary: which share of its pieces has an id.
+    """Writes a line for each vocabulary: which share of its pieces has an id.
 
-    With the SentencePiece model of another vocabulary it is small, and text
-    becomes UNK.
+    With the SentencePiece model of another vocabulary the share is small, and
+    text becomes UNK.
     """
     sides = {"source ": tokenizer.source, "target ": tokenizer.target}
     if isinstance(tokenizer, Tokenizer):
@@ -135,48 +133,20 @@ def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
     return lines
 
 
-def assign(
-    weights: dict[str, "keras.Variable"], arrays: dict[str, np.ndarray]
-) -> None:
-    """Sets `named_weights` of a model from arrays by path, of any float dtype.
+def take_arrays(imported: Imported) -> Iterator[tuple[str, np.ndarray]]:
+    """Removes the weights; yields them as a checkpoint has them, float32.
 
-    The arrays are removed, so that a large model is not in memory twice.
-
-    Raises ValueError for other names or shapes, and for numbers that are not
-    finite.
+    One by one, so that a large model is not in memory twice. Raises ValueError
+    for other names or shapes, and for numbers that are not finite.
     """
-    paths = {path.replace("/", "."): path for path in arrays}
-    _check_names(weights, paths)
-    for name, variable in weights.items():
-        variable.assign(_read(name, arrays.pop(paths[name])))
-
-
-def named_arrays(imported: Imported) -> dict[str, np.ndarray]:
-    """The weights as a checkpoint has them, float32; errors as `assign`."""
-    shapes = weight_shapes(imported.config)
-    _check_names(shapes, imported.weights)
-    arrays = {}
+    shapes, weights = weight_shapes(imported.config), imported.weights
+    different = set(shapes) ^ set(weights)
+    expect(not different, "the weights of the model", *sorted(different)[:1])
     for path, shape in shapes.items():
+        array = np.ascontiguousarray(weights.pop(path), np.float32)
         name = path.replace("/", ".")
-        array = np.ascontiguousarray(_read(name, imported.weights[path]))
         expect(
             array.shape == shape, f"the shape {shape}", array.shape, where=name
         )
-        arrays[name] = array
-    return arrays
-
-
-def _check_names(expected: Iterable[str], received: Iterable[str]) -> None:
-    """Raises ValueError unless these are the weights of a model."""
-    if different := set(expected) ^ set(received):
-        raise ValueError(
-            f"the imported weights are not the model's: {min(different)}"
-        )
-
-
-def _read(name: str, weight: np.ndarray) -> np.ndarray:
-    """A weight as a float32 array; ValueError if it is not finite."""
-    array = np.asarray(weight, np.float32)
-    if not is_finite(array):
-        raise ValueError(f"{name} is not finite")
-    return array
+        expect(is_finite(array), "finite numbers", where=name)
+        yield name, array

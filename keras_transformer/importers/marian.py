@@ -6,9 +6,9 @@
     vocab.spm               the vocabularies: SentencePiece models, one or two;
     or vocab.yml            or ids by piece, beside source.spm and target.spm
 
-Marian's decoder starts from an embedding of zeros, and neither that start nor
-padding has an id. Here both are rows of zeros, which a bias of the logits keeps
-out of the softmax.
+Marian's decoder starts from an embedding of zeros. Neither this start nor
+padding has an id there; here both are rows of zeros, which a bias of the logits
+keeps out of the softmax.
 """
 
 import functools
@@ -18,28 +18,16 @@ import numpy as np
 import sentencepiece
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.importers import stacks, vocabularies
 from keras_transformer.importers.files import named_errors, only, read_file
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.options import Options
-from keras_transformer.importers.stacks import (
-    make_config,
-    read_embeddings,
-    read_stacks,
-    sharing,
-)
 from keras_transformer.importers.tensors import Tensors, holds_array, read_npz
-from keras_transformer.importers.vocabularies import (
-    NO_ROW,
-    Side,
-    make_tokenizers,
-    start_name,
-)
 from keras_transformer.importers.yaml_files import (
     parse_options,
     read_options,
     read_strings,
 )
-from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import BOS, PAD
 
@@ -49,9 +37,8 @@ MAX_LENGTH = 512  # tokens of a source: the model itself has no limit
 BEAM_SIZE, NORMALIZE = 12, 0.0  # Marian's defaults of the search
 EOS_PIECE, UNK_PIECE = "</s>", "<unk>"
 PAD_PIECES = ("<pad>", "<padding>", "<padding of a row>")
-# Of options that change the computation, the values that a Transformer here
-# can have; a model without an option has the first. Other options add or remove
-# weights, which is refused.
+# The possible values of options that change the computation; a model without an
+# option has the first. Other options add or remove weights, which is refused.
 KNOWN_VALUES = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
@@ -86,18 +73,18 @@ LINEAR = {
     "inner": "1",
     "outer": "2",
 }
-# Where the norms stand, by transformer-preprocess, -postprocess and
-# -postprocess-top without the `d` of dropout: whether it is pre-norm.
+# Whether a model is pre-norm, by transformer-preprocess, -postprocess and
+# -postprocess-top without the `d` of dropout.
 PRE_NORM = {("", "an", ""): False, ("n", "a", "n"): True}
 
 
 def recognizes(directory: pathlib.Path) -> bool:
-    """Whether a directory holds a Marian model."""
+    """Says whether a directory holds a Marian model."""
     return any(holds_array(path, OPTIONS) for path in directory.glob("*.npz"))
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model in a directory: see `keras_transformer.importers`."""
+    """Reads the model in a directory: see `keras_transformer.importers`."""
     search = _read_search(directory)
     path = _find_model(directory, search)
     arrays = read_npz(path)
@@ -113,7 +100,7 @@ def read(directory: pathlib.Path) -> Imported:
     return Imported(
         config=config,
         weights=_read_weights(config, options, Tensors(arrays, path), sides),
-        tokenizer=make_tokenizers(sides),
+        tokenizer=vocabularies.make_tokenizers(sides),
         decoding=DecodingConfig(
             beam_size=search.get("beam-size", BEAM_SIZE),
             length_penalty=search.get("normalize", NORMALIZE),
@@ -125,11 +112,8 @@ def read(directory: pathlib.Path) -> Imported:
     )
 
 
-# The files
-
-
 def _read_search(directory: pathlib.Path) -> Options:
-    """The options of the decoder; none if there is no such file."""
+    """Reads the options of the decoder; none if there is no such file."""
     paths = sorted(directory.glob("*decoder.yml"))
     # Validation keeps one for each metric: `model.npz.best-bleu.npz...`.
     paths = [path for path in paths if ".best-" not in path.name] or paths
@@ -140,7 +124,6 @@ def _read_search(directory: pathlib.Path) -> Options:
 
 
 def _find_model(directory: pathlib.Path, search: Options) -> pathlib.Path:
-    """The path of the one model."""
     paths = sorted(directory.glob("*.npz"))
     if "models" in search:
         names = search.get("models", [])
@@ -153,19 +136,18 @@ def _find_model(directory: pathlib.Path, search: Options) -> pathlib.Path:
 
 
 def _read_options(arrays: dict[str, np.ndarray], path: pathlib.Path) -> Options:
-    """The options that the archive has beside the weights."""
-    if OPTIONS not in arrays:
-        raise ValueError(
-            f"{path}: expected a model of Marian, with {OPTIONS}. Received:"
-            f" {', '.join(sorted(arrays)[:3])}"
-        )
+    """Takes the options out of the archive."""
+    received = ", ".join(sorted(arrays)[:3])
+    kind = f"a model of Marian, with {OPTIONS}"
+    expect(OPTIONS in arrays, kind, received, where=path)
     text = arrays.pop(OPTIONS).tobytes().rstrip(b"\0")
     where = f"{path}: {OPTIONS}"
     return Options(parse_options(text, where), where, "--")
 
 
-def _read_sides(directory: pathlib.Path, options: Options) -> list[Side]:
-    """The vocabularies that `vocabs` names: of the source, of the target."""
+def _read_sides(
+    directory: pathlib.Path, options: Options
+) -> list[vocabularies.Side]:
     names = options.need("vocabs", list)
     if len(names) != 2:
         options.refuse("vocabs", "expected one source and one target")
@@ -178,8 +160,8 @@ def _read_sides(directory: pathlib.Path, options: Options) -> list[Side]:
     ]
 
 
-def _read_spm_side(path: pathlib.Path) -> Side:
-    """A SentencePiece model, whose ids are Marian's."""
+def _read_spm_side(path: pathlib.Path) -> vocabularies.Side:
+    """Reads a SentencePiece model, whose ids are Marian's."""
     model = read_file(path)
     processor = sentencepiece.SentencePieceProcessor()
     with named_errors(path, "not a SentencePiece model: "):
@@ -191,53 +173,51 @@ def _read_spm_side(path: pathlib.Path) -> Side:
     return _make_side(pieces, *special, model, path)
 
 
-def _read_yaml_side(path: pathlib.Path, model: pathlib.Path) -> Side:
-    """Ids by piece; the SentencePiece model that made the pieces is apart."""
-    if path.suffix not in (".yml", ".yaml"):
-        raise ValueError(
-            f"{path}: expected a vocabulary .yml or .spm; factored ones (.fsv)"
-            " cannot be imported"
-        )
+def _read_yaml_side(
+    path: pathlib.Path, model: pathlib.Path
+) -> vocabularies.Side:
+    """Reads ids by piece, and the SentencePiece model that makes the pieces."""
+    expect(
+        path.suffix in (".yml", ".yaml"),
+        "a vocabulary .yml or .spm; factored ones (.fsv) cannot be imported",
+        where=path,
+    )
     with named_errors(path, "expected ids: "):
         ids = {piece: int(id) for piece, id in read_strings(path).items()}
     pieces = sorted(ids, key=lambda piece: ids[piece])
-    if [ids[piece] for piece in pieces] != list(range(len(pieces))):
-        raise ValueError(f"{path}: expected each id below {len(pieces)} once")
+    is_complete = sorted(ids.values()) == list(range(len(pieces)))
+    expect(is_complete, f"each id below {len(pieces)} once", where=path)
     for piece in (EOS_PIECE, UNK_PIECE):
         expect(piece in ids, f"{piece}, which Marian needs", where=path)
-    if not model.is_file():
-        raise ValueError(
-            f"{path.name} lists pieces; expected the SentencePiece model that"
-            f" makes them in {model}. Other subwords (BPE) cannot be imported"
-        )
+    expect(
+        model.is_file(),
+        f"the SentencePiece model that makes the pieces of {path.name} in"
+        f" {model}; other subwords (BPE) cannot be imported",
+    )
     special = ids[EOS_PIECE], ids[UNK_PIECE]
     return _make_side(pieces, *special, read_file(model), model)
 
 
 def _make_side(
     pieces: list[str], eos: int, unk: int, model: bytes, path: pathlib.Path
-) -> Side:
-    """A vocabulary of Marian's ids, which has neither PAD nor BOS."""
+) -> vocabularies.Side:
+    """Makes a vocabulary of Marian's ids, which lack PAD and BOS."""
     others = [id for id in range(len(pieces)) if id not in (eos, unk)]
     known = [eos, unk, *others]
     names = [pieces[id] for id in known]
     pad = next(name for name in PAD_PIECES if name not in names)
-    return Side(
-        table=[pad, start_name(names), *names],
-        ids=[NO_ROW, NO_ROW, *known],
+    return vocabularies.Side(
+        table=[pad, vocabularies.start_name(names), *names],
+        ids=[vocabularies.NO_ROW, vocabularies.NO_ROW, *known],
         model=model,
         path=path,
         excluded=(PAD, BOS),
     )
 
 
-# The model
-
-
 def _read_config(
-    options: Options, sides: list[Side], path: pathlib.Path
+    options: Options, sides: list[vocabularies.Side], path: pathlib.Path
 ) -> TransformerConfig:
-    """The `TransformerConfig`."""
     d_ff = options.need("transformer-dim-ffn", int)
     if options.get("transformer-decoder-dim-ffn", 0) not in (0, d_ff):
         options.refuse("transformer-decoder-dim-ffn", f"the encoder has {d_ff}")
@@ -250,7 +230,7 @@ def _read_config(
             "embeddings are shared, but EOS, UNK or the numbers of pieces"
             " differ",
         )
-    return make_config(
+    return stacks.make_config(
         path,
         sides,
         d_model=options.need("dim-emb", int),
@@ -267,13 +247,13 @@ def _read_config(
         layer_norm_epsilon=LAYER_NORM_EPSILON,
         embedding_norm="n" in options.get("transformer-postprocess-emb", "d"),
         sinusoids="t2t",
-        share_embeddings=sharing(shares_inputs, shares_softmax),
+        share_embeddings=stacks.sharing(shares_inputs, shares_softmax),
         logits_bias=True,
     )
 
 
 def _is_pre_norm(options: Options) -> bool:
-    """Where the norms stand, if it is one of the two places."""
+    """Says whether a model is pre-norm; ValueError if it is neither kind."""
     operations = tuple(
         options.get(name, default).replace("d", "")
         for name, default in (
@@ -282,13 +262,14 @@ def _is_pre_norm(options: Options) -> bool:
             ("transformer-postprocess-top", ""),
         )
     )
-    if operations not in PRE_NORM:
-        raise ValueError(
-            f"{options.path}: expected --transformer-preprocess=''"
-            " --transformer-postprocess=dan --transformer-postprocess-top='',"
-            " or n, da and n; other orders of norms cannot be imported."
-            f" Received: {operations}"
-        )
+    expect(
+        operations in PRE_NORM,
+        "--transformer-preprocess='' --transformer-postprocess=dan"
+        " --transformer-postprocess-top='', or n, da and n; other orders of"
+        " norms cannot be imported",
+        operations,
+        where=options.path,
+    )
     return PRE_NORM[operations]
 
 
@@ -296,9 +277,8 @@ def _read_weights(
     config: TransformerConfig,
     options: Options,
     tensors: Tensors,
-    sides: list[Side],
+    sides: list[vocabularies.Side],
 ) -> dict[str, np.ndarray]:
-    """The weights by path."""
     numbers = list(range(1, config.decoder_depth + 1))
     tied = options.get("transformer-tied-layers", []) or numbers
     if len(tied) != len(numbers) or not all(type(n) is int for n in tied):
@@ -344,7 +324,6 @@ def _read_weights(
             return tensors.take(f"{output}_W", shape[::-1]).T
         return tensors.take(names[name], shape)
 
-    weights = read_embeddings(config, sides, read_rows)
-    weights |= read_stacks(config, read)
-    tensors.close()
-    return reorder(weights, from_blocks(config.d_model))
+    weights = stacks.read_embeddings(config, sides, read_rows)
+    weights |= stacks.read_stacks(config, read)
+    return stacks.finish(config, weights, tensors)

@@ -9,13 +9,13 @@ Files of a directory:
     vocab.json              ids of subwords; target_vocab.json: the target's
     tokenizer_config.json   languages, longest source
 
-The model is `MarianMTModel` of transformers: layers as in the paper,
-with biases in attention, epsilon 1e-5, and sinusoids of which all sines come
-before all cosines. Ids are other ones here: PAD, BOS, EOS, UNK, then the rest
-in the original's order. BOS, which Marian has not, is a row of its own: the
-embedding of the original's start token, and a bias that leaves it no
-probability, so that all other tokens have the original's. Where `generate`
-renormalizes probabilities (`renormalize_logits`), PAD has such a bias, too.
+The model is `MarianMTModel` of transformers: layers as in the paper, with
+biases in attention, epsilon 1e-5, and sinusoids with all sines before all
+cosines. Ids differ here: PAD, BOS, EOS, UNK, then the rest in the original's
+order. BOS, which Marian lacks, has a row of its own: the embedding of the
+original's start token, and a bias that leaves it no probability, so that all
+other tokens have the original's. Where `generate` renormalizes probabilities
+(`renormalize_logits`), PAD has such a bias, too.
 """
 
 import pathlib
@@ -23,6 +23,7 @@ import pathlib
 import numpy as np
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.importers import huggingface, stacks, vocabularies
 from keras_transformer.importers.files import read_file, read_json
 from keras_transformer.importers.generation import (
     CONFIG,
@@ -31,38 +32,17 @@ from keras_transformer.importers.generation import (
     search_options,
     start_id,
 )
-from keras_transformer.importers.huggingface import (
-    ACTIVATIONS,
-    EPSILON,
-    TARGET_VOCABULARY,
-    TOKENIZER_CONFIG,
-    VOCABULARY,
-    check_sides,
-    check_size,
-    longest_source,
-    read_ids,
-    read_tensors,
-    read_weights,
-    sizes_and_dropouts,
-)
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.options import Options
-from keras_transformer.importers.stacks import make_config, sharing
 from keras_transformer.importers.tensors import Tensors
-from keras_transformer.importers.vocabularies import (
-    Side,
-    make_tokenizer,
-    start_name,
-)
-from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import END_OF_TABLE, TokenizerPair
 from keras_transformer.vocabulary import BOS, PAD
 
-MODELS = {"encoder": "source.spm", "decoder": "target.spm"}
+ACTIVATION = "gelu"  # the default
 # The possible values of fields that change the model; a model without a field
 # has the first.
 KNOWN_VALUES = {
-    "activation_function": ("gelu", "relu", "swish", "silu", "gelu_new"),
     "add_bias_logits": (False,),
     "add_final_layer_norm": (False,),
     "is_encoder_decoder": (True,),
@@ -74,34 +54,37 @@ KNOWN_VALUES = {
 
 
 def recognizes(directory: pathlib.Path) -> bool:
-    """Whether config.json says that it is such a model."""
+    """Says whether config.json describes such a model."""
     path = directory / CONFIG
     return path.is_file() and read_json(path).get("model_type") == "marian"
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model in a directory: see `keras_transformer.importers`."""
-    options = _read_options(directory / CONFIG)
+    """Reads the model in a directory: see `keras_transformer.importers`."""
+    options = huggingface.read_config(
+        directory / CONFIG, KNOWN_VALUES, ACTIVATION
+    )
     search = search_options(directory, options)
-    tensors = read_tensors(directory)
+    tensors = huggingface.read_tensors(directory)
     sides = [
-        _read_side(directory, stack, options, search, tensors)
-        for stack in ("encoder", "decoder")
+        _read_side(directory, side, options, search, tensors)
+        for side in stacks.SIDES
     ]
     config = _make_config(options, sides)
-    weights = read_weights(config, tensors, sides)
-    for stack in ("encoder", "decoder"):
+    weights = huggingface.read_weights(config, tensors, sides)
+    for stack in stacks.SIDES.values():
         name = f"model.{stack}.embed_positions.weight"
         if name in tensors:
             _check_positions(tensors, name, config)
-    tensors.close()
-    weights = reorder(weights, from_blocks(config.d_model))
-    path = directory / TOKENIZER_CONFIG
+    weights = stacks.finish(config, weights, tensors)
+    path = directory / huggingface.TOKENIZER_CONFIG
     languages = read_json(path) if path.exists() else {}
-    longest = longest_source(options, languages, 512)
+    longest = huggingface.longest_source(options, languages, 512)
     decoding, notes = read_decoding(search, options)
     source, target = (
-        make_tokenizer(side.model, side.table, side.path, END_OF_TABLE)
+        vocabularies.make_tokenizer(
+            side.model, side.table, side.path, END_OF_TABLE
+        )
         for side in sides
     )
     return Imported(
@@ -116,97 +99,80 @@ def read(directory: pathlib.Path) -> Imported:
     )
 
 
-# ---- config.json ------------------------------------------------------------
-
-
-def _read_options(path: pathlib.Path) -> Options:
-    """config.json, if it is a model that can be expressed here."""
-    options = Options(read_json(path), path)
-    options.check(KNOWN_VALUES)
-    check_sides(options)
-    return options
-
-
-def _make_config(options: Options, sides: list[Side]) -> TransformerConfig:
-    """The `TransformerConfig`."""
+def _make_config(
+    options: Options, sides: list[vocabularies.Side]
+) -> TransformerConfig:
     shared = _shares_sides(options)
-    return make_config(
+    return stacks.make_config(
         options.path,
         sides,
         source_vocab_size=None if shared else len(sides[0].ids),
-        **sizes_and_dropouts(options),
-        activation=ACTIVATIONS[options.get("activation_function", "gelu")],
-        attention_bias=True,
-        layer_norm_epsilon=EPSILON,
+        **huggingface.common_fields(options, ACTIVATION),
         scale_embeddings=options.get("scale_embedding", False),
-        share_embeddings=sharing(
+        share_embeddings=stacks.sharing(
             shared, options.get("tie_word_embeddings", True)
         ),
-        logits_bias=True,
     )
 
 
 def _shares_sides(options: Options) -> bool:
-    """Whether both sides have one vocabulary."""
     return options.get("share_encoder_decoder_embeddings", True)
-
-
-# ---- Vocabularies -----------------------------------------------------------
 
 
 def _read_side(
     directory: pathlib.Path,
-    stack: str,
+    side: str,
     options: Options,
     search: Options,
     tensors: Tensors,
-) -> Side:
-    """The vocabulary of the source (encoder) or of the target (decoder)."""
+) -> vocabularies.Side:
+    """Reads the vocabulary of a side, "source" or "target"."""
     pad, eos = (
         options.need(f"{name}_token_id", int) for name in ("pad", "eos")
     )
     start, banned = start_id(search, options), banned_ids(search)
-    path, field = directory / VOCABULARY, "vocab_size"
+    path, field = directory / huggingface.VOCABULARY, "vocab_size"
     if not _shares_sides(options):
-        if stack == "encoder":  # it has no id for the start token
+        if side == "source":  # it has no id for the start token
             start, banned = pad, []
         else:
-            path = directory / TARGET_VOCABULARY
+            path = directory / huggingface.TARGET_VOCABULARY
             field = "decoder_vocab_size"
     size = options.get(field, options.need("vocab_size", int))
-    check_size(tensors, field, size)
-    ids = read_ids(path, size)
+    huggingface.check_size(tensors, field, size)
+    ids = huggingface.read_ids(path, size)
     subwords = {id: subword for subword, id in ids.items()}
     special = {pad, eos, ids.get("<unk>")}
-    if len(special) < 3 or not special <= set(subwords):
-        raise ValueError(
-            f"{path}: expected distinct ids of padding, end and unknown"
-            f" tokens that it has. Received: {pad}, {eos}, {ids.get('<unk>')}"
-        )
-    if not 0 <= start < size:
-        raise ValueError(
-            f"{directory}: expected a decoder_start_token_id below"
-            f" vocab_size={size}. Received: decoder_start_token_id={start}"
-        )
-    # Whether nothing but BOS has the id that the decoder starts with.
+    expect(
+        len(special) == 3 and special <= set(subwords),
+        "distinct ids of padding, end and unknown tokens that it has",
+        f"{pad}, {eos}, {ids.get('<unk>')}",
+        where=path,
+    )
+    expect(
+        0 <= start < size,
+        f"a decoder_start_token_id below vocab_size={size}",
+        where=directory,
+        decoder_start_token_id=start,
+    )
+    # Whether BOS alone has the id that the decoder starts with.
     has_start = start not in special and [start] in banned
     known = special | ({start} if has_start else set())
     order = [pad, start, eos, ids["<unk>"]]
     order += [id for id in range(size) if id not in known]
     table = [subwords.get(id) or f"<id {id}>" for id in order]
     if not has_start:
-        table[BOS] = start_name(table)
+        table[BOS] = vocabularies.start_name(table)
     renormalizes = search.get("renormalize_logits", False)
     excluded = []
     if renormalizes and [pad] in banned:
         excluded.append(PAD)
     if renormalizes or not has_start:
         excluded.append(BOS)
-    model = directory / MODELS[stack]
-    return Side(table, order, read_file(model), model, tuple(excluded))
-
-
-# ---- Weights ----------------------------------------------------------------
+    model = directory / f"{side}.spm"
+    return vocabularies.Side(
+        table, order, read_file(model), model, tuple(excluded)
+    )
 
 
 def _check_positions(
@@ -218,8 +184,9 @@ def _check_positions(
     rates = 10000.0 ** (-np.arange(0, width, 2) / width)
     angles = np.arange(length)[:, None] * rates
     expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    if not np.allclose(table, expected, atol=1e-2):  # bfloat16 has 8 bits
-        raise ValueError(
-            f"{tensors.path}: {name} must be the sinusoids of transformers'"
-            " Marian models. Received: other numbers"
-        )
+    expect(
+        np.allclose(table, expected, atol=1e-2),  # bfloat16 has 8 bits
+        f"{name} with the sinusoids of transformers' Marian models",
+        "other numbers",
+        where=tensors.path,
+    )

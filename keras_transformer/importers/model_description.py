@@ -76,7 +76,7 @@ WITH_PARAMETERS = ("Transformer", "TransformerBase")
 
 
 def read_description(path: pathlib.Path) -> Options:
-    """The parameters of the model, as in `DEFAULTS`; others as they are given.
+    """Reads the parameters of the model, by default those of `DEFAULTS`.
 
     A name in a module is text, its last two words: "nn.relu".
     """
@@ -89,7 +89,7 @@ def read_description(path: pathlib.Path) -> Options:
 
 
 def _find_call(module: ast.Module) -> ast.Call:
-    """The call that makes the model; a class stands for its base."""
+    """Finds the call that makes the model; a class stands for its base."""
     statements = [s for s in _statements(module.body) if not _is_import(s)]
     match statements:
         case [
@@ -123,7 +123,7 @@ def _find_call(module: ast.Module) -> ast.Call:
 
 
 def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Statements without docstrings."""
+    """Returns statements without docstrings."""
     return [
         node
         for node in body
@@ -133,7 +133,7 @@ def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _is_import(node: ast.stmt) -> bool:
-    """Whether a statement is an import; refuses imports of other modules."""
+    """Recognizes an import; refuses imports of other modules."""
     match node:
         case ast.Import(names):
             modules = [alias.name for alias in names]
@@ -147,7 +147,7 @@ def _is_import(node: ast.stmt) -> bool:
 
 
 def _parameters(call: ast.Call) -> dict[str, typing.Any]:
-    """Parameters of the model that a call makes."""
+    """Returns the parameters of the model that a call makes."""
     model = _name(call.func).rpartition(".")[2]
     names: tuple[str, ...] = PARAMETERS if model in WITH_PARAMETERS else ()
     if model == "get_model_from_catalog":
@@ -169,7 +169,7 @@ def _parameters(call: ast.Call) -> dict[str, typing.Any]:
 
 
 def _value(node: ast.expr) -> typing.Any:
-    """The value of an argument: a literal, or a name as `_name` gives it."""
+    """Returns a literal's value, or a name as `_name` gives it."""
     if isinstance(node, ast.Attribute):
         return _name(node)
     if isinstance(node, ast.Call) and _name(node).endswith("WordEmbedder"):
@@ -181,7 +181,7 @@ def _value(node: ast.expr) -> typing.Any:
 
 
 def _name(node: ast.expr) -> str:
-    """The last two words of a name in a module, or of what a call calls."""
+    """Returns the last two words of a name in a module, or of a called one."""
     if isinstance(node, ast.Call):
         node = node.func
     words = ast.unparse(node).split(".")

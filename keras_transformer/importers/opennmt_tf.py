@@ -22,27 +22,12 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from keras_transformer.checkpoints import NAME as CHECKPOINT
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.importers.files import (
-    check_file,
-    named_errors,
-    only,
-    read_file,
-    read_text,
-)
+from keras_transformer.importers import files, stacks, vocabularies
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.model_description import read_description
 from keras_transformer.importers.options import Options
-from keras_transformer.importers.stacks import (
-    make_config,
-    read_embeddings,
-    read_stacks,
-    sharing,
-    their_path,
-)
 from keras_transformer.importers.tensors import Tensors
-from keras_transformer.importers.vocabularies import Side, make_tokenizers
 from keras_transformer.importers.yaml_files import read_options
-from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.refusals import expect
 
 DESCRIPTION = "model_description.py"
@@ -92,38 +77,30 @@ NAMES = {
     "norm": "output_layer_norm",
     "final_norm": "layer_norm",
 }
-ACTIVATIONS = {
-    "nn.relu": "relu",
-    "nn.swish": "swish",
-    "nn.silu": "swish",
-    "nn.gelu": "gelu",
-    "layers.gelu": "gelu_tanh",
-    "common.gelu": "gelu_tanh",
-}
 
 
 def recognizes(directory: pathlib.Path) -> bool:
-    """Whether a directory holds a run of OpenNMT-tf, or a part of one."""
+    """Says whether a directory holds a run of OpenNMT-tf, or a part of one."""
     has_checkpoint = any(directory.glob("*.index"))
     return has_checkpoint and _find_description(directory).is_file()
 
 
 def _folders(directory: pathlib.Path) -> list[pathlib.Path]:
-    """A directory and the two above it: `run/avg` belongs to `run`."""
+    """Returns a directory and the two above it: `run/avg` belongs to `run`."""
     return [directory, *directory.absolute().parents[:2]]
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model of a run: see `keras_transformer.importers`."""
+    """Reads the model of a run: see `keras_transformer.importers`."""
     checkpoint = _Checkpoint(_find_checkpoint(directory))
     run = _read_run(directory)
     model = read_description(_find_description(directory))
-    sides = [_read_side(run, name) for name in ("source", "target")]
+    sides = [_read_side(run, name) for name in stacks.SIDES]
     config = _read_config(checkpoint, model, run, sides)
     return Imported(
         config=config,
         weights=_read_weights(checkpoint, config, sides),
-        tokenizer=make_tokenizers(sides),
+        tokenizer=vocabularies.make_tokenizers(sides),
         decoding=_read_decoding(run),
         max_length=MAX_LENGTH,
         notes=[
@@ -132,9 +109,6 @@ def read(directory: pathlib.Path) -> Imported:
             if run.params.get(name, default) != default
         ],
     )
-
-
-# The checkpoint
 
 
 class _Checkpoint:
@@ -148,26 +122,27 @@ class _Checkpoint:
     def __init__(self, prefix: str):
         arrays = _read_arrays(prefix)
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
-        with named_errors(prefix, "corrupt graph of objects: "):
+        with files.named_errors(prefix, "corrupt graph of objects: "):
             graph.ParseFromString(arrays.pop(GRAPH, b""))
-        if not graph.nodes or not arrays:
-            raise ValueError(
-                f"{prefix}: expected a checkpoint of OpenNMT-tf 2, with model/"
-                " in it; version 1 cannot be imported"
-            )
+        expect(
+            graph.nodes and arrays,
+            "a checkpoint of OpenNMT-tf 2, with model/ in it; version 1 cannot"
+            " be imported",
+            where=prefix,
+        )
         self.prefix = prefix
         self.tensors = Tensors(arrays, prefix)
         self._nodes = graph.nodes
 
     def find(self, path: str) -> str | None:
-        """The key of a variable, or None if there is none at this path."""
+        """Finds the key of a variable; None if there is none at this path."""
         node = self._node(path)
         if node is None or not node.attributes:
             return None
         return node.attributes[0].checkpoint_key
 
     def count(self, path: str) -> int:
-        """The length of a list."""
+        """Returns the length of a list."""
         node = self._node(path)
         children = [] if node is None else node.children
         return sum(child.local_name.isdecimal() for child in children)
@@ -177,11 +152,11 @@ class _Checkpoint:
         return self.tensors.take(self.find(path) or path, shape)
 
     def shape(self, path: str) -> tuple[int, int]:
-        """The shape of a matrix."""
+        """Returns the shape of a matrix."""
         return self.tensors.matrix_shape(self.find(path) or path)
 
     def _node(self, path: str):
-        """The object at a path of attributes from the root."""
+        """Finds the object at a path of attributes from the root."""
         node = self._nodes[0]
         for name in path.split("/"):
             ids = [c.node_id for c in node.children if c.local_name == name]
@@ -192,21 +167,21 @@ class _Checkpoint:
 
 
 def _read_arrays(prefix: str) -> dict[str, np.ndarray]:
-    """The weights of a checkpoint by key, and its graph of objects.
+    """Reads the weights of a checkpoint by key, and its graph of objects.
 
     Files that TensorFlow would wait for, or read without end, are refused.
     """
     index = pathlib.Path(f"{prefix}.index")
-    check_file(index, MAX_INDEX)
+    files.check_file(index, MAX_INDEX)
     name = glob.escape(index.stem)
-    size = sum(map(check_file, index.parent.glob(f"{name}.data-*")))
-    with named_errors(prefix, "corrupt checkpoint: "):
+    size = sum(map(files.check_file, index.parent.glob(f"{name}.data-*")))
+    with files.named_errors(prefix, "corrupt checkpoint: "):
         reader = tf.train.load_checkpoint(prefix)
         types = reader.get_variable_to_dtype_map()
         shapes = reader.get_variable_to_shape_map()
         total = sum(types[n].size * math.prod(shapes[n]) for n in shapes)
-        if total > size:  # several tensors are the same bytes
-            raise ValueError(f"{total} bytes of tensors in {size}")
+        # More, if several tensors are the same bytes.
+        expect(total <= size, f"at most {size} bytes of tensors", total)
         return {
             name: reader.get_tensor(name)  # compares its checksum
             for name in shapes
@@ -216,18 +191,15 @@ def _read_arrays(prefix: str) -> dict[str, np.ndarray]:
 
 
 def _find_checkpoint(directory: pathlib.Path) -> str:
-    """The prefix of the newest checkpoint in a directory."""
+    """Finds the prefix of the newest checkpoint in a directory."""
     names = [path.stem for path in directory.glob("ckpt-*.index")]
     steps = [int(name[5:]) for name in names if re.fullmatch(CHECKPOINT, name)]
     expect(steps, "a checkpoint, such as ckpt-5000.index", where=directory)
     return str(directory / f"ckpt-{max(steps)}")
 
 
-# The files beside it
-
-
 class _Run(typing.NamedTuple):
-    """The configuration of a run: where its files may be, and its sections."""
+    """The configuration of a run: folders of its files, and its sections."""
 
     folders: list[pathlib.Path]
     data: Options
@@ -235,7 +207,7 @@ class _Run(typing.NamedTuple):
 
 
 def _read_run(directory: pathlib.Path) -> _Run:
-    """The configuration that is nearest: here, or above."""
+    """Reads the nearest configuration: here, or above."""
     for folder in _folders(directory):
         paths = [
             path
@@ -243,7 +215,9 @@ def _read_run(directory: pathlib.Path) -> _Run:
             if isinstance(read_options(path).get("data"), dict)
         ]
         if paths:
-            path = only(paths, f"one .yml with a section `data` in {folder}")
+            path = files.only(
+                paths, f"one .yml with a section `data` in {folder}"
+            )
             sections = Options(read_options(path), path)
             data, params = map(sections.section, ("data", "params"))
             return _Run([folder, *_folders(directory)], data, params)
@@ -254,7 +228,7 @@ def _read_run(directory: pathlib.Path) -> _Run:
 
 
 def _find_file(run: _Run, name: str) -> pathlib.Path:
-    """A file that the configuration names, relative to one of its folders."""
+    """Finds a file that the configuration names, in one of its folders."""
     for folder in run.folders:
         for path in (folder / name, folder / pathlib.PurePath(name).name):
             if path.is_file():
@@ -263,34 +237,36 @@ def _find_file(run: _Run, name: str) -> pathlib.Path:
 
 
 def _find_description(directory: pathlib.Path) -> pathlib.Path:
-    """The path of the nearest description of a model."""
     paths = [folder / DESCRIPTION for folder in _folders(directory)]
     return next((path for path in paths if path.is_file()), paths[0])
 
 
-def _read_side(run: _Run, name: str) -> Side:
-    """The vocabulary of one side, and the SentencePiece model it is of."""
+def _read_side(run: _Run, name: str) -> vocabularies.Side:
+    """Reads the vocabulary of one side and its SentencePiece model."""
     path = _find_file(run, run.data.need(f"{name}_vocabulary", str))
-    pieces = read_text(path).removesuffix("\n").split("\n")
-    if tuple(pieces[: len(SPECIAL)]) != SPECIAL:
-        raise ValueError(
-            f"{path}: expected a vocabulary that begins with the lines"
-            f" {', '.join(SPECIAL)}. Received: {', '.join(pieces[:3])}"
-        )
-    if len({*pieces, UNKNOWN}) <= len(pieces):
-        raise ValueError(
-            f"{path}: a line occurs twice, or is {UNKNOWN}, which OpenNMT-tf"
-            " adds itself"
-        )
-    first = len(SPECIAL)
+    pieces, first = (
+        files.read_text(path).removesuffix("\n").split("\n"),
+        len(SPECIAL),
+    )
+    expect(
+        tuple(pieces[:first]) == SPECIAL,
+        f"a vocabulary that begins with the lines {', '.join(SPECIAL)}",
+        ", ".join(pieces[:first]),
+        where=path,
+    )
+    expect(
+        len({*pieces, UNKNOWN}) > len(pieces),
+        f"each line once, and no {UNKNOWN}, which OpenNMT-tf adds itself",
+        where=path,
+    )
     table = [*SPECIAL, UNKNOWN, *pieces[first:]]
     ids = [*range(first), len(pieces), *range(first, len(pieces))]
     model = _find_subwords(run, name)
-    return Side(table, ids, read_file(model), model)
+    return vocabularies.Side(table, ids, files.read_file(model), model)
 
 
 def _find_subwords(run: _Run, name: str) -> pathlib.Path:
-    """The SentencePiece model of one side, as its tokenization names it."""
+    """Finds the SentencePiece model that the tokenization of a side names."""
     tokenization = run.data.section(f"{name}_tokenization")
     kind = tokenization.get("type", "OpenNMTTokenizer")
     params = tokenization
@@ -309,19 +285,18 @@ def _find_subwords(run: _Run, name: str) -> pathlib.Path:
     )
 
 
-# The model
-
-
 def _read_config(
-    checkpoint: _Checkpoint, model: Options, run: _Run, sides: list[Side]
+    checkpoint: _Checkpoint,
+    model: Options,
+    run: _Run,
+    sides: list[vocabularies.Side],
 ) -> TransformerConfig:
-    """The `TransformerConfig`, from shapes and the description."""
+    """Makes the configuration from shapes and the description."""
     attention = f"{FIRST}/self_attention/layer"
     inner = f"{FIRST}/ffn/layer/inner/kernel"
-    if checkpoint.find(inner) is None:
-        raise ValueError(
-            f"{checkpoint.prefix}: expected a Transformer with one source"
-        )
+    has_stack = checkpoint.find(inner) is not None
+    kind = "a Transformer with one source"
+    expect(has_stack, kind, where=checkpoint.prefix)
     _, d_model = checkpoint.shape(EMBEDDINGS["target"])
     relative = f"{attention}/relative_position_keys"
     has_relative = checkpoint.find(relative) is not None
@@ -333,9 +308,10 @@ def _read_config(
             "position_encoder_class",
             "expected sinusoids or relative positions, and not both",
         )
-    activation = ACTIVATIONS.get(model.need("ffn_activation", str))
+    activations = stacks.ACTIVATIONS["opennmt_tf"]
+    activation = activations.get(model.need("ffn_activation", str))
     if activation is None:
-        model.refuse("ffn_activation", f"expected {', '.join(ACTIVATIONS)}")
+        model.refuse("ffn_activation", f"expected {', '.join(activations)}")
     positions = {"sinusoids": "t2t", "first_position": 1}
     if has_relative:
         distance = checkpoint.shape(relative)[0] // 2
@@ -343,7 +319,7 @@ def _read_config(
     # One variable has one key.
     source, target = map(checkpoint.find, EMBEDDINGS.values())
     tied = checkpoint.find(f"{OUTPUT}/kernel") in (None, target)
-    return make_config(
+    return stacks.make_config(
         checkpoint.prefix,
         sides,
         d_model=d_model,
@@ -359,7 +335,7 @@ def _read_config(
         attention_bias=checkpoint.find(f"{attention}/linear_queries/bias")
         is not None,
         layer_norm_epsilon=LAYER_NORM_EPSILON,
-        share_embeddings=sharing(inputs=source == target, softmax=tied),
+        share_embeddings=stacks.sharing(inputs=source == target, softmax=tied),
         logits_bias=checkpoint.find(f"{OUTPUT}/bias") is not None,
         source_eos=_ends_source(model, run),
         **positions,
@@ -367,7 +343,7 @@ def _read_config(
 
 
 def _ends_source(model: Options, run: _Run) -> bool:
-    """Whether EOS ends the source, which it does not if nothing says so."""
+    """Says whether EOS ends the source: by default it does not."""
     name = "source_sequence_controls"
     controls = run.data.section(name)
     if controls.get("start", False):
@@ -377,33 +353,27 @@ def _ends_source(model: Options, run: _Run) -> bool:
 
 
 def _read_weights(
-    checkpoint: _Checkpoint, config: TransformerConfig, sides: list[Side]
+    checkpoint: _Checkpoint,
+    config: TransformerConfig,
+    sides: list[vocabularies.Side],
 ) -> dict[str, np.ndarray]:
-    """The weights by path."""
-
     names = NAMES | ({"norm": "input_layer_norm"} if config.pre_norm else {})
 
     def read(path: str, shape: tuple[int, ...]) -> np.ndarray:
-        return checkpoint.take(f"model/{their_path(path, names)}", shape)
+        return checkpoint.take(f"model/{stacks.their_path(path, names)}", shape)
 
     def read_rows(name: str, shape: tuple[int, ...]) -> np.ndarray:
         if name == "softmax":
             return checkpoint.take(f"{OUTPUT}/kernel", shape[::-1]).T
         return checkpoint.take(EMBEDDINGS.get(name, f"{OUTPUT}/bias"), shape)
 
-    weights = read_embeddings(config, sides, read_rows)
-    weights |= read_stacks(config, read)
-    checkpoint.tensors.close()
-    if config.positions == "sinusoidal":
-        weights = reorder(weights, from_blocks(config.d_model))
-    return weights
-
-
-# Search
+    weights = stacks.read_embeddings(config, sides, read_rows)
+    weights |= stacks.read_stacks(config, read)
+    return stacks.finish(config, weights, checkpoint.tensors)
 
 
 def _read_decoding(run: _Run) -> DecodingConfig:
-    """The search, as the configuration has it; there EOS does not count."""
+    """Reads the search from the configuration, where EOS does not count."""
     minimum = run.params.get("minimum_decoding_length", 0)
     return DecodingConfig(
         beam_size=run.params.get("beam_width", BEAM_SIZE),

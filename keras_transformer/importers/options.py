@@ -12,8 +12,8 @@ TYPE_NAMES = {**TYPE_NAMES, list: "a list", dict: "options by name"}
 class Options:
     """The options of a model by name, as its file has them.
 
-    Messages name the file or section, `path`, and put before each option
-    the prefix that the system writes: "--".
+    Messages name the file or section, `path`; options have the prefix that the
+    system writes, such as "--".
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Options:
         return self.values.get(name) is not None
 
     def get(self, name: str, default: typing.Any) -> typing.Any:
-        """An option of the type of its default, which replaces None, too."""
+        """Returns an option of its default's type, or the default for None."""
         value = self.values.get(name)
         if value is None:
             return default
@@ -47,24 +47,23 @@ class Options:
         return float(value) if kind is float else value
 
     def need(self, name: str, kind: type) -> typing.Any:
-        """A required option, of a type."""
+        """Returns a required option of a type."""
         if name not in self:
-            raise ValueError(
-                f"{self.path}: missing option {self._prefix}{name}"
-            )
+            option = f"{self._prefix}{name}"
+            raise ValueError(f"{self.path}: missing option {option}")
         return self.get(name, kind())
 
     def without(self, name: str) -> "Options":
-        """The other options."""
+        """Returns the other options."""
         values = {key: self.values[key] for key in self.values if key != name}
         return Options(values, self.path, self._prefix)
 
     def section(self, name: str) -> "Options":
-        """The options in a mapping, which is empty if it is omitted."""
+        """Returns the options in a mapping, which is empty if it is omitted."""
         return Options(self.get(name, {}), f"{self.path}: {name}")
 
     def check(self, known: Mapping[str, Sequence]) -> None:
-        """Refuses options that make a model which a `Transformer` cannot be.
+        """Refuses options of models that cannot be expressed here.
 
         `known` has the possible values of each option that matters; an omitted
         option has the first.

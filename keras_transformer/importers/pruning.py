@@ -31,7 +31,7 @@ ROWS = ("embedding/embeddings", "embedding/logits_bias")
 
 
 def prune(imported: Imported, lines: Iterable[str]) -> Imported:
-    """The model with what the lines of a corpus need of its vocabulary.
+    """Reduces the vocabulary of a model to what the lines of a corpus need.
 
     Its notes say what that is. Raises ValueError for another kind of model, or
     a corpus without text.
@@ -83,7 +83,7 @@ def prune(imported: Imported, lines: Iterable[str]) -> Imported:
 
 
 def _script(character: str) -> str:
-    """The script of a letter by its name in Unicode; "" for all others.
+    """Returns the script of a letter by its name in Unicode, else "".
 
     >>> [_script(c) for c in "aß字か7é\u0301"]
     ['LATIN', 'LATIN', 'CJK', 'HIRAGANA', '', 'LATIN', '']
@@ -94,7 +94,7 @@ def _script(character: str) -> str:
 
 
 def _scripts(tokenizer, counts):
-    """The scripts of a corpus by the counts of its tokens."""
+    """Returns the scripts of a corpus by the counts of its tokens."""
     pieces = tokenizer.pieces
     letters: collections.Counter[str] = collections.Counter()
     for id, count in counts.items():
@@ -105,7 +105,7 @@ def _scripts(tokenizer, counts):
 
 
 def _merged(tokenizer, ids):
-    """The ids of all pieces that BPE merges on the way to some."""
+    """Returns the ids of all pieces that BPE merges on the way to some."""
     if tokenizer.model_type != "bpe":
         return set()
     places, scores = {}, {}

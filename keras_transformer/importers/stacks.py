@@ -13,16 +13,45 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.importers.files import named_errors
 from keras_transformer.importers.tensors import Tensors
 from keras_transformer.importers.vocabularies import NO_ROW, Side
+from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.refusals import expect
 
-# A bias that leaves no probability to a token, in half precision, too.
+# A bias that leaves no probability to a token, even in half precision.
 EXCLUDED = -1e4
 MAX_LAYERS = 256
+SIDES = {"source": "encoder", "target": "decoder"}  # their stacks
 PROJECTIONS = ("query", "key", "value", "output")
 ATTENTIONS = {
     "encoder": ("self_attention",),
     "decoder": ("self_attention", "cross_attention"),
 }
-# Names of fairseq, which transformers has, too, for the parts of a path.
+# Activations here by the names of other systems.
+ACTIVATIONS = {
+    "transformers": {
+        "relu": "relu",
+        "swish": "swish",
+        "silu": "swish",
+        "gelu": "gelu",
+        "gelu_new": "gelu_tanh",
+    },
+    "fairseq": {
+        "relu": "relu",
+        "gelu": "gelu",
+        "gelu_accurate": "gelu_tanh",
+        "gelu_fast": "gelu_tanh",
+    },
+    "opennmt_tf": {
+        "nn.relu": "relu",
+        "nn.swish": "swish",
+        "nn.silu": "swish",
+        "nn.gelu": "gelu",
+        "layers.gelu": "gelu_tanh",
+        "common.gelu": "gelu_tanh",
+    },
+}
+# The first rows of tables of positions in fairseq and transformers: unused.
+FIRST_POSITION = 2
+# Names of the parts of a path in fairseq and transformers.
 TORCH_NAMES = {
     "self_attention": "self_attn",
     "cross_attention": "encoder_attn",
@@ -49,7 +78,7 @@ TORCH_NAMES = {
 def make_config(
     path: typing.Any, sides: Sequence[Side], **fields: typing.Any
 ) -> TransformerConfig:
-    """A `TransformerConfig` for both vocabularies; its errors name the path."""
+    """Makes a `TransformerConfig`, whose errors name the path."""
     source, target = (len(side.ids) for side in sides)
     sizes = {
         "vocab_size": target,
@@ -58,15 +87,13 @@ def make_config(
     with named_errors(path):
         config = TransformerConfig(**(sizes | fields))
         depth = max(config.num_layers, config.decoder_depth)
-        if depth > MAX_LAYERS:  # layers may share weights, and cost no bytes
-            raise ValueError(
-                f"expected at most {MAX_LAYERS} layers. Received: {depth}"
-            )
+        # Layers that share weights cost no bytes in a file.
+        expect(depth <= MAX_LAYERS, f"at most {MAX_LAYERS} layers", depth)
     return config
 
 
 def sharing(inputs: bool, softmax: bool) -> str:
-    """`share_embeddings`: what shares the matrix of the target."""
+    """Returns `share_embeddings`: what shares the matrix of the target."""
     if inputs:
         return "all" if softmax else "inputs"
     return "target" if softmax else "none"
@@ -76,16 +103,16 @@ def read_stacks(
     config: TransformerConfig,
     read: Callable[[str, tuple[int, ...]], np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """All weights of both stacks by path, of heads `d_model / num_heads` wide.
+    """Reads all weights of both stacks by path.
 
     `read` takes the path and the shape of a weight; a kernel has the axes
-    (in, out).
+    (in, out). Heads are `d_model / num_heads` wide.
     """
     return {path: read(path, shape) for path, shape in _shapes(config)}
 
 
 def weight_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
-    """The shape of every weight of a model by path."""
+    """Returns the shape of every weight of a model by path."""
     width = config.d_model
     shapes: dict[str, tuple[int, ...]] = {
         "embedding/embeddings": (config.vocab_size, width)
@@ -98,29 +125,26 @@ def weight_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
     if config.logits_bias:
         shapes[_bias_path(config)] = (config.vocab_size,)
     if config.position_limit is not None:
-        for side in ("source", "target"):
+        for side in SIDES:
             shapes[f"{side}_positions/table"] = config.position_limit, width
     return shapes | dict(_shapes(config))
 
 
 def _bias_path(config: TransformerConfig) -> str:
-    """The path of the bias of the logits."""
     layer = "softmax" if config.has_softmax_matrix else "embedding"
     return f"{layer}/logits_bias"
 
 
 def _shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Path and shape of every weight of both stacks."""
+    """Yields path and shape of every weight of both stacks."""
     width, inner = config.d_model, config.d_ff
     feed_forward = {"inner": (width, inner), "outer": (inner, width)}
     attention = dict.fromkeys(PROJECTIONS, (width, width))
-    for stack, attentions in ATTENTIONS.items():
-        depth = (
-            config.num_layers if stack == "encoder" else config.decoder_depth
-        )
+    depths = config.num_layers, config.decoder_depth
+    for (side, stack), depth in zip(SIDES.items(), depths, strict=True):
         norms = []
         for layer in range(depth):
-            for part in (*attentions, "feed_forward"):
+            for part in (*ATTENTIONS[stack], "feed_forward"):
                 path = f"{stack}/layer_{layer}/{part}"
                 is_attention = part != "feed_forward"
                 shapes = attention if is_attention else feed_forward
@@ -137,7 +161,6 @@ def _shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
         if config.pre_norm:
             norms.append(f"{stack}/final_norm")
         if config.embedding_norm:
-            side = "source" if stack == "encoder" else "target"
             norms.append(f"{side}_embedding_norm")
         for path in norms:
             yield f"{path}/gamma", (width,)
@@ -145,7 +168,7 @@ def _shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def their_path(path: str, names: Mapping[str, str]) -> str:
-    """A path with another system's names of its parts, of which some are empty.
+    """Gives the parts of a path the names of another system; some are empty.
 
     >>> their_path("encoder/layer_0/feed_forward/inner/kernel", TORCH_NAMES)
     'encoder/layers/0/fc1/weight'
@@ -156,7 +179,7 @@ def their_path(path: str, names: Mapping[str, str]) -> str:
 
 
 def torch_name(path: str, prefix: str = "") -> str:
-    """The name of fairseq and transformers for a path, after a prefix.
+    """Returns the name of a path in fairseq and transformers, after a prefix.
 
     >>> torch_name("decoder/layer_1/cross_attention/query/kernel")
     'decoder.layers.1.encoder_attn.q_proj.weight'
@@ -167,7 +190,7 @@ def torch_name(path: str, prefix: str = "") -> str:
 def read_torch_stacks(
     config: TransformerConfig, tensors: Tensors, prefix: str = ""
 ) -> dict[str, np.ndarray]:
-    """`read_stacks` with the names of `torch_name`."""
+    """Reads the weights of both stacks by the names of `torch_name`."""
 
     def read(path: str, shape: tuple[int, ...]) -> np.ndarray:
         # PyTorch's kernels have the axes (out, in).
@@ -181,7 +204,7 @@ def read_embeddings(
     sides: Sequence[Side],
     read: Callable[[str, tuple[int, ...]], np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """Embeddings, the matrix of the softmax and the bias of the logits by path.
+    """Reads embeddings, softmax matrix and bias of the logits by path.
 
     `read` takes the name of a weight ("source", "target", "softmax" or "bias")
     and its shape: a row for each id of the original.
@@ -202,3 +225,31 @@ def read_embeddings(
         bias[list(target.excluded)] = EXCLUDED
         weights[_bias_path(config)] = bias
     return weights
+
+
+def read_positions(
+    config: TransformerConfig, tensors: Tensors, prefix: str = ""
+) -> dict[str, np.ndarray]:
+    """Reads learned positions by path, if the model has them."""
+    if config.position_limit is None:
+        return {}
+    shape = config.position_limit + FIRST_POSITION, config.d_model
+    tables = {}
+    for side, stack in SIDES.items():
+        name = f"{prefix}{stack}.embed_positions.weight"
+        table = tensors.take(name, shape)[FIRST_POSITION:]
+        tables[f"{side}_positions/table"] = table
+    return tables
+
+
+def finish(
+    config: TransformerConfig, weights: dict[str, np.ndarray], tensors: Tensors
+) -> dict[str, np.ndarray]:
+    """Gives the model dimension the order of the sinusoids here.
+
+    Raises ValueError if some tensors were not taken.
+    """
+    tensors.close()
+    if config.positions != "sinusoidal":
+        return weights
+    return reorder(weights, from_blocks(config.d_model))

@@ -1,4 +1,4 @@
-"""The tensors of a file by name: its readers, and what takes each once.
+"""Readers of tensors by name, and `Tensors`, from which each is taken once.
 
 Sizes are checked before memory is taken: a corrupt or hostile file cannot be
 larger in memory than on the disk.
@@ -17,9 +17,9 @@ import numpy as np
 from safetensors import safe_open
 
 from keras_transformer.importers.files import check_file, named_errors
+from keras_transformer.refusals import expect
 
-# Of tensors in a .safetensors.
-DTYPES = {
+DTYPES = {  # the types of tensors in a .safetensors
     "F64": np.float64,
     "F32": np.float32,
     "F16": np.float16,
@@ -36,7 +36,7 @@ MAX_COMPRESSION = 100
 
 
 class Tensors:
-    """The tensors of a file that were not taken yet."""
+    """The tensors of a file that have not been taken yet."""
 
     def __init__(
         self, arrays: Mapping[str, np.ndarray], path: str | os.PathLike
@@ -48,30 +48,23 @@ class Tensors:
         return name in self._arrays
 
     def matrix_shape(self, name: str) -> tuple[int, int]:
-        """Rows and columns of a matrix, which is not removed."""
+        """Returns rows and columns of a matrix, which is not removed."""
         self._check(name)
         shape = tuple(self._arrays[name].shape)
-        if len(shape) != 2 or not all(shape):
-            raise ValueError(
-                f"{self.path}: expected a matrix {name}."
-                f" Received: the shape {shape}"
-            )
+        is_matrix = len(shape) == 2 and all(shape)
+        found = f"the shape {shape}"
+        expect(is_matrix, f"a matrix {name}", found, where=self.path)
         return shape
 
     def take(self, name: str, shape: Sequence[int]) -> np.ndarray:
         """Removes a tensor, floats of the expected shape, and returns it."""
         self._check(name)
         array = self._arrays.pop(name)
-        if tuple(array.shape) != tuple(shape):
-            raise ValueError(
-                f"{self.path}: expected {name} of shape {tuple(shape)}."
-                f" Received: {tuple(array.shape)}"
-            )
-        if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
-            raise ValueError(
-                f"{self.path}: expected floats in {name}."
-                f" Received: {array.dtype}"
-            )
+        found, wanted, dtype = tuple(array.shape), tuple(shape), array.dtype
+        expected = f"{name} of shape {wanted}"
+        expect(found == wanted, expected, found, where=self.path)
+        is_float = dtype.kind == "f" or dtype == ml_dtypes.bfloat16
+        expect(is_float, f"floats in {name}", dtype, where=self.path)
         return np.asarray(array, np.float32)
 
     def drop(self, name: str) -> None:
@@ -93,12 +86,7 @@ class Tensors:
 
 
 class Later:
-    """An array that NumPy makes of it when it is needed: `np.asarray(later)`.
-
-    Args:
-        shape: Its shape.
-        make: Returns it.
-    """
+    """An array of a shape that `np.asarray(later)` makes by calling `make`."""
 
     def __init__(self, shape: tuple[int, ...], make: Callable[[], np.ndarray]):
         self.shape, self.size = shape, math.prod(shape)
@@ -111,7 +99,7 @@ class Later:
 def arrays_by_name(
     value: typing.Any, path: pathlib.Path
 ) -> dict[str, np.ndarray]:
-    """The contents of a file, if it is arrays by name, or ValueError."""
+    """Checks that the contents of a file are arrays by name."""
     if not isinstance(value, dict) or not all(
         isinstance(name, str) and isinstance(array, np.ndarray)
         for name, array in value.items()
@@ -121,7 +109,7 @@ def arrays_by_name(
 
 
 def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The tensors of a `.safetensors` by name, mapped from the file."""
+    """Maps the tensors of a `.safetensors` from the file, by name."""
     check_file(path)
     with named_errors(path, "truncated or corrupt: "):
         with safe_open(path, framework="numpy"):
@@ -131,10 +119,7 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
         header = json.loads(data[8:start].tobytes())
         header.pop("__metadata__", None)
         unknown = {entry["dtype"] for entry in header.values()} - set(DTYPES)
-        if unknown:
-            raise ValueError(
-                f"expected dtypes {', '.join(DTYPES)}. Received: {min(unknown)}"
-            )
+        expect(not unknown, f"dtypes {', '.join(DTYPES)}", *sorted(unknown))
         return {
             name: data[slice(*(start + n for n in entry["data_offsets"]))]
             .view(DTYPES[entry["dtype"]])
@@ -144,23 +129,20 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The arrays of a NumPy archive by name."""
+    """Reads the arrays of a NumPy archive by name."""
     limit = MAX_COMPRESSION * check_file(path)
     with named_errors(path, "not an intact .npz: "):
         with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
-        if size > limit:
-            raise ValueError(
-                f"expected at most {MAX_COMPRESSION} times the size of the"
-                f" file. Received: {size} bytes"
-            )
+        times = f"at most {MAX_COMPRESSION} times the size of the file"
+        expect(size <= limit, times, f"{size} bytes")
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
     return arrays_by_name(arrays, path)
 
 
 def holds_array(path: pathlib.Path, name: str) -> bool:
-    """Whether a file is an archive with an array of this name."""
+    """Says whether a file is an archive with an array of this name."""
     try:
         check_file(path)
         with zipfile.ZipFile(path) as archive:

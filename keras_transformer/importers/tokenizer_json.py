@@ -39,7 +39,7 @@ EXPECTED: dict[str, dict[str, typing.Any]] = {
 
 
 def read_pieces(path: pathlib.Path) -> tuple[bytes, dict[int, str]]:
-    """A SentencePiece model, and the piece of each original id.
+    """Returns a SentencePiece model, and the piece of each original id.
 
     Its first pieces are <unk>, <s> and </s>, as in the models of fairseq.
 
@@ -97,7 +97,7 @@ def _check(kind: str, values: dict) -> None:
 
 
 def _steps(value: dict | None, name: str) -> list[dict[str, typing.Any]]:
-    """The steps of a normalizer or pre-tokenizer, which may be one alone."""
+    """Returns the steps of a normalizer or pre-tokenizer, which may be one."""
     steps = [value] if value else []
     if value and value["type"] == "Sequence":
         steps = value[name]
@@ -107,7 +107,7 @@ def _steps(value: dict | None, name: str) -> list[dict[str, typing.Any]]:
 
 
 def _scores_of_merges(merges: list, pieces: set[str]) -> dict[str, float]:
-    """The score of each piece of a byte-pair model.
+    """Returns the score of each piece of a byte-pair model.
 
     SentencePiece merges any two pieces that make a piece: all such pairs must
     be there, and those of a piece in a row.

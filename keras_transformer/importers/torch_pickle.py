@@ -124,7 +124,7 @@ KNOWN = {
 
 
 def _load_list(count: int) -> Callable[[typing.Any], None]:
-    """An operation that makes a list of the last items of the stack."""
+    """Makes an operation that turns the last items of the stack into a list."""
 
     def load(unpickler: "_Unpickler") -> None:
         unpickler.stack[-count:] = [unpickler.stack[-count:]]
@@ -198,7 +198,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def read_torch(path: pathlib.Path, plain: Sequence[str] = ()) -> typing.Any:
-    """The contents of a file of `torch.save`: arrays in plain containers.
+    """Reads a file of `torch.save`: arrays in plain containers.
 
     Classes of the modules named in `plain`, such as "argparse", are read as
     `Plain` data; none of it is imported. Other names are refused.

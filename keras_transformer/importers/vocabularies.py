@@ -3,7 +3,7 @@
 Other systems have a SentencePiece model for each language, and apart from them
 a table that gives each subword its id. A `Tokenizer` holds both: the pieces of
 its model stand in the order of the table, then an end (`END_OF_TABLE` or
-`END_OF_TABLE_WITH_CODES`), then those that the table has not.
+`END_OF_TABLE_WITH_CODES`), then the pieces that are not in the table.
 """
 
 import pathlib
@@ -47,14 +47,14 @@ def make_tokenizer(
     end: str = END_OF_TABLE_WITH_CODES,
     controls: Collection[str] = (),
 ) -> Tokenizer:
-    """A tokenizer with a SentencePiece model's segments and a table's ids.
+    """Makes a tokenizer of a SentencePiece model's segments and a table's ids.
 
     The table, whose first four are PAD, BOS, EOS and UNK, is ended by `end`:
     see `Tokenizer.has_table`. A piece of the model that is not in the table
-    still takes part in the segmentation; where it is found, there is `UNK`. A
-    subword that only the table has is never found, unless it is a run of
-    characters that the model does not know. Subwords that are `controls` are
-    no text: they are never found, and write nothing.
+    still takes part in the segmentation, and its id is `UNK`. A subword that
+    only the table has is never found, unless it is a run of characters that the
+    model does not know. Subwords in `controls` are never found in text, and
+    write nothing.
     """
     model = _read_model(model_bytes, path)
     if len(set(table)) < len(table):
@@ -62,15 +62,15 @@ def make_tokenizer(
     own = {piece.piece: piece for piece in model.pieces}
     pieces = []
     for id, name in enumerate(table):
-        if id in SPECIAL_IDS:
-            kind = _PIECE.UNKNOWN if id == UNK else _PIECE.CONTROL
-            pieces.append(_PIECE(piece=name, score=0.0, type=kind))
-        elif name in controls:
-            pieces.append(_PIECE(piece=name, score=0.0, type=_PIECE.CONTROL))
+        kind = _PIECE.UNUSED
+        if id == UNK:
+            kind = _PIECE.UNKNOWN
+        elif id in SPECIAL_IDS or name in controls:
+            kind = _PIECE.CONTROL
         elif name in own and own[name].type in _OF_TEXT:
             pieces.append(own[name])
-        else:
-            pieces.append(_PIECE(piece=name, score=0.0, type=_PIECE.UNUSED))
+            continue
+        pieces.append(_PIECE(piece=name, score=0.0, type=kind))
     pieces.append(_PIECE(piece=end, type=_PIECE.CONTROL))
     known = {*table, end}
     pieces += [
@@ -88,10 +88,10 @@ def make_tokenizer(
 
 
 def original_model(tokenizer: Tokenizer, end: int) -> bytes:
-    """A SentencePiece model of fairseq, whose order gives the ids.
+    """Makes a SentencePiece model of fairseq, whose order gives the ids.
 
-    Its pieces are <unk>, <s>, </s>, those of the table from the sixth to the
-    id `end`, and those that are not in the table.
+    Its pieces are <unk>, <s>, </s>, then the table's from the sixth to the id
+    `end`, then those that are not in the table.
     """
     model = _read_model(tokenizer.model_bytes, pathlib.Path(SHARED_FILE))
     pieces = [
@@ -110,14 +110,14 @@ def original_model(tokenizer: Tokenizer, end: int) -> bytes:
 
 
 def with_pieces(tokenizer: Tokenizer, ids: Collection[int]) -> Tokenizer:
-    """The tokenizer with some of its pieces, in their order, and new ids."""
+    """Reduces a tokenizer to some of its pieces, in order, with new ids."""
     model = _read_model(tokenizer.model_bytes, pathlib.Path(SHARED_FILE))
     pieces = [p for id, p in enumerate(model.pieces) if id in ids]
     return Tokenizer(_with_pieces(model, pieces))
 
 
 def _with_pieces(model, pieces):
-    """A model with other pieces, as bytes."""
+    """Gives a model other pieces; returns its bytes."""
     copies = [_PIECE.FromString(piece.SerializeToString()) for piece in pieces]
     del model.pieces[:]
     model.pieces.extend(copies)
@@ -126,26 +126,24 @@ def _with_pieces(model, pieces):
 
 
 def model_pieces(model_bytes: bytes, path: pathlib.Path) -> list[str]:
-    """The pieces of a SentencePiece model, in its order."""
+    """Returns the pieces of a SentencePiece model, in its order."""
     return [piece.piece for piece in _read_model(model_bytes, path).pieces]
 
 
 def _read_model(model_bytes, path):
-    """A SentencePiece model as its protocol buffer, within limits."""
+    """Parses a SentencePiece model within limits."""
     model = sentencepiece_model_pb2.ModelProto()
     with named_errors(path, "not a SentencePiece model: "):
         model.ParseFromString(model_bytes)
-    expect(model.pieces, "a SentencePiece model with pieces", where=path)
-    if len(model.pieces) > MAX_PIECES:
-        raise ValueError(
-            f"{path}: expected at most {MAX_PIECES} pieces."
-            f" Received: {len(model.pieces)}"
-        )
+    number = len(model.pieces)
+    expect(number, "a SentencePiece model with pieces", where=path)
+    limit = f"at most {MAX_PIECES} pieces"
+    expect(number <= MAX_PIECES, limit, number, where=path)
     return model
 
 
 def make_tokenizers(sides: Sequence[Side]) -> Tokenizer | TokenizerPair:
-    """One tokenizer if both languages have the same vocabulary, or a pair."""
+    """Makes one tokenizer for two equal vocabularies, or a pair."""
     source, target = sides
     different = (source,) if source == target else (source, target)
     made = [make_tokenizer(s.model, s.table, s.path) for s in different]
@@ -153,12 +151,12 @@ def make_tokenizers(sides: Sequence[Side]) -> Tokenizer | TokenizerPair:
 
 
 def share_in_table(tokenizer: Tokenizer) -> tuple[int, int]:
-    """How many pieces of its SentencePiece model a table has, of how many."""
+    """Counts the pieces of the SentencePiece model in the table, and all."""
     kinds = {_PIECE.Type.Name(kind) for kind in _OF_TEXT}
     of_text = [kind in kinds for _, _, kind in tokenizer.entries]
     return sum(of_text[: tokenizer.vocab_size]), sum(of_text)
 
 
 def start_name(table: Sequence[str]) -> str:
-    """A name for BOS that no subword of a table has."""
+    """Returns a name for BOS that no subword of a table has."""
     return next(name for name in START_NAMES if name not in table)

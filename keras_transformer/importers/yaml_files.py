@@ -21,7 +21,7 @@ MAX_SCALAR = 10_000  # characters
 
 
 def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
-    """The options in a file: numbers and booleans are read as such.
+    """Reads the options in a file; numbers and booleans are read as such.
 
     YAML 1.1's numbers in base 60 and 8 are text: 1:30 is not 90, 010 not 8. A
     name twice is refused.
@@ -30,7 +30,7 @@ def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
 
 
 def parse_options(text: str | bytes, path: typing.Any) -> dict[str, typing.Any]:
-    """`read_options` of a text; messages name `path`."""
+    """Reads options from a text; messages name `path`."""
     yaml = _import_yaml(path)
     _check_events(yaml, text, path)
     # A tag such as !!bool before another scalar may raise nearly anything.
@@ -48,7 +48,7 @@ def parse_options(text: str | bytes, path: typing.Any) -> dict[str, typing.Any]:
 
 
 def read_strings(path: pathlib.Path) -> dict[str, str]:
-    """A mapping from strings to strings; YAML's numbers are read as strings."""
+    """Reads a mapping from strings to strings, and numbers as strings."""
     yaml = _import_yaml(path)
     events = _parse(yaml, read_text(path), path)
     found: dict[str, str] = {}
@@ -70,7 +70,7 @@ def read_strings(path: pathlib.Path) -> dict[str, str]:
 def _parse(
     yaml: types.ModuleType, text: str | bytes, path: typing.Any
 ) -> Iterator[typing.Any]:
-    """The events of a text, without the marks of its beginning and end."""
+    """Yields the events of a text, without the marks of beginning and end."""
     of_values = (yaml.NodeEvent, yaml.CollectionEndEvent)
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     with named_errors(path, "not YAML: "):
@@ -82,7 +82,7 @@ def _parse(
 def _check_events(
     yaml: types.ModuleType, text: str | bytes, path: typing.Any
 ) -> None:
-    """Refuses nesting and aliases that a loader could not bear."""
+    """Refuses nesting and aliases that would overwhelm a loader."""
     num_values = 0
     open_values: list[tuple[typing.Any, int]] = []  # anchor, values before
     sizes: dict[typing.Any, int] = {}  # of complete values, by anchor
@@ -110,7 +110,7 @@ def _check_events(
 
 
 def _check_node(yaml: types.ModuleType, node: typing.Any) -> None:
-    """Refuses a name that an object has twice; makes text of some numbers."""
+    """Refuses names that occur twice; makes some numbers text."""
     if isinstance(node, yaml.MappingNode):
         names = collections.Counter(str(key.value) for key, _ in node.value)
         for name, number in names.most_common(1):
@@ -126,7 +126,7 @@ def _check_node(yaml: types.ModuleType, node: typing.Any) -> None:
 
 
 def _import_yaml(path: typing.Any) -> types.ModuleType:
-    """PyYAML, of the extra `import`, or raises ValueError."""
+    """Imports PyYAML, of the extra `import`, or raises ValueError."""
     try:
         import yaml
     except ImportError:

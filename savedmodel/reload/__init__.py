@@ -57,7 +57,7 @@ def translate_all(
 
 
 def find_export(output: str | os.PathLike) -> pathlib.Path:
-    """The directory of an export, of which `output` may be the parent.
+    """Finds the directory of an export; `output` may be its parent.
 
     Below the output of a SavedModel are versions; the latest counts, as in
     TensorFlow Serving.

@@ -8,7 +8,7 @@ import types
 
 
 def load_package() -> types.ModuleType:
-    """The package of this folder, whatever its name.
+    """Loads the package of this folder, whatever its name.
 
     Files here have names of packages that they import, which come first.
     """

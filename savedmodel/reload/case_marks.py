@@ -34,7 +34,7 @@ def casing() -> tuple[dict[int, int], dict[int, int], re.Pattern, re.Pattern]:
 
 
 def mark(text: str) -> str:
-    """Normalized text in lower case, with marks for its capital letters.
+    """Puts normalized text into lower case, with marks for capital letters.
 
     A unit of several capital letters has UPPER; several such units, without
     small letters between them, are a region, from BEGIN to END.
@@ -56,7 +56,7 @@ def mark(text: str) -> str:
 
 
 def restore(text: str) -> str:
-    """Marked text with its capital letters, without marks."""
+    """Puts the capital letters of marked text back, and removes the marks."""
     ends = re.escape(UNIT_BREAKS) + MARKS
     text = re.sub(
         f"{BEGIN}[^{END}]*|{UPPER}[ ▁]?[^{ends}]*|{TITLE}[ ▁]?[^{MARKS}]",

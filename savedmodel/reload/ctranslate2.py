@@ -10,7 +10,7 @@ from .tokenizer import load_tokenizer, load_vocabularies
 
 
 def load_ctranslate2(directory: pathlib.Path, description: dict) -> Translate:
-    """CTranslate2's translator, sentences of the same limit together.
+    """Loads CTranslate2's translator; a call has sentences of one limit.
 
     `max_decoding_length` is one number for a call, so it must be right for all.
     The length penalty is the paper's only where the search is greedy.
@@ -73,7 +73,7 @@ def load_ctranslate2(directory: pathlib.Path, description: dict) -> Translate:
 
 
 def load_argos(directory: pathlib.Path, description: dict) -> Translate:
-    """CTranslate2's translator of the package, as the program unpacks it."""
+    """Unpacks a package as Argos Translate does, and loads its model."""
     [package] = directory.glob("*.argosmodel")
     with tempfile.TemporaryDirectory() as folder:
         shutil.unpack_archive(package, folder, "zip")

@@ -18,7 +18,7 @@ from .sentences import (
 
 
 def load_huggingface(directory: pathlib.Path, description: dict) -> Translate:
-    """A model of transformers, one sentence at a time.
+    """Loads a model of transformers, for one sentence at a time.
 
     The limit is one number for a call, so it must be right for each. The length
     penalty is the paper's only where the search is greedy.
@@ -47,12 +47,12 @@ def load_huggingface(directory: pathlib.Path, description: dict) -> Translate:
         special[model.config.bos_token_id] = UNK + 1
 
     def name_of(sentence: Sentence, place: str) -> str:
-        """The token of the language in a place."""
+        """Returns the token of the language in a place."""
         [id] = languages.tokens(sentence, place)
         return tokenizer.convert_ids_to_tokens(id - offset)
 
     def encode(sentence: Sentence) -> tuple[list[int], bool]:
-        """Ids there, which tokens of languages surround, and truncation."""
+        """Returns ids there, with tokens of languages; whether it was cut."""
         text, end = text_of(sentence).strip(ASCII_SPACES), 1
         if languages.places:
             place = "before" if "before" in languages.places else "after"

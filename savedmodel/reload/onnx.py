@@ -8,7 +8,7 @@ from .tokenizer import load_tokenizer
 
 
 def load_onnx(directory: pathlib.Path, description: dict) -> Translate:
-    """A session of ONNX Runtime."""
+    """Loads a session of ONNX Runtime."""
     import numpy as np
     import onnxruntime
 

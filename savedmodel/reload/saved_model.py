@@ -9,7 +9,7 @@ from .sentences import Languages, Sentence, Translate, answer, text_of
 
 
 def load_saved_model(directory: pathlib.Path, description: dict) -> Translate:
-    """The `n_best` signature.
+    """Loads the signature `n_best`.
 
     Operations of a position are too short to be divided among threads. On x86
     CPUs without AVX-512 VNNI TensorFlow uses oneDNN only if it is told to.

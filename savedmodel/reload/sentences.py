@@ -10,7 +10,6 @@ Translate = Callable[[list[Sentence]], list[dict]]  # what a loader returns
 
 
 def text_of(sentence: Sentence) -> str:
-    """The text of a sentence."""
     return sentence if isinstance(sentence, str) else sentence["text"]
 
 
@@ -27,7 +26,7 @@ class Languages:
         self.places = description.get("language_places", {})
 
     def code(self, sentence: Sentence, name: str) -> str:
-        """`source_language` or `target_language` of a sentence."""
+        """Returns `source_language` or `target_language` of a sentence."""
         own = {} if isinstance(sentence, str) else sentence
         code = own.get(name) or self.description[name]
         if code not in self.ids:
@@ -35,17 +34,17 @@ class Languages:
         return code
 
     def id(self, sentence: Sentence, name: str) -> int:
-        """The id of the token of such a language."""
+        """Returns the id of the token of such a language."""
         return self.ids[self.code(sentence, name)]
 
     def tokens(self, sentence: Sentence, place: str) -> list[int]:
-        """The id of the language in a place, if there is one."""
+        """Returns the id of the language in a place, if there is one."""
         name = self.places.get(place)
         return [self.id(sentence, name)] if name else []
 
 
 def penalty(decoding: dict, length: int) -> float:
-    """The divisor of a score, for a length in tokens with EOS."""
+    """Returns the divisor of a score, for a length in tokens with EOS."""
     bases = {"wu": (5 + length) / 6, "power": length}
     return bases[decoding["length_normalization"]] ** decoding["length_penalty"]
 
@@ -53,7 +52,7 @@ def penalty(decoding: dict, length: int) -> float:
 def answer(
     ids: Iterable[int], text: str, score: float, truncated: bool
 ) -> dict:
-    """One translation, as JSON has it."""
+    """Returns a translation as JSON has it."""
     ids = [int(i) for i in ids if i != PAD]
     return {
         "ids": ids,

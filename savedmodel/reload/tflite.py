@@ -7,7 +7,7 @@ from .tokenizer import load_tokenizer
 
 
 def load_tflite(directory: pathlib.Path, description: dict) -> Translate:
-    """A signature of LiteRT's interpreter, one sentence at a time."""
+    """Loads a signature of LiteRT's interpreter, for one sentence at a time."""
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
 

@@ -67,7 +67,7 @@ class Vocabulary:
         return [self.table.get(segment, UNK) for segment in segments]
 
     def decode(self, ids: list[int]) -> str:
-        """A string of ids without PAD and EOS."""
+        """Returns a string of ids, without PAD and EOS."""
         text = self.processor.decode(ids)
         if self.has_case_marks:
             text = restore(text)
@@ -75,7 +75,7 @@ class Vocabulary:
 
 
 def load_vocabularies(directory: pathlib.Path) -> list[Vocabulary]:
-    """Of source and target, beside a model: one, or a pair."""
+    """Loads the vocabularies of source and target, which may be one."""
     path = directory / "tokenizer.model"
     if path.exists():
         return [Vocabulary(path)] * 2
@@ -90,7 +90,7 @@ def load_tokenizer(
 ) -> tuple[
     Callable[[Sentence], tuple[list[int], bool]], Callable[[Iterable[int]], str]
 ]:
-    """A function from a sentence to its ids, and one from ids to a string.
+    """Returns functions from a sentence to ids, and from ids to a string.
 
     The first returns ids that end with EOS, and whether they were truncated. It
     adds the tokens of languages, if the description has their places.

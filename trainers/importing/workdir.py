@@ -14,7 +14,7 @@ from keras_transformer.importers import read_model
 from keras_transformer.importers.imported import (
     Imported,
     describe_tables,
-    named_arrays,
+    take_arrays,
     with_languages,
 )
 from keras_transformer.importers.pruning import prune
@@ -119,7 +119,7 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
             data=data,
             training=TrainingConfig(),
         )
-        weights = named_arrays(imported)
+        weights = dict(take_arrays(imported))
         write(workdir.averaged, {"weights": weights}, STEP, keep=1)
 
 

@@ -101,19 +101,19 @@ class Plan:
         return self.lines - sum(shard.lines for shard in self.unfinished())
 
     def is_input(self, path: pathlib.Path) -> bool:
-        """Whether a file is the input, or equal to it, and not empty."""
+        """Says whether a file is the input, or equal to it, and not empty."""
         size = self.input_stamp[0]
         if not size or not path.is_file() or path.stat().st_size != size:
             return False
         return sha256_of(path) == self.settings["input_sha256"]
 
     def unfinished(self) -> list[Shard]:
-        """The shards that are not finished yet."""
+        """Returns the shards that are not finished yet."""
         names = set(os.listdir(self.path))
         return [shard for shard in self.shards if shard.name not in names]
 
     def read(self, shard: Shard) -> bytes:
-        """The lines of a shard, as they were when the plan was made."""
+        """Reads the lines of a shard, if they are as when the plan was made."""
         with flags.user_errors(), open(self.source, "rb") as file:
             file.seek(shard.offset)
             data = file.read(shard.bytes)
@@ -167,7 +167,7 @@ class Plan:
                 shutil.rmtree(leftover, ignore_errors=True)
 
     def read_record(self, shard: Shard) -> dict[str, typing.Any]:
-        """The record of a finished shard: counts and checksums."""
+        """Reads the record of a finished shard: counts and checksums."""
         with flags.user_errors():
             return self._read_record(shard)
 
@@ -188,7 +188,7 @@ class Plan:
         write_json(directory / RECORD, with_checksum(values))
 
     def check_shards(self) -> list[pathlib.Path]:
-        """The files of all shards in order, compared with their records.
+        """Compares all shards with their records; returns their files in order.
 
         Raises ValueError for missing and corrupt ones, with their names.
         """
@@ -211,7 +211,7 @@ class Plan:
         return [self.path / shard.name / TRANSLATION for shard in self.shards]
 
     def _find_problem(self, shard):
-        """Why a finished shard is corrupt, or None."""
+        """Says why a finished shard is corrupt; None if it is not."""
         try:
             record = self._read_record(shard)
             found = sha256_of(self.path / shard.name / TRANSLATION)
@@ -239,7 +239,7 @@ def open_plan(
     input: str | os.PathLike,
     settings: dict[str, typing.Any],
 ) -> Plan:
-    """The plan of a directory, which is made if there is none.
+    """Opens the plan of a directory, or makes it if there is none.
 
     A .gz has no random access: it is decompressed once, to a copy. The input
     and the version of the package are added to the settings.
@@ -271,7 +271,7 @@ def open_plan(
 
 
 def read_plan(directory: str | os.PathLike) -> Plan:
-    """The plan of a directory, with the copy of its input as source.
+    """Reads the plan of a directory, with the copy of its input as source.
 
     Raises ValueError: there is none, or it cannot be read.
     """
@@ -310,7 +310,7 @@ def check_paths(path: pathlib.Path, input: pathlib.Path) -> None:
 
 
 def _make_plan(path, input, settings):
-    """Writes the plan, and before it the copy of an input that is .gz."""
+    """Writes the plan, after the copy of an input that is .gz."""
     stamp, source = _stamp(input), input
     identity = {
         "input_sha256": sha256_of(input),
@@ -342,7 +342,6 @@ def _make_plan(path, input, settings):
 
 
 def _decompress(path, target):
-    """Writes the contents of a .gz to a file."""
     try:
         with gzip.open(path) as zipped, new_file(target) as file:
             shutil.copyfileobj(zipped, file)
@@ -351,7 +350,7 @@ def _decompress(path, target):
 
 
 def _stamp(path):
-    """Bytes of a file and the time of its last change in nanoseconds."""
+    """Returns the bytes of a file and the time of its last change (ns)."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns]
 

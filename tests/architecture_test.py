@@ -56,7 +56,6 @@ TABLES = ("keras_transformer.data.records", "trainers.datasets")
 # What still has to be cut: (importing module, imported module).
 FORBIDDEN_IMPORTS = {
     ("keras_transformer.data.batches", "keras_transformer.data.shards"),
-    ("keras_transformer.translation.loading", "keras_transformer.importers"),
     ("trainers.average", "trainers.importing.workdir"),
     ("trainers.run.resuming", "keras_transformer.data.cleaning"),
     ("trainers.serving.page", "keras_transformer.figures.pages"),

@@ -7,7 +7,7 @@ import itertools
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.translation import abilities
-from keras_transformer.translation.abilities import ANY, COLUMNS, No, Unused
+from keras_transformer.translation.abilities import ANY, COLUMNS
 from keras_transformer.translation.requests import Request
 
 TITLES = {
@@ -41,7 +41,7 @@ This page is made by `python docs/site/abilities.py > docs/abilities.md` from
 """
 NAMES = {
     abilities.NATIVE: "native",
-    abilities.JAX: "JAX",
+    "backend=jax": "JAX",
     abilities.CT2: "CTranslate2",
     abilities.SERVER: "request",
 }
@@ -61,7 +61,7 @@ def sections() -> list[str]:
     for section, rows in abilities.TABLE.items():
         columns = COLUMNS[: None if section in WITH_REQUESTS else -1]
         cells = {
-            name: tuple(row.get(column, ANY) for column in columns)
+            name: tuple(row[column] for column in columns)
             for name, row in rows.items()
         }
         free = [f"`{n}`" for n, row in cells.items() if {*row} == {ANY}]
@@ -75,7 +75,7 @@ def sections() -> list[str]:
         for row, group in itertools.groupby(named, key=lambda item: item[1]):
             names = ", ".join(f"`{name}`" for name, _ in group)
             for cell in row:
-                if isinstance(cell, No | Unused):
+                if cell.reason:
                     places = [
                         title_of(c)
                         for c, other in zip(columns, row, strict=True)
@@ -84,7 +84,9 @@ def sections() -> list[str]:
                     where = ", ".join(places).replace(EXPORTS, "all exports")
                     given = reasons.setdefault((cell.reason, where), [])
                     given += [names] * (names not in given)
-            lines.append(f"| {names} | {' | '.join(map(str, row))} |")
+            lines.append(
+                f"| {names} | {' | '.join(cell.shown for cell in row)} |"
+            )
         if reasons:
             lines += ["", "Reasons:", ""]
             lines += [

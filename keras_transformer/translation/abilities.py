@@ -3,15 +3,14 @@
 A row is an option: a field of the model, of the search or of a `Request`, or an
 option of the translator. A column is a runtime, by the words with which a
 message names it: an engine, a format of exports, a request to the server. A
-cell says which values work there; a row names the cells that are not `ANY`.
+cell is a key of `CELLS`, which says what values work there.
 
 Refusals, the values that follow an engine, the fields that a request may have,
 and docs/abilities.md are made from this table. A new field needs a row.
 """
 
-import dataclasses
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 from keras_transformer.config import (
     SEARCH_PRECISIONS,
@@ -20,223 +19,97 @@ from keras_transformer.config import (
 )
 from keras_transformer.translation.requests import Request
 
-NATIVE, JAX = "engine=native", "backend=jax"  # native under TensorFlow, JAX
-CT2 = "engine=ctranslate2"
-# Exports with our search, and those that another program searches.
-GRAPHS = ("format=saved_model", "format=tflite", "format=onnx")
-ARGOS, MARIAN = "format=argos", "format=huggingface"
-OF_CT2 = ("format=ctranslate2", ARGOS)
-OTHERS = (*OF_CT2, MARIAN)
-EXPORTS = (*GRAPHS, *OTHERS)
-SERVER = "a request"
-COLUMNS = (NATIVE, JAX, CT2, *EXPORTS, SERVER)
+NATIVE, CT2, SERVER = "engine=native", "engine=ctranslate2", "a request"
+EXPORTS = (
+    *("format=saved_model", "format=tflite", "format=onnx"),  # our search
+    *("format=ctranslate2", "format=argos", "format=huggingface"),  # others'
+)
+COLUMNS = (NATIVE, "backend=jax", CT2, *EXPORTS, SERVER)
 
 
-class Cell:
-    """Any value works."""
-
-    def lack(self, value: object, record: typing.Any) -> str | None:
-        """Returns why a value of a record does not work; None if it does.
-
-        In the text, `{name}` stands for the name of the option.
-        """
-        return None
-
-    def __str__(self) -> str:
-        return "any"
+def _always(value: object, record: object, default: object) -> bool:
+    return True
 
 
-@dataclasses.dataclass(frozen=True)
-class Values(Cell):
-    """Some values work. Where nobody set the option, it is the first."""
+class Cell(typing.NamedTuple):
+    """What values work. `{name}` is the option's name in a text."""
 
-    values: tuple
-    # Whether any value works in a record.
-    unless: Callable[[typing.Any], bool] = lambda record: False
-
-    def lack(self, value, record):
-        if value in self.values or self.unless(record):
-            return None
-        return f"needs {{name}}={' or '.join(map(str, self.values))}"
-
-    def __str__(self):
-        return ", ".join(f"`{value}`" for value in self.values)
+    shown: str  # on the page
+    lack: str = ""  # the end of a message about another value
+    works: Callable[[typing.Any, typing.Any, typing.Any], bool] = _always
+    values: tuple = ()  # to the first one, an option that nobody set follows
+    reason: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Where(Cell):
-    """A value works if its record passes a test."""
-
-    words: str  # what the record must have
-    test: Callable[[typing.Any], bool]
-
-    def lack(self, value, record):
-        return None if self.test(record) else f"needs {self.words}"
-
-    def __str__(self):
-        return self.words.removeprefix("{name}=")
+def _only(*values: object, unless: Callable = lambda record: False) -> Cell:
+    """Some values work; in some records every value does."""
+    return Cell(
+        ", ".join(f"`{value}`" for value in values),
+        f"needs {{name}}={' or '.join(map(str, values))}",
+        lambda value, record, default: value in values or unless(record),
+        values,
+    )
 
 
-@dataclasses.dataclass(frozen=True)
-class No(Cell):
+def _where(words: str, works: Callable[[typing.Any, typing.Any], bool]) -> Cell:
+    """What works depends on value and record."""
+    shown = words.removeprefix("{name}=")
+    return Cell(shown, f"needs {words}", lambda v, record, _: works(v, record))
+
+
+def _no(reason: str) -> Cell:
     """Only the default works."""
-
-    reason: str
-
-    def lack(self, value, record):
-        return f"has no {{name}}: {self.reason}"
-
-    def __str__(self):
-        return "no"
+    return Cell(
+        "no",
+        f"has no {{name}}: {reason}",
+        lambda value, record, default: not value or value == default,
+        reason=reason,
+    )
 
 
-@dataclasses.dataclass(frozen=True)
-class Unused(Cell):
-    """Any value is accepted, and has no effect."""
-
-    reason: str
-
-    def __str__(self):
-        return "-"
+def _unused(reason: str) -> Cell:
+    """Every value is accepted, and has no effect."""
+    return Cell("-", reason=reason)
 
 
-ANY = Cell()
-Row = Mapping[str, Cell]
-
-
-def rows(
-    names: str, cells: Mapping[str | tuple[str, ...], Cell] = {}
-) -> dict[str, Row]:
-    """Makes a row for each name; of a column's cells the last one counts."""
-    row: dict[str, Cell] = {}
-    for columns, cell in cells.items():
-        columns = (columns,) if isinstance(columns, str) else columns
-        row.update(dict.fromkeys(columns, cell))
-    return dict.fromkeys(names.split(), row)
-
-
-MODEL = {
-    **rows("vocab_size d_model d_ff num_heads num_layers num_decoder_layers"),
-    **rows("source_vocab_size", {ARGOS: Values((None,))}),
-    **rows(
-        "d_key",
-        {
-            (CT2, *OTHERS): Where(
-                "{name}=d_model / num_heads",
-                lambda c: c.key_size == c.d_model / c.num_heads,
-            )
-        },
+ANY = Cell("any")
+EACH_TEXT = _where("split=false", lambda value, options: not options.split)
+CELLS = {
+    ".": ANY,
+    "0": _only(0),
+    "1": _only(1),
+    "0,1": _only(0, 1),
+    "None": _only(None),
+    "No": _only(False),
+    "Yes": _only(True),
+    "sin": _only("sinusoidal"),
+    "rel": _only("sinusoidal", "relative"),
+    "pap": _only("paper"),
+    "fair": _only("fairseq", unless=lambda search: search.beam_size == 1),
+    "prec": _only(*SEARCH_PRECISIONS),
+    "head": _where(  # None is this size
+        "{name}=d_model / num_heads",
+        lambda value, c: value in (None, c.d_model / c.num_heads),
     ),
-    **rows(
-        "d_value",
-        {
-            (CT2, *OTHERS): Where(
-                "{name}=d_model / num_heads",
-                lambda c: c.value_size == c.d_model / c.num_heads,
-            )
-        },
-    ),
-    **rows("dropout attention_dropout activation_dropout"),
-    **rows("pre_norm embedding_norm", {MARIAN: Values((False,))}),
-    **rows(
-        "positions",
-        {
-            ARGOS: Values(("sinusoidal", "relative")),
-            MARIAN: Values(("sinusoidal",)),
-        },
-    ),
-    **rows("max_positions max_relative_position"),
-    **rows("attention_window", {(CT2, *OTHERS): Values((None,))}),
-    **rows("activation attention_bias scale_embeddings"),
-    **rows(
-        "layer_norm_epsilon",  # Marian has 1e-5, and no other
-        {
-            MARIAN: Where(
-                "{name}=1e-05 or less",
-                lambda config: config.layer_norm_epsilon <= 1e-5,
-            )
-        },
-    ),
-    **rows("sinusoids", {MARIAN: Values(("paper",))}),
-    **rows("first_position", {MARIAN: Values((0,))}),
-    **rows("share_embeddings logits_bias"),
-    **rows("source_eos", {MARIAN: Values((True,))}),
-}
-
-_OF_SERVER = No("the server has it, and makes programs for it")
-_CALLER = Unused("the program that runs the export chooses it")
-_NO_SAMPLES = Unused("there is no sampling")
-SEARCH = {
-    **rows("beam_size length_penalty", {OTHERS: _CALLER}),
-    **rows("length_normalization", {OTHERS: _CALLER, SERVER: _OF_SERVER}),
-    **rows(
-        "stopping",
-        {
-            CT2: Values(("fairseq",), unless=lambda s: s.beam_size == 1),
-            OTHERS: _CALLER,
-            SERVER: _OF_SERVER,
-        },
-    ),
-    **rows(
-        "extra_length max_output_length",
-        {OTHERS: _CALLER, SERVER: _OF_SERVER},
-    ),
-    **rows(
-        "min_length",
-        {CT2: Values((0, 1)), OTHERS: _CALLER, ARGOS: Values((0,))},
-    ),
-    # CTranslate2 gives the probability of banned tokens to the others.
-    **rows("no_repeat_ngram", {(CT2, *OTHERS): Values((0,))}),
-    **rows("alignment_layer", {MARIAN: _CALLER, SERVER: _OF_SERVER}),
-    **rows(
-        "alignment_head",  # CTranslate2 returns the first head, or their mean
-        {
-            (CT2, *OF_CT2): Values((0, 1)),
-            MARIAN: _CALLER,
-            SERVER: _OF_SERVER,
-        },
-    ),
-    **rows(
-        "sampling",
-        {
-            CT2: No("its samples would depend on the other sentences"),
-            EXPORTS: No("an export searches"),
-        },
-    ),
-    **rows(
-        "ensemble",
-        {(CT2, *EXPORTS): Unused("there is one model"), SERVER: _OF_SERVER},
-    ),
-    **rows(
-        "glossary_mode glossary_bonus",
-        {(CT2, *EXPORTS): Unused("there are no terms"), SERVER: _OF_SERVER},
-    ),
-    **rows(
-        "num_samples temperature top_k top_p epsilon consensus",
-        {(CT2, *EXPORTS): _NO_SAMPLES},
-    ),
-}
-
-_NO_TERMS = No("leave the glossary out, or use engine=native")
-_NONE = No("exports have none")
-_NO_INPUT = No("its graph has no such input")
-# Each text of a request may have one.
-EACH_TEXT = Where("split=false", lambda options: not options.split)
-SENTENCE = {
-    **rows("text"),
-    **rows(
-        "prefix",
-        {
-            GRAPHS[1:]: _NO_INPUT,
-            OTHERS: _CALLER,
-            ARGOS: _NO_INPUT,
-            SERVER: EACH_TEXT,
-        },
-    ),
-    **rows("terms", {CT2: _NO_TERMS, EXPORTS: _NONE}),
-    **rows("avoid", {EXPORTS: _NONE}),
-    **rows("seed", {(CT2, *EXPORTS): _NO_SAMPLES}),
-    **rows("direction", {ARGOS: No("a package has one direction")}),
+    "eps": _where("{name}=1e-05 or less", lambda value, _: value <= 1e-5),
+    "text": EACH_TEXT,
+    "own": _no("it is an option of engine=ctranslate2"),
+    "type": _no("use compute_type"),
+    "nat": _no("use engine=native"),
+    "term": _no("leave the glossary out, or use engine=native"),
+    "rand": _no("its samples would depend on the other sentences"),
+    "srch": _no("an export searches"),
+    "none": _no("exports have none"),
+    "inp": _no("its graph has no such input"),
+    "all": _no("it scores the whole vocabulary"),
+    "comp": _no("it compiles nothing"),
+    "pair": _no("a package has one direction"),
+    "srv": _no("the server has it, and makes programs for it"),
+    "-run": _unused("the program that runs the export chooses it"),
+    "-jax": _unused("JAX always compiles"),
+    "-one": _unused("there is one model"),
+    "-smp": _unused("there is no sampling"),
+    "-trm": _unused("there are no terms"),
 }
 
 
@@ -252,55 +125,114 @@ class EngineOptions(typing.NamedTuple):
     models: int = 1  # their number
 
 
-_OF_CT2 = No("it is an option of engine=ctranslate2")
-_KERAS = No("use engine=native")
-OPTIONS = {
-    **rows("engine checkpoint max_source_length"),
-    **rows("models", {(CT2, *EXPORTS): Values((1,))}),
-    **rows(
-        "precision",
-        {(NATIVE, JAX): Values(SEARCH_PRECISIONS), CT2: No("use compute_type")},
-    ),
-    **rows("compute_type device", {(NATIVE, JAX, *EXPORTS): _OF_CT2}),
-    **rows(
-        "jit_compile",
-        {
-            JAX: Unused("JAX always compiles"),
-            (CT2, *EXPORTS): No("it compiles nothing"),
-            "format=saved_model": ANY,
-        },
-    ),
-    **rows(
-        "shortlist",
-        {
-            CT2: _KERAS,
-            EXPORTS: No("it scores the whole vocabulary"),
-            "format=ctranslate2": ANY,
-        },
-    ),
-    **rows("glossary", {CT2: _NO_TERMS, EXPORTS: _NONE}),
-    **rows("avoid", {EXPORTS: _NONE}),
-    **rows("num_threads batch_tokens", {EXPORTS: _CALLER}),
-    **rows("seed", {(CT2, *EXPORTS): _NO_SAMPLES}),
-    # What a translator serves besides translations.
-    **rows("score", {GRAPHS[1:]: _NO_INPUT, OTHERS: _CALLER}),
-    **rows("align", {GRAPHS: _NO_INPUT, OTHERS: _CALLER}),
-    **rows("attention_figure", {CT2: _KERAS, EXPORTS: _NONE, GRAPHS[0]: ANY}),
-    **rows("adapter", {CT2: _KERAS, EXPORTS: _NONE}),
+# The columns are those of `COLUMNS`; a row of a name alone has `.` everywhere.
+_ROWS: dict[type, str] = {
+    TransformerConfig: """
+                    native jax  ct2  saved tfl  onnx ct2  argos hugg request
+vocab_size
+source_vocab_size   .      .    .    .     .    .    .    None  .    .
+d_model
+d_ff
+num_heads
+num_layers
+num_decoder_layers
+d_key               .      .    head .     .    .    head head  head .
+d_value             .      .    head .     .    .    head head  head .
+dropout
+attention_dropout
+activation_dropout
+pre_norm            .      .    .    .     .    .    .    .     No   .
+positions           .      .    .    .     .    .    .    rel   sin  .
+max_positions
+max_relative_position
+attention_window    .      .    None .     .    .    None None  None .
+activation
+attention_bias
+layer_norm_epsilon  .      .    .    .     .    .    .    .     eps  .
+embedding_norm      .      .    .    .     .    .    .    .     No   .
+scale_embeddings
+sinusoids           .      .    .    .     .    .    .    .     pap  .
+first_position      .      .    .    .     .    .    .    .     0    .
+share_embeddings
+logits_bias
+source_eos          .      .    .    .     .    .    .    .     Yes  .
+""",
+    DecodingConfig: """
+                    native jax  ct2  saved tfl  onnx ct2  argos hugg request
+beam_size           .      .    .    .     .    .    -run -run  -run .
+length_penalty      .      .    .    .     .    .    -run -run  -run .
+length_normalization .     .    .    .     .    .    -run -run  -run srv
+stopping            .      .    fair .     .    .    -run -run  -run srv
+extra_length        .      .    .    .     .    .    -run -run  -run srv
+max_output_length   .      .    .    .     .    .    -run -run  -run srv
+min_length          .      .    0,1  .     .    .    -run 0     -run .
+no_repeat_ngram     .      .    0    .     .    .    0    0     0    .
+alignment_layer     .      .    .    .     .    .    .    .     -run srv
+alignment_head      .      .    0,1  .     .    .    0,1  0,1   -run srv
+sampling            .      .    rand srch  srch srch srch srch  srch .
+ensemble            .      .    -one -one  -one -one -one -one  -one srv
+glossary_mode       .      .    -trm -trm  -trm -trm -trm -trm  -trm srv
+glossary_bonus      .      .    -trm -trm  -trm -trm -trm -trm  -trm srv
+num_samples         .      .    -smp -smp  -smp -smp -smp -smp  -smp .
+temperature         .      .    -smp -smp  -smp -smp -smp -smp  -smp .
+top_k               .      .    -smp -smp  -smp -smp -smp -smp  -smp .
+top_p               .      .    -smp -smp  -smp -smp -smp -smp  -smp .
+epsilon             .      .    -smp -smp  -smp -smp -smp -smp  -smp .
+consensus           .      .    -smp -smp  -smp -smp -smp -smp  -smp .
+""",
+    Request: """
+                    native jax  ct2  saved tfl  onnx ct2  argos hugg request
+text
+prefix              .      .    .    .     inp  inp  -run inp   -run text
+terms               .      .    term none  none none none none  none .
+avoid               .      .    .    none  none none none none  none .
+seed                .      .    -smp -smp  -smp -smp -smp -smp  -smp .
+direction           .      .    .    .     .    .    .    pair  .    .
+""",
+    EngineOptions: """
+                    native jax  ct2  saved tfl  onnx ct2  argos hugg request
+engine
+checkpoint
+max_source_length
+models              .      .    1    1     1    1    1    1     1    .
+precision           prec   prec type .     .    .    .    .     .    .
+compute_type        own    own  .    own   own  own  own  own   own  .
+device              own    own  .    own   own  own  own  own   own  .
+jit_compile         .      -jax comp .     comp comp comp comp  comp .
+shortlist           .      .    nat  all   all  all  .    all   all  .
+glossary            .      .    term none  none none none none  none .
+avoid               .      .    .    none  none none none none  none .
+num_threads         .      .    .    -run  -run -run -run -run  -run .
+batch_tokens        .      .    .    -run  -run -run -run -run  -run .
+seed                .      .    -smp -smp  -smp -smp -smp -smp  -smp .
+score               .      .    .    .     inp  inp  -run -run  -run .
+align               .      .    .    inp   inp  inp  -run -run  -run .
+attention_figure    .      .    nat  .     none none none none  none .
+adapter             .      .    nat  none  none none none none  none .
+""",
 }
 
-TABLE: dict[type, dict[str, Row]] = {
-    TransformerConfig: MODEL,
-    DecodingConfig: SEARCH,
-    Request: SENTENCE,
-    EngineOptions: OPTIONS,
+
+def _read(text):
+    """Reads the rows of a table: option -> column -> cell."""
+    table = {}
+    for name, *keys in map(str.split, text.strip("\n").splitlines()[1:]):
+        cells = [CELLS[key] for key in keys or "." * len(COLUMNS)]
+        table[name] = dict(zip(COLUMNS, cells, strict=True))
+    return table
+
+
+TABLE: dict[type, dict[str, dict[str, Cell]]] = {
+    section: _read(text) for section, text in _ROWS.items()
 }
 
 
 def cell_of(column: str, name: str, section: type = EngineOptions) -> Cell:
     """Returns the cell of a runtime and an option.
 
-    >>> str(cell_of("engine=ctranslate2", "min_length", DecodingConfig))
+    Another runtime than those in the table has the search of this package.
+
+    >>> cell_of("engine=ctranslate2", "min_length", DecodingConfig).shown
     '`0`, `1`'
     """
     return TABLE[section][name].get(column, ANY)
@@ -311,17 +243,16 @@ def check(column: str, *records: typing.Any) -> None:
 
     Each of the `records` has a class of `TABLE`.
 
-    >>> check("engine=ctranslate2", DecodingConfig(no_repeat_ngram=3))
+    >>> check("engine=ctranslate2", DecodingConfig(stopping="exact"))
     Traceback (most recent call last):
-    ValueError: engine=ctranslate2 needs no_repeat_ngram=0. Received:\
- no_repeat_ngram=3
+    ValueError: engine=ctranslate2 needs stopping=fairseq. Received:\
+ stopping='exact'
     """
     for record in records:
-        section = type(record)
-        for name in TABLE[section]:
+        for name in TABLE[type(record)]:
             if hasattr(record, name):
                 value = getattr(record, name)
-                check_value(column, name, value, section, record)
+                check_value(column, name, value, type(record), record)
 
 
 def check_value(
@@ -329,22 +260,21 @@ def check_value(
     name: str,
     value: object,
     section: type = EngineOptions,
-    record: typing.Any = None,
+    record: object = None,
 ) -> None:
     """Raises ValueError if a runtime does not have an option with a value."""
     cell = cell_of(column, name, section)
     default = getattr(section, "_field_defaults", vars(section)).get(name)
-    if isinstance(cell, No) and (not value or value == default):
-        return
-    if lack := cell.lack(value, record):
+    if not cell.works(value, record, default):
         raise ValueError(
-            f"{column} {lack.format(name=name)}. Received: {name}={value!r}"
+            f"{column} {cell.lack.format(name=name)}."
+            f" Received: {name}={value!r}"
         )
 
 
 def has(column: str, name: str) -> bool:
     """Whether a runtime has an option of a translator at all."""
-    return not isinstance(cell_of(column, name), No)
+    return cell_of(column, name).shown != "no"
 
 
 def following(
@@ -355,21 +285,17 @@ def following(
     The fields in `given` stay as they are.
     """
     changes = {}
-    for name in SEARCH:
-        cell, value = (
-            cell_of(column, name, DecodingConfig),
-            getattr(search, name),
-        )
-        if isinstance(cell, Values) and name not in given:
-            if cell.lack(value, search):
-                changes[name] = cell.values[0]
+    for name in TABLE[DecodingConfig]:
+        cell = cell_of(column, name, DecodingConfig)
+        if (
+            name not in given
+            and cell.values
+            and not cell.works(getattr(search, name), search, None)
+        ):
+            changes[name] = cell.values[0]
     return changes
 
 
-def names_with(column: str, section: type, cell: Cell = ANY) -> list[str]:
-    """Returns the options that have a cell in the column of a runtime."""
-    return [
-        name
-        for name in TABLE[section]
-        if cell_of(column, name, section) is cell
-    ]
+def names_with(cell: Cell, column: str, section: type) -> list[str]:
+    """Returns the options with a cell in the column of a runtime."""
+    return [n for n, row in TABLE[section].items() if row[column] == cell]

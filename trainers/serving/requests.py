@@ -36,7 +36,9 @@ SUFFIXES = tuple(
     for reader in documents.READERS.values()
     for suffix in reader.suffixes
 )
-SEARCH_FIELDS = abilities.names_with(abilities.SERVER, DecodingConfig)
+SEARCH_FIELDS = abilities.names_with(
+    abilities.ANY, abilities.SERVER, DecodingConfig
+)
 Values = Mapping[str, typing.Any]  # the fields of a request, by name
 
 
@@ -80,7 +82,7 @@ class TranslationRequest(Fields):
 # What a request may have for each text, as a field of its `Request`: a text, or
 # a list of as many texts as there are. Each is of one sentence.
 PER_TEXT = dict.fromkeys(
-    abilities.names_with(abilities.SERVER, Request, abilities.EACH_TEXT), TEXTS
+    abilities.names_with(abilities.EACH_TEXT, abilities.SERVER, Request), TEXTS
 )
 # What a request may have for all of its texts, as their `Terminology`.
 TERMINOLOGY: dict[str, Schema] = {

@@ -118,8 +118,8 @@ class Detector:
             return
         identifier = copy.copy(_load_identifier())
         known = sorted(self._codes.keys() & labels.keys())
-        missing = [c for c in codes if self._codes[bases[c]] != c]
-        missing += [c for b, c in self._codes.items() if b not in known]
+        found = {self._codes[base] for base in known}
+        missing = [code for code in codes if code not in found]
         if missing:
             logging.warning("never detected: %s", shortened(missing))
         if known:

@@ -16,20 +16,19 @@ from trainers.serving.requests import TERMINOLOGY, Values
 from trainers.serving.service import Service
 from trainers.serving.spec import FILE, FILE_FORM, TEXT, TEXTS, Api, Get, Post
 
+# Fields that are texts, and their defaults.
+TEXT_FIELDS = {"source": None, "target": None, "format": "text", "adapter": ""}
+
 
 async def translate(service: Service, fields: Values) -> dict:
     """Answers /translate, for one text or a list of texts."""
     texts = requests.read_texts(fields, "q", service.limits)
     alternatives = requests.read_alternatives(fields, service.limits)
-    options, _ = requests.read_options(
-        {
-            "source": requests.read_text(fields, "source"),
-            "target": requests.read_text(fields, "target"),
-            "format": requests.read_text(fields, "format", "text"),
-            "n_best": 1 + alternatives,
-            "adapter": requests.read_text(fields, "adapter", ""),
-        }
-    )
+    given = {
+        name: requests.read_text(fields, name, default)
+        for name, default in TEXT_FIELDS.items()
+    }
+    options, _ = requests.read_options({**given, "n_best": 1 + alternatives})
     terminology = requests.read_terminology(
         fields, service.glossaries, service.limits
     )

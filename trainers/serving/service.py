@@ -277,19 +277,18 @@ class Service:
             work = self._make_work(pair, options, search or {}, may_be_fewer)
             with bad_values():
                 terminology.check(work.decoding)
-            request = Request("", seed=seed, direction=pair.direction)
-            plans[code] = Plan(pair, work, request, terminology)
+            plans[code] = Plan(pair, work, terminology, seed)
+        text_plans = [
+            plans[code]._replace(request=request)
+            for request, (code, _) in zip(requests, languages, strict=True)
+        ]
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(
-                        self._translate_text(
-                            worker, plans[code].of(request), options
-                        )
+                        self._translate_text(worker, plan, options)
                     )
-                    for request, (code, _) in zip(
-                        requests, languages, strict=True
-                    )
+                    for plan in text_plans
                 ]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
@@ -367,12 +366,8 @@ class Service:
             stage, left = await read(languages, pair.translator.fits, results)
             return stage
 
-        plan = Plan(
-            pair,
-            SearchWork(pair.model, decoding, adapter=adapter),
-            Request("", seed=secrets.randbits(32), direction=pair.direction),
-            terminology,
-        )
+        work = SearchWork(pair.model, decoding, adapter=adapter)
+        plan = Plan(pair, work, terminology, secrets.randbits(32))
         sentences = (await advance()).items
         answers = await worker.search(plan, sentences)
         translated = await worker.finish(plan, advance, answers)

@@ -148,14 +148,9 @@ class Plan(typing.NamedTuple):
 
     pair: Pair
     work: SearchWork
-    request: Request  # of each sentence, but for its text and its terms
     terminology: Terminology
-
-    def of(self, request: Request) -> "Plan":
-        """Makes the plan of a text, with the other fields of its request."""
-        seed, direction = self.request.seed, self.request.direction
-        changed = dataclasses.replace(request, seed=seed, direction=direction)
-        return self._replace(request=changed)
+    seed: int
+    request: Request = Request("")  # the text, and what its sentences share
 
 
 class Worker:
@@ -220,12 +215,11 @@ class Worker:
     ) -> list[list[SpanLink]]:
         """Aligns sentences with their translations."""
         sizes = [1 + len(source) // 4 for source, _ in pairs]
-        direction = plan.request.direction
         items = [
-            (Request(source, direction=direction), target)
+            (Request(source, direction=plan.pair.direction), target)
             for source, target in pairs
         ]
-        align = AlignSpans(plan.work.model, plan.work.adapter)
+        align = AlignSpans(plan.pair.model, plan.work.adapter)
         return await self.run(align, items, sizes)
 
     async def finish(
@@ -276,9 +270,12 @@ def _count_tokens(translator, forms, direction):
 
 def _prepare(plan, texts):
     """Makes the requests of sentences, and counts the tokens of each."""
-    translator = plan.work.model.translator
+    translator = plan.pair.model.translator
+    shared = dataclasses.replace(
+        plan.request, seed=plan.seed, direction=plan.pair.direction
+    )
     requests = [
-        plan.terminology.of(dataclasses.replace(plan.request, text=text))
+        plan.terminology.of(dataclasses.replace(shared, text=text))
         for text in texts
     ]
     with bad_values():

@@ -269,29 +269,6 @@ def test_an_imported_model_is_trained_further(files, tmp_path, capsys):
     assert "language_tokens, need dataset=files" in error
 
 
-@pytest.mark.parametrize(
-    "changed, message",
-    [
-        ({"subword_sampling": 0.1}, "subword_sampling excludes language_tok"),
-        ({"modifiers": "Typos 0.1"}, "modifiers excludes language_tokens"),
-        ({"mixture": "x 1"}, "mixture excludes language_tokens"),
-        ({"source_language": "en, cs"}, "expected language codes, separated"),
-        ({"dataset": "tfds:x", "train_files": ()}, "and language_tokens, need"),
-    ],
-)
-def test_data_without_a_clear_meaning_is_refused(changed, message):
-    fields = dict(
-        dataset="files",
-        train_files=("x",),
-        source_language="en",
-        target_language="de,fr",
-        language_tokens="m2m100",
-    )
-    DataConfig(**fields)
-    with pytest.raises(ValueError, match=message):
-        DataConfig(**fields | changed)
-
-
 def test_a_vocabulary_without_the_tokens_is_refused(flags, tmp_path, capsys):
     lines = [
         line for pair in phrasebook.read_split("train", 40) for line in pair

@@ -54,6 +54,7 @@ from trainers.serving.service import Service
 from trainers.translating.lines import translate_lines
 from trainers.translating.options import TranslatorOptions
 
+TOKENS = {"language_tokens": "m2m100"}
 TAGS = {"de": "<2de>", "fr": "<2fr>"}
 SENTENCES = ["the dog sees a house", "", " a cat", "red", "the dog " * 9]
 SIZES = {"both": 50, "more": 30, "valid": 6, "test": 7}
@@ -178,6 +179,11 @@ def test_a_file_of_each_prefix_and_of_each_language_must_be_there(tmp_path):
         ({"dataset": "tfds:x", "train_files": ()}, "need dataset=files"),
         ({"target_language": "de"}, "several languages with language_temper"),
         ({"language_temperature": 0.9}, "at least 1"),
+        ({**TOKENS, "subword_sampling": 0.1}, "sampling excludes language_tok"),
+        ({**TOKENS, "modifiers": "Typos 0.1"}, "modifiers excludes language_"),
+        ({**TOKENS, "mixture": "x 1"}, "mixture excludes language_tokens"),
+        ({**TOKENS, "source_language": "en, cs"}, "codes, separated"),
+        ({**TOKENS, "dataset": "tfds:x", "train_files": ()}, "_tokens, need"),
     ],
 )
 def test_data_without_a_clear_meaning_is_refused(changed, message):

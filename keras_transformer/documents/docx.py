@@ -6,12 +6,13 @@ import functools
 
 import regex
 
+from keras_transformer.documents.items import Item, Split, plain_items
 from keras_transformer.documents.markup import escape
 from keras_transformer.documents.office import (
-    AROUND,
     BEGIN,
     BREAK,
     STOP,
+    Around,
     Format,
     Part,
     content_types,
@@ -20,7 +21,6 @@ from keras_transformer.documents.office import (
     read_parts,
 )
 from keras_transformer.documents.pieces import Block
-from keras_transformer.documents.sentences import Item, Split, plain_items
 
 _WORD = r"(?:wordprocessingml|ms-word)\."
 MAIN = regex.compile(
@@ -158,8 +158,8 @@ class _Part(Part):
                 inside: list[Item] = []
                 self._read(content, inside)
                 closing = self.raw(self.spans[content][1], end + 1)
-                raw = self.raw(begin, first), inside, closing
-                items.append(Item(raw, "", AROUND))
+                opening = self.raw(begin, first)
+                items.append(Around(opening, inside, closing))
             elif name.endswith(("Start", "End")):
                 kind, is_begin, _ = name.partition("Start")
                 kind = kind.removesuffix("End")
@@ -240,8 +240,9 @@ class _Field:
 
     def extend(self, items: list[Item], code: Item) -> None:
         """Adds more of what stands before its text, together if possible."""
-        if items and items[-1].name == self.name:
-            items[-1].raw.pieces.append(code.raw)
+        last = items[-1].raw if items else ""
+        if isinstance(last, Block) and items[-1].name == self.name:
+            last.pieces.append(code.raw)
         else:
             items.append(code)
 

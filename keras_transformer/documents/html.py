@@ -5,6 +5,14 @@ from collections.abc import Iterable, Iterator
 
 import regex
 
+from keras_transformer.documents.items import (
+    ALONE,
+    CLOSE,
+    OPEN,
+    Item,
+    Split,
+    plain_items,
+)
 from keras_transformer.documents.markup import (
     VOID,
     Event,
@@ -13,8 +21,6 @@ from keras_transformer.documents.markup import (
     read_events,
 )
 from keras_transformer.documents.pieces import Left
-from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
-from keras_transformer.documents.sentences import Item, Split, plain_items
 
 # Elements inside a sentence; all others end one.
 INLINE = frozenset(

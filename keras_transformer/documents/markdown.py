@@ -10,11 +10,17 @@ from collections.abc import Iterator, Sequence
 import regex
 
 from keras_transformer.documents.html import read as read_html
+from keras_transformer.documents.items import (
+    ALONE,
+    CLOSE,
+    OPEN,
+    Item,
+    Split,
+    plain_items,
+)
 from keras_transformer.documents.markup import VOID, entity_item, read_events
 from keras_transformer.documents.pieces import Label, Left
 from keras_transformer.documents.placeholders import PLACEHOLDER
-from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
-from keras_transformer.documents.sentences import Item, Split, plain_items
 
 if typing.TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
@@ -230,7 +236,7 @@ class _Spans:
         for begin, end, kind, name in codes:
             position = read
             for item in plain_items(content[read:begin]):
-                stop = position + len(item.raw)
+                stop = position + len(str(item.raw))
                 items.append(item._replace(raw=raw(position, stop)))
                 position = stop
             if kind == "escape":

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 
 import regex
 
-from keras_transformer.documents.placement import (
+from keras_transformer.documents.items import (
     ACCELERATOR,
     ALONE,
     CLOSE,
     OPEN,
+    SPACE,
+    Item,
+    plain_items,
 )
-from keras_transformer.documents.sentences import SPACE, Item, plain_items
 
 ENTITY = r"&(?:\#[0-9]{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31})"
 # A tag or another code in plain text: <b>, </b>, <br/>, <a href="x">; but not
@@ -164,7 +166,7 @@ def text_of(message: str) -> str:
         return message
     make_items, _ = plain_text(message, accelerators=True)
     return "".join(
-        item.raw if item.raw.isspace() else item.text
+        str(item.raw) if str(item.raw).isspace() else item.text
         for item in make_items(message)
     )
 

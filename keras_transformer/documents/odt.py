@@ -4,23 +4,18 @@ import functools
 
 import regex
 
+from keras_transformer.documents.items import SPACE, Item, Split, plain_items
 from keras_transformer.documents.office import (
-    AROUND,
     BEGIN,
     BREAK,
     PLAIN,
     STOP,
+    Around,
     Format,
     Part,
     left_part,
     read_archive,
     read_parts,
-)
-from keras_transformer.documents.sentences import (
-    SPACE,
-    Item,
-    Split,
-    plain_items,
 )
 
 MIMETYPE = regex.compile(
@@ -107,8 +102,8 @@ class _Part(Part):
             elif name in OUTER and begin < end:
                 inside: list[Item] = []
                 self._read(child, inside, spans)
-                tags = self.events[begin].raw, self.events[end].raw
-                items.append(Item((tags[0], inside, tags[1]), "", AROUND))
+                opening, closing = (self.events[i].raw for i in (begin, end))
+                items.append(Around(opening, inside, closing))
             elif name != PAGE_BREAK:
                 items.append(self._code(child, name, format))
             add_text(child.tail)

@@ -19,11 +19,18 @@ import regex
 
 from keras_transformer.data.languages import base_language
 from keras_transformer.documents.charsets import XML_DECLARATION, decode
+from keras_transformer.documents.items import (
+    ALONE,
+    CLOSE,
+    OPEN,
+    SPACE,
+    TEXT,
+    Item,
+    Split,
+)
 from keras_transformer.documents.markup import escape
 from keras_transformer.documents.messages import DEEPEST
 from keras_transformer.documents.pieces import Block, Left, write
-from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
-from keras_transformer.documents.sentences import SPACE, TEXT, Item, Split
 from keras_transformer.documents.xml import parse_xml
 
 # An archive may be unpacked to this many bytes, and to so many for each of its
@@ -36,7 +43,7 @@ OLE = b"\xd0\xcf\x11\xe0"  # what encrypted files and old Word's are
 # between signs that XML does not have.
 CODE = regex.compile(r"\x01([0-9]++)\x02")
 NO_XML = regex.compile(r"[\0-\x08\v\f\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-# Kinds of items that `split` does not know: an element around items; what ends
+# Kinds of items that `split` does not know: `Around` a part; what ends
 # a sentence; where a range begins and ends, such as a bookmark.
 AROUND, BREAK, BEGIN, STOP = "around", "break", "begin", "stop"
 FORMAT = "format"  # the name of a pair of codes
@@ -98,6 +105,17 @@ def with_language(text: str, source: str, target: str) -> str:
         return tag.replace("@@", of_odf)
 
     return LANGUAGE.sub(change, text) if source and target else text
+
+
+class Around(typing.NamedTuple):
+    """An element around a part of a paragraph, among its items."""
+
+    opening: str
+    inside: list
+    closing: str
+    kind: str = AROUND
+    text: str = ""
+    name: str = ""
 
 
 class Format(typing.NamedTuple):
@@ -272,10 +290,10 @@ class Part:
         """Why an element is left, or ""."""
         return self.REASONS.get(self.name(element), "")
 
-    def items(self, paragraph: typing.Any) -> tuple[int, list[Item]]:
-        """The event at which a paragraph's content begins, and its items.
+    def items(self, paragraph: typing.Any) -> tuple[int, list[Item | Around]]:
+        """Returns the event where a paragraph's content begins, and its items.
 
-        `name` of a text: the code of its format.
+        The `name` of a text is the code of its format.
         """
         raise NotImplementedError
 
@@ -400,7 +418,7 @@ class Part:
             if item.kind != ALONE:
                 change(base)
             if item.kind == AROUND:
-                opening, inside, closing = item.raw
+                opening, inside, closing, *_ = item
                 format, inside, is_broken = self._arrange(inside)
                 opening = self.keep(opening) + format
                 closing = self.keep(None) + self.keep(closing)

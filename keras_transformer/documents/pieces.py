@@ -1,7 +1,6 @@
 """The pieces that a document consists of, in order.
 
-A piece is a text, which stays as it is, or has the method `write`: a `Block`,
-or a sentence.
+A piece is a text, which stays as it is, a `Block`, or a sentence.
 """
 
 import typing
@@ -13,13 +12,25 @@ from keras_transformer.translation.alignment import SpanLink
 Written = Iterator[tuple[str | None, Sequence[SpanLink]]]
 
 
+class Writer(typing.Protocol):
+    """What is written with translations: a `Block`, or a sentence."""
+
+    pieces: "list[Piece]"
+
+    def write(self, written: Written) -> str:
+        """Returns the text, with what is written for each of its sentences."""
+
+
+Piece: typing.TypeAlias = str | Writer
+
+
 class Left(str):
     """Text for readers that is not translated, with the reason: "code"."""
 
     reason: str
 
     def __new__(cls, text: str, reason: str) -> "Left":
-        """The text, with its reason."""
+        """Makes a text with its reason."""
         left = super().__new__(cls, text)
         left.reason = reason
         return left
@@ -31,7 +42,7 @@ class Label(str):
     translated: str
 
     def __new__(cls, text: str, translated: str) -> "Label":
-        """The text, and the other one."""
+        """Makes a text with another one."""
         label = super().__new__(cls, text)
         label.translated = translated
         return label
@@ -48,7 +59,7 @@ class Block:
 
     def __init__(
         self,
-        pieces: Sequence[typing.Any],
+        pieces: Sequence[Piece],
         finish: Callable[[str], str] = str,
         source: str | None = None,
     ):
@@ -57,7 +68,7 @@ class Block:
         self._finish = finish
 
     def write(self, written: Written) -> str:
-        """The block's text, with what is written for each of its sentences."""
+        """Returns the text, with what is written for each of its sentences."""
         return self._finish("".join(write(self.pieces, written)))
 
 
@@ -65,7 +76,7 @@ class Checked(Block):
     """A block that stays as it is if a program could not use its translation.
 
     Args:
-        pieces, finish, source: As of a `Block`.
+        pieces, finish, source: As in `Block`.
         fits: Whether the written pieces, joined, can be used.
         text: What the block translates.
 
@@ -75,7 +86,7 @@ class Checked(Block):
 
     def __init__(
         self,
-        pieces: Sequence[typing.Any],
+        pieces: Sequence[Piece],
         finish: Callable[[str], str],
         source: str,
         fits: Callable[[str], bool],
@@ -85,22 +96,21 @@ class Checked(Block):
         self._fits, self.text, self.is_refused = fits, text, False
 
     def write(self, written: Written) -> str:
-        """As of a `Block`; `source` if the translation does not fit."""
+        """Returns the block's text, or `source` if the translation misfits."""
         text = "".join(write(self.pieces, written))
         self.is_refused = not self._fits(text)
         return (self.source or "") if self.is_refused else self._finish(text)
 
 
-def write(pieces: Sequence[typing.Any], written: Written) -> list[str]:
-    """The text of each piece."""
+def write(pieces: Sequence[Piece], written: Written) -> list[str]:
+    """Returns the text of each piece."""
     return [
         piece if isinstance(piece, str) else piece.write(written)
         for piece in pieces
     ]
 
 
-def joined(pieces: Sequence[typing.Any]) -> typing.Any:
-    """Pieces as one: a text if all are texts without a reason."""
-    if all(type(piece) is str for piece in pieces):
-        return "".join(pieces)
-    return Block(pieces)
+def joined(pieces: Sequence[Piece]) -> Piece:
+    """Makes one piece: a text if all are texts without a reason."""
+    texts = [piece for piece in pieces if type(piece) is str]
+    return "".join(texts) if len(texts) == len(pieces) else Block(pieces)

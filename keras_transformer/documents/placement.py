@@ -11,10 +11,10 @@ import itertools
 import typing
 from collections.abc import Sequence
 
+from keras_transformer.documents.items import ACCELERATOR, ALONE, CLOSE, OPEN
 from keras_transformer.translation.alignment import SpanLink, word_spans
 
 OPENING, CLOSING = "([{<\"'\u00ab\u201e\u201c", ".,;:!?)]}>\"'\u00bb\u201d"
-OPEN, CLOSE, ALONE, ACCELERATOR = "open", "close", "alone", "accelerator"
 
 
 class Mark(typing.NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import regex
 
+from keras_transformer.documents.items import ACCELERATOR, Split
 from keras_transformer.documents.markup import plain_text
 from keras_transformer.documents.messages import find_messages
 from keras_transformer.documents.pieces import (
@@ -28,8 +29,6 @@ from keras_transformer.documents.placeholders import (
     count_placeholders,
     fits_format,
 )
-from keras_transformer.documents.placement import ACCELERATOR
-from keras_transformer.documents.sentences import Split
 from keras_transformer.documents.text import line_items
 from keras_transformer.documents.text import read as read_text
 

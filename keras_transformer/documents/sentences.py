@@ -3,16 +3,30 @@
 import bisect
 import collections
 import itertools
-import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import regex
 
 from keras_transformer.data.languages import base_language
+from keras_transformer.documents.items import (
+    ACCELERATOR,
+    ALONE,
+    CLOSE,
+    CODES,
+    OPEN,
+    SPACE,
+    Item,
+    code,
+    divide,
+    join,
+    join_codes,
+    pair_tags,
+)
 from keras_transformer.documents.messages import DEEPEST, find_messages
 from keras_transformer.documents.pieces import (
     Block,
     Left,
+    Piece,
     Written,
     joined,
     write,
@@ -25,10 +39,6 @@ from keras_transformer.documents.placeholders import (
     keeps_placeholders,
 )
 from keras_transformer.documents.placement import (
-    ACCELERATOR,
-    ALONE,
-    CLOSE,
-    OPEN,
     Edit,
     Mark,
     insert_marks,
@@ -37,12 +47,10 @@ from keras_transformer.documents.placement import (
 from keras_transformer.translation.alignment import SpanLink, word_spans
 from keras_transformer.translation.glossary import SPACELESS
 
-TEXT, SPACE = "text", "space"
-CODES = (OPEN, CLOSE, ALONE, ACCELERATOR)
+Span = tuple[int, int]  # begin and end, in characters
 LONGEST = 10_000  # characters in which sentencex finds sentences at once
-WORD = regex.compile(r"([ \t\r\n\f\v]+)|([^ \t\r\n\f\v]+)")
 LINE_BREAK = regex.compile(r"[\r\n\v\f\x85\u2028\u2029]|\\[Nn]")
-# What no script writes: it stays. The model would take long for it.
+# No script has such words: they stay. The model would take long for them.
 LONG_WORD = regex.compile(rf"[^\W{SPACELESS}]{{200,}}+")
 # Where a sentence that is too long may be divided, best first.
 DIVISIONS = (
@@ -53,43 +61,15 @@ DIVISIONS = (
 )
 
 
-class Item(typing.NamedTuple):
-    """A part of a document's text."""
-
-    raw: typing.Any  # as the document writes it; a piece of the document
-    text: str  # as the model reads it: "" for markup, " " for white space
-    # `TEXT`, `SPACE`, or one of `CODES`: a tag that opens or closes a range, a
-    # code that stands alone, the mark of an accelerator key.
-    kind: str = TEXT
-    name: str = ""  # of a tag: `OPEN` and `CLOSE` of the same name are a pair
-
-
-def plain_items(text: str) -> list[Item]:
-    """The words and white space of a plain text.
-
-    >>> [item.raw for item in plain_items("a  rose")]
-    ['a', '  ', 'rose']
-    """
-    return [
-        Item(space, " ", SPACE) if space else Item(word, word)
-        for space, word in WORD.findall(text)
-    ]
-
-
-def separate(text: str, separator: regex.Pattern) -> Iterator[tuple[str, str]]:
-    """Yields the stretches of a text, each with the separator after it."""
-    read = 0
-    for match in separator.finditer(text):
-        yield text[read : match.start()], match.group()
-        read = match.end()
-    yield text[read:], ""
-
-
 class Sentence:
     """A sentence, or a part of one, and its place in the document.
 
     The model translates `text`; the document has `pieces` in its place.
-    `escape` writes plain text as its format does; `kind` is of placeholders.
+
+    Args:
+        items: The words and the markup.
+        escape: From plain text to the text of the document's format.
+        kind: Finds placeholders: one of those in `placeholders`.
     """
 
     def __init__(
@@ -102,14 +82,14 @@ class Sentence:
         self._given = list(items)
         self._set(self._given)
 
-    def _set(self, items):
+    def _set(self, items: list[Item]) -> None:
         self._items = items
-        self._begins, text = _join(self._items)
+        self._begins, text = join(items)
         self.text = text.rstrip(" ")
-        is_last = bool(items) and self._items[-1].kind == ALONE
+        is_last = bool(items) and items[-1].kind == ALONE
         # White space before a tag that closes.
         self._after = "" if is_last else text[len(self.text) :]
-        self.pieces = [item.raw for item in self._items]
+        self.pieces = [item.raw for item in items]
 
     @property
     def needs_alignment(self) -> bool:
@@ -122,8 +102,8 @@ class Sentence:
         return keeps_placeholders(*given) and keeps_order(*given)
 
     def hide_placeholders(self) -> None:
-        """Makes markup of the placeholders, which the text has no more."""
-        self._set(_join_codes(_hide_placeholders(self._items, self._kind)))
+        """Makes markup of the placeholders: they leave the text."""
+        self._set(join_codes(_hide_placeholders(self._items, self._kind)))
 
     def show_placeholders(self) -> None:
         """Undoes `hide_placeholders`."""
@@ -131,11 +111,12 @@ class Sentence:
             self._set(self._given)
 
     def write(self, written: Written) -> str:
-        """The translation as the document writes it, markup included.
+        """Returns the translation in the document's format, with the markup.
 
-        The next of `written` is the translation of `text`, with the `SpanLink`s
-        of its words; then sentences inside the markup follow. If it is `text`
-        itself, or None, the result is what the document has.
+        Args:
+            written: Yields the translation of `text`, with the `SpanLink`s of
+                its words, then those of sentences inside the markup. If the
+                translation is `text`, or None, the sentence stays as it is.
         """
         translation, links = next(written)
         raws = write(self.pieces, written)
@@ -159,8 +140,8 @@ class Sentence:
             read = max(read, offset + removed)
         return "".join([*parts, self._escape(translation[read:]), self._after])
 
-    def _marks(self, raws):
-        """The `Mark`s of the codes."""
+    def _marks(self, raws: list[str]) -> list[Mark]:
+        """Returns the codes, with what the document has around them."""
         before = _neighbours(self._items, raws, -1)
         after = _neighbours(self._items[::-1], raws[::-1], 0)[::-1]
         return [
@@ -176,7 +157,7 @@ class Sentence:
             if item.kind in CODES
         ]
 
-    def _break_lines(self, translation):
+    def _break_lines(self, translation: str) -> Iterator[Edit]:
         """Yields an edit for each line break, at the proportional place."""
         whole = _placeholder_spans(translation)
         spaces = [
@@ -186,32 +167,34 @@ class Sentence:
         ]
         used = 0
         for item, begin in zip(self._items, self._begins, strict=True):
-            if item.kind == SPACE and LINE_BREAK.search(item.raw):
+            if item.kind == SPACE and LINE_BREAK.search(str(item.raw)):
                 wanted = begin * len(translation) / len(self.text)
                 after = max(bisect.bisect(spaces, wanted), used)
                 nearest = range(max(after - 1, used), after + 1)
                 places = [i for i in nearest if i < len(spaces)]
                 if not places:
                     return
-                place = min(
-                    places, key=lambda i, at=wanted: abs(spaces[i] - at)
-                )
+                _, place = min((abs(spaces[i] - wanted), i) for i in places)
                 used = place + 1
-                yield Edit(spaces[place], 1, item.raw)
+                yield Edit(spaces[place], 1, str(item.raw))
 
 
-def _placeholder_spans(text, kind=PLACEHOLDER):
+def _placeholder_spans(
+    text: str, kind: regex.Pattern = PLACEHOLDER
+) -> list[Span]:
     return [match.span() for match in kind.finditer(text)]
 
 
-def _span_around(spans, offset):
-    """The span that has an offset, of spans in order; or None."""
+def _span_around(spans: list[Span], offset: int) -> Span | None:
+    """Finds the span around an offset; the spans are in order."""
     i = bisect.bisect(spans, (offset, len(spans) and spans[-1][1] + 1)) - 1
     return spans[i] if i >= 0 and offset < spans[i][1] else None
 
 
-def _whole_placeholders(links, translation):
-    """The links; those from inside a placeholder are from all of it."""
+def _whole_placeholders(
+    links: Sequence[SpanLink], translation: str
+) -> list[SpanLink]:
+    """Makes links to a part of a placeholder links to all of it."""
     spans = _placeholder_spans(translation)
     return [
         link._replace(target=_span_around(spans, link.target[0]) or link.target)
@@ -219,10 +202,12 @@ def _whole_placeholders(links, translation):
     ]
 
 
-def _links_of_characters(text, marks, translation, links):
-    """The links; a word with a mark inside is linked character by character.
+def _links_of_characters(
+    text: str, marks: list[Mark], translation: str, links: list[SpanLink]
+) -> list[SpanLink]:
+    """Links a word with a mark inside character by character.
 
-    That is if the translation has the same word, in any case.
+    The translation must have the same word, in upper or lower case.
     """
     inside = {mark.place for mark in marks if mark.kind != ACCELERATOR}
     if not inside:
@@ -251,9 +236,11 @@ def _links_of_characters(text, marks, translation, links):
     ]
 
 
-def _neighbours(items, raws, side):
-    """The character of the text before each item; tags have none."""
-    last, found = "", []
+def _neighbours(
+    items: Sequence[Item], raws: Sequence[str], side: int
+) -> list[str]:
+    """Returns the character of text before each item; tags have no text."""
+    last, found = "", list[str]()
     for item, raw in zip(items, raws, strict=True):
         found.append(last)
         if item.kind not in (OPEN, CLOSE):
@@ -261,66 +248,13 @@ def _neighbours(items, raws, side):
     return found
 
 
-def _join(items):
-    """Where each item begins in the text that the model reads, and the text.
-
-    White space is one space: none at the start, or before a code and a sign
-    such as ".". A code between two words keeps them apart.
-    """
-    begins, parts, length, apart = [], [], 0, False
-    last = ""
-    for i, item in enumerate(items):
-        text = item.text
-        if item.kind == SPACE and (
-            last in ("", " ") or _is_before_sign(items, i + 1)
-        ):
-            text = ""
-        if apart and last.isalnum() and text[:1].isalnum():
-            parts.append(" ")
-            length += 1
-        begins.append(length)
-        parts.append(text)
-        length += len(text)
-        last = text[-1:] or last
-        apart = item.kind == ALONE or (apart and not text)
-    return begins, "".join(parts)
-
-
-def _is_before_sign(items, first):
-    """Whether codes begin at an index, and then a sign that has no space."""
-    for i in range(first, len(items)):
-        if items[i].kind not in (OPEN, CLOSE, ALONE):
-            kinds = {item.kind for item in items[first:i]}
-            return ALONE in kinds and items[i].text[:1] in tuple(".,;:!?)")
-    return False
-
-
-def _divide(items, begins, offsets):
-    """The items, with texts divided at offsets of the joined text."""
-    divided = []
-    for item, begin in zip(items, begins, strict=True):
-        if item.kind == TEXT and item.raw == item.text:
-            inside = bisect.bisect_right(offsets, begin)
-            beyond = bisect.bisect_left(offsets, begin + len(item.text))
-            for offset in offsets[inside:beyond]:
-                part = item.text[: offset - begin]
-                divided.append(Item(part, part))
-                rest = item.text[len(part) :]
-                item, begin = Item(rest, rest), offset
-        divided.append(item)
-    return divided
-
-
-def _hide_placeholders(items, kind):
-    """The items, with each placeholder as one code that stands alone.
-
-    One with a tag inside it stays text.
-    """
-    begins, text = _join(items)
+def _hide_placeholders(items: list[Item], kind: regex.Pattern) -> list[Item]:
+    """Makes one code of each placeholder that has no tag inside."""
+    begins, text = join(items)
     spans = _placeholder_spans(text, kind)
-    items = _divide(items, begins, [o for span in spans for o in span])
-    begins, _ = _join(items)
-    shown, read = [], 0
+    items, begins = divide(items, begins, [o for span in spans for o in span])
+    shown: list[Item] = []
+    read = 0
     for begin, end in spans:
         first = bisect.bisect_left(begins, begin)
         while first == len(begins) or begins[first] > begin:
@@ -333,13 +267,9 @@ def _hide_placeholders(items, kind):
             last -= 1
         hidden = items[first:last]
         if not any(item.kind in CODES for item in hidden):
-            shown += [*items[read:first], _code(hidden)]
+            shown += [*items[read:first], code(hidden)]
             read = last
     return shown + items[read:]
-
-
-# From items to what `split` makes of them.
-Split = Callable[..., list]
 
 
 def split(
@@ -350,16 +280,19 @@ def split(
     fits: Callable[[str], bool],
     depth: int = 0,
     placeholders: regex.Pattern = PROSE,
-) -> list:
-    """The pieces of a stretch of text: sentences, and what is between them.
+) -> list[Piece]:
+    """Makes pieces of a stretch of text: sentences, and what is between them.
 
-    Together they have all items in order. `escape` is as of a `Sentence`,
-    `language` a code, such as "en". A text that the model cannot read, by
-    `fits`, is divided, at clause marks if there are any. `depth` counts ICU's
-    messages around it; `placeholders` is their kind.
+    Args:
+        items: The text. The pieces have all of its items, in order.
+        escape, placeholders: As `escape` and `kind` of `Sentence`.
+        language: Its code, such as "en".
+        fits: Whether the model can read a text. A sentence that is too long is
+            divided, at clause marks if there are any.
+        depth: How many of ICU's messages are around the text.
     """
 
-    def split_branch(items: Iterable[Item]) -> list:
+    def split_branch(items: Iterable[Item]) -> list[Piece]:
         return split(
             items,
             escape,
@@ -372,8 +305,8 @@ def split(
     items = list(items)
     if depth < DEEPEST:
         items = _join_messages(items, split_branch)
-    items = _join_codes(_pair(items))
-    begins, text = _join(items)
+    items = join_codes(pair_tags(items))
+    begins, text = join(items)
     offsets = [
         offset
         for begin, end in _sentence_spans(text, language)
@@ -381,138 +314,67 @@ def split(
     ]
     whole = _placeholder_spans(text, placeholders)
     offsets = [o for o in offsets if (_span_around(whole, o) or (o, o))[0] == o]
-    items = _divide(items, begins, offsets)
-    begins, _ = _join(items)
-    pieces: list = []
-    group: list[Item] = []
-    ends = iter([*offsets[1:], None])
-    end = next(ends)
-    for item, begin in zip(items, begins, strict=True):
-        # A tag that closes stays with the sentence before it.
-        if end is not None and begin >= end and (item.kind != CLOSE):
-            pieces += _sentence(group, escape, placeholders)
-            group = []
-            end = next(e for e in ends if e is None or e > begin)
-        group.append(item)
-    return pieces + _sentence(group, escape, placeholders)
+    groups: dict[int, list[Item]] = {}
+    number = 0
+    for item, begin in zip(*divide(items, begins, offsets), strict=True):
+        if item.kind != CLOSE:  # which stays with the sentence before it
+            number = bisect.bisect(offsets, begin, lo=min(1, len(offsets)))
+        groups.setdefault(number, []).append(item)
+    pieces: list[Piece] = []
+    for group in groups.values():
+        pieces += _sentence(group, escape, placeholders)
+    return pieces
 
 
-def _join_messages(items, split_branch):
-    """The items, with each of ICU's messages as a code that stands alone."""
-    begins, text = _join_with_signs(items)
+def _join_messages(
+    items: list[Item], split_branch: Callable[[Iterable[Item]], list[Piece]]
+) -> list[Item]:
+    """Makes one code of each of ICU's messages, with its branches split."""
+    texts = [item.text or "\ufffc" for item in items]  # a sign for a code
+    begins = [0, *itertools.accumulate(map(len, texts))][: len(texts)]
+    text = "".join(texts)
     messages = list(find_messages(text))
     if not messages:
         return items
-    cuts = set()
+    cuts = set[int]()
     for begin, end, branches, has_number in messages:
         cuts |= {begin, *itertools.chain(*branches)}
         if has_number:
             numbers = regex.finditer("#", text, pos=begin, endpos=end)
             cuts.update(*(match.span() for match in numbers))
-    items = _divide(items, begins, sorted(cuts))
-    begins, _ = _join_with_signs(items)
+    items, begins = divide(items, begins, sorted(cuts))
 
     def between(begin: int, end: int) -> list[Item]:
         first, last = (bisect.bisect_left(begins, at) for at in (begin, end))
         return items[first:last]
 
-    found, read = [], 0
+    found: list[Item] = []
+    read = 0
     for first, last, branches, has_number in messages:
         found += between(read, first)
-        pieces, read = [], first
+        pieces, read = list[Piece](), first
         for begin, end in branches:
             pieces += [item.raw for item in between(read, begin)]
             pieces += split_branch(
-                _code([item]) if has_number and item.raw == "#" else item
+                code([item]) if has_number and item.raw == "#" else item
                 for item in between(begin, end)
             )
             read = end
         pieces += [item.raw for item in between(read, last)]
-        found.append(_code([Item(Block(pieces), "")]))
+        found.append(Item(Block(pieces), "", ALONE))
         read = last
     return found + between(read, len(text))
 
 
-def _join_with_signs(items):
-    """Where each item begins in the joined text, where a code is one sign."""
-    texts = [item.text or "\ufffc" for item in items]
-    begins = itertools.accumulate(map(len, texts), initial=0)
-    return list(begins)[: len(items)], "".join(texts)
+def _sentence_spans(text: str, language: str) -> list[Span]:
+    """Finds the sentences of a text, a part of it at a time.
 
-
-def _pair(items):
-    """The items, each pair of tags with a unique name.
-
-    Tags without a partner, or that cross another pair, stand alone.
-    """
-    items = list(items)
-    open_tags: list[int] = []
-    counts: collections.Counter[str] = collections.Counter()
-    alone = []
-    for i, item in enumerate(items):
-        if item.kind == OPEN:
-            open_tags.append(i)
-            counts[item.name] += 1
-        elif item.kind == CLOSE and not counts[item.name]:
-            alone.append(i)
-        elif item.kind == CLOSE:
-            while True:
-                j = open_tags.pop()
-                counts[items[j].name] -= 1
-                if items[j].name == item.name:
-                    break
-                alone.append(j)
-            for k in (j, i):
-                items[k] = items[k]._replace(name=f"{item.name} {i}")
-    for j in alone + open_tags:
-        items[j] = items[j]._replace(kind=ALONE)
-    return items
-
-
-def _join_codes(items):
-    """The items; neighbours that stand alone, and pairs without words, as one.
-
-    The names of pairs are unique.
-    """
-    words, opens = 0, {}
-    change = [0] * (len(items) + 1)  # in how many such pairs the item is
-    for i, item in enumerate(items):
-        words += item.kind == TEXT or item.kind == ACCELERATOR
-        if item.kind == OPEN:
-            opens[item.name] = i, words
-        elif item.kind == CLOSE and item.name in opens:
-            begin, before = opens[item.name]
-            if before == words:
-                change[begin] += 1
-                change[i + 1] -= 1
-    depths = itertools.accumulate(change[:-1])
-    alone = [
-        d > 0 or i.kind == ALONE for i, d in zip(items, depths, strict=True)
-    ]
-    grouped = itertools.groupby(
-        zip(items, alone, strict=True), key=lambda pair: pair[1]
-    )
-    found = []
-    for is_alone, pairs in grouped:
-        group = [item for item, _ in pairs]
-        found += [_code(group)] if is_alone else group
-    return found
-
-
-def _code(items):
-    """Items as one code that stands alone."""
-    return Item(joined([item.raw for item in items]), "", ALONE)
-
-
-def _sentence_spans(text, language):
-    """Begin and end of each sentence of a text.
-
-    A part at a time: sentencex takes the square of a run of signs. The last
-    sentence of a part may go on, so it is read again with the next one.
+    sentencex's time grows with the square of a run of signs. The last sentence
+    of a part may go on, so it is read again with the next part.
     """
     import sentencex  # an extra
 
-    spans: list[tuple[int, int]] = []
+    spans: list[Span] = []
     read = 0
     while read < len(text):
         end = min(read + LONGEST, len(text))
@@ -532,8 +394,10 @@ def _sentence_spans(text, language):
     return spans
 
 
-def _divisions(text, begin, end, fits):
-    """Where to divide a sentence so that its parts fit: offsets in order.
+def _divisions(
+    text: str, begin: int, end: int, fits: Callable[[str], bool]
+) -> list[int]:
+    """Returns where to divide a sentence so that its parts fit, in order.
 
     The best division is at the clause mark nearest to the middle, else at white
     space; text without any is divided between characters.
@@ -559,17 +423,19 @@ def _divisions(text, begin, end, fits):
     ]
 
 
-def _sentence(items, escape, kind):
-    """A sentence, and apart from it the white space and tags at its edges.
+def _sentence(
+    items: list[Item], escape: Callable[[str], str], kind: regex.Pattern
+) -> list[Piece]:
+    """Returns a sentence, and the white space and tags at its edges.
 
-    Text without letters needs no translation.
+    A text without letters is not translated.
     """
     tags = collections.Counter(
         item.name for item in items if item.kind in (OPEN, CLOSE)
     )
 
     def is_apart(item: Item) -> bool:
-        """Whether it is no text, nor a tag of a pair inside the sentence."""
+        """Whether an item is neither text nor in a pair of the sentence."""
         is_tag = item.kind in (OPEN, CLOSE)
         return item.kind in (SPACE, ALONE) or (is_tag and tags[item.name] < 2)
 

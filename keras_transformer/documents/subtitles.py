@@ -8,16 +8,18 @@ from collections.abc import Iterator
 
 import regex
 
-from keras_transformer.documents.markup import entity_item, escape, plain_text
-from keras_transformer.documents.pieces import Left
-from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
-from keras_transformer.documents.sentences import (
+from keras_transformer.documents.items import (
+    ALONE,
+    CLOSE,
+    OPEN,
     SPACE,
     Item,
     Split,
     plain_items,
     separate,
 )
+from keras_transformer.documents.markup import entity_item, escape, plain_text
+from keras_transformer.documents.pieces import Left
 from keras_transformer.documents.text import line_items
 
 LINE_END = r"(?:\r\n|[\r\n])"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import regex
 
-from keras_transformer.documents.sentences import (
+from keras_transformer.documents.items import (
     SPACE,
     Item,
     Split,

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 import regex
 
+from keras_transformer.documents.items import ALONE, CLOSE, OPEN, Item, Split
 from keras_transformer.documents.markup import escape, plain_text
 from keras_transformer.documents.pieces import Block, Left
 from keras_transformer.documents.placeholders import MESSAGES
-from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
-from keras_transformer.documents.sentences import Item, Split
 from keras_transformer.documents.xml import parse_xml
 from keras_transformer.refusals import expect
 

@@ -287,7 +287,7 @@ def _prepare(plan, texts):
             )
             expect(
                 tokens <= MOST_TERM_TOKENS,
-                f"translations of a sentence's terms with at most"
+                "translations of a sentence's terms with at most"
                 f" {MOST_TERM_TOKENS} tokens",
                 tokens,
             )

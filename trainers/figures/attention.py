@@ -7,9 +7,6 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from trainers.translating.options import TranslatorChoice
 
-if typing.TYPE_CHECKING:
-    from keras_transformer.figures.attention import AttentionFigure
-
 
 def run(
     model: TranslatorChoice,
@@ -23,29 +20,23 @@ def run(
     `choice` has arguments of `AttentionFigure.save`; the others are the flags.
     """
     with flags.user_errors():
-        figure = make_figure(model, text, reference)
-        figure.save(output, **choice)
-    name = "reference:  " if figure.forced else "translation:"
-    flags.show(f"source:      {figure.source}", f"{name} {figure.target}")
-
-
-def make_figure(
-    model: TranslatorChoice, text: str, reference: str
-) -> "AttentionFigure":
-    """Makes the figure; arguments as in `run`."""
-    model.check()
-    load_translator = load("keras_transformer.translator").Translator.load
-    attention_figure = load("keras_transformer.figures.attention")
-    path, checkpoint = model.options.workdir, model.options.checkpoint
-    translator = load_translator(path, model.read_search(), checkpoint)
-    if model.languages is not None:
-        translator = translator.with_languages(
-            model.languages.source_language, model.languages.target_language
+        model.check()
+        load_translator = load("keras_transformer.translator").Translator.load
+        figures = load("keras_transformer.figures.attention")
+        path, checkpoint = model.options.workdir, model.options.checkpoint
+        translator = load_translator(path, model.read_search(), checkpoint)
+        if model.languages is not None:
+            translator = translator.with_languages(
+                model.languages.source_language, model.languages.target_language
+            )
+        source, target = model.read_direction()
+        target = translator.languages.directions.get(text.split()[0], target)
+        figure = figures.attention_figure(
+            translator,
+            text,
+            reference or None,
+            (source or None, target or None),
         )
-    languages = translator.languages
-    source, target = model.read_direction()
-    target = languages.directions.get(text.split()[0], target)
-    codes = source or None, target or None
-    return attention_figure.attention_figure(
-        translator, text, reference or None, codes
-    )
+        figure.save(output, **choice)
+    name = "reference:  " if reference else "translation:"
+    flags.show(f"source:      {figure.source}", f"{name} {figure.target}")

@@ -6,6 +6,7 @@ own process; the server has the CPU before all of them.
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import os
 import pickle
@@ -84,21 +85,16 @@ class Readers:
         Raises BadRequest if the file is wrong or takes too much, RuntimeError
         if reading has failed.
         """
-        call = name, languages, pickle.dumps(fits), results
+        call = self._memory, name, languages, pickle.dumps(fits), results
         size = file.seek(0, os.SEEK_END)
-        if size <= SMALL:
-            return await self._call(file, size, call)
-        async with self._large:
-            return await self._call(file, size, call)
-
-    async def _call(self, file, size, call):
-        async with self._all:
+        large = self._large if size > SMALL else contextlib.nullcontext()
+        async with large, self._all:
             self._free = [p for p in self._free if p.poll() is None]
             process = self._free.pop() if self._free else _start()
             loop = asyncio.get_running_loop()
             try:
                 answer = await loop.run_in_executor(
-                    self._threads, _ask, process, file, (self._memory, *call)
+                    self._threads, _ask, process, file, call
                 )
             except BaseException:
                 process.kill()

@@ -90,6 +90,25 @@ def sha256_of(path: str | os.PathLike) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def sums_of(directory: pathlib.Path) -> dict[str, str]:
+    """Returns the SHA-256 of each file below a directory, by path."""
+    paths = sorted(filter(pathlib.Path.is_file, directory.rglob("*")))
+    return {p.relative_to(directory).as_posix(): sha256_of(p) for p in paths}
+
+
+def check_sums(directory: pathlib.Path, sums: dict[str, str]) -> None:
+    """Raises ValueError if a file is missing, or has another SHA-256."""
+    for name, wanted in sums.items():
+        path = directory / name
+        found = sha256_of(path) if path.is_file() else None
+        if found != wanted:
+            state = "corrupt" if found else "missing"
+            raise ValueError(
+                f"{directory}: {name} is {state}. Expected SHA-256 {wanted}."
+                f" Received: {found}"
+            )
+
+
 def checksum_of(values: dict[str, typing.Any]) -> str:
     """Returns the SHA-256 of JSON values by name, without their checksum."""
     others = {n: value for n, value in values.items() if n != CHECKSUM}

@@ -1,9 +1,9 @@
-"""Where the files of a pretrained model are: here, or on the Hugging Face Hub.
+"""Files of pretrained models, here or on the Hugging Face Hub.
 
 huggingface_hub (extra `hub`) downloads a repository into its own cache:
 `$HF_HUB_CACHE`, by default `~/.cache/huggingface/hub` (`$XDG_CACHE_HOME` and
-`$HF_HOME` change where that is). A file appears there complete or not at all,
-also if several processes download it, and is downloaded once.
+`$HF_HOME` move it). Each file is downloaded once, and appears there complete,
+even if several processes download it.
 """
 
 import os
@@ -14,8 +14,8 @@ from keras_transformer.commands.flags import how_to_install
 
 PREFIX = "hf://"
 NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
-# Forms of one model's weights, in the order in which the importer takes them:
-# a later one is downloaded only if there is none before it.
+# Forms of a model's weights, in the order in which the importer takes them. A
+# form is downloaded only if the repository has none before it.
 WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 OF_OTHERS = ("*.h5", "*.msgpack", "*.onnx", "*.ot")  # no importer reads them
 

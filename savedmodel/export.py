@@ -43,7 +43,7 @@ from keras_transformer.config import (
     TransformerConfig,
 )
 from keras_transformer.fields import names_of
-from keras_transformer.files import with_checksum
+from keras_transformer.files import sums_of, with_checksum
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import publishing, verify
@@ -141,7 +141,7 @@ def write(
     load_exporter(options.format).write(
         Export(translator, directory, options, description, examples)
     )
-    description["sha256"] = verify.checksums(directory)
+    description["sha256"] = sums_of(directory)
     write_description(directory, description)
     return description
 
@@ -316,7 +316,6 @@ def list_files(directory: pathlib.Path) -> list[str]:
 
 @flags.command("kt-export", __doc__, ExportOptions, SearchOptions)
 def main(arguments: flags.Arguments) -> None:
-    """Runs the command."""
     options = arguments.build(ExportOptions)
     verify.hide_gpus()
     with contextlib.ExitStack() as stack:

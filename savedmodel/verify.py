@@ -29,7 +29,7 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, required
-from keras_transformer.files import check_checksum, read_json, sha256_of
+from keras_transformer.files import check_checksum, check_sums, read_json
 from keras_transformer.refusals import expect
 from keras_transformer.translation.requests import Request
 from keras_transformer.vocabulary import UNK
@@ -118,7 +118,10 @@ def compare(
     ExportError: it is corrupt, or cannot be loaded or run.
     """
     description = read_description(directory)
-    check_files(directory, description)
+    try:
+        check_sums(reload.find_export(directory), description["sha256"])
+    except ValueError as error:
+        raise ExportError(str(error)) from error
     format = FORMATS[description["format"]]
     beam_size = 1 if format.own_search else None
     arguments = translator, directory, description
@@ -236,31 +239,6 @@ def read_description(directory: str | os.PathLike) -> dict:
             f"{path} does not describe an export: {error}"
         ) from error
     return description
-
-
-def checksums(directory: str | os.PathLike) -> dict[str, str]:
-    """Computes the SHA-256 of all files but the description, by path."""
-    directory = pathlib.Path(directory)
-    sums = {}
-    for path in sorted(directory.rglob("*")):
-        name = path.relative_to(directory).as_posix()
-        if path.is_file() and name != reload.DESCRIPTION:
-            sums[name] = sha256_of(path)
-    return sums
-
-
-def check_files(
-    directory: str | os.PathLike, description: dict[str, typing.Any]
-) -> None:
-    """Raises ExportError if a file is missing or corrupt."""
-    found = checksums(reload.find_export(directory))
-    for name, expected in description["sha256"].items():
-        if found.get(name) != expected:
-            reason = "corrupt" if name in found else "missing"
-            raise ExportError(
-                f"{directory}: {name} is {reason}. Expected SHA-256 {expected}."
-                f" Received: {found.get(name)}"
-            )
 
 
 def read_sentences(path: str | os.PathLike) -> list[str]:

@@ -530,11 +530,11 @@ def test_options_of_the_search_are_taken_over(copy):
         "repetition_penalty=1.5 has no counterpart",
         "num_beams=4 has no counterpart",
         "min_p=0.5 has no counterpart",
-        "of bad_words_ids, only padding is banned",
+        "bad_words_ids: here only padding is banned",
         "eos_token_id=[0, 7]: here an output ends with 0",
         "forced_eos_token_id=7: here an output at its length limit is scored",
         "probability of tokens that min_length or no_repeat",
-        "epsilon_cutoff: here it is of probabilities before top_p",
+        "epsilon_cutoff: here it applies before top_p",
     ):
         assert part in notes
     assert len(found.notes) == 10 and found.max_length == 100

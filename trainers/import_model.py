@@ -10,8 +10,8 @@ huggingface   a Marian model of Hugging Face, such as OPUS-MT's: config.json,
               model.safetensors or pytorch_model.bin, source.spm, target.spm,
               vocab.json, generation_config.json
 m2m100        a multilingual model of Hugging Face: M2M-100, NLLB-200,
-              SMaLL-100, mBART; of all its languages, or of those that
-              --source_language, --target_language or --keep_languages name
+              SMaLL-100, mBART; with all languages, or only the ones in
+              --source_language, --target_language or --keep_languages
 marian        a Marian model: .npz, decoder.yml; vocab.spm, or vocab.yml with
               source.spm and target.spm, as in packages of OPUS-MT
 opennmt_tf    a run of OpenNMT-tf 2: ckpt-*.index, model_description.py,
@@ -58,14 +58,13 @@ class ImportModelOptions(Fields):
     )
     vocabulary_from: tuple[str, ...] = hp(
         (),
-        "Text files, by patterns such as 'corpus.*', also .gz: of the"
-        " vocabulary of a multilingual model only what they need is kept.",
+        "Text files, by patterns such as 'corpus.*', also .gz. A multilingual"
+        " model keeps only what they need of its vocabulary.",
     )
 
 
 @flags.command("kt-import", __doc__, ImportModelOptions)
 def main(arguments: flags.Arguments) -> None:
-    """Runs the command."""
     options = arguments.build(ImportModelOptions)
     importing.run(**vars(options))
 

@@ -6,11 +6,10 @@ One file for each format, in the table `IMPORTERS`, with two functions:
     read(directory) -> Imported        the model; ValueError or OSError if its
                                        files cannot be used
 
-`imported.py` defines `Imported`, the result of all. `files`
-opens the files of others; they are read by code that runs nothing of their
-contents: `tensors`, which also checks names and shapes, `torch_pickle`,
-`yaml_files`, `model_description`. `options` checks the options;
-`stacks` lists the weights of a Transformer; `vocabularies` makes
+`imported` defines `Imported`. `files` opens the files of others. No code in
+them is run: `tensors` (which also checks names and shapes), `torch_pickle`,
+`yaml_files` and `model_description` read them as data. `options` checks the
+options; `stacks` lists the weights of a Transformer; `vocabularies` makes
 tokenizers over a given table of ids.
 """
 
@@ -26,8 +25,7 @@ from collections.abc import Iterator
 from keras_transformer.hub import find_model
 from keras_transformer.importers.files import read_json
 
-# The modules of the formats, in the order in which they are asked.
-IMPORTERS = {
+IMPORTERS = {  # modules of formats, in the order in which they are asked
     "huggingface": "keras_transformer.importers.marian_huggingface",
     "m2m100": "keras_transformer.importers.m2m100",
     "marian": "keras_transformer.importers.marian",
@@ -50,8 +48,8 @@ HEAD = 1 << 20  # bytes of a file that show its system
 def read_model(directory: pathlib.Path, name: str | None = None):
     """Reads the model in a directory; returns the name of its format, too.
 
-    Without a name, the first format counts that recognizes the directory.
-    Raises ValueError if there is none, or if the model cannot be used.
+    Without a name, it is the first format that recognizes the directory. Raises
+    ValueError if there is none, or if the model cannot be used.
     """
     with named_pointers(directory):
         found = find_format(directory, name)
@@ -62,11 +60,11 @@ def read_model(directory: pathlib.Path, name: str | None = None):
 def opened(
     name: str | os.PathLike,
 ) -> Iterator[tuple[pathlib.Path, typing.Any]]:
-    """The directory of a published model, and its `Imported`; None if ours.
+    """Gives the directory of a model, and its `Imported`; None if it is ours.
 
     `name` is as in `find_model`; a work directory is ours. Raises ValueError if
-    there is no such model, or it cannot be used; an error of the body that is
-    due to a Git LFS pointer says so.
+    there is no such model, or it cannot be used. Errors in the block that come
+    from a Git LFS pointer say so.
     """
     directory = find_model(name)
     config = directory / "config.json"
@@ -77,7 +75,7 @@ def opened(
 
 @contextlib.contextmanager
 def named_pointers(directory: pathlib.Path) -> Iterator[None]:
-    """Explains errors about files of a model that are Git LFS pointers."""
+    """Explains errors about files that are Git LFS pointers."""
     try:
         yield
     except ValueError as error:

@@ -29,7 +29,7 @@ from keras_transformer.vocabulary import BOS
 
 DATA = "data-bin"  # where fairseq-preprocess writes
 CHECKPOINTS = ("checkpoint_best.pt", "model.pt", "checkpoint_last.pt")
-# Modules whose classes occur in a checkpoint as data.
+# Classes of these modules occur in a checkpoint as data.
 PLAIN = ("argparse", "omegaconf", "fairseq", "enum", "typing", "collections")
 LAYER_NORM_EPSILON = 1e-5
 # The first ids of every dictionary.

@@ -13,7 +13,7 @@ from keras_transformer.importers.files import named_errors, read_json
 from keras_transformer.importers.options import Options
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
-FORCED_EOS = 0  # the default of a config.json that is read for the search
+FORCED_EOS = 0  # the default if config.json has the search
 # Fields of `generate` that change its answers and have no counterpart here,
 # with the values that change nothing.
 NO_COUNTERPART = {
@@ -36,7 +36,7 @@ NO_COUNTERPART = {
     "suppress_tokens": None,
     "watermarking_config": None,
 }
-# Further ones, which only matter to sampling.
+# Further fields, which only matter to sampling.
 NO_SAMPLING = {
     "eta_cutoff": 0.0,
     "min_p": 0.0,
@@ -44,7 +44,7 @@ NO_SAMPLING = {
     "top_h": None,
     "typical_p": 1.0,
 }
-# Tokens of an output: a limit of this many is as good as one by the source.
+# A limit of at most so many tokens also replaces the one by the source.
 SHORT_OUTPUT = 128
 
 
@@ -114,8 +114,8 @@ def read_decoding(
         extra = limit
     else:
         notes.append(
-            f"the maximum output length is source tokens + {extra}; that of"
-            f" transformers is {limit}: see --extra_length"
+            f"the maximum output length is source tokens + {extra}; in"
+            f" transformers it is {limit}: see --extra_length"
         )
     shortest = search.get("min_length", 0)
     if "min_new_tokens" in search:
@@ -155,12 +155,12 @@ def _differences(
                 f"{name}={json.dumps(found)[:60]} has no counterpart here"
             )
     if decoding.epsilon and decoding.top_p < 1.0:
-        notes.append("epsilon_cutoff: here it is of probabilities before top_p")
+        notes.append("epsilon_cutoff: here it applies before top_p")
     pad, eos = (options.values[f"{role}_token_id"] for role in ("pad", "eos"))
     banned = banned_ids(search)
     start = start_id(search, options)
     if any(words not in ([pad], [start]) for words in banned):
-        notes.append("of bad_words_ids, only padding is banned here")
+        notes.append("bad_words_ids: here only padding is banned")
     if [pad] not in banned:
         notes.append("bad_words_ids has no padding, which is banned here")
     ends = search.values.get("eos_token_id")

@@ -102,7 +102,7 @@ def check_size(tensors: Tensors, field: str, size: int) -> None:
 
 
 def read_tensors(directory: pathlib.Path) -> Tensors:
-    """Reads tensors by PyTorch's names, from a file or those of an index."""
+    """Reads tensors by PyTorch's names, from one file or several."""
     readers = {
         "model.safetensors": read_safetensors,
         "pytorch_model.bin": read_torch,

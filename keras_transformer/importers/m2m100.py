@@ -9,8 +9,8 @@ Files of a directory:
     vocab.json              ids of subwords (M2M-100, SMaLL-100); else they
                             stand in the order of the SentencePiece model
     special_tokens_map.json, tokenizer_config.json or tokenizer.json
-                            the tokens of the languages; without them, those of
-                            transformers' M2M100Tokenizer
+                            the tokens of the languages; by default, the tokens
+                            of transformers' M2M100Tokenizer
 
 All are pre-norm Transformers with biases and epsilon 1e-5, and one matrix of
 embeddings. mBART has learned positions, and normalizes embeddings; the others

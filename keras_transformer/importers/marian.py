@@ -52,7 +52,7 @@ KNOWN_VALUES = {
     "right-left": (False,),
     "ulr": (False,),
 }
-# Its names of the parts of a path: of layers and norms, and of linear maps.
+# Marian's names for parts of a path: layers and norms, then linear maps.
 PARTS = {
     "self_attention": "self",
     "cross_attention": "context",

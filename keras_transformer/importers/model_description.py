@@ -1,16 +1,16 @@
 """Reads OpenNMT-tf's `model_description.py`, and runs nothing of it.
 
-The file is a program, which defines `model`: called without arguments, this
-makes the model. The number of heads is in no shape, so it must not be guessed:
-besides a docstring and imports, the file must have one of these definitions;
-anything else is refused, with its line.
+The file is a program that defines `model`, which makes the model when it is
+called. The number of heads is in no shape, so it must be read here. Besides a
+docstring and imports, the file must have one of these definitions; anything
+else is refused, with its line.
 
     model = lambda: CALL
     def model(): return CALL
     class NAME(MODEL), with an __init__ that only calls super().__init__(...),
                        and model = NAME
 
-CALL is of a model of opennmt.models, or get_model_from_catalog("NAME"). Its
+CALL makes a model of opennmt.models, or is get_model_from_catalog("NAME"). Its
 arguments are literals, names in modules, or WordEmbedder(...).
 """
 

@@ -1,4 +1,4 @@
-"""Options of other systems: of the expected type, or refused."""
+"""The options of a model of another system, with checks of their types."""
 
 import typing
 from collections.abc import Mapping, Sequence

@@ -1,14 +1,14 @@
 """A multilingual model with the part of its vocabulary that a corpus needs.
 
-Kept rows of embeddings: tokens of the corpus; in a BPE vocabulary the pieces
-that they are merged from; bytes, and single characters but for letters of other
-scripts, so that other text can be written; special tokens; all languages, from
-whose complete list the tokenizers of transformers count their ids.
+Embeddings are kept for tokens of the corpus; in a BPE vocabulary, for the
+pieces that they are merged from; for bytes and single characters, except
+letters of other scripts, so that other text can be written; for special tokens;
+and for all languages, since the tokenizers of transformers count ids from their
+complete list.
 
-A text has the same segments as before if all of them stay: a merge of BPE that
-took place still does, and a segmentation that had the best score still has it.
-The logits of tokens that stay do not change. So their probabilities can only
-rise: there are fewer others.
+A text has the same segments as before if all of them stay: BPE merges the same
+pieces, and the segmentation with the best score still has it. The logits of
+tokens that stay do not change, so their probabilities can only rise.
 """
 
 import collections
@@ -25,7 +25,7 @@ from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import SPECIAL_IDS, UNK
 
-# Of the letters of a corpus, in a script that it has: not in a name or two.
+# A corpus has a script if so many of its letters are in it, not a name or two.
 SCRIPT_SHARE = 1e-3
 ROWS = ("embedding/embeddings", "embedding/logits_bias")
 
@@ -39,8 +39,8 @@ def prune(imported: Imported, lines: Iterable[str]) -> Imported:
     tokenizer = imported.tokenizer
     if not imported.language_tokens or not isinstance(tokenizer, Tokenizer):
         raise ValueError(
-            "a vocabulary can be pruned of a model with language_tokens."
-            f" Received: language_tokens={imported.language_tokens!r}"
+            "only a multilingual vocabulary can be pruned. Received:"
+            f" language_tokens={imported.language_tokens!r}"
         )
     counts: collections.Counter[int] = collections.Counter()
     for line in lines:
@@ -48,7 +48,7 @@ def prune(imported: Imported, lines: Iterable[str]) -> Imported:
     expect(counts, "a corpus with text", "none")
     entries, size = tokenizer.entries, tokenizer.vocab_size
     scripts = _scripts(tokenizer, counts)
-    # <s> after the special tokens; and what is after the table, without rows.
+    # <s> after the special tokens, and what has no row: it is after the table.
     others = {len(SPECIAL_IDS), *range(size, len(entries))}
     characters = set()
     for id, (piece, _, kind) in enumerate(entries[:size]):

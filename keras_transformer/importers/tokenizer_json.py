@@ -1,8 +1,8 @@
 """tokenizer.json of Hugging Face's tokenizers as a SentencePiece model.
 
 transformers 5 saves NLLB-200 and mBART-50 with this file alone. It has the
-pieces of their SentencePiece model: with scores, or, of byte-pair models, with
-all pairs that may be merged, in their order.
+pieces of their SentencePiece model, with scores or, for byte-pair models, with
+all pairs that may be merged, in order.
 """
 
 import base64
@@ -16,8 +16,8 @@ from keras_transformer.importers.files import named_errors, read_json
 from keras_transformer.vocabulary import SPACE
 
 NAME = "tokenizer.json"
-MAX_BYTES = 256 << 20  # NLLB's has 17 MB, by transformers 5 more
-# What is expected of each part, if it says anything.
+MAX_BYTES = 256 << 20  # NLLB's has 17 MB, with transformers 5 more
+# The values that a part of the file must have, if it has any.
 EXPECTED: dict[str, dict[str, typing.Any]] = {
     "model": {
         "byte_fallback": False,
@@ -43,7 +43,8 @@ def read_pieces(path: pathlib.Path) -> tuple[bytes, dict[int, str]]:
 
     Its first pieces are <unk>, <s> and </s>, as in the models of fairseq.
 
-    Raises ValueError: no SentencePiece model does the same, or it is broken.
+    Raises ValueError: no SentencePiece model does the same, or the file is
+    broken.
     """
     values = read_json(path, MAX_BYTES)
     with named_errors(
@@ -110,7 +111,7 @@ def _scores_of_merges(merges: list, pieces: set[str]) -> dict[str, float]:
     """Returns the score of each piece of a byte-pair model.
 
     SentencePiece merges any two pieces that make a piece: all such pairs must
-    be there, and those of a piece in a row.
+    be in the file, and the pairs of one piece in a row.
     """
     pairs: dict[str, set[tuple[str, str]]] = {}
     split = (tuple(m.split(" ") if type(m) is str else m) for m in merges)

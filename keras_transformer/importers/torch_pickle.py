@@ -1,13 +1,14 @@
 """Reads files of `torch.save` without PyTorch, and executes no code of them.
 
 A pickle is a program: it names functions and classes, which Python's own
-unpickler would call. This one knows by name the few that make tensors, and has
-its own in their place; whatever else a pickle names is refused before it is
-used. Classes of some modules may be admitted as `Plain` data: their objects
-become names and values, and nothing of those modules is imported.
+unpickler would call. This one knows the names of the few that make tensors, and
+calls classes of its own instead; any other name is refused before it is used.
+Classes of some modules may be admitted as `Plain` data: their objects become
+names and values, and these modules are not imported.
 
-Two formats: the zip archive of PyTorch 1.6 and later (`archive/data.pkl`, and
-a file for each storage), and the older sequence of pickles.
+There are two formats: the zip archive of PyTorch 1.6 and later, with
+`archive/data.pkl` and a file for each storage, and the older sequence of
+pickles.
 """
 
 import functools
@@ -36,7 +37,7 @@ STORAGES = {
     "ByteStorage": np.dtype("u1"),
     "BoolStorage": np.dtype("?"),
 }
-# Types that plain data may name, but not use.
+# Types that plain data may name, but not call.
 TYPES = ("bool", "bytes", "dict", "float", "int", "list", "str", "tuple")
 DATA = "data.pkl"  # in an archive: everything but the numbers
 MAX_PICKLE = 8 << 20  # bytes
@@ -48,8 +49,8 @@ MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 class Plain:
     """An object of a class that is not imported, as its pickle describes it.
 
-    `kind` is module and name of the class; `state` its attributes, a
-    dictionary, unless the class has a format of its own.
+    `kind` is module and name of the class; `state` is a dictionary of its
+    attributes, unless the class has a format of its own.
     """
 
     kind = ""
@@ -132,15 +133,13 @@ def _load_list(count: int) -> Callable[[typing.Any], None]:
     return load
 
 
-# Python's own unpickler, not its twin in C: it keeps the values that a pickle
-# numbers in a dictionary, not in an array as long as the largest number, and
-# its operations can be replaced.
+# Python's own unpickler, not its twin in C: its operations can be replaced, and
+# its memo is a dictionary, not an array as long as the largest number in it.
 class _Unpickler(pickle._Unpickler):
     """Builds tensors and plain data, and nothing else.
 
-    A pair of two equal pairs, each of two equal pairs, and so on, is short in a
-    pickle, but its hash would take years. So tuples become lists, which have no
-    hash.
+    The hash of a pair of two equal pairs, each of two equal pairs, and so on,
+    would take years. So tuples become lists, which have no hash.
 
     `read_storage` takes key, dtype and number of elements of a storage.
     """
@@ -200,13 +199,13 @@ class _Unpickler(pickle._Unpickler):
 def read_torch(path: pathlib.Path, plain: Sequence[str] = ()) -> typing.Any:
     """Reads a file of `torch.save`: arrays in plain containers.
 
-    Classes of the modules named in `plain`, such as "argparse", are read as
-    `Plain` data; none of it is imported. Other names are refused.
+    Classes of the modules in `plain`, such as "argparse", are read as `Plain`
+    data and not imported. Other names are refused.
     """
     check_file(path)
     read = _read_archive if zipfile.is_zipfile(path) else _read_pickles
-    # A pickle that misuses the stand-ins may raise nearly anything; none of it
-    # has run code.
+    # A pickle that misuses the stand-ins may raise nearly anything, but runs
+    # no code.
     with named_errors(path):
         return read(path, plain)
 
@@ -214,8 +213,8 @@ def read_torch(path: pathlib.Path, plain: Sequence[str] = ()) -> typing.Any:
 def _read_archive(path: pathlib.Path, plain: Sequence[str]) -> typing.Any:
     """Reads the zip format.
 
-    `torch.save` compresses nothing, so the archive is as large as the data in
-    it, and no file of it can be a zip bomb.
+    `torch.save` compresses nothing. So the archive is as large as its data, and
+    cannot be a zip bomb.
     """
     with zipfile.ZipFile(path) as archive:
         files = archive.infolist()

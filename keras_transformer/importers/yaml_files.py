@@ -1,8 +1,8 @@
 """YAML: options and vocabularies of other systems, plans of `synthesize`.
 
-Aliases can make a short file a huge value, and the loader over libyaml calls
-itself for each nested list until the stack is full. So a file is first read as
-a sequence of events, which takes no memory.
+Aliases can make a short file a huge value, and nested lists can overflow the
+stack of the loader. So a file is first read as a sequence of events, which
+takes no memory.
 """
 
 import collections
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from keras_transformer.commands import flags
 from keras_transformer.importers.files import named_errors, read_text, shown
 
-MAX_VALUES = 100_000  # of options, with those that aliases repeat
+MAX_VALUES = 100_000  # of options; what aliases repeat counts again
 MAX_NESTING = 32
 MAX_SCALAR = 10_000  # characters
 
@@ -23,8 +23,8 @@ MAX_SCALAR = 10_000  # characters
 def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
     """Reads the options in a file; numbers and booleans are read as such.
 
-    YAML 1.1's numbers in base 60 and 8 are text: 1:30 is not 90, 010 not 8. A
-    name twice is refused.
+    YAML 1.1's numbers in base 60 and 8 are text: 1:30 is not 90, 010 not 8.
+    Raises ValueError if a name is there twice.
     """
     return parse_options(read_text(path), path)
 

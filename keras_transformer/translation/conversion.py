@@ -2,8 +2,8 @@
 
     python -m keras_transformer.translation.conversion OPTIONS
 
-makes what `exports` looks for, in a process of its own: it needs Keras, which
-the engine does not. OPTIONS are those of `main`, as JSON.
+makes what `exports` looks for, in a separate process: unlike the engine, it
+needs Keras. OPTIONS are the arguments of `main`, as JSON.
 """
 
 import json
@@ -24,7 +24,7 @@ from keras_transformer.config import (
 )
 from keras_transformer.data.languages import LANGUAGE_TOKENS, Languages
 from keras_transformer.fields import unhandled
-from keras_transformer.files import new_directory, sha256_of, with_checksum
+from keras_transformer.files import new_directory, sums_of, with_checksum
 from keras_transformer.layers import (
     DecoderLayer,
     EncoderLayer,
@@ -227,9 +227,9 @@ def main(
     with new_directory(output) as made:
         convert(model, tokenizer, decoding, languages, num_positions, made)
         check(model, tokenizer, decoding, made)
-        sums = {file.name: sha256_of(file) for file in made.iterdir()}
-        description = with_checksum({"checkpoint": relative, "sha256": sums})
-        (made / "export.json").write_text(json.dumps(description, indent=2))
+        description = {"checkpoint": relative, "sha256": sums_of(made)}
+        text = json.dumps(with_checksum(description), indent=2)
+        (made / "export.json").write_text(text)
 
 
 if __name__ == "__main__":

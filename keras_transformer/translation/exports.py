@@ -24,7 +24,12 @@ from absl import logging
 
 from keras_transformer import __version__
 from keras_transformer.checkpoints import ENDING
-from keras_transformer.files import check_checksum, read_json, sha256_of
+from keras_transformer.files import (
+    check_checksum,
+    check_sums,
+    read_json,
+    sha256_of,
+)
 from keras_transformer.locking import locked
 from keras_transformer.workdir import TOKENIZER_SUMS, WorkDirectory
 
@@ -79,9 +84,7 @@ def damage(path: pathlib.Path) -> str | None:
     try:
         description = read_json(path / "export.json")
         check_checksum(description)
-        for name, expected in description["sha256"].items():
-            if sha256_of(path / name) != expected:
-                return f"{name} is corrupt"
+        check_sums(path, description["sha256"])
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         return " ".join(str(error).split())
     return None

@@ -30,7 +30,7 @@ def load_huggingface(directory: pathlib.Path, description: dict) -> Translate:
     decoding = description["decoding"]
     languages = Languages(description)
     config = json.loads((directory / "tokenizer_config.json").read_text())
-    # SMaLL-100's is not in transformers; this one differs in the languages.
+    # transformers lacks SMaLL-100's, which only places languages otherwise.
     tokenizer = getattr(
         transformers, config["tokenizer_class"], transformers.M2M100Tokenizer
     ).from_pretrained(directory)
@@ -40,7 +40,7 @@ def load_huggingface(directory: pathlib.Path, description: dict) -> Translate:
     longest = description["max_source_length"]
     pad, eos = model.config.pad_token_id, model.config.eos_token_id
     special = {pad: PAD, eos: EOS, tokenizer.unk_token_id: UNK}
-    # Ours of the first id that is no special one there, less that id.
+    # Our id of a piece less its id there.
     offset = UNK + 1 - (3 if getattr(tokenizer, "separate_vocabs", 0) else 2)
     if languages.places:
         offset = 1

@@ -15,12 +15,12 @@ SEGMENTS = ".segments.model"  # the ending of its other file
 class Vocabulary:
     """A SentencePiece model; with a table of ids, if it is an imported one.
 
-    Pieces before `END_OF_TABLE` or `END_OF_TABLE_WITH_CODES` are the table.
-    There a segment has the id of its text, whatever piece it is; and a language
-    code, `>>fra<<`, is a segment of its own at the beginning: with the first
-    end any code, with the second one that only the table has. The file beside
-    it, `*.segments.model`, has the segments: pieces that only the table has are
-    not in it. With case marks this file is for text that `mark` returns.
+    Pieces before `END_OF_TABLE` or `END_OF_TABLE_WITH_CODES` are the table,
+    which has the id of each segment. A language code at the beginning, such as
+    `>>fra<<`, is one segment: with the first end any code, with the second end
+    only a code that only the table has. `*.segments.model` beside it makes the
+    segments, without the pieces that only the table has; with case marks, from
+    text that `mark` returns.
     """
 
     def __init__(self, path: pathlib.Path):
@@ -29,7 +29,7 @@ class Vocabulary:
         self.processor = sentencepiece.SentencePieceProcessor(
             model_file=str(path)
         )
-        # Then the text that it segments is normalized and marked.
+        # With case marks it segments normalized, marked text.
         self.has_case_marks = self.processor.piece_to_id(TITLE) != UNK
         self.segmenter = self.processor
         if path.with_suffix(SEGMENTS).exists():
@@ -92,8 +92,8 @@ def load_tokenizer(
 ]:
     """Returns functions from a sentence to ids, and from ids to a string.
 
-    The first returns ids that end with EOS, and whether they were truncated. It
-    adds the tokens of languages, if the description has their places.
+    The first returns ids with EOS and the tokens of languages that the
+    description has, and whether they were truncated.
     """
     sources, targets = load_vocabularies(directory)
     languages = Languages(description)

@@ -18,13 +18,13 @@ Processes, also on different machines, need nothing but this directory:
 - The locks come from `fcntl`; NFS passes them to its server. The kernel
   releases them however a process ends; an NFS server releases the locks of a
   machine that no longer renews its lease. So a dead process blocks no shard.
-  The file is never removed: a machine that still has its name in a cache would
-  lock the removed one.
-- A shard appears by one rename of a directory, its record included. A rename
-  never replaces a directory that has files, so the first process to finish a
-  shard determines it, and another one discards its own work. Correctness does
-  not depend on the locks: where they do not reach other machines (NFS mounted
-  with `nolock` or `local_lock`), machines only repeat each other's work.
+  The lock file is never removed: a machine with its name in a cache would lock
+  the removed one.
+- A shard appears by one rename of a directory, with its record. A rename never
+  replaces a directory that has files: the first process to finish a shard
+  determines it, others discard their work. Correctness does not depend on the
+  locks: where they do not reach other machines (NFS mounted with `nolock` or
+  `local_lock`), machines only repeat each other's work.
 """
 
 import contextlib
@@ -244,7 +244,7 @@ def open_plan(
     A .gz has no random access: it is decompressed once, to a copy. The input
     and the version of the package are added to the settings.
 
-    Raises ValueError: the input is no regular file or a corrupt .gz; the
+    Raises ValueError: the input is not a regular file or a corrupt .gz; the
     directory has another plan, or other files; OSError: a file cannot be read
     or written.
     """

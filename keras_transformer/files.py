@@ -44,6 +44,18 @@ def new_file(path: str | os.PathLike) -> Iterator[typing.BinaryIO]:
         unfinished.unlink(missing_ok=True)
 
 
+def check_new(path: str | os.PathLike, option: str = "workdir") -> pathlib.Path:
+    """Returns the absolute path of a directory that is yet to be made.
+
+    `option` has the path. Raises ValueError if something is there.
+    """
+    path = pathlib.Path(path).absolute()
+    is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    new = "a directory that does not exist yet"
+    expect(is_free, new, f"{option}={str(path)!r}")
+    return path
+
+
 @contextlib.contextmanager
 def new_directory(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     """Makes a directory, which gets its name when the block ends well.

@@ -3,6 +3,10 @@
 import re
 
 
+class LostProcessError(RuntimeError):
+    """A process that worked for this one has ended early."""
+
+
 def expect(
     holds: object,
     expected: str,

@@ -55,11 +55,6 @@ REACHED = {
 TABLES = ("keras_transformer.data.records", "trainers.datasets")
 # What still has to be cut: (importing module, imported module).
 FORBIDDEN_IMPORTS = {
-    ("keras_transformer.data.batches", "keras_transformer.data.shards"),
-    ("trainers.average", "trainers.importing.workdir"),
-    ("trainers.run.resuming", "keras_transformer.data.cleaning"),
-    ("trainers.serving.page", "keras_transformer.figures.pages"),
-    ("trainers.serving.work", "keras_transformer.figures.attention"),
     *(
         ("trainers.synthesis.plan", f"keras_transformer.importers.{name}")
         for name in ("files", "yaml_files")

@@ -16,7 +16,7 @@ from commands import fails
 
 import keras_transformer as kt
 from keras_transformer.checkpoints import named_weights
-from keras_transformer.files import new_directory
+from keras_transformer.files import check_new, new_directory
 from keras_transformer.importers import (
     files,
     find_format,
@@ -39,7 +39,6 @@ from keras_transformer.importers.vocabularies import make_tokenizer, start_name
 from keras_transformer.tokenization import Tokenizer
 from trainers import import_model
 from trainers.datasets import phrasebook
-from trainers.importing.workdir import check_new
 
 # PyTorch --------------------------------------------------------------------
 

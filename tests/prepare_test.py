@@ -24,6 +24,7 @@ from keras_transformer.data import batches as batches_module
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data import corpus as corpus_module
 from keras_transformer.importers.vocabularies import make_tokenizer
+from keras_transformer.refusals import LostProcessError
 from keras_transformer.tokenization import Tokenizer
 from trainers import prepare, wmt
 from trainers.datasets import phrasebook
@@ -260,7 +261,7 @@ def test_a_lost_process_is_told(tokenizer, seconds, has_ended):
     process.kill()
     if has_ended:  # before it is sent the next chunk
         process.join()
-    with pytest.raises(cleaning.LostProcessError, match="ended early"):
+    with pytest.raises(LostProcessError, match="ended early"):
         list(results)
 
 

@@ -9,9 +9,8 @@ weights that they belong to: a work directory that needs no other.
 
 from keras_transformer.commands import flags
 from keras_transformer.fields import hp
-from keras_transformer.files import new_directory
+from keras_transformer.files import check_new, new_directory
 from keras_transformer.workdir import WorkDirectory
-from trainers.importing.workdir import check_new
 from trainers.run import checkpoints
 from trainers.run.training_config import TrainingConfig
 from trainers.translating.options import WorkdirOptions

@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 from sentencepiece import sentencepiece_model_pb2
 
+from keras_transformer.refusals import LostProcessError
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import EOS, SPACE
 
@@ -272,10 +273,6 @@ def select_rows(ids: np.ndarray, lengths: np.ndarray, keep: np.ndarray) -> Rows:
 
 
 # ----------------------------------------------------------------- processes
-
-
-class LostProcessError(RuntimeError):
-    """A cleaning process has ended before its work was done."""
 
 
 def clean_chunks(

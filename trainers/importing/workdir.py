@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from keras_transformer.commands import flags
 from keras_transformer.data.pairs import read_lines
-from keras_transformer.files import new_directory
+from keras_transformer.files import check_new, new_directory
 from keras_transformer.hub import find_model
 from keras_transformer.importers import read_model
 from keras_transformer.importers.imported import (
@@ -121,15 +121,3 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
         )
         weights = dict(take_arrays(imported))
         write(workdir.averaged, {"weights": weights}, STEP, keep=1)
-
-
-def check_new(path: str | os.PathLike, option: str = "workdir") -> pathlib.Path:
-    """Returns the absolute path of a directory that is yet to be made.
-
-    `option` has the path. Raises ValueError if something is there.
-    """
-    path = pathlib.Path(path).absolute()
-    is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
-    new = "a directory that does not exist yet"
-    expect(is_free, new, f"{option}={str(path)!r}")
-    return path

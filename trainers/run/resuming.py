@@ -7,8 +7,8 @@ import typing
 from collections.abc import Iterator
 
 from keras_transformer.commands.flags import DISK_ERRORS, RunError
-from keras_transformer.data import cleaning
 from keras_transformer.files import write_atomically
+from keras_transformer.refusals import LostProcessError
 
 
 def describe_differences(
@@ -49,7 +49,7 @@ def run_errors(path: str | os.PathLike) -> Iterator[None]:
         if error.errno not in DISK_ERRORS:
             raise
         reason = f"cannot write to {path}: {error.strerror}"
-    except cleaning.LostProcessError as error:
+    except LostProcessError as error:
         reason = str(error)
     else:
         return

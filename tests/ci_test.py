@@ -7,10 +7,8 @@ import os
 import pathlib
 import subprocess
 import sys
-import types
 
 import cpus
-import half_precision
 import keras
 import pytest
 from commands import fails
@@ -66,41 +64,6 @@ def test_of_another_process(number):
     assert done.returncode == 1, done.stdout
     assert "died_test.py::test_that_dies - worker" in done.stdout
     assert int((tmp_path / "last").read_text()) < 199
-
-
-def names_it(value="float32"):
-    return keras.DTypePolicy(value)
-
-
-def calls_it():
-    return names_it("mixed_bfloat16")
-
-
-@pytest.mark.parametrize(
-    "function, parameters, expected",
-    [
-        (names_it, {"value": "mixed_bfloat16"}, {"bfloat16"}),
-        (
-            names_it,
-            {"flags": ("--steps=2", "--precision=float16")},
-            {"float16"},
-        ),
-        (names_it, {}, set()),
-        (calls_it, {}, {"bfloat16"}),
-        (lambda: [calls_it() for _ in range(2)], {}, {"bfloat16"}),
-    ],
-    ids=["value", "flag", "none", "code", "call"],
-)
-def test_a_test_is_marked_by_what_it_names(function, parameters, expected):
-    found = {}
-    item = types.SimpleNamespace(
-        function=function,
-        callspec=types.SimpleNamespace(params=parameters),
-        _fixtureinfo=types.SimpleNamespace(name2fixturedefs={}),
-        add_marker=lambda marker: found.update({marker.args[0]: marker}),
-    )
-    half_precision.mark([item])
-    assert set(found) == expected
 
 
 def test_a_policy_without_a_marker_fails():

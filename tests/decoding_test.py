@@ -529,14 +529,6 @@ def transformers_beam(model, sentence, limit, beam_size, alpha):
     ]
 
 
-def test_equal_tokens_of_two_blocks_keep_their_order():
-    """The block of the second has the best token of all."""
-    logits = np.full((1, 640), -9.0, "float32")
-    logits[0, [40, 200, 201]] = 1.0, 3.0, 1.0
-    result = search_constant(logits, [1], 3, 1, min_length=9)
-    assert ops.convert_to_numpy(result.ids)[0, :, 0].tolist() == [200, 40, 201]
-
-
 @pytest.mark.parametrize("stopping", ["transformers", "marian"])
 def test_no_hypothesis_has_two_places(stopping):
     """Where fewer than W exist at the limit: two, without EOS and PAD."""

@@ -6,7 +6,6 @@ import pytest
 
 from keras_transformer.config import (
     DecodingConfig,
-    SearchConfig,
     TransformerConfig,
 )
 from keras_transformer.fields import (
@@ -95,14 +94,6 @@ def test_none_is_the_value_that_it_stands_for():
     assert resolved(learned, "max_positions") == 512
     relative = TransformerConfig(positions="relative")
     assert resolved(relative, "max_relative_position") == 20
-
-
-def test_what_exports_of_a_search_do_not_have():
-    others = set(names_of(DecodingConfig)) - set(names_of(SearchConfig))
-    sampling = {"sampling", "num_samples", "consensus"}
-    sampling |= {"temperature", "top_k", "top_p", "epsilon"}
-    terms = {"glossary_mode", "glossary_bonus"}
-    assert others == sampling | terms | {"ensemble"}
 
 
 class Bread(Fields):

@@ -27,7 +27,6 @@ from babel.messages.mofile import write_mo
 from commands import module_of, write_pairs
 
 import keras_transformer as kt
-from trainers import wmt
 from trainers.datasets import phrasebook
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -160,20 +159,6 @@ def test_a_layer(corpus):
     losses = names["model"].history.history["loss"]
     assert losses[-1] < losses[0]
     assert (corpus / "reviews.keras").exists()
-
-
-def test_a_row_of_table_3(corpus):
-    base, row, evaluate = commands_of("A row of Table 3 on your own data")
-    assert base == [w.replace("table3_c2", "table3_base") for w in row]
-    for command, layers in ((base, 6), (row, 4)):
-        arguments, options = wmt.read_arguments(command[1:])
-        configuration = wmt.read_configuration(arguments, options.preset)
-        assert configuration.model.num_layers == layers
-        assert configuration.training.train_steps == 20000
-    assert evaluate == [
-        *("kt-evaluate", "--workdir=runs/table3_c2"),
-        *("--test_files=corpus/valid", "--compare=runs/table3_base"),
-    ]
 
 
 def test_the_headings_are_those_of_the_list():
@@ -309,23 +294,6 @@ def test_messages_are_collected(debian):
     assert counts[1:] == ["geany\ttrain\t2\t2\t0", "wget\tvalid\t2\t1\t1"] + [
         "nano\ttest\t5\t3\t2"
     ]
-
-
-def test_what_is_not_collected_is_told(debian, capsys):
-    with pytest.raises(SystemExit):
-        collect(test="emacs,nano")
-    assert "--packages. Received: emacs\n" in capsys.readouterr().err
-    assert not any(debian.iterdir())  # before anything is downloaded
-    with pytest.raises(SystemExit):
-        collect(packages="wget nano")
-    assert "Received: none for train\n" in capsys.readouterr().err
-    archive = debian / "messages/packages/geany_1.0-1_all.deb"
-    archive.write_bytes((debian.parent / "debian/geany.tar").read_bytes()[:700])
-    with pytest.raises(SystemExit, match="geany_1.0-1_all.deb: .* Delete it"):
-        collect()
-    archive.unlink()
-    with pytest.raises(SystemExit, match="apt-get download --quiet vim: cp: "):
-        collect(packages="wget nano vim")
 
 
 @pytest.mark.computes("bfloat16")  # a command of the page names it

@@ -223,12 +223,11 @@ def _read_symbols(path: pathlib.Path) -> tuple[str, ...]:
     symbols = list(SPECIAL)
     for number, line in enumerate(lines, 1):
         symbol, _, count = line.rstrip().rpartition(" ")
-        expect(
-            symbol and count.isdecimal(),
-            "a subword and its frequency",
-            repr(line),
-            where=f"{path}, line {number}",
-        )
+        if not symbol or not count.isdecimal():
+            raise ValueError(
+                f"{path}, line {number}: expected a subword and its frequency."
+                f" Received: {line!r}"
+            )
         symbols.append(symbol)
     if len(set(symbols)) < len(symbols):
         raise ValueError(f"{path}: a subword occurs twice, or is a special one")

@@ -23,11 +23,13 @@ class Terms(Around):
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
         is_forced = self.limits.decoding.glossary_mode == "force"
         results: list = [None] * len(rows)
-        for has_terms, search in ((False, self.inner), (True, self.exact)):
+        for has_terms in (False, True):
             chosen = [i for i, r in enumerate(rows) if r.has_terms == has_terms]
             if not chosen:
                 continue
             own = [rows[i] for i in chosen]
+            # `exact` warns of another beam: only if a row has terms.
+            search = self.exact if has_terms else self.inner
             found = search.search(own, num_best)
             if has_terms:
                 free = self._without_terms(own) if is_forced else found

@@ -26,10 +26,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras_transformer import vocabulary
 from keras_transformer.backend import seed_variables
 from keras_transformer.kernels.adam import FusedAdam
-from keras_transformer.kernels.attention import (
-    Implementation,
-    fused_attention,
-)
+from keras_transformer.kernels.attention import Implementation, fused_attention
 from keras_transformer.kernels.layers import drawn_keys
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import (
@@ -321,9 +318,7 @@ class JaxStep:
         weights = self._trained.split(trained)
 
         def of_rows(
-            seeds: jax.Array,
-            inputs: dict[str, jax.Array],
-            labels: jax.Array,
+            seeds: jax.Array, inputs: dict[str, jax.Array], labels: jax.Array
         ) -> tuple:
             gradients, (seeds, sums) = compute(
                 weights, frozen, seeds, inputs, labels, global_tokens

@@ -12,10 +12,7 @@ from keras_transformer.kernels.cross_entropy import (
     is_in_vocabulary,
     smoothed_cross_entropy,
 )
-from keras_transformer.training.update import (
-    token_weights,
-    weighted_sum,
-)
+from keras_transformer.training.update import token_weights, weighted_sum
 
 
 class _TokenMean(keras.metrics.Metric):

@@ -22,10 +22,7 @@ from trainers.run.training_config import Configuration
 
 
 def open_train_corpus(
-    data: RunData,
-    pairs: Pairs,
-    tokenizer: Tokenizer | TokenizerPair,
-    seed: int,
+    data: RunData, pairs: Pairs, tokenizer: Tokenizer | TokenizerPair, seed: int
 ) -> AnyCorpus:
     """Opens the training pairs as ids: encoded before, now or in every epoch.
 

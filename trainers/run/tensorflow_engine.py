@@ -27,10 +27,7 @@ from keras_transformer.training.step import (
     spread_seeds,
 )
 from keras_transformer.training.token_losses import TokenLosses
-from keras_transformer.training.update import (
-    StepOptions,
-    token_weights,
-)
+from keras_transformer.training.update import StepOptions, token_weights
 from trainers.run.engine import (
     TOTALS,
     Batch,

@@ -138,81 +138,70 @@ def test_configuration_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "section, field, value, expected",
+    "section, field, values",
     [
-        ("model", "d_model", "128", "a whole number. Received: d_model='128'"),
-        ("model", "d_model", 128.5, "a whole number. Received: d_model=128.5"),
-        ("model", "num_layers", True, "a whole number. Received: num_layers=T"),
-        ("model", "d_key", [], "a whole number, or None. Received: d_key=[]"),
-        ("model", "pre_norm", 1, "true or false. Received: pre_norm=1"),
-        ("model", "dropout", "0.1", "a number. Received: dropout='0.1'"),
-        ("model", "dropout", float("nan"), "a number. Received: dropout=nan"),
-        ("model", "dropout", 1, "below 1.0. Received: dropout=1"),
-        ("model", "d_model", 9, "even: sinusoids come in pairs. Received: d_m"),
-        ("data", "dataset", {}, "text. Received: dataset={}"),
-        ("data", "train_files", "a", "a list of texts. Received: train_files="),
-        ("data", "test_files", [1], "a list of texts. Received: test_files=(1"),
-        ("training", "precision", "half", "one of 'float32', 'mixed_bfloat16'"),
-        ("training", "jit_compile", 0, "true or false, or None. Received: jit"),
-        ("decoding", "beam_size", None, "a whole number. Received: beam_size="),
-        ("decoding", "beam_size", 0, "at least 1. Received: beam_size=0"),
-        ("decoding", "length_penalty", float("inf"), "a number. Received: len"),
+        ("model", "d_model", ["128", 128.5, None, 9]),
+        ("model", "num_layers", [True, -1]),
+        ("model", "d_key", [[]]),
+        ("model", "pre_norm", [1, "true"]),
+        ("model", "dropout", ["0.1", float("nan"), 1]),
+        ("data", "dataset", [{}]),
+        ("data", "train_files", ["a"]),
+        ("training", "precision", ["half"]),
+        ("training", "jit_compile", [0]),
+        ("decoding", "beam_size", [None, 0]),
+        ("decoding", "length_penalty", [float("inf")]),
     ],
 )
-def test_wrong_field_is_named(tmp_path, section, field, value, expected):
-    workdir = edited(tmp_path, section, **{field: value})
-    message = f"{workdir.config_path}: in {section!r}: {field} must be "
-    with pytest.raises(ValueError, match=re.escape(message + expected)):
-        workdir.read_section(section, SECTIONS[section])
+def test_wrong_field_is_named(tmp_path, section, field, values):
+    for value in values:
+        workdir = edited(tmp_path, section, **{field: value})
+        with pytest.raises(ValueError) as error:
+            workdir.read_section(section, SECTIONS[section])
+        start = f"{workdir.config_path}: in {section!r}: {field} must be "
+        assert str(error.value).startswith(start)
+        assert f" Received: {field}={value!r}" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "value, expected", [(None, "a whole number"), (1, "at least 2")]
-)
-def test_wrong_max_length_is_named(tmp_path, value, expected):
+def test_an_item_of_another_type_is_named(tmp_path):
+    workdir = edited(tmp_path, "data", test_files=[1])
+    with pytest.raises(ValueError, match=r"Received: test_files=\(1,\)"):
+        workdir.read_section("data", DataConfig)
+
+
+@pytest.mark.parametrize("value", [None, 1])
+def test_wrong_max_length_is_named(tmp_path, value):
     workdir = edited(tmp_path, "data", max_length=value)
-    expected = (
-        f"{workdir.config_path}: in 'data': max_length must be {expected}."
-        f" Received: max_length={value!r}"
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+    with pytest.raises(ValueError, match=f"Received: max_length={value}"):
         workdir.read_max_length()
 
 
 def test_unknown_fields_are_named(tmp_path):
     workdir = edited(tmp_path, "decoding", width=4, beam=2)
-    expected = f"{workdir.config_path}: in 'decoding': unknown fields: beam, w"
-    with pytest.raises(ValueError, match=re.escape(expected)):
+    with pytest.raises(ValueError, match="beam, width"):
         workdir.read_section("decoding", kt.DecodingConfig)
 
 
 @pytest.mark.parametrize(
-    "text, expected",
+    "text, received",
     [
-        ("", "not JSON: Expecting value: line 1 column 1 (char 0)"),
-        ("[" * 100_000, "not JSON: nested too deeply"),
-        ("[1, 2]", "expected an object. Received: list"),
-        ("null", "expected an object. Received: NoneType"),
-        ("{}", "expected format_version 2. Received: format_version=None"),
-        (
-            '{"format_version": 1}',
-            "expected format_version 2. Received: format_version=1",
-        ),
-        (
-            '{"format_version": 2}',
-            "expected fields of 'model', an object. Received: no such section",
-        ),
-        (
-            '{"format_version": 2, "model": [8]}',
-            "expected fields of 'model', an object. Received: [8]",
-        ),
+        ("", "line 1 column 1"),
+        ("[" * 100_000, "not JSON"),
+        ("[1, 2]", "list"),
+        ("null", "NoneType"),
+        ("{}", "format_version=None"),
+        ('{"format_version": 1}', "format_version=1"),
+        ('{"format_version": 2}', "no such section"),
+        ('{"format_version": 2, "model": [8]}', "[8]"),
     ],
 )
-def test_another_file_than_a_configuration(tmp_path, text, expected):
+def test_another_file_than_a_configuration(tmp_path, text, received):
     workdir = workdirs.WorkDirectory(tmp_path)
     workdir.config_path.write_text(text)
-    expected = f"{workdir.config_path}: {expected}"
-    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+    expected = (
+        f"^{re.escape(str(workdir.config_path))}: .*{re.escape(received)}"
+    )
+    with pytest.raises(ValueError, match=expected):
         workdir.read_section("model", kt.TransformerConfig)
 
 

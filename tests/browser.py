@@ -4,7 +4,6 @@ Nothing but Chromium is needed: no driver, no package, no port. See
 https://chromedevtools.github.io/devtools-protocol for the commands.
 """
 
-import base64
 import itertools
 import json
 import os
@@ -181,13 +180,6 @@ class Browser:
             kind = "keyDown" if text else "rawKeyDown"
             self._call("Input.dispatchKeyEvent", type=kind, **shared, **down)
             self._call("Input.dispatchKeyEvent", type="keyUp", **shared)
-
-    def screenshot(self, path, whole=False):
-        """Writes what is seen, or the whole page, as a PNG."""
-        found = self._call(
-            "Page.captureScreenshot", captureBeyondViewport=whole
-        )
-        pathlib.Path(path).write_bytes(base64.b64decode(found["data"]))
 
     def close(self):
         self._call("Browser.close", of_page=False)

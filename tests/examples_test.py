@@ -87,45 +87,6 @@ def test_stored_outputs_are_those_of_the_code():
     assert pictures == 5
 
 
-def test_the_page_of_a_notebook_has_its_outputs(tmp_path):
-    """Text, a picture, and a page in a frame; what is folded stays so."""
-    notebooks = load_script("notebooks", ROOT / "docs/site")
-    svg, frame = "<svg>\n</svg>", '<iframe srcdoc="&lt;p&gt;hi"></iframe>'
-    picture = {"image/svg+xml": [svg], "text/plain": ["Figure: waves"]}
-    html = {"text/html": [frame], "text/plain": ["<Page>"]}
-    outputs = [
-        {"output_type": "stream", "name": "stdout", "text": ["a\n", "b\n"]},
-        {"output_type": "execute_result", "metadata": {}, "data": picture},
-        {"output_type": "execute_result", "metadata": {}, "data": html},
-    ]
-    cells = [
-        {"cell_type": "markdown", "source": ["<details>\n", "$x$"]},
-        {"source": ["draw()"], "metadata": {}, "outputs": outputs},
-        {
-            "source": ["# @title Picture: waves\n", "draw()"],
-            "metadata": {"tags": ["hide-input"]},
-            "outputs": [],
-        },
-    ]
-    for cell in cells[1:]:
-        cell["cell_type"] = "code"
-    path = tmp_path / "drawn.ipynb"
-    path.write_text(json.dumps({"cells": cells}), "utf-8")
-    files = notebooks.page(path)
-    text = files.pop("drawn.md")
-    assert text.split("\n\n") == [
-        "<details markdown>\n$x$",
-        "```python\ndraw()\n```",
-        "``` { .text .output }\na\nb\n```",
-        "![Figure: waves](drawn/1.svg){ .picture }",
-        '<iframe src="2.html"></iframe>',
-        '<details class="code" markdown>\n<summary>Picture: waves</summary>',
-        "```python\ndraw()\n```",
-        "</details>\n",
-    ]
-    assert files == {"drawn/1.svg": svg, "drawn/2.html": "<p>hi"}
-
-
 @pytest.mark.slow("run")
 def test_the_annotated_transformer_says_what_is_so(tmp_path):
     """Fewer steps; part 8 reads sentences of the phrasebook."""

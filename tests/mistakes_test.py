@@ -155,16 +155,12 @@ translate_corpus --output=other | other has other files
 Another engine.
 translate --engine=onnx | 'ctranslate2' | 'onnx'
 translate --compute_type=int8 | needs engine
-CTRANSLATE2 --stopping=exact | needs stopping=fairseq
 CTRANSLATE2 --beam_size=1 --backend=jax | engine excludes backend
 CTRANSLATE2 --beam_size=1 --jit_compile | engine excludes jit_compile
 CTRANSLATE2 --beam_size=1 --device=tpu | needs device=cpu
 CTRANSLATE2 --beam_size=1 --workdir=run,run | ensembles
-CTRANSLATE2 --beam_size=1 --precision=bfloat16 | precision
 CTRANSLATE2 --beam_size=1 --shortlist | shortlist
 CTRANSLATE2 --beam_size=1 --compute_type=float16 | default, or one of
-CTRANSLATE2 --beam_size=1 --sampling | needs sampling=False
-CTRANSLATE2 --beam_size=1 --min_length=2 | needs min_length=0
 CTRANSLATE2 --glossary=good.tsv | engine=native | good.tsv
 score --engine=ctranslate2 | engine=native
 align --engine=ctranslate2 | engine=native

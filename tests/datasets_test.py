@@ -73,7 +73,7 @@ def test_options_follow_from_the_rows():
 
 
 def test_files(prefix, tmp_path):
-    with pytest.raises(ValueError, match="^dataset=files needs train_files"):
+    with pytest.raises(ValueError, match="^expected train_files"):
         DataConfig(dataset="files")
     other = write_pairs(tmp_path / "other", PAIRS[:1])
     data = DataConfig(

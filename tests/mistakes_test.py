@@ -65,7 +65,7 @@ BROKEN = {
 MISTAKES = """
 No data, or none that is meant.
 wmt only --workdir=new | expected data: --dataset=files --train_files
-wmt only --workdir=new --dataset=files | needs train_files
+wmt only --workdir=new --dataset=files | expected train_files
 wmt only --workdir=new --train_files=pairs | needs dataset=files
 wmt --dataset=csv | 'csv'
 wmt --workdir= | --workdir=DIR

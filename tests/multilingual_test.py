@@ -173,7 +173,7 @@ def test_a_file_of_each_prefix_and_of_each_language_must_be_there(tmp_path):
         ({"target_language": "de,de"}, "languages that differ"),
         ({"target_language": "de, fr"}, "separated by commas alone"),
         ({"target_language": "de,"}, "separated by commas alone"),
-        ({"source_language": "en,nl"}, "several source languages need languag"),
+        ({"source_language": "en,nl"}, "language_tokens with several source"),
         ({"mixture": "x 1"}, "neither modifiers nor mixture"),
         ({"modifiers": "Typos 0.1"}, "neither modifiers nor mixture"),
         ({"dataset": "tfds:x", "train_files": ()}, "need dataset=files"),

@@ -403,7 +403,7 @@ def test_a_long_field_is_no_broken_one(ending, tmp_path):
 
 def test_columns_are_two_of_files():
     for columns in (("a",), ("a", "b", "c"), ("0", "1"), ("a", "a")):
-        with pytest.raises(ValueError, match="columns must be two names"):
+        with pytest.raises(ValueError, match="columns, two names"):
             config("x.csv", columns=columns)
     with pytest.raises(ValueError, match="columns needs dataset=files or pre"):
         CorpusConfig(columns=("a", "b"))
@@ -411,7 +411,7 @@ def test_columns_are_two_of_files():
 
 def test_several_target_languages_need_prefixes():
     files = {"dataset": "files", "train_files": ("x.csv",)}
-    with pytest.raises(ValueError, match="prefixes. Received: 'x.csv"):
+    with pytest.raises(ValueError, match="expected prefixes, .*x.csv"):
         CorpusConfig(**files, target_language="de,fr")
 
 

@@ -8,6 +8,7 @@ a resumed run continues with the batch that was next.
 
 import functools
 import hashlib
+import itertools
 import math
 import sys
 import typing
@@ -46,7 +47,7 @@ def make_batches(
     links: TokenLinks | None = None,
     mixture: Mixture | None = None,
 ) -> "Batches":
-    """Batches of at most `batch_tokens` tokens on each side.
+    """Makes batches of at most `batch_tokens` tokens on each side.
 
     Source and target of a batch are padded to one length, one of `num_buckets`;
     XLA compiles once for each.
@@ -155,23 +156,23 @@ class Batches:
     # The order of an epoch
 
     def steps_of(self, epoch: int) -> int:
-        """Number of batches of an epoch, counted from 0.
+        """Counts the batches of an epoch; epochs count from 0.
 
-        Of a corpus that changes this draws the epoch, unless it has begun.
+        If the corpus changes, this draws the epoch, unless it has begun.
         """
         if epoch not in self._steps_of:
             self._steps_of[epoch] = len(self._divide(epoch).spans)
         return self._steps_of[epoch]
 
     def describe(self, epoch: int) -> str:
-        """What is special about the pairs of an epoch that has begun, or ""."""
+        """Describes what is special about an epoch that has begun, or ""."""
         texts = [self.corpus.describe(epoch)]
         if self._mixture:
             texts.insert(0, self._mixture.describe(epoch))
         return "; ".join(filter(None, texts))
 
     def epoch_order(self, epoch: int) -> list[tuple[np.ndarray, Shape]]:
-        """Which pairs are in which batch.
+        """Returns which pairs are in which batch.
 
         Args:
             epoch: Counted from 0.
@@ -202,13 +203,12 @@ class Batches:
         return order
 
     def _pairs_of(self, epoch):
-        """The pairs of an epoch, not shuffled, int32 `[pairs]`."""
+        """Returns the pairs of an epoch, not shuffled, int32 `[pairs]`."""
         if self._mixture:
             return self._mixture.pairs_of(epoch)
         return np.arange(len(self.corpus), dtype=np.int32)
 
     def _divide(self, epoch):
-        """The `_Division` of an epoch."""
         corpus = self.corpus.of_epoch(epoch)
         if self._first and corpus is self._first.corpus and not self._mixture:
             return self._first
@@ -266,7 +266,7 @@ class Batches:
         replicas: Sequence[int] = (0,),
         num_replicas: int = 1,
     ) -> "tf.data.Dataset":
-        """The batches as a `tf.data.Dataset`, of the same elements as `arrays`.
+        """Makes a `tf.data.Dataset` with the elements of `arrays`.
 
         Args: As in `arrays`.
         """
@@ -347,7 +347,7 @@ class Batches:
         replicas: Sequence[int] = (0,),
         num_replicas: int = 1,
     ) -> "tf.data.Dataset":
-        """The batch of the longest pairs that fit into a shape.
+        """Makes the batch of the longest pairs that fit into a shape.
 
         Args:
             shape: One of `shapes`.
@@ -366,7 +366,7 @@ class Batches:
     def largest_rows(
         self, shape: Shape, replica: int = 0, num_replicas: int = 1
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """A replica's rows of that batch, as `assemble` returns them."""
+        """Returns a replica's rows of `largest_batch`, as `assemble` does."""
         rows, length = shape
         pairs = np.argsort(self.corpus.longer_side, kind="stable")
         fitting = int(np.sum(self.corpus.longer_side <= length))
@@ -376,7 +376,7 @@ class Batches:
     def assemble(
         self, indices: np.ndarray, shape: Shape, epoch: int = 0
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """The batch of some pairs.
+        """Makes a batch of some pairs.
 
         Args:
             indices: Integers, the pairs; at most `shape[0]`.
@@ -400,7 +400,7 @@ class Batches:
         return inputs, labels
 
     def _as_dataset(self, generate: Callable, rank: int) -> "tf.data.Dataset":
-        """The batches that a function yields, labels of some rank."""
+        """Makes a data set of what a function yields; labels have this rank."""
         import tensorflow as tf
 
         ids = tf.TensorSpec([None] * rank, tf.int32)
@@ -431,7 +431,7 @@ class Batches:
             epoch, begin = epoch + 1, end
 
     def _count(self, start_epoch, start_step, epochs, end_step):
-        """Number of batches that `_steps` yields; None if it is not known."""
+        """Counts the batches that `_steps` yields; None if it is not known."""
         ends: list[float] = [math.inf]
         if end_step is not None:
             ends.append(end_step)
@@ -443,25 +443,20 @@ class Batches:
 
     def _groups(self, steps) -> Iterator[list]:
         """Yields lists of batches of one shape: `steps_per_call`, or one."""
-        group: list = []
-        for batch in steps:
-            if group and group[0][1] != batch[1]:
-                yield from ([single] for single in group)
-                group = []
-            group.append(batch)
-            if len(group) == self._steps_per_call:
-                yield group
-                group = []
-        yield from ([single] for single in group)
+        for _, run in itertools.groupby(steps, key=lambda batch: batch[1]):
+            while group := list(itertools.islice(run, self._steps_per_call)):
+                if len(group) == self._steps_per_call:
+                    yield group
+                else:
+                    yield from ([single] for single in group)
 
     def _assemble_rows(self, number, num_replicas, indices, shape, epoch):
-        """The rows of a replica in a batch."""
         rows = shape[0] // num_replicas
         indices = indices[number * rows : (number + 1) * rows]
         return self.assemble(indices, (rows, shape[1]), epoch)
 
     def _check_replicas(self, replicas, num_replicas):
-        """The rows of every batch must divide among the replicas."""
+        """Raises ValueError unless all batches divide among the replicas."""
         expect(
             all(0 <= number < num_replicas for number in replicas)
             and not any(rows % num_replicas for rows, _ in self.shapes),
@@ -473,7 +468,7 @@ class Batches:
 def pad_rows(
     rows: TokenRows, indices: Sequence[int] | np.ndarray, shape: Shape
 ) -> np.ndarray:
-    """Some rows as an array, filled up with `PAD` to the right and below.
+    """Makes an array of rows, filled up with `PAD` to the right and below.
 
     At most as many rows as the shape `(B, T)` has, none longer than T.
 
@@ -517,7 +512,7 @@ def _batch_spans(
 
 
 def _stack(batches):
-    """Batches of one shape as one, with an axis of steps before the rows."""
+    """Stacks batches of one shape: the first axis is the step."""
     inputs, labels = zip(*batches, strict=True)
     stacked = {name: np.stack([x[name] for x in inputs]) for name in inputs[0]}
     return stacked, np.stack(labels)

@@ -16,7 +16,7 @@ def choose_shapes(
     num_buckets: int,
     rows_multiple: int,
 ) -> list[tuple[int, int]]:
-    """A few shapes, `(rows, length)`, of batches for pairs of these lengths.
+    """Chooses a few shapes of batches, `(rows, length)`, for these lengths.
 
     With `batch_tokens=24` and boundaries at 3 and 10:
 
@@ -56,7 +56,7 @@ def choose_shapes(
 def choose_boundaries(
     lengths: Sequence[int] | np.ndarray, num_buckets: int
 ) -> list[int]:
-    """The bucket boundaries that need the least padding for these lengths.
+    """Finds the bucket boundaries that need the least padding.
 
     A row goes into the first bucket whose boundary is not below its length, and
     is padded up to the boundary. The last boundary is the maximum length. There

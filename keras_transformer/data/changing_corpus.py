@@ -50,7 +50,7 @@ class ChangingCorpus(abc.ABC):
 
     @abc.abstractmethod
     def _draw_epoch(self, epoch: int) -> tuple[Corpus, dict[str, int]]:
-        """The `Corpus` of an epoch; and counts by description.
+        """Returns the `Corpus` of an epoch, and counts by description.
 
         No row may have more than `longest` tokens.
         """
@@ -74,7 +74,7 @@ class ChangingCorpus(abc.ABC):
         return zlib.crc32(content.encode())
 
     def of_epoch(self, epoch: int) -> Corpus:
-        """The corpus with the ids of an epoch, counted from 0.
+        """Returns the corpus with the ids of an epoch, counted from 0.
 
         This epoch and the next stay in memory; see `prepare`.
         """
@@ -89,7 +89,7 @@ class ChangingCorpus(abc.ABC):
         return made.result()
 
     def describe(self, epoch: int) -> str:
-        """What was counted in an epoch whose ids have been drawn."""
+        """Describes what was counted in an epoch whose ids have been drawn."""
         counts = self._counts[epoch].items()
         return ", ".join(f"{number:,} {what}" for what, number in counts)
 

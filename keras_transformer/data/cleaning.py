@@ -38,7 +38,7 @@ _NO_ASCII_LETTERS = bytes(set(range(256)) - set(string.ascii_letters.encode()))
 
 
 def letter_share(text: str) -> float:
-    """Share of letters, with their marks, among all that is not a space.
+    """Returns the share of letters and their marks, spaces aside.
 
     >>> letter_share("No. 12"), letter_share("हिन्दी")
     (0.4, 1.0)
@@ -49,7 +49,7 @@ def letter_share(text: str) -> float:
 
 
 def longest_word(text: str) -> int:
-    """Characters of the longest word.
+    """Counts the characters of the longest word.
 
     A script from U+0E00 on (Thai, Khmer, Chinese, Japanese, ...) may have no
     spaces; each of its characters counts as the end of a word.
@@ -77,7 +77,7 @@ class Rules(typing.NamedTuple):
     max_ratio: float = 0.0  # longer side to the shorter, in tokens; 0: any
 
     def judge(self, source: str, target: str) -> str:
-        """The reason to drop a pair of strings, or `KEPT`.
+        """Returns the reason to drop a pair of strings, or `KEPT`.
 
         White space must be single spaces, as `read_parallel_files` gives it.
         """
@@ -111,7 +111,7 @@ class Rules(typing.NamedTuple):
     def judge_lengths(
         self, source_lengths: np.ndarray, target_lengths: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Masks of the pairs to drop by token counts, by reason; disjoint."""
+        """Returns masks of the pairs to drop, by reason; they are disjoint."""
         shorter = np.minimum(source_lengths, target_lengths)
         longer = np.maximum(source_lengths, target_lengths)
         too_short = shorter < self.min_length
@@ -145,7 +145,7 @@ class Cleaner:
         self._rules = rules
 
     def clean(self, sources: Sequence[str], targets: Sequence[str]) -> Cleaned:
-        """The pairs that are left, as ids."""
+        """Returns the ids of the pairs that are left."""
         reasons = list(map(self._rules.judge, sources, targets))
         dropped = collections.Counter(reasons)
         del dropped[KEPT]
@@ -187,7 +187,7 @@ class Encoder:
         self._words: dict[str, bytes] = {}  # the ids of each word
 
     def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Flat ids of the lines, each with EOS, and their lengths, int64.
+        """Returns flat ids of the lines, each with EOS, and int64 lengths.
 
         White space must be single spaces.
         """
@@ -198,11 +198,9 @@ class Encoder:
         return ids, np.diff(ends, prepend=-1)
 
     def _encode_lines(self, lines: Sequence[str]) -> bytes:
-        """The ids of the lines as bytes, each with EOS."""
         return b"".join(map(self._pack, self._tokenizer.to_ids(lines)))
 
     def _encode_words(self, lines: Sequence[str]) -> bytes:
-        """The same, with each new word encoded once."""
         words = "".join(f"{line} \n " for line in lines).split(" ")
         new = set(words) - self._words.keys()
         if len(self._words) + len(new) > MAX_WORDS:
@@ -219,7 +217,7 @@ class Encoder:
 
 
 def _is_by_word(model_bytes: bytes) -> bool:
-    """Whether a sentence's ids are its words' ids, in order."""
+    """Returns whether a sentence's ids are its words' ids, in order."""
     model = sentencepiece_model_pb2.ModelProto.FromString(model_bytes)
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     pieces = [piece.piece for piece in model.pieces]
@@ -235,7 +233,7 @@ def _is_by_word(model_bytes: bytes) -> bool:
 
 
 def _surely_letters(text: str, share: float) -> bool:
-    """A quick test: true only if `letter_share` is at least `share`."""
+    """Returns True only if `letter_share` is at least `share`; quick."""
     least = share * (len(text) - text.count(" "))
     # In most scripts of Europe, counting the ASCII letters is enough.
     return (
@@ -245,7 +243,7 @@ def _surely_letters(text: str, share: float) -> bool:
 
 
 def hash_pairs(pairs: Iterable[tuple[str, str]]) -> np.ndarray:
-    """uint64 `[pairs]`; equal pairs have equal hashes, on any machine."""
+    """Returns uint64 `[pairs]`: equal pairs have equal hashes everywhere."""
     digests = b"".join(
         hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
         for source, target in pairs
@@ -254,7 +252,7 @@ def hash_pairs(pairs: Iterable[tuple[str, str]]) -> np.ndarray:
 
 
 def find_new(hashes: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Which hashes are neither seen nor equal to an earlier one: a mask.
+    """Marks the hashes that are neither seen nor equal to an earlier one.
 
     >>> find_new(np.array([7, 3, 7, 5]), seen=np.array([1, 5]))
     array([ True,  True, False, False])
@@ -268,7 +266,7 @@ def find_new(hashes: np.ndarray, seen: np.ndarray) -> np.ndarray:
 
 
 def select_rows(ids: np.ndarray, lengths: np.ndarray, keep: np.ndarray) -> Rows:
-    """The rows where `keep` is true: flat ids, and uint16 lengths."""
+    """Selects rows by a mask: flat ids, and uint16 lengths."""
     return ids[np.repeat(keep, lengths)], lengths[keep].astype(np.uint16)
 
 

@@ -34,7 +34,7 @@ class JoinedIds:
         return int(self._ends[-1])
 
     def __getitem__(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
-        """The ids at some positions, integers `[N]`."""
+        """Returns the ids at some positions, integers `[N]`."""
         positions = np.asarray(positions)
         if len(self._arrays) == 1 or not len(positions):
             return self._arrays[0][positions]
@@ -71,7 +71,7 @@ class TokenRows:
 
     @classmethod
     def of_lengths(cls, ids: Ids, lengths: np.ndarray) -> TokenRows:
-        """The rows that have these numbers of tokens, integers `[rows]`."""
+        """Makes rows with these numbers of tokens, integers `[rows]`."""
         offsets = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, dtype=np.int64, out=offsets[1:])
         return cls(ids, offsets)
@@ -82,7 +82,7 @@ class TokenRows:
         return np.diff(self.offsets)
 
     def take(self, numbers: np.ndarray) -> TokenRows:
-        """Some of the rows, by their numbers, integers `[N]`."""
+        """Returns some of the rows, by their numbers, integers `[N]`."""
         starts = self.offsets[numbers]
         lengths = self.offsets[np.add(numbers, 1)] - starts
         taken = TokenRows.of_lengths(self.ids, lengths)
@@ -118,15 +118,15 @@ class SameEveryEpoch:
         return self
 
     def of_epoch(self, epoch: int) -> typing.Self:
-        """The corpus with the ids of an epoch, counted from 0: itself."""
+        """Returns the corpus with the ids of an epoch: itself."""
         return self
 
     def describe(self, epoch: int) -> str:
-        """Nothing is counted in an epoch."""
+        """Returns "": nothing is counted in an epoch."""
         return ""
 
     def prepare(self, epoch: int) -> None:
-        """Nothing is left to do for the ids of any epoch."""
+        """Does nothing: the ids of all epochs are there."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,9 +165,9 @@ class Corpus(SameEveryEpoch):
         return checksum
 
     def kept_of(self, sizes: Sequence[int]) -> list[int]:
-        """How many pairs it has of each of several corpora, which had `sizes`.
+        """Counts the pairs that are left of each of several corpora.
 
-        They were read one after the other.
+        The corpora had `sizes` pairs, and were read one after the other.
         """
         parts = np.split(self.selected, np.cumsum(sizes)[:-1])
         return [int(part.sum()) for part in parts]
@@ -179,7 +179,7 @@ def encode_corpus(
     max_length: int,
     direction: DirectionIds = ((), (), ()),
 ) -> Corpus:
-    """Ids of all pairs that have neither an empty nor a too long side.
+    """Encodes the pairs that have neither an empty nor a too long side.
 
     Args:
         pairs: Iterable of `(source, target)` strings, read once.
@@ -226,7 +226,7 @@ def encode_corpus(
 
 
 def join_corpora(corpora: Sequence[Corpus]) -> Corpus:
-    """The pairs of several corpora of one `max_length`, one after the other."""
+    """Joins corpora that were encoded with one `max_length`."""
     sums = {
         name: sum(getattr(corpus.counts, name) for corpus in corpora)
         for name in ("read", "kept", "empty", "too_long")
@@ -263,7 +263,7 @@ def encode_pairs(
     tokenizer: Tokenizer | TokenizerPair,
     direction: DirectionIds = ((), (), ()),
 ) -> list[TokenRows]:
-    """Source and target `TokenRows` of pairs, at least one."""
+    """Returns source and target `TokenRows` of pairs, at least one."""
     sources, targets = zip(*pairs, strict=True)
     before, after, output = direction
     return [
@@ -279,7 +279,6 @@ def encode_pairs(
 
 
 def _flatten(rows: Iterable[Sequence[int]]) -> TokenRows:
-    """Lists of ids as `TokenRows`."""
     rows = list(rows)
     lengths = np.array([len(row) for row in rows])
     flat = itertools.chain.from_iterable(rows)
@@ -290,13 +289,12 @@ def _flatten(rows: Iterable[Sequence[int]]) -> TokenRows:
 def _select_rows(
     rows: TokenRows, keep: np.ndarray, dtype: np.dtype
 ) -> TokenRows:
-    """The rows where `keep` is true."""
     ids = rows.ids[np.repeat(keep, rows.lengths)].astype(dtype)
     return TokenRows.of_lengths(ids, rows.lengths[keep])
 
 
 def concatenate_rows(chunks: Iterable[TokenRows]) -> TokenRows:
-    """The rows of all chunks, in order."""
+    """Joins the rows of all chunks, in order."""
     arrays = zip(*((rows.ids, rows.lengths) for rows in chunks), strict=True)
     return TokenRows.of_lengths(*map(np.concatenate, arrays))
 
@@ -304,7 +302,7 @@ def concatenate_rows(chunks: Iterable[TokenRows]) -> TokenRows:
 def replace_rows(
     rows: TokenRows, numbers: np.ndarray, others: TokenRows
 ) -> TokenRows:
-    """The rows, with others in place of some, whose numbers increase."""
+    """Puts others in the place of some rows, whose numbers increase."""
     lengths = rows.lengths.copy()
     replaced = np.zeros(len(lengths), bool)
     replaced[numbers] = True

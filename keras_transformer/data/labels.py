@@ -12,7 +12,7 @@ from keras_transformer.vocabulary import BOS, PAD
 
 
 def shift_right(labels: Tensor) -> Tensor:
-    """The decoder's input when it predicts the labels.
+    """Returns the decoder's input when it predicts the labels.
 
     Labels are int `[B, T]`, an array or a tensor; rows end with `EOS`, then
     `PAD`. Returns the same kind of array: `BOS` first, then the labels one

@@ -37,7 +37,7 @@ _SHORT_CODES = dict(
 
 
 def base_language(code: str) -> str:
-    """The language of a code, by its code of two letters if it has rules.
+    """Returns the language of a code, in two letters if it has rules.
 
     >>> [base_language(c) for c in ("zh-Hant", "zh_CN", "zho_Hans", "yue")]
     ['zh', 'zh', 'zh', 'yue']
@@ -47,7 +47,7 @@ def base_language(code: str) -> str:
 
 
 def name_of(code: str) -> str:
-    """The English name of a language; of an unknown one its code.
+    """Returns the English name of a language, or the code if it is unknown.
 
     >>> name_of("de"), name_of("pt_BR"), name_of("source")
     ('German', 'Portuguese (Brazil)', 'source')
@@ -75,7 +75,7 @@ class LanguageTokens(typing.NamedTuple):
     places: dict[str, str]  # fields of `Direction`, with "source" or "target"
 
     def direction(self, **languages: str | None) -> Direction | None:
-        """The tokens of the languages `source` and `target`.
+        """Returns the tokens of the languages `source` and `target`.
 
         None if a language that the model must be told is None.
         """
@@ -156,7 +156,7 @@ class Languages(Fields):
     def direction(
         self, source: str | None = None, target: str | None = None
     ) -> Direction | None:
-        """What tells the model the languages of a sentence.
+        """Returns what tells the model the languages of a sentence.
 
         None stands for the only language that the model has. Returns None if
         one of several must be given, and is not: then, in a model with tags,
@@ -185,7 +185,7 @@ class Languages(Fields):
         return Direction(self.tags[target]) if target else None
 
     def pairs_in(self, *prefixes: str) -> list[tuple[str, str]]:
-        """The `pairs` for which a prefix has both files."""
+        """Returns the `pairs` for which a prefix has both files."""
         return [
             codes for codes in self.pairs if prefixes_with(prefixes, *codes)
         ]
@@ -216,13 +216,13 @@ class Languages(Fields):
         return languages or {"": self.target_language}
 
     def directions_in(self, *prefixes: str) -> dict[str, str]:
-        """With `language_tokens`: {"en-de": "de"}, of `pairs_in`."""
+        """Returns {"en-de": "de"} for `pairs_in`, or else `directions`."""
         found = self.pairs_in(*prefixes) if self.language_tokens else []
         return {"-".join(codes): codes[1] for codes in found} or self.directions
 
 
 def _choose(name, preposition, languages, chosen):
-    """The chosen one of languages, or the only one; None for neither."""
+    """Returns the chosen language, or the only one; None for neither."""
     if chosen is None:
         return languages[0] if len(languages) == 1 else None
     if chosen not in languages:
@@ -234,7 +234,7 @@ def _choose(name, preposition, languages, chosen):
 
 
 def shortened(codes: Sequence[str]) -> str:
-    """The codes of languages for a message, the first of very many.
+    """Joins the codes of languages for a message; of many, the first ten.
 
     >>> shortened(["en", "de"]), shortened(list("abcdefghijklmnopqrstuvw"))
     ('en, de', 'a, b, c, d, e, f, g, h, i, j and 13 others')
@@ -245,7 +245,7 @@ def shortened(codes: Sequence[str]) -> str:
 
 
 def prefixes_with(prefixes: Sequence[str], *languages: str) -> tuple[str, ...]:
-    """The prefixes that have a file of each of some languages."""
+    """Returns the prefixes that have a file in each of some languages."""
     return tuple(
         prefix
         for prefix in prefixes
@@ -254,7 +254,7 @@ def prefixes_with(prefixes: Sequence[str], *languages: str) -> tuple[str, ...]:
 
 
 def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
-    """Pairs of all directions, one after the other.
+    """Returns the pairs of all directions, one after the other.
 
     A direction has the pairs of each prefix with files of both its languages.
     With tags, sources have theirs; a blank source has none, and stays blank.
@@ -295,5 +295,5 @@ def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
 
 
 def with_tag(rows: Iterable[Row], tag: str) -> list[Row]:
-    """The rows, such as pairs, whose source begins with a tag; with "" all."""
+    """Returns the rows, such as pairs, whose source begins with a tag."""
     return [row for row in rows if row[0].startswith(tag)]

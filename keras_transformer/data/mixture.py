@@ -27,7 +27,7 @@ class Stage(typing.NamedTuple):
 def parse_mixture(
     text: str, prefixes: Sequence[str]
 ) -> tuple[list[Stage], list[str]]:
-    """The stages of `--mixture`, and the name of each corpus there.
+    """Reads the stages of `--mixture`, and each corpus' name there.
 
     A text is such as `"original 0.5, back 0.5, until 10; original 1"`; a name
     is one of the prefixes, or its end after a slash.
@@ -69,7 +69,7 @@ def parse_mixture(
 
 
 def _find_corpus(name: str, prefixes: Sequence[str]) -> int:
-    """The number of the corpus that has a name."""
+    """Returns the number of the corpus that has a name."""
     found = [i for i, prefix in enumerate(prefixes) if prefix == name]
     if not found:
         found = [i for i, p in enumerate(prefixes) if p.endswith("/" + name)]
@@ -83,7 +83,7 @@ def _find_corpus(name: str, prefixes: Sequence[str]) -> int:
 
 
 def temperature_stage(sizes: Sequence[int], temperature: float) -> Stage:
-    """A stage that samples corpora with temperature (Arivazhagan et al. 2019).
+    """Makes a stage with temperature sampling (Arivazhagan et al. 2019).
 
     The share of a corpus of n pairs is proportional to n ** (1 / temperature):
     at 1 an epoch has every pair once; the higher the temperature, the more
@@ -158,7 +158,7 @@ class Mixture:
         return repr((self._stages, self._kept, self._seed))
 
     def describe(self, epoch: int) -> str:
-        """How many pairs of each corpus an epoch has, counted from 0."""
+        """Describes how many pairs of each corpus an epoch has."""
         numbers = np.searchsorted(
             self._starts, self.pairs_of(epoch), side="right"
         )
@@ -168,7 +168,7 @@ class Mixture:
         )
 
     def pairs_of(self, epoch: int) -> np.ndarray:
-        """The pairs of an epoch, counted from 0, corpus by corpus: int32."""
+        """Returns the pairs of an epoch, corpus by corpus, int32."""
         stage = next(stage for stage in self._stages if epoch < stage.end)
         first, *others = stage.weights
         parts = [np.arange(self._kept[first]) + self._starts[first]]
@@ -180,7 +180,7 @@ class Mixture:
         return np.concatenate(parts).astype(np.int32)
 
     def _taken(self, corpus, epoch):
-        """Pairs of the endless sequence of a corpus used before an epoch."""
+        """Counts the pairs of a corpus' endless sequence before an epoch."""
         taken, begin = 0, 0
         for weights, end in self._stages:
             first, *others = weights
@@ -192,7 +192,7 @@ class Mixture:
         return taken
 
     def _sequence(self, corpus: int, begin: int, end: int) -> np.ndarray:
-        """A section of that endless sequence, as numbers in the corpus."""
+        """Returns a section of the endless sequence: numbers in the corpus."""
         size = self._kept[corpus]
         shuffles = range(begin // size, -(-end // size))
         pairs = [

@@ -38,7 +38,7 @@ Pair = tuple[str, str]
 
 
 def parse_modifiers(text: str) -> dict[str, float]:
-    """The probability of each modifier of `--modifiers`.
+    """Reads the probability of each modifier of `--modifiers`.
 
     >>> parse_modifiers("UpperCase 0.05, Merge 0.1")
     {'UpperCase': 0.05, 'Merge': 0.1}
@@ -63,12 +63,12 @@ class Context(typing.NamedTuple):
 
 
 def upper_case(pair: Pair, context: Context) -> Pair:
-    """Both sides in upper case."""
+    """Puts both sides into upper case."""
     return pair[0].upper(), pair[1].upper()
 
 
 def title_case(pair: Pair, context: Context) -> Pair:
-    """The first letter of each word of both sides in upper case."""
+    """Capitalizes each word of both sides."""
     source, target = (
         " ".join(word[0].upper() + word[1:] for word in side.split())
         for side in pair
@@ -77,7 +77,7 @@ def title_case(pair: Pair, context: Context) -> Pair:
 
 
 def remove_end_punct(pair: Pair, context: Context) -> Pair:
-    """Without the last character of both, if it is punctuation of one kind."""
+    """Removes the last character of both, if it is the same punctuation."""
     ends = [unicodedata.normalize("NFKC", side[-1:])[-1:] for side in pair]
     if not any(all(end in kind for end in ends) for kind in PUNCTUATION):
         return pair
@@ -85,7 +85,7 @@ def remove_end_punct(pair: Pair, context: Context) -> Pair:
 
 
 def add_typos(pair: Pair, context: Context) -> Pair:
-    """Typos in some words of the source, at least one word."""
+    """Makes typos in some words of the source, at least one."""
     random = context.random
     words = pair[0].split()
     if not words:  # nothing but white space of a kind that files may have
@@ -97,7 +97,7 @@ def add_typos(pair: Pair, context: Context) -> Pair:
 
 
 def _mistype(word: str, random: np.random.Generator) -> str:
-    """A word with two characters swapped, or one dropped, added or replaced.
+    """Swaps two characters of a word, or drops, adds or replaces one.
 
     A new character is a neighbour of the old one on the keyboard, or if the
     keyboard does not have it, a character of the word.
@@ -114,7 +114,7 @@ def _mistype(word: str, random: np.random.Generator) -> str:
 
 
 def _find_neighbours():
-    """The characters beside each key of `KEYBOARD`."""
+    """Returns the characters beside each key of `KEYBOARD`."""
     places = {
         key: (row, column)
         for row, keys in enumerate(KEYBOARD)
@@ -136,14 +136,14 @@ NEIGHBOURS = _find_neighbours()
 
 
 def merge(pair: Pair, context: Context) -> Pair:
-    """The pair and another one of the same corpus, joined."""
+    """Joins the pair with another one from the same corpus."""
     if context.other is None:
         return pair
     return f"{pair[0]} {context.other[0]}", f"{pair[1]} {context.other[1]}"
 
 
 def make_noise(pair: Pair, context: Context) -> Pair:
-    """Random words in place of the pair, the same on both sides."""
+    """Replaces the pair by random words, the same on both sides."""
     random = context.random
     num_words = random.integers(*NOISE_WORDS, endpoint=True)
     lengths = random.integers(*NOISE_LENGTHS, num_words, endpoint=True)
@@ -212,7 +212,7 @@ class ModifiedCorpus(ChangingCorpus):
         return zlib.crc32(content.encode())
 
     def _draw_epoch(self, epoch: int) -> tuple[Corpus, dict[str, int]]:
-        """The `Corpus` of an epoch, and how many pairs were modified."""
+        """Returns the `Corpus` of an epoch, and counts of modified pairs."""
         counts = dict.fromkeys(self._chances, 0)
         chunks = list(self._modify_chunks(epoch, counts))
         if not chunks:
@@ -251,7 +251,7 @@ class ModifiedCorpus(ChangingCorpus):
             yield numbers[kept], source.take(kept), target.take(kept)
 
     def _modify_chunk(self, epoch, start, counts):
-        """The modified pairs of a chunk by their numbers; counts them."""
+        """Returns the modified pairs of a chunk by number; counts them."""
         random = np.random.default_rng([self._seed, epoch, start, STREAM])
         size = min(CHUNK_PAIRS, len(self) - start)
         drawn = random.random((size, len(self._chances)))
@@ -271,7 +271,7 @@ class ModifiedCorpus(ChangingCorpus):
         return changed
 
     def _draw_other(self, number, random):
-        """Another pair of the corpus of a pair, or None."""
+        """Draws another pair from the same corpus; None if there is none."""
         corpus = np.searchsorted(self._starts, number, side="right")
         first, end = self._starts[corpus - 1 : corpus + 1]
         if end - first < 2:

@@ -51,18 +51,18 @@ class Pairs:
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[str, str]]) -> "Pairs":
-        """Pairs that are in memory."""
+        """Wraps pairs that are in memory."""
         return cls(lambda: iter(pairs), len(pairs))
 
     @classmethod
     def chain(cls, corpora: Sequence["Pairs"]) -> "Pairs":
-        """The pairs of corpora, one after the other."""
+        """Joins corpora, one after the other."""
         sizes = [len(pairs) for pairs in corpora]
         chain = itertools.chain.from_iterable
         return cls(lambda: chain(corpora), sum(sizes), sizes)
 
     def in_memory(self) -> "Pairs":
-        """The same pairs, which are not read again."""
+        """Returns the same pairs, which are not read again."""
         pairs = list(self)
         return Pairs(
             lambda: iter(pairs), len(pairs), self.sizes, self.directions
@@ -86,7 +86,7 @@ def read_aligned_files(
     source_language: str,
     target_language: str,
 ) -> Pairs:
-    """`read_parallel_files` of `data.records`, of line-aligned files alone."""
+    """Reads line-aligned files; see `read_parallel_files`."""
     languages = source_language, target_language
     corpora = [
         [find_file(prefix, language) for language in languages]
@@ -105,12 +105,12 @@ def read_aligned_files(
 
 
 def has_file(prefix: str | os.PathLike, language: str) -> bool:
-    """Whether there is `PREFIX.LANGUAGE`, or its `.gz`."""
+    """Returns whether there is `PREFIX.LANGUAGE`, or its `.gz`."""
     return any(path.is_file() for path in _paths(prefix, language))
 
 
 def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
-    """`PREFIX.LANGUAGE`, or else its `.gz`.
+    """Finds `PREFIX.LANGUAGE`, or else its `.gz`.
 
     Raises FileNotFoundError: there is neither.
     """
@@ -129,7 +129,6 @@ def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
 
 
 def _paths(prefix, language):
-    """The two names that a file may have."""
     plain = pathlib.Path(f"{prefix}.{language}")
     return plain, pathlib.Path(f"{plain}.gz")
 
@@ -149,7 +148,7 @@ def _count_pairs(source_path, target_path):
 
 
 def with_bar(items: Iterator[Item], unit: str) -> Iterator[Item]:
-    """The same; on a terminal a bar shows how many, if it takes seconds."""
+    """Yields the items; on a terminal, after seconds, a bar counts them."""
     return tqdm.tqdm(items, "read", disable=None, unit=unit, delay=2)
 
 
@@ -185,7 +184,7 @@ def whole_lines(path: pathlib.Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def open_bytes(path: pathlib.Path) -> Iterator[io.BufferedIOBase]:
-    """The bytes of a file; of a `.gz` file, those that it was made from.
+    """Opens a file; reading a `.gz` file gives its original bytes.
 
     Raises ValueError: it is `.gz` and corrupt; OSError: it cannot be read.
     """
@@ -222,7 +221,7 @@ def text_lines(file: Iterable[bytes], name: object) -> Iterator[bytes]:
 
 
 def with_single_spaces(text: str) -> str:
-    r"""Text without ASCII white space at its ends, and single spaces inside.
+    r"""Strips ASCII white space, and makes it single spaces inside.
 
     >>> with_single_spaces(" a\t b\x85c\n")
     'a b\x85c'
@@ -247,7 +246,6 @@ def check_prepared(name: str, data_dir: str | os.PathLike | None) -> None:
 
 
 def _make_builder(name, data_dir):
-    """The builder of a data set of TensorFlow Datasets."""
     import tensorflow_datasets as tfds  # slow to import, and seldom needed
 
     try:
@@ -264,7 +262,7 @@ def read_tfds(
     target_language: str,
     data_dir: str | os.PathLike | None = None,
 ) -> Pairs:
-    """Pairs of a translation data set of TensorFlow Datasets.
+    """Reads a translation data set of TensorFlow Datasets.
 
     Data that is not in `data_dir` is downloaded.
 

@@ -90,15 +90,15 @@ def read_table(
 
 
 def _count_wanted(rows, columns):
-    """The rank of a delimiter: how many of the columns the first row names."""
+    """Ranks a delimiter by how many of the columns the first row names."""
     names = rows[0] if rows else []
     return len({*columns} & {*names}), len(names)
 
 
 def _count_alike(rows, columns):
-    """The rank of a delimiter: how many of the first rows are as wide.
+    """Ranks a delimiter by how many of the first rows are equally wide.
 
-    Then the fewest fields that begin with a space, as parts of a sentence.
+    Next, by how few fields begin with a space, as parts of sentences do.
     """
     sizes = [len(row) for row in rows]
     alike = list(itertools.takewhile(lambda size: size == sizes[0], sizes))
@@ -202,7 +202,7 @@ def read_arrow(path: pathlib.Path, columns: Sequence[str]) -> Records:
 
 
 def _find_text(record, column):
-    """What is in a column, in that of `translation`, or at a path A.B."""
+    """Returns what is in a column, in `translation`, or at a path A.B."""
     for path in ((column,), ("translation", column), column.split(".")):
         value = record
         for key in path:
@@ -240,7 +240,7 @@ FORMS: dict[str, Callable[[pathlib.Path, Sequence[str]], Records]] = {
 
 
 def find_form(path: str | pathlib.Path) -> str:
-    """The ending in `FORMS` of a file's name; empty if it has none.
+    """Returns the ending in `FORMS` of a file's name, or "".
 
     >>> find_form("a.tmx.gz"), find_form("corpus/train")
     ('.tmx', '')
@@ -250,9 +250,9 @@ def find_form(path: str | pathlib.Path) -> str:
 
 
 def find_record_files(name: str) -> list[pathlib.Path]:
-    """The files of records of a name: itself, or those of a saved data set.
+    """Finds the files that a name stands for: itself, or a data set's.
 
-    Of a pattern (`shards/*.jsonl`) or a folder, the files of these forms.
+    A pattern (`shards/*.jsonl`) or a folder stands for its files of `FORMS`.
 
     Empty if it is the prefix of parallel text files.
 
@@ -324,9 +324,9 @@ def read_records(
 def open_records(
     name: str, paths: Sequence[pathlib.Path], columns: Sequence[str]
 ) -> Pairs:
-    """The pairs of files, which are read to their ends to check and count them.
+    """Opens files, and reads them to their ends to check and count pairs.
 
-    What is left out of them is counted in a warning.
+    A warning counts what is left out.
 
     Raises:
         ValueError, OSError: As in `read_records`, or there is no pair.
@@ -372,7 +372,7 @@ def read_parallel_files(
     target_language: str,
     columns: Sequence[str] = (),
 ) -> Pairs:
-    """Pairs of files, as `kt-train --train_files` reads them.
+    """Reads pairs from files, as `kt-train --train_files` does.
 
     A prefix stands for line-aligned files, `PREFIX.LANGUAGE` or their `.gz`; a
     file with an ending of `FORMS`, such as a table, holds both languages; a

@@ -28,7 +28,7 @@ UNKNOWN_PENALTY = 10.0  # below the worst piece: kUnkPenalty in SentencePiece
 
 
 def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
-    """The sampler of the vocabulary of a byte-pair or a unigram model.
+    """Makes the sampler for a byte-pair or a unigram vocabulary.
 
     `alpha`, in [0, 1), is the probability of skipping a merge of byte pairs,
     or the exponent of the probability of a segmentation of a unigram model. An
@@ -66,10 +66,10 @@ class Sampler:
         self._arrays: tuple[np.ndarray, ...] = ()  # the same
 
     def number_words(self, strings: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of the words of strings that `Tokenizer.normalize` returns.
+        """Numbers the words of strings that `Tokenizer.normalize` returned.
 
-        int32 `[words]`, and int64 `[strings + 1]`: the first word of each
-        string, then the end.
+        Returns int32 `[words]`, and int64 `[strings + 1]`: the first word of
+        each string, then the end.
         """
         numbers, ends = [], [0]
         for string in strings:
@@ -86,9 +86,9 @@ class Sampler:
     def sample(
         self, words: np.ndarray, random: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A segmentation of each of N words, by their numbers.
+        """Samples a segmentation of each of N words, by their numbers.
 
-        Ids, int32 `[tokens]`, and how many each word has, int64 `[N]`.
+        Returns ids, int32 `[tokens]`, and how many each word has, int64 `[N]`.
         """
         raise NotImplementedError
 
@@ -199,7 +199,7 @@ class BytePairSampler(Sampler):
     def _look_up(
         self, left: np.ndarray, right: np.ndarray, random: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Ranks of pairs, `_never` if skipped, and the merged pieces."""
+        """Returns the ranks of pairs, `_never` if skipped, and their pieces."""
         keys = left.astype(np.int64) << 32 | right
         found = np.searchsorted(self._keys, keys)
         known = self._keys[found] == keys
@@ -275,7 +275,7 @@ class UnigramSampler(Sampler):
 
 
 def _without(array: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """An array without one element of each row: [N, L] -> [N, L - 1]."""
+    """Removes one element of each row: [N, L] -> [N, L - 1]."""
     index = np.arange(array.shape[1] - 1)
     index = index + (index >= columns[:, None])
     return np.take_along_axis(array, index, axis=1)

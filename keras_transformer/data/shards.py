@@ -148,7 +148,7 @@ def write_shard(
 
 
 def read_index(directory: str | os.PathLike) -> dict:
-    """The index of a prepared corpus; an error if that is not a valid one."""
+    """Reads the index of a prepared corpus; ValueError if it is not valid."""
     path = pathlib.Path(directory) / INDEX
     try:
         index = read_json(path)
@@ -195,7 +195,7 @@ def _check_keys(place, values, keys):
 
 
 def read_prepared(directory: str | os.PathLike) -> PreparedCorpus:
-    """The pairs of a prepared corpus.
+    """Opens a prepared corpus.
 
     Size and checksum of every shard are checked at the speed of the disk, which
     also brings the shards into the page cache. The system can take back the
@@ -240,7 +240,7 @@ def read_prepared(directory: str | os.PathLike) -> PreparedCorpus:
 
 
 def _open_shard(directory, shard, dtype):
-    """The arrays of a shard, in the order that the module describes.
+    """Returns the arrays of a shard, in the order that the module describes.
 
     Ids stay on disk, lengths are in memory.
     """
@@ -273,7 +273,7 @@ def _open_shard(directory, shard, dtype):
 
 
 def _checksum_of(records: list[dict]) -> int:
-    """A number for the contents of all shards, from their entries."""
+    """Returns a number for the contents of all shards, from their entries."""
     sizes = ("pairs", "source_tokens", "target_tokens", "crc32")
     contents = [[record[name] for name in sizes] for record in records]
     return zlib.crc32(repr(contents).encode())

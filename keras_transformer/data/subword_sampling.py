@@ -87,7 +87,7 @@ class SampledCorpus(ChangingCorpus):
         )
 
     def _draw_epoch(self, epoch: int) -> tuple[Corpus, dict[str, int]]:
-        """The `Corpus` of an epoch, and how many of its rows are canonical."""
+        """Returns the `Corpus` of an epoch, and how many rows are canonical."""
         sides = [
             side.sample(self._seed, epoch, self.longest) for side in self._sides
         ]
@@ -121,9 +121,9 @@ class _Side:
     def sample(
         self, seed: int, epoch: int, longest: int
     ) -> tuple[TokenRows, int]:
-        """`TokenRows` of an epoch, and how many rows are canonical.
+        """Returns `TokenRows` of an epoch, and how many are canonical.
 
-        These would have more tokens than `longest`.
+        Canonical rows would have more tokens than `longest`.
         """
         chunks, num_long = [], 0
         for start in range(0, len(self._offsets) - 1, CHUNK_PAIRS):
@@ -136,7 +136,6 @@ class _Side:
         return concatenate_rows(chunks), num_long
 
     def _sample_chunk(self, start, random):
-        """`TokenRows` of a chunk, sampled with a random generator."""
         first = self._offsets[start : start + CHUNK_PAIRS + 1]
         ids, counts = self._sampler.sample(
             self._words[first[0] : first[-1]], random
@@ -147,7 +146,7 @@ class _Side:
         return TokenRows(ids, offsets + np.arange(len(offsets)))
 
     def check_texts(self, sampled: TokenRows) -> None:
-        """An error unless sampled ids decode to the text they come from."""
+        """Raises ValueError unless sampled ids decode to their text."""
         texts, expected = map(self._texts, (sampled, self._canonical))
         wrong = sum(map(operator.ne, texts, expected))
         if wrong:
@@ -157,7 +156,6 @@ class _Side:
             )
 
     def _texts(self, rows):
-        """The text of the first rows."""
         ids = np.split(rows.ids, rows.offsets[1 : CHECKED_PAIRS + 1])[:-1]
         return self._tokenizer.to_strings(ids)
 

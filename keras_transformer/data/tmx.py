@@ -74,7 +74,7 @@ def read_units(path: pathlib.Path, units: "Units", form: str) -> Iterator:
 def pair_of(
     texts: Mapping[str, str], languages: Sequence[str]
 ) -> dict[str, str] | LeftOut:
-    """The texts in two languages, of texts by language."""
+    """Finds the texts in two languages."""
     found = {name: _find(texts, name) for name in languages}
     if None in found.values():
         return LeftOut("without one of the languages", tuple(texts))
@@ -82,7 +82,7 @@ def pair_of(
 
 
 def _decoder(start):
-    """What decodes an XML text: expat knows few charsets, by few names."""
+    """Returns what decodes an XML text: expat knows few charsets."""
     declared = ENCODING.match(start.removeprefix(codecs.BOM_UTF8))
     if not declared or declared[1].lower() in (b"utf-8", b"utf-16"):
         return lambda chunk, final: chunk
@@ -92,7 +92,7 @@ def _decoder(start):
 
 
 def _find(texts, language):
-    """The text in a language, or else in the first one of its variants."""
+    """Finds the text in a language, or else in its first variant."""
     wanted, found = f"{language}-".lower().replace("_", "-"), None
     for code, text in texts.items():
         code = re.sub("[_@]", "-", f"{code}-".lower())
@@ -180,7 +180,7 @@ class _Units(Units):
 
 
 def joined(parts: Iterable[str | None]) -> str:
-    """The text of parts; a code, None, between letters is a space."""
+    """Joins parts; a code, None, between letters becomes a space."""
     text, is_apart = "", False
     for part in parts:
         if part and is_apart and text[-1:].isalnum() and part[0].isalnum():

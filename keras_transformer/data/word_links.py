@@ -69,9 +69,10 @@ class WordLinks:
 
 
 def read_links(corpora: Sequence[tuple[str, Pairs]]) -> WordLinks:
-    """The links in files, each with its corpus; possible ones count as sure.
+    """Reads files of links, each with its corpus; all links count as sure.
 
-    An error if a file has more or fewer lines than pairs, or is not UTF-8.
+    Raises ValueError if a file has more or fewer lines than there are pairs, or
+    is not UTF-8.
     """
     links, counts, num_words = (array.array("i") for _ in range(3))
     for path, pairs in corpora:
@@ -145,7 +146,7 @@ class TokenLinks:
     def of_batch(
         self, pairs: np.ndarray, source_ids: np.ndarray, labels: np.ndarray
     ) -> np.ndarray:
-        """The links of the tokens that the decoder reads: bool `[B, T, S]`.
+        """Returns links of the tokens that the decoder reads: bool `[B, T, S]`.
 
         The decoder reads the label of position t at position t + 1. There may
         be fewer pairs than B.
@@ -181,13 +182,13 @@ class _Words:
         self._opens = np.array([p in MARKS.replace(END, "") for p in pieces])
 
     def count(self, rows):
-        """Number of words of each row of `TokenRows`, int `[rows]`."""
+        """Counts the words of each row of `TokenRows`, int `[rows]`."""
         begin, first = self._begins[rows.ids], rows.offsets[:-1]
         begin[first] = ~self._opens[rows.ids[first]]  # with a space or not
         return np.add.reduceat(begin, first, dtype=np.int32)
 
     def of(self, ids: np.ndarray) -> np.ndarray:
-        """The word of each token, int `[B, T]`; -1 for `EOS` and `PAD`."""
+        """Returns each token's word, int `[B, T]`; -1 for `EOS` and `PAD`."""
         begin, opens = self._begins[ids], self._opens[ids]
         begin[:, 0] = ~opens[:, 0]
         words = np.cumsum(begin, axis=1) - 1

@@ -141,7 +141,7 @@ def parse(
     name: str = "",
     target: str = "",
 ) -> Document:
-    """The document that bytes are, or a text.
+    """Parses bytes, or a text, as a document.
 
     Args:
         data: The document; a text as if it was UTF-8.
@@ -176,19 +176,17 @@ def parse(
     if format == AUTO:
         format = detect(name, data)
     reader = READERS[format]
-    if reader.is_container and (is_text or charset):
-        raise ValueError(
-            f"the format {format} needs a file: bytes without a charset."
-            f" Received: {'a text' if is_text else f'charset={charset!r}'}"
-        )
-    options: dict[str, typing.Any] = {}
-    if reader.has_translations:
-        options["replace"] = replace
-    elif replace:
-        raise ValueError(
-            "expected a format with translations, which can be replaced."
-            f" Received: format={format!r}"
-        )
+    expect(
+        not (reader.is_container and (is_text or charset)),
+        f"for the format {format} a file: bytes without a charset",
+        "a text" if is_text else f"{charset=}",
+    )
+    expect(
+        reader.has_translations or not replace,
+        "a format with translations, which can be replaced",
+        f"{format=}",
+    )
+    options = {"replace": replace} if reader.has_translations else {}
     divide = functools.partial(split, language=language, fits=fits)
     if reader.is_container:
         languages = (language, target)
@@ -208,7 +206,7 @@ def parse(
 
 
 def detect(name: str, data: bytes) -> str:
-    """The format of a document: by the suffix of its name, else its content.
+    """Finds a document's format: by the suffix of its name, or its content.
 
     Raises ValueError: it begins as XML, RTF or another form without a reader.
 
@@ -262,7 +260,7 @@ class Stage(typing.NamedTuple):
 
 
 def stages(document: Document) -> Generator[Stage | Translated, list, None]:
-    """The stages of translating a document, with its markup and placeholders.
+    """Yields the stages of translating a document with its markup.
 
     A sentence whose translation lacks a placeholder is translated again without
     its placeholders, which then follow the alignment, as markup does. Each
@@ -290,9 +288,9 @@ def translate(
     translate: Callable[[list[str]], list[str]],
     align: Callable[[list[tuple[str, str]]], Sequence[Sequence[SpanLink]]],
 ) -> Translated:
-    """The translation of a document, by its `stages`.
+    """Translates a document, by its `stages`.
 
-    The functions are of a `Translator`: `translate` and `align_spans`.
+    The functions are `translate` and `align_spans` of a `Translator`.
     """
     run: dict[str, Callable] = {"translate": translate, "align": align}
     work = stages(document)
@@ -306,8 +304,8 @@ def translate(
 def check_installed() -> None:
     """Raises ValueError if a library of the extra `documents` is missing."""
     for name in LIBRARIES:
-        if importlib.util.find_spec(name) is None:
-            raise ValueError(
-                "documents need the extra 'documents':"
-                f" {how_to_install('documents')}. Received: no module {name!r}"
-            )
+        expect(
+            importlib.util.find_spec(name),
+            f"the extra 'documents': {how_to_install('documents')}",
+            f"no module {name!r}",
+        )

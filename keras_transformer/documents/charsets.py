@@ -37,9 +37,9 @@ class Charset(typing.NamedTuple):
     declaration: regex.Pattern | None
 
     def encode(self, text: str) -> tuple[bytes, str]:
-        """The bytes of a text, and their charset.
+        """Returns the bytes of a text, and their charset.
 
-        If the charset does not have all of its characters, it is UTF-8, and
+        If the charset lacks a character, the bytes are UTF-8, and
         declared to be.
         """
         try:
@@ -55,7 +55,7 @@ class Charset(typing.NamedTuple):
 def decode(
     data: bytes, declaration: regex.Pattern | None, name: str = ""
 ) -> tuple[str, Charset]:
-    """The text of a document, with its byte order mark, and its charset.
+    """Returns a document's text, with its byte order mark, and its charset.
 
     The mark decides, then `name`, then the declaration, else it is UTF-8.
 
@@ -88,9 +88,9 @@ def decode(
 
 
 def text_of(data: bytes, charset: str) -> str:
-    """The text that a document in a charset is.
+    """Returns the text of a document in a charset.
 
-    Raises ValueError: it is none: the charset is "".
+    Raises ValueError: the charset is "", so the document is binary.
     """
     if not charset:
         raise ValueError(

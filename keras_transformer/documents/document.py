@@ -87,7 +87,7 @@ class Document:
         return [sentence.needs_alignment for sentence in self._sentences]
 
     def texts_before(self) -> list[str]:
-        """What stands before each sentence."""
+        """Returns what stands before each sentence."""
         return ["".join(parts) for parts in self._before[:-1]]
 
     def hide_placeholders(self, translations: Sequence[str]) -> list[int]:
@@ -115,7 +115,7 @@ class Document:
         translations: Sequence[str],
         alignments: Sequence[Sequence[SpanLink]] = (),
     ) -> tuple[bytes, str]:
-        """The document with its sentences translated: its bytes and charset.
+        """Returns bytes and charset of the document, with these translations.
 
         A sentence whose translation is its text stays as it is written.
         `alignments` are the `SpanLink`s of each sentence that needs them, from
@@ -147,11 +147,11 @@ class Document:
         translations: Sequence[str],
         alignments: Sequence[Sequence[SpanLink]] = (),
     ) -> str:
-        """The text of `write_bytes`; ValueError if it is none."""
+        """Returns the text of `write_bytes`; ValueError if it is binary."""
         return text_of(*self.write_bytes(translations, alignments))
 
     def summary(self) -> str:
-        """How many texts are left for each reason, and the first lines.
+        """Says how many texts are left for each reason, and the first lines.
 
         "left: 2 code (lines 3, 8), 1 math (line 9)", or "".
         """

@@ -55,7 +55,7 @@ UNSEEN = regex.compile(r"</?(?:\w+:)?(?:lang|noProof|rPr)\b[^<>]*+>|\s++")
 def read(
     data: bytes, split: Split, languages: tuple[str, str] = ("", "")
 ) -> tuple:
-    """The pieces of a Word document, and what writes it."""
+    """Returns the pieces of a Word document, and what writes it."""
     files = read_archive(data)
     types = content_types(files)
     if not any(map(MAIN.search, types.values())):
@@ -91,7 +91,7 @@ class _Part(Part):
         self._field_signs = self._whole_fields()
 
     def _whole_fields(self):
-        """What begins, divides or ends a field that has an end."""
+        """Finds what begins, divides or ends a field that has an end."""
         found: set = set()
         opened: dict = collections.defaultdict(list)
         for sign in self.root.iter(f"{self._namespace}fldChar"):
@@ -136,7 +136,7 @@ class _Part(Part):
         return self._after_properties(paragraph), items
 
     def _after_properties(self, element):
-        """The event after the tag of an element and its properties."""
+        """Returns the event after the tag and the properties of an element."""
         after = self.spans[element][0] + 1
         for child in element.iterchildren("{*}*"):
             if not self.name(child).endswith("Pr"):

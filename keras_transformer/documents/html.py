@@ -87,7 +87,7 @@ def _with_depth(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
 
 
 def read(text: str, split: Split) -> list:
-    """The pieces of an HTML page, or of a part of one."""
+    """Returns the pieces of an HTML page, or of a part of one."""
     pieces: list = []
     items: list[Item] = []
     events = collections.deque(_with_depth(read_events(text)))
@@ -123,7 +123,7 @@ def read(text: str, split: Split) -> list:
 
 
 def _reason(event):
-    """Why the element that a tag opens is not translated, or ""."""
+    """Returns why the element that a tag opens is left, or ""."""
     if event.name in EMPTY:
         return ""
     if event.name in OPAQUE | OPAQUE_INLINE:
@@ -132,7 +132,7 @@ def _reason(event):
 
 
 def _tag(event):
-    """What the document has, with a reason if it has words for readers."""
+    """Returns a tag, with a reason if it has words for readers."""
     if event.name and event.kind == "other":
         return Left(event.raw, "unfinished tag")
     if event.kind == "open" and ATTRIBUTE_TEXT.search(event.attributes):

@@ -81,7 +81,7 @@ def join(items: Sequence[Item]) -> tuple[list[int], str]:
 
 
 def _is_before_sign(items: Sequence[Item], first: int) -> bool:
-    """Whether codes begin at an index, and then a sign that has no space."""
+    """Returns whether codes, and then a sign such as ".", follow."""
     for i in range(first, len(items)):
         if items[i].kind not in (OPEN, CLOSE, ALONE):
             kinds = {item.kind for item in items[first:i]}

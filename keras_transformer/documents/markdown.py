@@ -59,7 +59,7 @@ LONGEST = 20_000  # characters of a paragraph; the parser may take their square
 
 
 def read(text: str, split: Split) -> Iterator:
-    """The pieces of a Markdown text. Code, math and images stay."""
+    """Yields the pieces of a Markdown text. Code, math and images stay."""
     spans = _Spans(_make_parser())
     front = FRONT_MATTER.match(text)
     begin = front.end() if front else 0
@@ -135,7 +135,7 @@ def _make_parser():
 
 
 def _wiki_link(state, silent):
-    """A rule of the parser: `[[page]]`, `[[page|label]]`, `:emoji:`."""
+    """Takes `[[page]]`, `[[page|label]]`, `:emoji:`: a rule of the parser."""
     match = WIKI_LINK.match(state.src, state.pos)
     if match:
         state.pos = match.end()
@@ -143,7 +143,7 @@ def _wiki_link(state, silent):
 
 
 def escape(text: str) -> str:
-    """Plain text as Markdown writes it."""
+    """Writes plain text as Markdown."""
     parts, read = [], 0
     for match in PLACEHOLDER.finditer(text):
         parts += [SIGN.sub(r"\\\g<0>", text[read : match.start()])]
@@ -154,9 +154,9 @@ def escape(text: str) -> str:
 
 
 def _offsets(token, text, starts, least):
-    """Where each character of a token's content is in the text, and its end.
+    """Finds each character of a token's content in the text, and its end.
 
-    None if the content is not written so in the text.
+    Returns None if the text writes the content in another way.
     """
     offsets = []
     for i, line in enumerate(token.content.split("\n")):
@@ -217,7 +217,7 @@ class _Spans:
     def items(
         self, content: str, text: str, offsets: Sequence[int], environment: dict
     ) -> list[Item]:
-        """The items of a paragraph."""
+        """Returns the items of a paragraph."""
         self._found.clear()
         self.parser.inline.parse(content, self.parser, environment, [])
         first, last = FIRST_CODE.match(content), LAST_CODE.search(content)
@@ -289,7 +289,6 @@ class _Spans:
 
 
 def _html_item(raw):
-    """A tag, or a comment, of HTML."""
     event = next(read_events(raw))
     kind = {"open": OPEN, "close": CLOSE}.get(event.kind, ALONE)
     if event.name in VOID or raw.endswith("/>"):

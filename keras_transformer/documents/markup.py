@@ -115,7 +115,7 @@ def read_events(text: str, is_xml: bool = False) -> Iterator[Event]:
 def plain_text(
     text: str, accelerators: bool = False
 ) -> tuple[Callable[[str], list[Item]], Callable[[str], str]]:
-    """How a plain text with tags is read and written.
+    """Returns how a plain text with tags is read and written.
 
     It is HTML if it has a character reference; if not, `&` stands for itself.
     With `accelerators`, `&`, `~` or `_` before a letter marks the key of a menu
@@ -157,7 +157,7 @@ def plain_text(
 
 
 def text_of(message: str) -> str:
-    """The text of a program's message, as a model reads it.
+    """Returns the text of a program's message, as a model reads it.
 
     >>> text_of("Save <b>%s</b> _as")
     'Save %s as'
@@ -172,7 +172,7 @@ def text_of(message: str) -> str:
 
 
 def _mark_accelerator(items):
-    """The items, with the mark of the accelerator key as one."""
+    """Makes an item of the mark of the accelerator key."""
     marked = [
         (i, match.start())
         for i, item in enumerate(items)
@@ -192,7 +192,7 @@ def _mark_accelerator(items):
 
 
 def entity_item(raw: str) -> Item:
-    """A character reference of HTML or XML, such as `&amp;`, as an item."""
+    """Makes an item of a character reference, such as `&amp;`."""
     text = html.unescape(raw)
     if text.isspace() and text != "\u00a0":
         return Item(raw, " ", SPACE)
@@ -200,5 +200,5 @@ def entity_item(raw: str) -> Item:
 
 
 def escape(text: str) -> str:
-    """Plain text as HTML and XML write it."""
+    """Writes plain text as HTML and XML."""
     return html.escape(text, quote=False)

@@ -50,7 +50,7 @@ def find_messages(text: str) -> Iterator[Message]:
 
 
 def _ends(text):
-    """The index of the brace that closes each brace that is closed."""
+    """Finds the closing brace of each brace that is closed."""
     ends, opened = {}, []
     for match in BRACE.finditer(text):
         if match.group() == "{":

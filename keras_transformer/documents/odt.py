@@ -35,7 +35,7 @@ OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 def read(
     data: bytes, split: Split, languages: tuple[str, str] = ("", "")
 ) -> tuple:
-    """The pieces of a text document, and what writes it."""
+    """Returns the pieces of a text document, and what writes it."""
     files = read_archive(data)
     mimetype = files.get("mimetype", b"")
     if not MIMETYPE.fullmatch(mimetype) or "content.xml" not in files:
@@ -109,7 +109,7 @@ class _Part(Part):
             add_text(child.tail)
 
     def _code(self, element, name, format):
-        """The item of an element that is not around text."""
+        """Makes an item of an element that is not around text."""
         is_field = name != "" and (not len(element) or name == "drop-down")
         code = self.code(element, format, "field" * is_field)
         kind, _, side = name.rpartition("-")
@@ -124,7 +124,7 @@ class _Part(Part):
 
 
 def _seen(style):
-    """What readers see of a style of characters."""
+    """Returns what readers see of a style of characters."""
     values = [
         item
         for element in style.iterdescendants("{*}*")

@@ -75,7 +75,7 @@ LANGUAGE = regex.compile(
 
 
 def with_language(text: str, source: str, target: str) -> str:
-    """An XML text whose languages are the target instead of the source."""
+    """Replaces the source language in an XML text by the target."""
     code, *others = target.replace("_", "-").split("-")
     word = {"zh": "eastAsia", "ja": "eastAsia", "ko": "eastAsia"}.get(
         code, "val"
@@ -132,9 +132,9 @@ PLAIN = Format()
 
 
 def read_archive(data: bytes) -> dict[str, bytes]:
-    """The files of a zip archive, by name.
+    """Reads the files of a zip archive, by name.
 
-    Raises ValueError: it is none, or hostile.
+    Raises ValueError: it is not a zip archive, or hostile.
     """
     if data.startswith(OLE):
         _refuse(
@@ -163,7 +163,7 @@ def read_archive(data: bytes) -> dict[str, bytes]:
 
 
 def _name(info):
-    """The name of a file in an archive, as office programs read it."""
+    """Returns a file's name in an archive, as office programs read it."""
     return info.filename.replace("\\", "/")
 
 
@@ -188,7 +188,7 @@ def _refuse(expected: str, received: object) -> typing.NoReturn:
 
 
 def content_types(files: dict[str, bytes]) -> dict[str, str]:
-    """The content type of each file of an Open XML document.
+    """Returns the content type of each file of an Open XML document.
 
     Its name may decide it, or the last part of it.
     """
@@ -212,7 +212,7 @@ def read_parts(
     readers: dict[str, Callable[[str], Iterator]],
     languages: tuple[str, str] = ("", ""),
 ) -> tuple[list, Callable]:
-    """The pieces of XML files of an archive, and what writes it with them.
+    """Returns the pieces of an archive's XML files, and what writes it.
 
     `files` are from `read_archive`; `readers` make pieces of the text of the
     file of their name. The files say `languages`, codes of source and target.
@@ -249,13 +249,13 @@ def read_parts(
 
 
 def left_part(text: str, reason: str) -> Iterator:
-    """The piece of an XML file that is left, if it has words."""
+    """Yields an XML file that stays, with the reason if it has words."""
     has_words = regex.search(r">[^<>\p{L}]*+\p{L}", text)
     yield Block([Left(text, reason) if has_words else text], source=PARAGRAPH)
 
 
 def _shown(xml):
-    """XML that stays, with a reason if an attribute of it has words."""
+    """Returns XML that stays, with a reason if an attribute has words."""
     found = SHOWN.search(xml)
     return Left(xml, SHOWN_REASONS[found.lastgroup]) if found else xml
 
@@ -276,18 +276,18 @@ class Part:
         self._codes: dict[Step, str] = {}
 
     def keep(self, step: Step) -> str:
-        """The code of a step, the same for equal ones."""
+        """Returns the code of a step; equal steps have the same one."""
         if step not in self._codes:
             self._codes[step] = f"\1{len(self._steps)}\2"
             self._steps.append(step)
         return self._codes[step]
 
     def name(self, element: typing.Any) -> str:
-        """The local name of an element of the format's namespace, or ""."""
+        """Returns the local name of the format's own elements, or ""."""
         raise NotImplementedError
 
     def reason(self, element: typing.Any) -> str:
-        """Why an element is left, or ""."""
+        """Returns why an element is left, or ""."""
         return self.REASONS.get(self.name(element), "")
 
     def items(self, paragraph: typing.Any) -> tuple[int, list[Item | Around]]:
@@ -298,15 +298,15 @@ class Part:
         raise NotImplementedError
 
     def write_text(self, text: str) -> str:
-        """A text as the content of a format."""
+        """Writes a text as the content of a format."""
         return escape(text)
 
     def raw(self, begin: int, end: int) -> str:
-        """The XML of events."""
+        """Returns the XML of events."""
         return "".join(event.raw for event in self.events[begin:end])
 
     def read(self, element: typing.Any = None) -> Iterator:
-        """The pieces of an element that is no paragraph, or of the part."""
+        """Yields the pieces of an element around paragraphs, or of the part."""
         read_to, last = 0, len(self.events)
         if element is not None:
             read_to, last = self.spans[element][0], self.spans[element][1] + 1
@@ -325,7 +325,7 @@ class Part:
         yield Block([_shown(self.raw(read_to, last))], source="")
 
     def _left(self, element, reason):
-        """The XML of an element, with the reason if it has words."""
+        """Returns the XML of an element, with the reason if it has words."""
         begin, end = self.spans[element]
         xml = self.raw(begin, end + 1)
         if reason and any(map(str.isalpha, element.xpath("string()"))):
@@ -335,7 +335,7 @@ class Part:
     def code(
         self, element: typing.Any, format: Format = PLAIN, reason: str = ""
     ) -> Item:
-        """An element as an item that stands alone."""
+        """Makes an item, which stands alone, of an element."""
         reason = self.reason(element) or reason
         inside = [self._left(element, reason)]
         if not reason and len(pieces := list(self.read(element))) > 1:
@@ -372,7 +372,7 @@ class Part:
         return Block(pieces, finish, source=PARAGRAPH)
 
     def _write(self, text):
-        """The XML of a paragraph's text with codes."""
+        """Returns the XML of a paragraph's text with codes."""
         parts: list[str] = []
         formats: list[Format] = []
         for i, part in enumerate(CODE.split(text)):
@@ -389,7 +389,7 @@ class Part:
         return "".join(parts)
 
     def _arrange(self, items):
-        """The code of most of the text, the items, and whether one is a break.
+        """Returns the code of most of the text, items, whether one is a break.
 
         Other formats, and ranges in one element without a break, are pairs.
         """

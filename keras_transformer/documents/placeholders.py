@@ -70,7 +70,7 @@ AMOUNT = regex.compile(r"[%$]L?[0-9]++(?!\$)")
 def count_placeholders(
     text: str, kind: regex.Pattern = PLACEHOLDER
 ) -> collections.Counter[str]:
-    """How often each placeholder is in a text.
+    """Counts how often each placeholder is in a text.
 
     >>> count_placeholders("%s of {n} files: %s")
     Counter({'%s': 2, '{n}': 1})
@@ -81,9 +81,9 @@ def count_placeholders(
 def keeps_placeholders(
     text: str, translation: str, kind: regex.Pattern
 ) -> bool:
-    """Whether a translation has all placeholders of a text.
+    """Returns whether a translation has all placeholders of a text.
 
-    Of `%50` the number suffices, unless the format is declared.
+    `%50` is kept if the translation has 50, unless the file declares a format.
     """
     found = count_placeholders(translation)
     found |= count_placeholders(translation, kind)
@@ -98,7 +98,7 @@ def keeps_placeholders(
 
 
 def fits_format(text: str, translation: str, kind: regex.Pattern) -> bool:
-    """Whether a program can use a translation in the place of a message.
+    """Returns whether a program can use a translation of a message.
 
     If the format is declared, it has the same placeholders, those without a
     number or name in the same order; and the same line ends at its edges.
@@ -118,7 +118,7 @@ def fits_format(text: str, translation: str, kind: regex.Pattern) -> bool:
 
 
 def keeps_order(text: str, translation: str, kind: regex.Pattern) -> bool:
-    """Whether a translation has C's placeholders without numbers in order.
+    """Returns whether C's placeholders without numbers are in order.
 
     What `added_placeholders` would remove is not looked at.
     """
@@ -131,7 +131,9 @@ def keeps_order(text: str, translation: str, kind: regex.Pattern) -> bool:
 
 
 def _directives(text):
-    """C's placeholders, those without a number or name last, and what is none.
+    """Returns C's placeholders, and whether there is another `%`.
+
+    Placeholders without a number or name come last.
 
     Here they have flags that prose has: in "5% of" it is "% o".
     """

@@ -72,7 +72,7 @@ def insert_marks(
     translation: str,
     links: Sequence[SpanLink],
 ) -> list[Edit]:
-    """Where the marks of a sentence belong in its translation.
+    """Finds where the marks of a sentence belong in its translation.
 
     The marks are in order, and pairs nested; a range that begins in an earlier
     sentence has only its `CLOSE`, one that ends in a later sentence only its
@@ -92,7 +92,7 @@ def insert_marks(
 
 
 def _accelerator_offset(mark, translation, links):
-    """The beginning of the word that translates the accelerator's word."""
+    """Returns where the translation of the accelerator's word begins."""
     words = [link for link in links if translation[link.target[0]].isalpha()]
     if not words:
         return 0
@@ -100,7 +100,7 @@ def _accelerator_offset(mark, translation, links):
 
 
 def proportional_links(text: str, translation: str) -> list[SpanLink]:
-    """Links of the words and signs at the same relative positions."""
+    """Links the words and signs at the same relative positions."""
     source, target = word_spans(text), word_spans(translation)
     return [
         SpanLink(source[i * len(source) // len(target)], span)
@@ -109,7 +109,7 @@ def proportional_links(text: str, translation: str) -> list[SpanLink]:
 
 
 def _nest(marks, length):
-    """The tree of ranges of a sentence."""
+    """Makes the tree of a sentence's ranges."""
     root = _Range(0, length)
     open_ranges = [root]
     for mark in marks:
@@ -154,7 +154,7 @@ def _place(root, links):
 
 
 def _choose(found, free, outer, links, sources):
-    """The free stretch with most links from the range and fewest others.
+    """Chooses the free stretch with most links from the range, fewest others.
 
     Without a link from the range it is the nearest word, so that no range with
     text becomes an empty one. A range that goes beyond the sentence has an edge
@@ -203,7 +203,7 @@ class _Sources:
         self._ends = list(itertools.accumulate((e for _, e in spans), max))
 
     def find(self, begin: int, end: int) -> list[int]:
-        """The indices, in order, of links from a word inside a range."""
+        """Finds the links from words inside a range: indices, in order."""
         first = bisect.bisect_right(self._ends, begin)
         beyond = bisect.bisect_left(self._begins, end)
         found = ((i, *self._links[i].source) for i in self._order[first:beyond])
@@ -211,10 +211,10 @@ class _Sources:
 
 
 def _choose_gap(found, free, outer, links):
-    """The gap between links that is nearest to a place of the source.
+    """Chooses the gap between links that is nearest to a place.
 
-    It is beside the link whose source is nearest; of two, before the one that
-    follows.
+    It is beside the link whose source is nearest; between two such links, it is
+    before the second.
     """
     place = found.begin
 
@@ -237,7 +237,7 @@ def _choose_gap(found, free, outer, links):
 
 
 def _write(root, links, translation):
-    """The edits of everything inside a range, in order."""
+    """Returns the edits of everything inside a range, in order."""
     edits: list[Edit] = []
     code = Edit(-1, 0, "")  # the last mark that stands alone
 
@@ -275,7 +275,7 @@ def _write(root, links, translation):
 
 
 def _spaced(mark, before, after):
-    """A mark that stands alone, with the spaces that keep it apart."""
+    """Returns a mark that stands alone, with spaces that keep it apart."""
     apart = [
         (before[-1:], mark.before, OPENING),
         (after[:1], mark.after, CLOSING),

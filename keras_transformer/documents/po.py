@@ -59,7 +59,7 @@ PLURAL = regex.compile(r"nplurals\s*=\s*\d+\s*;\s*plural\s*=([^;]+)")
 
 
 def read(text: str, split: Split, replace: bool = False) -> Iterator:
-    """The pieces of a catalogue; a translation is fuzzy: nobody has read it.
+    """Yields a catalogue's pieces; translations are fuzzy: nobody read them.
 
     A plural form that is only for 1, or that keeps the number, translates the
     singular, all others the plural.
@@ -112,7 +112,7 @@ class _Entry(Block):
 
 
 def _fits(message, translation, kind):
-    """Whether a translation has the placeholders and the accelerator key."""
+    """Returns whether placeholders and the accelerator key are there."""
     if any(find_messages(message)):  # their branches are translated
         return bool(translation.strip())
     items = plain_text(message, accelerators=True)[0](message)
@@ -139,7 +139,7 @@ def entries(text: str) -> Iterator[tuple[int, list, dict[str, str]]]:
 
 
 def is_header(messages: Mapping[str, str]) -> bool:
-    """Whether the texts of an entry are the header of the catalogue."""
+    """Returns whether the texts of an entry are the catalogue's header."""
     return not (messages["msgid"] or "msgctxt" in messages)
 
 
@@ -166,7 +166,7 @@ def _refuse(text, at, problem):
 
 
 def singular_form(header: str) -> tuple[int, bool]:
-    """The plural form of 1, and whether no other number has it.
+    """Returns the plural form of 1, and whether no other number has it.
 
     It is -1 if 2 has it, too.
     """
@@ -183,7 +183,7 @@ def singular_form(header: str) -> tuple[int, bool]:
 
 
 def _plural_rule(values):
-    """The rule of the language that a header names; else that of English."""
+    """Returns the rule of the language in a header, or the English rule."""
     from babel.core import Locale, UnknownLocaleError  # an extra
     from babel.messages.plurals import get_plural
 
@@ -197,7 +197,7 @@ def _plural_rule(values):
 def message_of(
     keyword: str, messages: Mapping[str, str], singular: tuple[int, bool]
 ) -> str:
-    """The message that a form translates; `singular` is of `singular_form`."""
+    """Returns the message that a form translates, by `singular_form`."""
     form, is_only = singular
     message, plural = messages["msgid"], messages.get("msgid_plural")
     if plural is None:
@@ -208,7 +208,7 @@ def message_of(
 
 
 def _translation(message, split):
-    """The pieces that translate a message, or why there are none."""
+    """Returns the pieces that translate a message, or why there are none."""
     make_items, escape = plain_text(message, accelerators=True)
     if any(find_messages(message)):
         found = split(line_items(message, make_items), escape)
@@ -219,14 +219,14 @@ def _translation(message, split):
 
 
 def _declared(comments):
-    """The kind of placeholders that an entry's flags declare."""
+    """Returns the kind of placeholders that an entry's flags declare."""
     flags = FLAGS.search(comments, max(comments.rfind("#~"), 0))
     found = DECLARED.search(flags.group()) if flags else None
     return MESSAGES if not found else QT if found["qt"] else C
 
 
 def is_fuzzy(comments: str) -> bool:
-    """Whether the comments of an entry have the flag `fuzzy`."""
+    """Returns whether the comments of an entry have the flag `fuzzy`."""
     obsolete = max(comments.rfind("#~"), 0)  # which has flags of its own
     return any(
         regex.search(r"\bfuzzy\b", flags.group())
@@ -235,7 +235,7 @@ def is_fuzzy(comments: str) -> bool:
 
 
 def _mark_fuzzy(comments, ending):
-    """The comments of an entry, with the flag `fuzzy`."""
+    """Adds the flag `fuzzy` to the comments of an entry."""
     obsolete = max(comments.rfind("#~"), 0)  # which has flags of its own
     flags = FLAGS.search(comments, obsolete)
     if not flags:
@@ -247,7 +247,7 @@ def _mark_fuzzy(comments, ending):
 
 
 def _text_of(strings):
-    """The text that strings stand for."""
+    """Returns the text that strings stand for."""
     parts = (match.group()[1:-1] for match in regex.finditer(STRING, strings))
     return ESCAPE.sub(_unescape, "".join(parts))
 
@@ -261,7 +261,7 @@ def _unescape(match):
 
 
 def _write_strings(text, ending):
-    """A text as strings of a catalogue: one for each line."""
+    """Writes a text as strings of a catalogue, one for each line."""
     lines = regex.findall(r"[^\n]*\n|[^\n]+", text)
     strings = [f'"{line.translate(WRITTEN)}"' for line in lines]
     return ending.join(strings if len(strings) == 1 else ['""', *strings])

@@ -97,7 +97,7 @@ class Sentence:
         return any(item.kind in CODES for item in self._items)
 
     def keeps_placeholders(self, translation: str) -> bool:
-        """Whether a translation has all placeholders, in a usable order."""
+        """Returns whether all placeholders are there, in a usable order."""
         given = self.text, translation, self._kind
         return keeps_placeholders(*given) and keeps_order(*given)
 
@@ -435,7 +435,7 @@ def _sentence(
     )
 
     def is_apart(item: Item) -> bool:
-        """Whether an item is neither text nor in a pair of the sentence."""
+        """Returns whether an item is neither text nor in a pair of tags."""
         is_tag = item.kind in (OPEN, CLOSE)
         return item.kind in (SPACE, ALONE) or (is_tag and tags[item.name] < 2)
 

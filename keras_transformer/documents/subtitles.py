@@ -43,7 +43,7 @@ DRAWING = regex.compile(r"\\p[1-9]")
 
 
 def read(text: str, split: Split) -> Iterator:
-    """The pieces of a file of SubRip or WebVTT."""
+    """Yields the pieces of a file of SubRip or WebVTT."""
     is_vtt = text.startswith("WEBVTT")
     cues = list(TIMES.finditer(text))
     if text.strip() and not (cues or is_vtt):
@@ -70,14 +70,13 @@ def read(text: str, split: Split) -> Iterator:
 
 
 def _end_of_cue(rest):
-    """Where the text of a cue ends that another one follows."""
+    """Finds the end of a cue's text, if another cue follows."""
     kept = rest.rstrip()
     begin = max(kept.rfind("\n"), kept.rfind("\r")) + 1
     return begin if kept[begin:].strip().isdecimal() else len(rest)
 
 
 def _read_cue(text, split, make_items, write):
-    """The pieces of a cue."""
     if not text.strip():
         yield Left(text, "cue without text")
         return
@@ -90,7 +89,7 @@ def _read_cue(text, split, make_items, write):
 
 
 def _read_blocks(text):
-    """The pieces of what stands between the cues of WebVTT."""
+    """Yields the pieces of what stands between the cues of WebVTT."""
     for block, separator in separate(text, VTT_BLOCK_END):
         words = block.split(maxsplit=1)
         is_last = not separator  # then it is the identifier of a cue
@@ -104,7 +103,6 @@ def _read_blocks(text):
 
 
 def _vtt_items(line):
-    """The items of a line of WebVTT."""
     items, read = [], 0
     for match in VTT_CODE.finditer(line):
         items += plain_items(line[read : match.start()])
@@ -121,7 +119,7 @@ def _vtt_items(line):
 
 
 def read_ass(text: str, split: Split) -> Iterator:
-    """The pieces of a file of Advanced SubStation Alpha."""
+    """Yields the pieces of a file of Advanced SubStation Alpha."""
     num_fields, has_dialogue = 10, False
     for line, line_end in separate(text, regex.compile(LINE_END)):
         key, _, value = line.partition(":")
@@ -146,7 +144,6 @@ def read_ass(text: str, split: Split) -> Iterator:
 
 
 def _ass_items(words):
-    """The items of a line of dialogue."""
     items = []
     for part, code in separate(words, ASS_CODE):
         items += plain_items(part)

@@ -36,7 +36,7 @@ def read(
     make_items: Callable[[str], list[Item]] = plain_items,
     escape: Callable[[str], str] = str,
 ) -> Iterator:
-    """The pieces of a plain text.
+    """Yields the pieces of a plain text.
 
     A sentence ends with its line, unless the paragraph was wrapped: then all
     its lines but the last are full, and its sentences go on in the next line.
@@ -60,7 +60,7 @@ def read(
 
 
 def _is_wrapped(lines):
-    """Whether the lines of a paragraph are one text that was wrapped.
+    """Returns whether the lines of a paragraph are one text, wrapped.
 
     Then the first word of the next line had no room in any of its lines.
     """
@@ -74,7 +74,7 @@ def _is_wrapped(lines):
 def line_items(
     text: str, make_items: Callable[[str], list[Item]]
 ) -> list[Item]:
-    """The items of a line, or of several lines that are one text.
+    """Makes the items of a line, or of several lines that are one text.
 
     `make_items` makes items of a text without line ends.
     """

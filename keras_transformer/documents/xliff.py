@@ -32,7 +32,7 @@ APPROVED = regex.compile(r"\bapproved\s*=\s*([\"'])yes\1")
 
 
 def read(text: str, split: Split, replace: bool = False) -> Iterator:
-    """The pieces of an XLIFF file: sources stay, targets are written."""
+    """Yields the pieces of an XLIFF file: sources stay, targets change."""
     root, events, spans = parse_xml(text)
     expect(_name(root) == "xliff", "the element xliff", _name(root))
     reader = _Reader(events, spans, split)
@@ -58,7 +58,7 @@ class _Reader:
         return "".join(event.raw for event in self._events[begin:end])
 
     def read_unit(self, unit: typing.Any, replace: bool) -> list:
-        """The pieces of a unit."""
+        """Returns the pieces of a unit."""
         begin, end = self._spans[unit]
         unchanged = self.raw(begin, end + 1)
         source, target, segmented = (
@@ -120,7 +120,7 @@ class _Reader:
         ]
 
     def _translation(self, source):
-        """The pieces that translate the content of an element."""
+        """Returns the pieces that translate the content of an element."""
         begin, end = self._spans[source]
         parts = list(self._content(source))
         text = "".join(part for part in parts if isinstance(part, str))
@@ -140,7 +140,7 @@ class _Reader:
         return pieces
 
     def _keep(self, segment):
-        """The translation that a segment has, as an item."""
+        """Makes an item of the translation that a segment has."""
         kept, reason = self._kept[segment.get("mid")]
         begin, end = self._spans[segment if kept is None else kept]
         raw = self.raw(begin, end + 1)
@@ -189,7 +189,7 @@ def _comment(element):
 
 
 def _segments(element):
-    """The segments with text in an element, by their number."""
+    """Finds the segments with text in an element, by their number."""
     segments = element.iter("{*}mrk")
     return {
         segment.get("mid"): segment
@@ -199,7 +199,7 @@ def _segments(element):
 
 
 def _has_lock(element):
-    """Whether a translation tool has locked a unit or segment."""
+    """Returns whether a translation tool has locked a unit or segment."""
     return any(
         name.rpartition("}")[2] == "locked"
         and value.lower() not in ("no", "false", "0", "")
@@ -215,14 +215,14 @@ def _is_locked(unit):
 
 
 def _is_code(element):
-    """Whether the text inside a range is not translated."""
+    """Returns whether the text inside a range stays."""
     return _name(element) == "mrk" and (
         element.get("translate") == "no" or element.get("mtype") == "protected"
     )
 
 
 def _escaped(item):
-    """An item as XML writes it; plain text can be divided between signs."""
+    """Writes an item as XML; plain text can be divided between signs."""
     if item.raw != item.text:
         return [item._replace(raw=escape(item.raw))]
     signs = regex.findall(r"[&<>]|[^&<>]+", item.text)

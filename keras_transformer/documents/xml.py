@@ -8,9 +8,9 @@ from keras_transformer.documents.markup import read_events
 
 
 def parse_xml(text: str) -> tuple:
-    """The root of an XML text, its `Event`s, and where its elements are.
+    """Returns the root of an XML text, its `Event`s, and its elements' places.
 
-    The last one is a dictionary from each element of lxml to the indices of the
+    The places are a dictionary from each element of lxml to the indices of the
     events of its tags.
 
     Raises ValueError: it is not well-formed, or has a DOCTYPE, which could

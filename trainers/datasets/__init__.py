@@ -68,7 +68,7 @@ OF_TEXT_FILES = tuple(name for name in OF_FILES if name not in OF_IDS)
 
 
 def find_kind(dataset: str) -> Kind:
-    """The kind of a value of `--dataset`.
+    """Returns the kind of data set that `--dataset` names.
 
     Raises ValueError: there is none.
 

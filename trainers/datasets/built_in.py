@@ -29,9 +29,9 @@ class BuiltIn:
     recipe: str  # the recipe that trains on it
 
     def read(self, split: str, size: int) -> list[str]:
-        """The first examples of a split, each a line without its end.
+        """Reads the first examples of a split, each a line without its end.
 
-        Raises ValueError: the split is unknown, or does not have so many.
+        Raises ValueError: the split is unknown, or has fewer.
         """
         starts = {"test": 0, "valid": HELD_OUT, "train": 2 * HELD_OUT}
         expect(split in starts, "train, valid or test", f"{split=}")

@@ -97,19 +97,19 @@ class TreeBuilder:
             self._children.append(list(last.children))
 
     def finish(self) -> Node:
-        """The tree; open constituents are closed."""
+        """Returns the tree; open constituents are closed."""
         while len(self.open_labels) > 1:
             self.close()
         return Node(TOP, tuple(self._children[0]))
 
 
 def leaves(tree: Node) -> list[Leaf]:
-    """The words of a tree with their tags, from left to right."""
+    """Returns the words of a tree with their tags, from left to right."""
     return [part for _, part in walk(tree) if isinstance(part, Leaf)]
 
 
 def write_tree(tree: Node) -> str:
-    """A tree in one line.
+    """Writes a tree in one line.
 
     >>> write_tree(Node("NP", (Leaf("DT", "the"), Leaf("NN", "cat"))))
     '(NP (DT the) (NN cat))'
@@ -127,7 +127,7 @@ def write_tree(tree: Node) -> str:
 
 
 def read_trees(path: str | os.PathLike) -> Iterator[Node]:
-    """The trees of a file in the format of the Penn Treebank, or of its `.gz`.
+    """Yields the trees of a file in the Penn Treebank's format, or `.gz`.
 
     As `parse_trees`.
 
@@ -139,7 +139,7 @@ def read_trees(path: str | os.PathLike) -> Iterator[Node]:
 
 
 def parse_trees(lines: Iterable[str], path: str) -> Iterator[Node]:
-    """The trees of lines in the format of the Penn Treebank.
+    """Yields the trees of lines in the Penn Treebank's format.
 
     A tree may have several lines, and a line several trees. The outermost
     bracket may have no label; whichever of `ROOT_LABELS` it has, and also if it
@@ -188,7 +188,7 @@ _TOKENS = re.compile(r"[()]|[^\s()]+")
 
 
 def _close_bracket(contents: list[Part | str], is_outermost: bool) -> Part:
-    """The part of a tree that a bracket with these contents is."""
+    """Makes the part of a tree that a bracket with these contents is."""
     label, *others = contents or [""]
     if is_outermost and not isinstance(label, str):
         label, others = "", contents
@@ -206,7 +206,7 @@ def _close_bracket(contents: list[Part | str], is_outermost: bool) -> Part:
 
 
 def strip(tree: Node) -> Node:
-    """A tree as parsers are trained and scored on it.
+    """Strips a tree to what parsers are trained and scored on.
 
     Traces vanish with the constituents that have nothing else, and labels lose
     their functions: NP-SBJ and NP=2 become NP.
@@ -224,7 +224,7 @@ def strip(tree: Node) -> Node:
 
 
 def retag(tree: Node, tags: Iterable[str]) -> Node:
-    """A tree with other tags of its words, given from left to right."""
+    """Replaces the tags of a tree's words, from left to right."""
     remaining = iter(tags)
     return _rebuild(tree, lambda leaf: Leaf(next(remaining), leaf.word), str)
 
@@ -234,7 +234,7 @@ def _rebuild(
     change_leaf: Callable[[Leaf], Leaf | None],
     change_label: Callable[[str], str],
 ) -> Node:
-    """A tree with other leaves, or fewer, and other labels below the root."""
+    """Makes a tree with other leaves, or fewer, and other labels."""
     builder = TreeBuilder()
     for event, part in list(walk(tree))[1:-1]:  # without the root
         if event == "close":

@@ -34,7 +34,7 @@ class Dataset(typing.Generic[Options]):
         """Raises ValueError if the options do not fit this kind."""
 
     def read(self, data: Options, split: str) -> Pairs:
-        """The pairs of a split; none if it has none, or has ids instead.
+        """Reads the pairs of a split; none if there are none, or ids instead.
 
         Raises ValueError: the data cannot be used: with its file and line;
         OSError: it cannot be read.
@@ -42,7 +42,7 @@ class Dataset(typing.Generic[Options]):
         raise NotImplementedError
 
     def find_files(self, data: Options, split: str) -> list[pathlib.Path]:
-        """The files that `read` reads: a change in one is a change of data."""
+        """Lists the files that `read` reads: if one changes, the data do."""
         return []
 
     def check_file(self, data: Options, path: pathlib.Path, split: str) -> None:
@@ -54,11 +54,11 @@ class Dataset(typing.Generic[Options]):
         """Raises ValueError if `read` would download the data first."""
 
     def symbols(self, data: Options, pairs: Pairs) -> tuple[str, ...]:
-        """Words of the targets that must be one token each."""
+        """Returns the words of the targets that must be one token each."""
         return ()
 
     def tokenizer(self, data: Options) -> str:
-        """The path of the vocabulary of a kind that holds ids; else empty."""
+        """Returns the path of the vocabulary if the data are ids, else ""."""
         return ""
 
     def read_ids(
@@ -67,7 +67,7 @@ class Dataset(typing.Generic[Options]):
         tokenizer: "Tokenizer | TokenizerPair",
         max_length: int,
     ) -> "AnyCorpus | None":
-        """The training pairs of a kind that holds ids; else None.
+        """Returns the training pairs if the data are ids, else None.
 
         Raises ValueError: they do not fit the options, or the vocabulary, or
         have more than `max_length` tokens on a side.
@@ -75,11 +75,11 @@ class Dataset(typing.Generic[Options]):
         return None
 
     def built_in(self, data: Options) -> BuiltIn | None:
-        """The corpus of the package that is read, if it is one."""
+        """Returns the corpus of the package that is read, if it is one."""
         return None
 
     def limits(self) -> list[str]:
-        """What a model can translate that is trained on it, if that is little.
+        """Says what a model trained on the data can translate, if it is little.
 
         The lines are shown when training ends.
         """
@@ -87,7 +87,7 @@ class Dataset(typing.Generic[Options]):
 
 
 def find_dataset(dataset: str) -> Dataset:
-    """The `Dataset` of a value of `--dataset`.
+    """Returns the `Dataset` that `--dataset` names.
 
     Raises ValueError: there is none.
     """
@@ -96,17 +96,17 @@ def find_dataset(dataset: str) -> Dataset:
 
 
 def read_split(data: typing.Any, split: str) -> Pairs:
-    """The pairs of a split; see `Dataset.read`."""
+    """Reads the pairs of a split; see `Dataset.read`."""
     return find_dataset(data.dataset).read(data, split)
 
 
 def to_translate(
     data: typing.Any, names: Iterable[str], pairs: Pairs
 ) -> PairsToTranslate:
-    """The pairs of each direction of a `DirectionalMetric`, by its name.
+    """Returns the pairs of each direction of a `DirectionalMetric`, by name.
 
-    With several target languages and tags, a blank source, which has none, is
-    of no direction.
+    With several target languages and tags, a blank source has no tag and is
+    in no direction.
     """
     if not pairs.directions:
         return {tag: with_tag(pairs, tag) for tag in names}
@@ -120,7 +120,7 @@ def to_translate(
 
 
 def sources_of(pairs: PairsToTranslate) -> list[str | Request]:
-    """The sources, direction after direction."""
+    """Returns the sources, direction after direction."""
     return [source for rows in pairs.values() for source, _ in rows]
 
 
@@ -176,17 +176,16 @@ class CorpusConfig(Languages):
         self._check_languages()
         for name in (name for name in vars(self) if name.endswith("columns")):
             columns = getattr(self, name)
-            if columns and (
-                len({*columns}) < 2 or len(columns) > 2 or "0" in columns
-            ):
-                raise ValueError(
-                    f"{name} must be two names SOURCE,TARGET, or numbers from"
-                    f" 1. Received: {name}={','.join(columns)!r}"
-                )
+            are_two = len(columns) == len({*columns}) == 2
+            expect(
+                not columns or (are_two and "0" not in columns),
+                f"{name}, two names SOURCE,TARGET, or numbers from 1",
+                f"{name}={','.join(columns)!r}",
+            )
         dataset.check(self)
 
     def _check_languages(self) -> None:
-        """The languages differ, and are as many as the kind may have."""
+        """Raises ValueError if the kind of data cannot have these languages."""
         languages = self.targets
         names = {self.source_language, *languages}
         if self.language_tokens:
@@ -205,11 +204,11 @@ class CorpusConfig(Languages):
             "language codes, separated by commas alone",
             f"{self.source_language=}, {self.target_language=}",
         )
-        if len(self.sources) > 1 and not self.language_tokens:
-            raise ValueError(
-                "several source languages need language_tokens. Received:"
-                f" source_language={self.source_language!r}"
-            )
+        expect(
+            len(self.sources) < 2 or self.language_tokens,
+            "language_tokens with several source languages",
+            f"{self.source_language=}",
+        )
         kind = find_kind(self.dataset)
         is_imported = self.language_tokens and not kind.help
         if not kind.has_directions and not is_imported:
@@ -222,11 +221,11 @@ class CorpusConfig(Languages):
             )
 
     def files_of(self, split: str) -> tuple[str, ...]:
-        """The files of a split, as the options name them."""
+        """Returns the files of a split, as the options name them."""
         return getattr(self, f"{split}_files")
 
     def columns_of(self, split: str) -> tuple[str, ...]:
-        """The columns of the source and the target in records of a split."""
+        """Returns the columns of source and target in records of a split."""
         own = getattr(self, f"{split}_columns", ())
         languages = self.source_language, self.target_language
         return own or self.columns or languages

@@ -10,6 +10,7 @@ from keras_transformer.data.records import (
     read_parallel_files,
     read_records,
 )
+from keras_transformer.refusals import expect
 from trainers.datasets.dataset import CorpusConfig, Dataset
 
 
@@ -17,17 +18,15 @@ class Files(Dataset[CorpusConfig]):
     """Files of pairs; with several target languages, sources have tags."""
 
     def check(self, data: CorpusConfig) -> None:
-        if not data.train_files:
-            raise ValueError(
-                "dataset=files needs train_files=PREFIX[,PREFIX]. Received: no"
-                " train_files"
-            )
+        expect(
+            data.train_files, "train_files=PREFIX[,PREFIX] with dataset=files"
+        )
         records = [name for name in data.train_files if find_form(name)]
-        if (data.tags or data.language_tokens) and records:
-            raise ValueError(
-                "models that are told languages need prefixes. Received:"
-                f" {records[0]!r} in train_files"
-            )
+        expect(
+            not (records and (data.tags or data.language_tokens)),
+            "prefixes, for a model that is told languages",
+            f"{records[:1]} in train_files",
+        )
 
     def read(self, data: CorpusConfig, split: str) -> Pairs:
         names = data.files_of(split)

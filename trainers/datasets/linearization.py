@@ -23,7 +23,7 @@ _BRACKET = re.compile(r"([()])([^\s()]+)")
 
 
 def linearize(tree: Node) -> str:
-    """The tokens of a tree, separated by spaces.
+    """Writes the tokens of a tree, separated by spaces.
 
     >>> noun_phrase = Node("NP", (Leaf("DT", "the"), Leaf("NN", "cat")))
     >>> linearize(Node("TOP", (noun_phrase, Leaf(".", "!"))))
@@ -39,7 +39,7 @@ def linearize(tree: Node) -> str:
 
 
 def repair(sequence: str, words: Sequence[str]) -> Node:
-    """A tree over exactly these words, whatever the sequence.
+    """Makes a tree over exactly these words, whatever the sequence.
 
     The tree of a sequence that is one is that tree. In any other:
 
@@ -74,7 +74,7 @@ def repair(sequence: str, words: Sequence[str]) -> Node:
 
 
 def is_tree(sequence: str, num_words: int) -> bool:
-    """Whether a sequence is a tree over so many words as it stands.
+    """Returns whether a sequence, as it stands, is a tree over so many words.
 
     >>> is_tree("(NP XX XX )NP", 2), is_tree("(NP XX XX", 2)
     (True, False)
@@ -84,6 +84,6 @@ def is_tree(sequence: str, num_words: int) -> bool:
 
 
 def read_reference(sequence: str) -> Node:
-    """The tree of a sequence that is one, over words that are blank."""
+    """Reads the tree of a valid sequence, over blank words."""
     num_words = sum(token in LEAF_TOKENS for token in sequence.split())
     return repair(sequence, [""] * num_words)

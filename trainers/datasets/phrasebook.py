@@ -37,7 +37,7 @@ class Phrasebook(Dataset[CorpusConfig]):
 
 
 def read_split(name: str, num_pairs: int) -> list[tuple[str, str]]:
-    """The first pairs of a split, English and German, each sentence once.
+    """Reads the first pairs of a split, English and German, each once.
 
     "train" has 60,000, "valid" and "test" have 1,000.
 
@@ -52,5 +52,5 @@ def read_split(name: str, num_pairs: int) -> list[tuple[str, str]]:
 
 
 def overview() -> list[str]:
-    """The words and the constructions; the first two lines sum them up."""
+    """Lists the words and the constructions; the first two lines sum up."""
     return (FOLDER / "phrasebook.txt").read_text("utf-8").splitlines()

@@ -41,7 +41,7 @@ class Prepared(Files):
         tokenizer: Tokenizer | TokenizerPair,
         max_length: int,
     ) -> PreparedCorpus:
-        """The corpus on disk.
+        """Opens the corpus on disk.
 
         Raises ValueError: it has other languages or another vocabulary, or
         longer pairs than the options take, or is corrupt.

@@ -54,7 +54,7 @@ class TreeFiles(Fields, changeable=True):
     dataset = "trees"
 
     def files_of(self, split: str) -> tuple[str, ...]:
-        """The files of a split, as the options name them."""
+        """Returns the files of a split, as the options name them."""
         return getattr(self, f"{split}_trees")
 
 
@@ -102,7 +102,7 @@ class Trees(Dataset[TreeFiles]):
 
 
 def read_split_trees(data: TreeFiles, split: str) -> Iterator[Node]:
-    """The trees of a split; none if there are no files."""
+    """Reads the trees of a split; none if there are no files."""
     if not data.train_trees:
         number = data.treebank_trees if split == "train" else HELD_OUT
         return read_treebank(split, number)
@@ -110,7 +110,7 @@ def read_split_trees(data: TreeFiles, split: str) -> Iterator[Node]:
 
 
 def read_treebank(name: str, num_trees: int) -> Iterator[Node]:
-    """The first trees of a split of the built-in treebank.
+    """Reads the first trees of a split of the built-in treebank.
 
     >>> (tree,) = read_treebank("test", 1)
     """
@@ -118,7 +118,7 @@ def read_treebank(name: str, num_trees: int) -> Iterator[Node]:
 
 
 def make_pair(tree: Node) -> tuple[str, str]:
-    """A sentence and its linear tree.
+    """Returns a sentence and its linear tree.
 
     >>> from trainers.datasets.constituency import TOP, Leaf
     >>> make_pair(Node(TOP, (Node("INTJ", (Leaf("UH", "yes"),)),)))
@@ -128,7 +128,7 @@ def make_pair(tree: Node) -> tuple[str, str]:
 
 
 def read_tree_files(paths: Iterable[str]) -> Iterator[Node]:
-    """The trees of files, stripped: see `constituency.strip`.
+    """Reads the trees of files, stripped: see `constituency.strip`.
 
     Trees of nothing but traces are skipped, with a warning.
 

@@ -108,7 +108,7 @@ class CleaningOptions(Fields):
         )
 
     def rules(self) -> cleaning.Rules:
-        """The `Rules` of `cleaning`; that for duplicates is not among them."""
+        """Returns the `Rules` of `cleaning`; duplicates are another matter."""
         if not self.clean:
             return cleaning.Rules(self.max_length)
         return cleaning.Rules(

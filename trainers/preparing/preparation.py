@@ -71,7 +71,7 @@ def run(
 def open_given_tokenizer(
     corpus: CorpusOptions, vocab_size: int | None
 ) -> tuple[Tokenizer | None, CorpusOptions]:
-    """The tokenizer that the options name, or None; and options of its size.
+    """Loads the tokenizer in the options, or None; returns options, too.
 
     Raises CommandError: it cannot be read, belongs to an imported model, or has
     another number of entries than `vocab_size`.
@@ -126,7 +126,7 @@ def open_vocabulary(
     rules: cleaning.Rules,
     given: Tokenizer | None,
 ) -> Tokenizer:
-    """The vocabulary of an earlier run; else the one given; else a new one."""
+    """Opens the vocabulary of an earlier run, the given one, or a new one."""
     path = folder.unfinished / shards.TOKENIZER
     if folder.settings.exists():
         return Tokenizer.load(path if path.exists() else folder.tokenizer)
@@ -161,7 +161,7 @@ def open_preparation(
     cleaning_options: CleaningOptions,
     tokenizer: Tokenizer | None,
 ) -> "Preparation | None":
-    """The work to do; None if all is done already.
+    """Returns the work to do; None if all is done already.
 
     Bad input is found here, before work begins.
 
@@ -221,7 +221,7 @@ class Preparation:
         self.num_parts = -(-len(pairs) // output.shard_pairs)
 
     def parts_done(self) -> int:
-        """Number of parts on disk; they are written in order."""
+        """Counts the parts on disk; they are written in order."""
         return next(
             number
             for number in itertools.count()
@@ -229,9 +229,9 @@ class Preparation:
         )
 
     def check_vocabulary(self) -> None:
-        """The parts on disk must have ids of this vocabulary.
+        """Checks that the parts on disk have ids of this vocabulary.
 
-        Raises ValueError: they do not: the vocabulary file was replaced.
+        Raises ValueError if they have others: the file was replaced.
         """
         if not self.parts_done():
             return

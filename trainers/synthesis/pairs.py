@@ -48,7 +48,7 @@ class PairFilter:
     def judge(
         self, pairs: Sequence[Pair], lengths: np.ndarray, log_probs: np.ndarray
     ) -> np.ndarray:
-        """Why each pair is dropped, duplicates aside.
+        """Returns why each pair is dropped, duplicates aside.
 
         A key of `REASONS` or `KEPT` for each, object `[pairs]`. `lengths`, int
         `[2, pairs]`, are tokens, EOS included; `log_probs`, float `[pairs]`,
@@ -74,7 +74,6 @@ class PairFilter:
             reasons[kept[~new]] = "duplicate"
 
     def _judge_text(self, pair: Pair) -> str:
-        """The reason to drop a pair by its text."""
         reason = self._rules.judge(*pair)
         if reason == KEPT and self._typical and is_foreign(pair, self._typical):
             return "language"
@@ -82,7 +81,7 @@ class PairFilter:
 
 
 def typical_trigrams(pairs: Iterable[Pair]) -> list[set[str]]:
-    """The trigrams of characters that each side has more often: two sets."""
+    """Returns the trigrams that each side has more often: two sets."""
     counts: tuple[collections.Counter, ...]
     counts = collections.Counter(), collections.Counter()
     for pair in pairs:
@@ -95,7 +94,7 @@ def typical_trigrams(pairs: Iterable[Pair]) -> list[set[str]]:
 
 
 def is_foreign(pair: Pair, typical: Sequence[set[str]]) -> bool:
-    """Whether fewer than half of the trigrams of a side are typical of it.
+    """Returns whether a side has mostly trigrams that are not typical of it.
 
     >>> pairs = [("the cat", "die Katze"), ("a dog", "ein Hund")]
     >>> typical = typical_trigrams(pairs)
@@ -112,13 +111,13 @@ def is_foreign(pair: Pair, typical: Sequence[set[str]]) -> bool:
 
 
 def _trigrams(text: str) -> list[str]:
-    """All of them, with the spaces at the ends of words."""
+    """Returns all trigrams, with the spaces at the ends of words."""
     text = f" {text.lower()} "
     return [text[i : i + 3] for i in range(len(text) - 2)]
 
 
 def add_noise(text: str, generator: random.Random) -> str:
-    """A text with words deleted, replaced and moved (Edunov et al. 2018).
+    """Deletes, replaces and moves words of a text (Edunov et al. 2018).
 
     Words are separated by single spaces. The text keeps them if all would be
     deleted.

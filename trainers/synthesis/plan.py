@@ -64,7 +64,7 @@ class CorpusOptions(Fields):
         return self.source_language, self.target_language
 
     def find_files(self) -> dict[str, list[pathlib.Path]]:
-        """The files of the original corpora, by language."""
+        """Finds the files of the original corpora, by language."""
         return {
             language: [
                 find_file(prefix, language) for prefix in self.train_files
@@ -89,7 +89,6 @@ class Filters(CleaningOptions):
 
 
 def _kinds_without(direction: str) -> tuple[str, ...]:
-    """The kinds of steps that have no models of a direction."""
     return tuple(kind for kind, used in KINDS.items() if direction not in used)
 
 
@@ -177,7 +176,7 @@ class Plan(typing.NamedTuple):
 
 
 def read_plan(path: str) -> Plan:
-    """The plan in a file; errors say where in the plan."""
+    """Reads the plan in a file; errors say where in the plan."""
     values = read_options(pathlib.Path(path))
     given = values.pop("steps", None)
     with _place(path, "filters"):
@@ -197,7 +196,7 @@ def read_plan(path: str) -> Plan:
 
 
 def _read_step(values: dict) -> Step:
-    """The `Step` of its fields; `search` decides about sampling."""
+    """Makes a `Step` of its fields; `search` decides about sampling."""
     searching = kinds_of(DecodingConfig).keys() - {"sampling"}
     decoding = {n: v for n, v in values.items() if n in searching}
     check_values(DecodingConfig, **decoding)
@@ -208,7 +207,7 @@ def _read_step(values: dict) -> Step:
 
 
 def _fields(values: typing.Any) -> dict:
-    """Values, which must be fields by name."""
+    """Returns values, which must be fields by name."""
     if not isinstance(values, dict):
         raise ValueError(f"expected fields by name. Received: {shown(values)}")
     return values

@@ -75,7 +75,7 @@ def run(plan: Plan, options: SearchDeviceOptions) -> None:
 
 
 def check_directions(plan: Plan, options: SearchDeviceOptions) -> None:
-    """Each model must be there, with the languages of the plan."""
+    """Raises ValueError if a model is missing or has other languages."""
     for step in plan.steps:
         for _, _, workdirs in step.options.models:
             options.check_engine(split_workdirs(workdirs), shortlist=False)
@@ -102,7 +102,7 @@ def choose_model(
     workdir: str,
     languages: Sequence[str],
 ) -> TranslatorChoice:
-    """The translator of a step; one of many languages is told them."""
+    """Chooses a step's translator, and its languages if it has many."""
     there = options.of_workdir(workdir)
     own = WorkDirectory(there.workdirs[0]).read_languages()
     chosen = LanguageOptions()
@@ -114,7 +114,7 @@ def choose_model(
 def make_step(
     plan: Plan, step: Step, originals: Pairs, options: SearchDeviceOptions
 ) -> Record:
-    """The record of a step, whose pairs are made unless they are there."""
+    """Makes the pairs of a step unless they are there; returns its record."""
     folder = pathlib.Path(plan.corpus.output, step.options.name)
     record, settings = folder / "record.json", settings_of(plan, step)
     files = [
@@ -145,12 +145,12 @@ def make_step(
 
 
 def are_replaced(plan: Plan) -> bool:
-    """Whether distilled pairs take the place of the original ones."""
+    """Returns whether distilled pairs take the place of the original ones."""
     return any(step.options.kind == "distillation" for step in plan.steps)
 
 
 def settings_of(plan: Plan, step: Step) -> Record:
-    """The settings that determine the pairs of a step, as JSON values."""
+    """Returns the settings that determine the pairs of a step, as JSON."""
     files: list[str | os.PathLike] = list(step.options.text)
     files += sum(plan.corpus.find_files().values(), [])
     settings = {
@@ -170,7 +170,7 @@ def translate(
     model: tuple[str, int, str],
     options: SearchDeviceOptions,
 ) -> "Part":
-    """What a model of `StepOptions.models` translated, now or before."""
+    """Translates with a model of `StepOptions.models`, unless it is done."""
     direction, number, workdir = model
     order = ORDERS[direction]
     lines = folder / f"{direction}.txt"
@@ -199,7 +199,6 @@ def translate(
 
 
 def _seed(name: str) -> int:
-    """The seed of the samples of a step."""
     return zlib.crc32(name.encode())
 
 
@@ -311,7 +310,7 @@ def write_pairs(
 def training_command(
     plan: Plan, sizes: Sequence[int], records: Mapping[str, Record]
 ) -> list[str]:
-    """The arguments of a command that trains on the pairs of all steps.
+    """Returns the arguments of a command that trains on all steps' pairs.
 
     Distilled corpora take the place of the original ones, which have `sizes`
     pairs. As many pairs of back-translations as of the rest are mixed in, until
@@ -347,7 +346,7 @@ def training_command(
 
 
 def table(records: Mapping[str, Record]) -> list[str]:
-    """The counts of each step, as lines."""
+    """Shows the counts of each step, as lines."""
     lines: list[str] = []
     for name, record in records.items():
         kept = record["kept"]

@@ -111,7 +111,7 @@ def _report(line: str) -> None:
 
 
 def _map_lines(document: Document, pairs: Iterable[tuple[str, str]]) -> str:
-    """A JSON object for each sentence, and for each text that is left."""
+    """Writes a JSON object for each sentence, and for each text that stays."""
     rows: list[dict[str, typing.Any]] = [
         {"line": line, "source": source, "translation": translation}
         for line, (source, translation) in zip(

@@ -29,9 +29,6 @@ from keras_transformer.refusals import expect
 
 SEEDS = "seeds"  # the name of the dropout seeds in a file
 
-_FIT = inspect.signature(keras.Model.fit)
-_TRAIN_ON_BATCH = inspect.signature(keras.Model.train_on_batch)
-
 # Methods without a public name that Keras' trainer calls, and that
 # `TokenExactTraining` overrides. A test holds that Keras has them and calls
 # them.
@@ -65,6 +62,19 @@ def _checked_batch(*args):
     )
     labels = token_labels(labels, inputs["target_ids"].shape)
     return inputs, labels, weights
+
+
+def _without_class_weight(method):
+    """Makes a method of Keras refuse its argument `class_weight`."""
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def checked(self, *args, **kwargs):
+        given = signature.bind(self, *args, **kwargs).arguments
+        check_class_weight(given.get("class_weight"))
+        return method(self, *args, **kwargs)
+
+    return checked
 
 
 class TokenExactTraining(keras.Model):
@@ -217,19 +227,8 @@ class TokenExactTraining(keras.Model):
         state = [scope.get_current_value(variable) for variable in others]
         return (outputs, state, losses) if return_losses else (outputs, state)
 
-    @functools.wraps(keras.Model.fit)
-    def fit(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
-        given = _FIT.bind(self, *args, **kwargs).arguments
-        check_class_weight(given.get("class_weight"))
-        return super().fit(*args, **kwargs)
-
-    @functools.wraps(keras.Model.train_on_batch)
-    def train_on_batch(
-        self, *args: typing.Any, **kwargs: typing.Any
-    ) -> typing.Any:
-        given = _TRAIN_ON_BATCH.bind(self, *args, **kwargs).arguments
-        check_class_weight(given.get("class_weight"))
-        return super().train_on_batch(*args, **kwargs)
+    fit = _without_class_weight(keras.Model.fit)
+    train_on_batch = _without_class_weight(keras.Model.train_on_batch)
 
     def train_step(self, *args):
         if self._token_exact_step is None:

@@ -23,14 +23,14 @@ class ChangingCorpus(abc.ABC):
     sequences have other lengths in every epoch, so the batches of an epoch are
     made when it begins.
 
-    Which pairs are dropped is decided by the canonical ids, as of
-    `Tokenizer.encode`, once. The lengths of the first epoch decide the shapes
-    of batches. Rows that are too long for `max_length` or, after the first
-    epoch, for these shapes have their canonical ids in that epoch.
+    The canonical ids, from `Tokenizer.encode`, decide once which pairs are
+    dropped. The lengths of the first epoch decide the shapes of batches. A row
+    that is too long for `max_length` or, after the first epoch, for these
+    shapes has its canonical ids in that epoch.
 
     `source` and `target` are the `TokenRows` of the first epoch, `longer_side`
-    the maximum of these and the canonical ones. `longest` is the maximum number
-    of tokens of a row that is drawn, in later epochs.
+    the maximum of these and the canonical ones. In later epochs, no row that is
+    drawn has more than `longest` tokens.
     """
 
     def __init__(self, canonical: Corpus):

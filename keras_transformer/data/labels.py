@@ -32,7 +32,7 @@ def shift_right(labels: Tensor) -> Tensor:
 def token_labels(labels: typing.Any, shape: Sequence[int | None]) -> Tensor:
     """Returns labels as int `[B, T]`, which must have a shape.
 
-    A float32 that is no integer becomes -1, which no vocabulary has. Raises
+    A float32 that is not an integer becomes -1, which no vocabulary has. Raises
     ValueError: they are ragged, in half precision, or of another shape, such as
     one-hot vectors.
     """

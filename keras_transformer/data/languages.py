@@ -19,7 +19,7 @@ from keras_transformer.data.pairs import Pairs, has_file, read_aligned_files
 from keras_transformer.fields import Fields, hp
 
 Row = typing.TypeVar("Row", bound=tuple)  # its first item is a source
-SHOWN = 10  # of very many languages, in a message
+SHOWN = 10  # languages in a message, if there are very many
 # Codes of three letters (ISO 639-3), as NLLB-200 has them, whose languages have
 # rules by their code of two letters: of tokenizers, of ends of sentences.
 _SHORT_CODES = dict(
@@ -63,15 +63,15 @@ def name_of(code: str) -> str:
 class Direction(typing.NamedTuple):
     """Tokens that tell a model the languages of a sentence; "" for none."""
 
-    before: str = ""  # of the source, in front of its text
-    after: str = ""  # of the source, after its EOS
-    output: str = ""  # of the output, the first one
+    before: str = ""  # in front of the source
+    after: str = ""  # after the EOS of the source
+    output: str = ""  # the first token of the output
 
 
 class LanguageTokens(typing.NamedTuple):
     """Where a family of models has the tokens of languages."""
 
-    form: str  # of a token, with {} for the code of the language
+    form: str  # a token, with {} for the code of the language
     places: dict[str, str]  # fields of `Direction`, with "source" or "target"
 
     def direction(self, **languages: str | None) -> Direction | None:
@@ -265,11 +265,11 @@ def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
     """
     tags = languages.tags
     for prefix in prefixes:
-        # Of tags, a source that is missing is named when it is read.
+        # With tags, a missing source is named when it is read.
         wanted = [(t,) for t in tags] or languages.pairs
         if not any(prefixes_with([prefix], *codes) for codes in wanted):
             endings = " or ".join(f"{prefix}.{language}" for language in tags)
-            if not tags:  # of any of its directions
+            if not tags:  # any of its directions will do
                 endings = " and ".join(f"{prefix}.{c}" for c in wanted[0])
             raise FileNotFoundError(f"No such file: {endings}, or their .gz")
     codes = languages.pairs if tags else languages.pairs_in(*prefixes)

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_transformer.fields import read_amounts
 
-STREAM = 2  # of random numbers; subword sampling has 0 and 1
+STREAM = 2  # its random numbers; subword sampling has 0 and 1
 
 
 class Stage(typing.NamedTuple):

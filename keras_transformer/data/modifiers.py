@@ -28,11 +28,11 @@ from keras_transformer.fields import read_amounts
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.vocabulary import SPACE
 
-STREAM = 3  # of random numbers; subword sampling has 0 and 1, a mixture 2
+STREAM = 3  # its random numbers; subword sampling has 0, 1, a mixture 2
 # Final punctuation of one kind, after NFKC, in the scripts that have their own.
 PUNCTUATION = (".。।۔།။።։", "!՜", "?؟՞፧;", ",،、၊՝", ":፥·", ";؛፤")
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
-TYPO_SHARE = 0.1  # of the words, in a sentence with typos
+TYPO_SHARE = 0.1  # share of words with a typo, in a sentence with typos
 NOISE_WORDS, NOISE_LENGTHS = (1, 6), (2, 5)
 Pair = tuple[str, str]
 
@@ -58,7 +58,7 @@ class Context(typing.NamedTuple):
     """What a modifier may use besides the pair."""
 
     random: np.random.Generator
-    other: Pair | None  # of the same corpus, not modified
+    other: Pair | None  # another pair of the corpus, not modified
     alphabet: Sequence[str]  # characters that both vocabularies have
 
 
@@ -108,7 +108,7 @@ def _mistype(word: str, random: np.random.Generator) -> str:
     new = near[random.integers(len(near))]
     new = new.upper() if old.isupper() else new
     kinds = [before + new + after, before + old + new + after]
-    if after:  # of a word of one character, nothing would stay
+    if after:  # else nothing would be left of the word
         kinds += [before + after, before + after[0] + old + after[1:]]
     return kinds[random.integers(len(kinds))]
 
@@ -163,7 +163,7 @@ MODIFIERS = {
 
 
 class ModifiedCorpus(ChangingCorpus):
-    """Sentence pairs of which some are modified, others in every epoch.
+    """Sentence pairs; every epoch modifies other ones.
 
     Modifiers are applied one after the other, each with its own probability. A
     pair of which a side would become too long, or empty, stays as it is in that

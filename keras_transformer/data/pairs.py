@@ -21,7 +21,7 @@ SEPARATOR = re.compile(r'"?sep=([^\w"\r\n])"?\s*', re.I)
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 Item = typing.TypeVar("Item")
 ZIP = b"PK\3\4"
-FIRST_BYTES = 4096  # of a file, in which NUL shows that it is no text
+FIRST_BYTES = 4096  # a NUL among them shows that a file is binary
 
 
 class Pairs:

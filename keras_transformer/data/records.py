@@ -35,7 +35,7 @@ from keras_transformer.files import read_json, unique_names
 
 Records = Iterator[tuple[str, typing.Any]]
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
-MOST_CHARACTERS = 2**31 - 1  # of a field of CSV
+MOST_CHARACTERS = 2**31 - 1  # in a field of CSV
 SAMPLE = 1000  # rows that show the delimiter
 _SHORT = reprlib.Repr()  # also of what is nested too deeply for `repr`
 _SHORT.maxdict = 30
@@ -47,7 +47,7 @@ def read_table(
     delimiters: str,
     has_quotes: bool,
 ) -> Records:
-    """Yields the rows of a table; blank lines are none.
+    """Yields the rows of a table, without blank lines.
 
     The first row has the names of the columns, and tells which of the
     delimiters applies. If the columns are numbers, there are no names: the
@@ -144,7 +144,7 @@ def _read_rows(path, delimiter, has_quotes):
 
 
 def read_json_lines(path: pathlib.Path, columns: Sequence[str]) -> Records:
-    """Yields the objects of a file with one a line; blank lines are none."""
+    """Yields the objects of a file, one a line, without blank lines."""
     for number, line in enumerate(whole_lines(path), 1):
         place = f"{path}, line {number}"
         try:
@@ -178,7 +178,7 @@ def read_arrow(path: pathlib.Path, columns: Sequence[str]) -> Records:
             else:
                 batches = pyarrow.ipc.open_stream(file)
                 names = batches.schema.names
-            # A name with a dot may be of a column, or of a value in one.
+            # A name with a dot may name a column, or a value in one.
             tops = [
                 c if c in names else o
                 for c, o in zip(columns, outer, strict=True)
@@ -283,7 +283,7 @@ def find_record_files(name: str) -> list[pathlib.Path]:
         raise ValueError(
             f"expected one split: {' or '.join(splits)}. Received: {path}"
         )
-    state = path / "state.json"  # of the library `datasets`
+    state = path / "state.json"  # written by the library `datasets`
     if not state.is_file():
         # PREFIX.en may be beside a directory PREFIX.
         beside = path.parent.glob(f"{glob.escape(path.name)}.*")

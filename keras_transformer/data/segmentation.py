@@ -108,7 +108,7 @@ class BytePairSampler(Sampler):
 
     def __init__(self, pieces: Pieces, vocab_size: int, alpha: float):
         super().__init__(pieces, vocab_size, alpha)
-        # Characters that are no pieces have symbols from vocab_size on.
+        # Characters that are not pieces have symbols from vocab_size on.
         self._symbols = {piece: pieces[piece][0] for piece in pieces}
         for character in set("".join(pieces)):
             self._symbol_of(character)

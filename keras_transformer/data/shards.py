@@ -107,7 +107,7 @@ class PreparedCorpus(SameEveryEpoch):
     target: TokenRows
     longer_side: np.ndarray  # tokens of each pair, uint16 [pairs]
     counts: PreparedCounts
-    checksum: int  # of the contents: all ids, in their order
+    checksum: int  # all ids, in their order
 
     def __len__(self):
         return len(self.longer_side)

@@ -32,7 +32,7 @@ CHECKED_PAIRS = 1000  # whose text must equal the text of the canonical ids
 class SampledCorpus(ChangingCorpus):
     """Sentence pairs whose segmentations are sampled anew for every epoch.
 
-    A row that becomes too long keeps its canonical segmentation, as of
+    A row that becomes too long keeps its canonical segmentation, from
     `Tokenizer.encode`, in that epoch.
 
     Args:
@@ -140,7 +140,7 @@ class _Side:
         ids, counts = self._sampler.sample(
             self._words[first[0] : first[-1]], random
         )
-        ends = np.concatenate([[0], np.cumsum(counts)])  # of the words
+        ends = np.concatenate([[0], np.cumsum(counts)])  # where words end
         ids, offsets = _join_unknown(ids, ends[first - first[0]])
         ids = np.insert(ids, offsets[1:], EOS).astype(self._canonical.ids.dtype)
         return TokenRows(ids, offsets + np.arange(len(offsets)))

@@ -1,8 +1,8 @@
 """Translation memories in TMX, which translators' programs exchange.
 
 A unit (`<tu>`) has a text (`<seg>`) for each of its languages, and formatting
-in it (`<bpt>`, `<ph>` and their like), which is no text. The file is read piece
-by piece. No DTD is loaded, and entities other than XML's own are refused.
+in it (`<bpt>`, `<ph>` and their like), which is not text. The file is read
+piece by piece. No DTD is loaded, and entities other than XML's own are refused.
 """
 
 import codecs
@@ -27,7 +27,7 @@ ENCODING = re.compile(rb"<\?xml[^>]*?\sencoding\s*=\s*[\"']([\w.:-]+)")
 
 
 class LeftOut(typing.NamedTuple):
-    """Why a text of a file is no pair, and in which languages it is."""
+    """Why a text is not read as a pair, and the languages it has."""
 
     reason: str
     languages: Sequence[str] = ()
@@ -40,8 +40,8 @@ def read_tmx(
 
     A variant of a language, such as EN-US, stands for `en` if there is no `en`.
 
-    Raises ValueError: it is no TMX, or broken; with the line; OSError: it
-    cannot be read.
+    Raises ValueError: the file is not TMX, or broken; with the line; OSError:
+    it cannot be read.
     """
     for place, texts in read_units(path, _Units(), "TMX"):
         yield place, pair_of(texts, languages)
@@ -50,7 +50,7 @@ def read_tmx(
 def read_units(path: pathlib.Path, units: "Units", form: str) -> Iterator:
     """Yields the place of each unit that `units` finds, and what it is.
 
-    Raises ValueError, OSError: as in `read_tmx`, of a form of XML.
+    Raises ValueError, OSError: as in `read_tmx`.
     """
     parser = units.parser
     with open_bytes(path) as file:

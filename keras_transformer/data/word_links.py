@@ -129,7 +129,7 @@ class TokenLinks:
         )
         kept = np.flatnonzero(corpus.selected)
         same = (found == words.num_words[kept]).all(axis=1)
-        counts = np.zeros_like(words.counts)  # of the links that are used
+        counts = np.zeros_like(words.counts)  # only links that are used
         counts[kept[same]] = words.counts[kept[same]]
         self._links = words.links[np.repeat(counts > 0, words.counts)]
         self._offsets = np.concatenate([[0], np.cumsum(counts[kept])])

@@ -44,22 +44,22 @@ from keras_transformer.translation.alignment import SpanLink
 class Format(typing.NamedTuple):
     """A format of documents."""
 
-    # `read(text, split)` -> pieces, with `sentences.split` for the language; of
-    # a container `read(data, split)` -> pieces, and a function from the texts
-    # of all pieces to bytes and "".
+    # `read(text, split)` -> pieces, with `sentences.split` for the language;
+    # for a container `read(data, split)` -> pieces, and a function from the
+    # texts of all pieces to bytes and "".
     read: Callable
-    suffixes: tuple[str, ...]  # of the names of its files
+    suffixes: tuple[str, ...]  # its files' names end with
     sign: str = r"(?!)"  # what its files begin with, and no others
     # Finds the charset that a file declares.
     declaration: regex.Pattern | None = None
     # Whether its files have source and translation; `read` has the option
     # `replace`.
     has_translations: bool = False
-    is_container: bool = False  # whether its files are no text
+    is_container: bool = False  # whether its files are binary
 
 
 XML_START = r"(?:<\?xml[^>]*+>\s*+|<!--(?:(?!-->).)*+-->\s*+)*+"
-# What begins so is no text: XML, RTF, other archives, PDF.
+# Binary files and other markup begin so: XML, RTF, other archives, PDF.
 OTHERS = (
     rf"{XML_START}<(?:[!?][A-Z]|[a-z_][\w.-]*(?::[\w.-]+)?(?=[\s/>]))"
     r"|\{\\rtf|PK[\x05\x07]|\x1f\x8b|%PDF-"
@@ -124,7 +124,7 @@ WITH_TRANSLATIONS = (
     AUTO,
 )
 FORMATS = (*READERS, AUTO)
-# Of documents that can be a text.
+# The formats of documents that can be a text.
 TEXT_FORMATS = (
     *(name for name, format in READERS.items() if not format.is_container),
     AUTO,
@@ -151,14 +151,14 @@ def parse(
             a clause mark, else at white space; the parts are sentences.
         replace: Whether to translate again what has a translation; only for
             `WITH_TRANSLATIONS`.
-        charset: Of bytes without a byte order mark. By default what they
-            declare, else UTF-8.
-        name: Of its file, if it has one.
+        charset: The charset of bytes without a byte order mark. By default what
+            they declare, else UTF-8.
+        name: The name of its file, if it has one.
         target: Code of the language of the translation, which the document
             says then, where it said its language.
 
-    Raises ValueError: there is no such format or charset, or the document is
-    not of them; the message has the line. Or the extra `documents` is not
+    Raises ValueError: there is no such format or charset, or the document has
+    another one; the message has the line. Or the extra `documents` is not
     installed.
 
     >>> parse("One.  Two.\\n\\n  Three.").sentences
@@ -169,7 +169,7 @@ def parse(
     if not regex.fullmatch(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]+)*", target):
         target = ""  # no code of a language
     elif base_language(target) != regex.match(r"[a-z]+", target).group():
-        target = base_language(target)  # of NLLB: deu_Latn
+        target = base_language(target)  # NLLB's deu_Latn
     is_text = isinstance(data, str)
     if isinstance(data, str):
         data, charset = data.encode(), "utf-8"
@@ -236,7 +236,7 @@ class Translated(typing.NamedTuple):
     """The translation of a document."""
 
     data: bytes
-    charset: str  # of the document; "" of one that is no text
+    charset: str  # "" if the document is binary
     # Each sentence and its translation, in order, as the model read and wrote
     # them.
     pairs: list[tuple[str, str]]
@@ -246,7 +246,7 @@ class Translated(typing.NamedTuple):
 
     @property
     def text(self) -> str:
-        """The document as a text; ValueError if it is none."""
+        """The document as a text; ValueError if it is binary."""
         return text_of(self.data, self.charset)
 
 

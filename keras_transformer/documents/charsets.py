@@ -59,8 +59,8 @@ def decode(
 
     The mark decides, then `name`, then the declaration, else it is UTF-8.
 
-    Raises ValueError: there is no such charset, or the bytes are not of it; the
-    message has the line.
+    Raises ValueError: there is no such charset, or the bytes have another one;
+    the message has the line.
     """
     declared = _declared(declaration, data[:SEARCHED].decode("latin-1"))
     label = name or (declared["name"] if declared else "utf-8")
@@ -70,7 +70,7 @@ def decode(
         if label.replace("_", "-") in NO_CHARSETS:
             raise LookupError
         "".encode(label)
-    except LookupError as error:  # also of codecs of other things than text
+    except LookupError as error:  # also if the codec is not for text
         raise ValueError(
             f"expected the name of a charset. Received: charset={label!r}"
         ) from error

@@ -29,7 +29,7 @@ class Document:
     Args:
         pieces: What it consists of, in order; see the module `pieces`.
         finish: From the text of each piece to the bytes of the document and
-            their charset, "" if they are no text.
+            their charset, "" if they are binary.
 
     Attributes:
         lines: The line of each sentence, from 1.

@@ -48,7 +48,7 @@ STORIES = ("{*}footnote", "{*}endnote", "{*}txbxContent")
 CONTROLS = tuple("}dataBinding }dropDownList }comboBox }date }checkbox".split())
 TRANSLATED_FIELD = regex.compile(r"\A\s*+(?:HYPERLINK|TOC)\b", regex.I)
 KEPT_SPACE = "{http://www.w3.org/XML/1998/namespace}space", "preserve"
-# Of the properties of a run: what no reader sees.
+# The properties of a run that no reader sees.
 UNSEEN = regex.compile(r"</?(?:\w+:)?(?:lang|noProof|rPr)\b[^<>]*+>|\s++")
 
 
@@ -233,7 +233,7 @@ class _Field:
     """A field: its instruction, and whether its text is left."""
 
     name: str
-    is_inside: bool  # of a field whose text is left
+    is_inside: bool  # whether it is in a field whose text is left
     code: str = ""  # its beginning
     in_code: bool = True
     is_left: bool = True

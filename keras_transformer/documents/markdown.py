@@ -28,7 +28,7 @@ if typing.TYPE_CHECKING:
 FRONT_MATTER = regex.compile(
     r"\A\ufeff?(---|\+\+\+)[ \t]*\r?\n(?s:.*?)^(?:\1|\.\.\.)[ \t]*\r?$", regex.M
 )
-# Of MDX: lines that import and export.
+# Lines of MDX that import and export.
 MODULE_LINE = regex.compile(
     r"\Aimport\s.*?[\"'][^\"'\n]++[\"'];?\s*+\Z"
     r"|\Aexport\s++(?:const|default|function|let)\b.*[={(]",
@@ -42,7 +42,7 @@ WIKI_LINK = regex.compile(
     r"!?\[\[[^\[\]\n|]{1,300}+(?:\|[^\[\]\n]{1,300}+)?\]\]"
     r"|(?<![\w:]):[a-z0-9_+-]{2,30}+:(?![\w:])"
 )
-# Signs that would be markup; one at the beginning, as of a heading or list.
+# Signs that would be markup; one at the beginning, for a heading or list.
 SIGN = regex.compile(r"[\\`*\[\]<>|]|(?<![^\W_])_|_(?![^\W_])|~(?=~)")
 FIRST_SIGN = regex.compile(r"\A(\d{0,9})([-+#.)])(?=\s)")
 CELL_SIGN = regex.compile(r"\\\||.")
@@ -171,7 +171,7 @@ def _offsets(token, text, starts, least):
         else:
             return None
         if i:
-            offsets.append(least)  # of the line end
+            offsets.append(least)  # where the line ends
         offsets += [begin] * (len(line) - len(words))
         least = begin + len(pattern)
         if pattern == words:
@@ -258,7 +258,7 @@ class _Spans:
         return items
 
     def _codes(self, content):
-        """Yields begin, end, kind and name of all that is no plain text."""
+        """Yields begin, end, kind and name of all that is not plain text."""
         for begin, end, name, made in self._found:
             if name == "link":
                 yield begin, begin + 1, OPEN, "link"

@@ -18,8 +18,8 @@ END = regex.compile(r"\s*+\}")
 BRACE = regex.compile(r"''|'[{}][^']*+'|[{}]")
 DEEPEST = 5  # messages in branches of messages
 
-# Begin and end of a message, those of the texts of its branches, and whether
-# `#` is a number in them.
+# Begin and end of a message; begin and end of each branch's text; whether `#`
+# is a number there.
 Message = tuple[int, int, list[tuple[int, int]], bool]
 
 

@@ -150,9 +150,9 @@ def read_archive(data: bytes) -> dict[str, bytes]:
         lzma.LZMAError,
         struct.error,
         EOFError,
-        OSError,  # of bz2
+        OSError,  # from bz2
         NotImplementedError,  # another compression
-        UnicodeDecodeError,  # of a name
+        UnicodeDecodeError,  # a file's name
     ) as error:
         _refuse("an intact zip archive", error)
     tags = sum(file.count(b"<") for file in files.values())
@@ -263,7 +263,7 @@ def _shown(xml):
 class Part:
     """An XML file of a document; each format has a subclass."""
 
-    # Of elements that are paragraphs, or that are left for a reason.
+    # Names of elements: paragraphs; what is left, with the reason.
     PARAGRAPHS: tuple[str, ...] = ()
     REASONS: dict[str, str] = {}
 

@@ -100,8 +100,8 @@ def keeps_placeholders(
 def fits_format(text: str, translation: str, kind: regex.Pattern) -> bool:
     """Returns whether a program can use a translation of a message.
 
-    If the format is declared, it has the same placeholders, those without a
-    number or name in the same order; and the same line ends at its edges.
+    If the format is declared, both have the same placeholders, in the same
+    order if they lack numbers and names; and the same line ends at their edges.
 
     >>> fits_format("%s: %d", "%d: %s", C), fits_format("%1: %2", "%2: %1", QT)
     (False, True)

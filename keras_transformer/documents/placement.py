@@ -174,7 +174,7 @@ def _choose(found, free, outer, links, sources):
             bisect.bisect_left(own, begin) : bisect.bisect_left(own, end)
         ]
         for i in [*inside, end]:
-            value -= i - read  # of other ranges
+            value -= i - read  # links of other ranges
             if value < 0 and not found.starts_earlier:
                 value, first = 0, i
             value, read = value + (i < end), i + 1

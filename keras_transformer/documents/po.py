@@ -126,7 +126,7 @@ def entries(text: str) -> Iterator[tuple[int, list, dict[str, str]]]:
     """Yields where the comments of each entry begin, its fields, their texts.
 
     Raises:
-        ValueError: It is no catalogue; with the line.
+        ValueError: It is not a catalogue; with the line.
     """
     for begin, fields in _groups(text):
         messages = {

@@ -115,8 +115,8 @@ class Sentence:
 
         Args:
             written: Yields the translation of `text`, with the `SpanLink`s of
-                its words, then those of sentences inside the markup. If the
-                translation is `text`, or None, the sentence stays as it is.
+                its words; then the same for sentences inside the markup. If
+                the translation is `text`, or None, the sentence stays.
         """
         translation, links = next(written)
         raws = write(self.pieces, written)

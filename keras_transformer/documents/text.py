@@ -27,7 +27,7 @@ PARAGRAPH_END = regex.compile(
 )
 COLUMN_END = regex.compile(r"(?<=\S)(?: *\t[ \t]*| {3,})(?=\S)")
 NARROWEST = 40  # characters of the longest line of a paragraph that was wrapped
-FULLEST = 0.85  # of the longest line: its other lines would be longer than that
+FULLEST = 0.85  # share of the longest line: wrapped lines are longer
 
 
 def read(
@@ -40,7 +40,7 @@ def read(
 
     A sentence ends with its line, unless the paragraph was wrapped: then all
     its lines but the last are full, and its sentences go on in the next line.
-    `make_items` makes items of a text without line ends; `escape` is as of a
+    `make_items` makes items of a text without line ends; `escape` is as in
     `Sentence`.
     """
     for paragraph, separator in separate(text, PARAGRAPH_END):

@@ -22,7 +22,7 @@ class Kind(typing.NamedTuple):
     """What options need to know of a kind before its class is loaded."""
 
     path: str  # the class
-    # A few words for `--dataset`; empty if it is no value of the option.
+    # A few words for `--dataset`; empty if the option does not take it.
     help: str = ""
     # What `--train_files` are; empty if it reads no such files. The pairs of
     # files of text have `sizes`, one for each file: they can be mixed, and have

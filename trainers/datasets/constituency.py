@@ -131,7 +131,7 @@ def read_trees(path: str | os.PathLike) -> Iterator[Node]:
 
     As `parse_trees`.
 
-    Raises ValueError: the file is not UTF-8, or no such trees: with its line;
+    Raises ValueError: the file is not UTF-8, or has other trees; with the line;
     OSError: it cannot be read.
     """
     path = pathlib.Path(path)
@@ -147,9 +147,9 @@ def parse_trees(lines: Iterable[str], path: str) -> Iterator[Node]:
 
     `path` is where they are from, for errors.
 
-    Raises ValueError: the lines are no such trees: with the line's number.
+    Raises ValueError: the lines are not such trees; with the line's number.
     """
-    brackets: list[list[Part | str]] = []  # of each open one its contents
+    brackets: list[list[Part | str]] = []  # the contents of open ones
     number = begin = 0
     for number, line in enumerate(lines, 1):
         for token in _TOKENS.findall(line):
@@ -211,7 +211,7 @@ def strip(tree: Node) -> Node:
     Traces vanish with the constituents that have nothing else, and labels lose
     their functions: NP-SBJ and NP=2 become NP.
 
-    A tree of nothing but traces has no children left.
+    If all words are traces, no children are left.
     """
 
     def without_trace(leaf: Leaf) -> Leaf | None:

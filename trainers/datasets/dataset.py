@@ -17,7 +17,7 @@ if typing.TYPE_CHECKING:
     from keras_transformer.data.batches import AnyCorpus
     from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
-# Of each direction: a source, as a translator takes it, and its reference.
+# For each direction: sources, as a translator takes them, and references.
 PairsToTranslate: typing.TypeAlias = dict[str, list[tuple[str | Request, str]]]
 SPLITS = ("train", "valid", "test")
 Options = typing.TypeVar("Options")  # `CorpusConfig`; other tasks have others
@@ -46,7 +46,7 @@ class Dataset(typing.Generic[Options]):
         return []
 
     def check_file(self, data: Options, path: pathlib.Path, split: str) -> None:
-        """Raises ValueError or OSError if the start of a file is no data."""
+        """Raises ValueError or OSError if a file does not begin with data."""
         has_lines = any(True for _ in read_lines(path))  # reads one
         expect(has_lines, "lines", "an empty file", where=path)
 

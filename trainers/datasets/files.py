@@ -38,7 +38,7 @@ class Files(Dataset[CorpusConfig]):
         return read_parallel_files(names, *languages, data.columns_of(split))
 
     def find_files(self, data: CorpusConfig, split: str) -> list[pathlib.Path]:
-        several = len(data.pairs) > 1  # of which a prefix may have some
+        several = len(data.pairs) > 1  # a prefix may have some of them
         languages = dict.fromkeys([*data.sources, *data.targets])
         paths: list[pathlib.Path] = []
         for name in data.files_of(split):

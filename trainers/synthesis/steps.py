@@ -50,11 +50,11 @@ from trainers.translating.options import (
 )
 from trainers.translating.shards import translate_file
 
-ORDERS = {"forward": 1, "backward": -1}  # of a pair: source and target
+ORDERS = {"forward": 1, "backward": -1}  # source and target, or reversed
 FORMAT_VERSION = 1  # of the record of a step
-SHARD_LINES = 10_000  # of which a killed command translates some again
+SHARD_LINES = 10_000  # a killed command translates some of them again
 MIXED_EPOCHS = 10  # with back-translations, if the user does not change it
-Record = dict[str, typing.Any]  # of a step, by name, as JSON
+Record = dict[str, typing.Any]  # what is known of a step, as JSON
 
 
 def run(plan: Plan, options: SearchDeviceOptions) -> None:
@@ -312,9 +312,8 @@ def training_command(
 ) -> list[str]:
     """Returns the arguments of a command that trains on all steps' pairs.
 
-    Distilled corpora take the place of the original ones, which have `sizes`
-    pairs. As many pairs of back-translations as of the rest are mixed in, until
-    the last stage.
+    Distilled corpora replace the original ones, which have `sizes` pairs. Until
+    the last stage, about half of the pairs are back-translations.
     """
     corpora: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
     for step in plan.steps:

@@ -179,7 +179,7 @@ def _check_words(
 ) -> None:
     """Raises ValueError for an argument that another library's layer has.
 
-    Of a subclass, the function may have it.
+    The function of a subclass may have it.
     """
     for name in sorted(arguments.keys() & WORDS.keys()):
         known = name in inspect.signature(function).parameters

@@ -24,7 +24,7 @@ import typing
 
 from keras_transformer.vocabulary import SPACE
 
-# Of a private use area of Unicode; the last byte is a letter of ASCII.
+# Characters of a private use area, whose last byte is a letter of ASCII.
 TITLE, UPPER = "\U0010ff54", "\U0010ff55"
 BEGIN, END = "\U0010ff42", "\U0010ff45"
 MARKS = TITLE + UPPER + BEGIN + END
@@ -82,8 +82,8 @@ def mark(text: str) -> str:
 
     A unit of two or more capital letters, without small ones, has UPPER. If
     there are several, and nothing between them has small letters, they and all
-    between them are one region, from BEGIN to END. Of the capital letters in
-    other units, several in a row are a region, and a single one has TITLE.
+    between them are one region, from BEGIN to END. In other
+    units, several capital letters in a row are a region; one alone has TITLE.
 
     Marks in the text become `STRAY`.
 

@@ -246,7 +246,8 @@ def corruption(prefix: str) -> str | None:
 
     Reads every array and compares its checksum; weights must be finite.
 
-    Raises OSError: it cannot be read, as of another user or a failing disk.
+    Raises OSError: the file cannot be read: another user owns it, or the disk
+    fails.
     """
     try:
         with naming(prefix + ENDING), open(prefix + ENDING, "rb") as file:
@@ -324,7 +325,7 @@ def check_weights(
 ) -> Checkpoint:
     """Opens a checkpoint whose weights fit a model by name and shape.
 
-    Raises ValueError: they are not, or it cannot be read.
+    Raises ValueError: its weights do not fit, or it cannot be read.
     """
     checkpoint = Checkpoint(prefix)
     found = {

@@ -18,8 +18,8 @@ else:
 def count_searches(device: str | None = None) -> int:
     """Counts the batches of sentences that are best translated side by side.
 
-    The CPU cores of this process; 1 with an accelerator. If a kind of device
-    is wanted, it must compute.
+    There is one for each CPU core of this process; 1 with an accelerator. If a
+    kind of device is wanted, it must compute.
     """
     if ON_TENSORFLOW:
         hide_gpus(device)
@@ -41,10 +41,7 @@ def kind() -> str:
 
 
 def check_device(device: str | None, description: str) -> None:
-    """Raises ValueError if another kind of device computes than the wanted one.
-
-    None wants any.
-    """
+    """Raises ValueError unless the kind of device computes; None is any."""
     if device not in (None, kind()):
         raise ValueError(
             f"device={device} is not available. Received: {description}"

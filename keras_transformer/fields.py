@@ -71,13 +71,13 @@ def hp(
         choices: The valid values, or None.
         needs: Other fields, each with the value, the tuple of values, or
             `GIVEN`, that it must have unless this field has its default.
-        excludes: The same of values that they must not have.
+        excludes: Other fields, with the values that they must not have then.
         resolved_by: The property that resolves None to the effective value.
         changeable: Whether the value may change between the sessions of a
             training; None if the class decides, see `Fields`.
         inherited: Whether a run that begins with the weights of another run
             takes the value from there.
-        required: As `kind` of `required`.
+        required: The kind of text that must be given, such as DIR; or None.
         common: Whether `--help` shows the flag, not only `--helpfull`.
         group: The title of this field and the next ones in `--help`, if it is
             not the first line of the class's docstring.
@@ -114,7 +114,7 @@ def required(kind: str, help: str) -> typing.Any:
 def same_field(section: type, name: str, *default: typing.Any) -> typing.Any:
     """Copies the field of another dataclass, the home of its default.
 
-    `default` is another one, if the task has its own.
+    A task may have another `default`.
     """
     field = next(f for f in dataclasses.fields(section) if f.name == name)
     (default,) = default or (field.default,)
@@ -322,8 +322,8 @@ def read_amounts(name: str, text: str) -> dict[str, fractions.Fraction]:
 class Fields:
     """Base class of every configuration: a dataclass made of `hp` fields.
 
-    Subclasses become frozen dataclasses without a decorator. One checks its
-    values when it is made, and its docstring, which `help` shows, lists the
+    Subclasses become frozen dataclasses without a decorator. An instance checks
+    its values when it is made. The docstring, which `help` shows, lists the
     fields. A subclass that checks more than its single fields extends
     `__post_init__` and calls this one first.
 

@@ -31,8 +31,8 @@ with tf.device("CPU:0"):
 def count_cores(root: str = "/") -> int:
     """Counts the CPU cores that this process may use, at least 1.
 
-    As many as it may be scheduled on, but no more than the quota of its control
-    group, rounded up.
+    These are the cores that it may be scheduled on, at most the quota of its
+    control group, rounded up.
     """
     cores = len(os.sched_getaffinity(0))
     quotas = [
@@ -85,8 +85,8 @@ def check_products(precision: str) -> None:
     """Raises ValueError if products of a precision would end this process.
 
     `ONEDNN_MAX_CPU_ISA` forbids oneDNN the newer instructions of a CPU.
-    TensorFlow 2.21 does not know: it asks for the kernels of half precision
-    that the CPU has, and crashes where oneDNN may not run them. Without this
+    TensorFlow 2.21 ignores it: it asks for the kernels of half precision that
+    the CPU has, and crashes where oneDNN may not run them. Without this
     variable, in float32, and under JAX nothing is tried.
 
     Args:
@@ -113,7 +113,7 @@ def ending_of_products(
 
     Args:
         dtype: A dtype of TensorFlow.
-        environment: Variables of that process, by default those of this one.
+        environment: The variables of that process, by default this process's.
 
     Returns:
         The name of the signal that ended the process, such as "SIGSEGV"; else

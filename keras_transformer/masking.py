@@ -88,13 +88,12 @@ def band_mask(
 def checked_mask(mask: typing.Any, shape: Sequence[int | None]) -> Tensor:
     """Returns a mask as bool `[B, H, T, S]`; an axis may be 1.
 
-    Without the first axes it is `[S]`, `[T, S]` or `[H, T, S]`, as they are
-    broadcast, or `[B, S]` or `[B, T, S]`, as Keras has masks: its sizes must
-    say which. The shape is of the scores, `[B, H, T, S]`; None where it is not
-    known.
+    With fewer axes a mask is `[S]`, `[T, S]` or `[H, T, S]`, as broadcasting
+    reads it, or `[B, S]` or `[B, T, S]`, as Keras has masks: its sizes must say
+    which. `shape` is that of scores, `[B, H, T, S]`; unknown sizes are None.
 
-    Raises ValueError: it is not bool (an additive mask would be read with the
-    opposite meaning), or its shape is none of these, or may be two.
+    Raises ValueError: it is not bool (an additive mask has the opposite
+    meaning), or its shape fits none of these, or two.
     """
     mask = dense(mask, "an attention mask")
     dtype = keras.backend.standardize_dtype(mask.dtype)

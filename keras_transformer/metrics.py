@@ -151,7 +151,7 @@ def split_compounds(tokenized: str) -> str:
 
 
 class Scores(typing.NamedTuple):
-    """The score of each direction by its name, as of `DirectionalMetric`.
+    """The score of each direction, by its name in `DirectionalMetric`.
 
     >>> str(Scores({"": 30.0})), str(Scores({"<2de>": 30.0, "<2fr>": 41.0}))
     ('30.00', '35.50 (<2de> 30.00, <2fr> 41.00)')
@@ -173,8 +173,9 @@ class Scores(typing.NamedTuple):
 class DirectionalMetric:
     """A `Metric` for each direction of a model, by its name.
 
-    That is the tag of its sources; with `language_tokens` its languages, such
-    as "en-de". Most models have one direction, "". Of several, the mean counts.
+    A direction's name is the tag of its sources; with `language_tokens` its
+    languages, such as "en-de". Most models have one direction, "". The score of
+    several is their mean.
     """
 
     def __init__(self, by_direction: Mapping[str, Metric]):
@@ -193,8 +194,8 @@ class DirectionalMetric:
         """Computes the scores of outputs for pairs of source and reference.
 
         Args:
-            outputs: Of all pairs, direction after direction.
-            pairs: By the name of their direction.
+            outputs: The outputs for all pairs, direction after direction.
+            pairs: The pairs, by the name of their direction.
         """
         left, scores = iter(outputs), {}
         for name, rows in pairs.items():
@@ -222,7 +223,7 @@ def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
     13a treats a sentence without spaces as one word, so that BLEU is near 0 for
     any translation; sacreBLEU has tokenizers for three such languages. "auto"
     is sacreBLEU's choice, or `FALLBACK`, with a warning, if its package is not
-    installed. It is an error if a tokenizer chosen by name lacks its own.
+    installed. Raises ValueError: a tokenizer chosen by name lacks its package.
 
     >>> choose_tokenizer("de"), choose_tokenizer("zho_Hans")
     ('13a', 'zh')

@@ -64,8 +64,10 @@ def reorder(
 ) -> dict[str, np.ndarray]:
     """Reorders the model dimension of weights: new[i] = old[order[i]].
 
-    Arrays without such a dimension stay. An error if `order` is no permutation,
-    a path is not one of a `Transformer`, or an array is not D wide.
+    Arrays without such a dimension stay.
+
+    Raises ValueError: `order` is no permutation, a `Transformer` has no such
+    path, or an array is not D wide.
 
     >>> reorder({"encoder/final_norm/gamma": [1, 2, 3, 4]}, from_blocks(4))
     {'encoder/final_norm/gamma': array([1, 3, 2, 4])}

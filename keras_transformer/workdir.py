@@ -67,7 +67,7 @@ if typing.TYPE_CHECKING:
 
 FORMAT_VERSION = 2
 LOCK = ".lock"
-# Of the files of a vocabulary, in config.json.
+# The keys in config.json of the checksums of a vocabulary's files.
 TOKENIZER_SUMS = {
     name: name.replace(".model", "_sha256")
     for name in (SHARED_FILE, *PAIR_FILES)
@@ -377,8 +377,8 @@ class WorkDirectory:
     ) -> str:
         """Sets weights from the checkpoint that `choose_checkpoint` finds.
 
-        Of adapters, to W + A B. Chooses again if a training that runs beside
-        removes it meanwhile.
+        Adapters give the weights W + A B. If a training removes the checkpoint
+        meanwhile, another one is chosen.
 
         Raises ValueError, OSError: as `choose_checkpoint`, or the weights
         belong to another model.
@@ -432,8 +432,8 @@ def open_ensemble(
 ) -> list[WorkDirectory]:
     """Opens one work directory, or several as an ensemble.
 
-    Raises ValueError: there is none; or there are several, whose vocabularies
-    or languages differ, or with the path of a checkpoint.
+    Raises ValueError: no directory is given; vocabularies or languages differ;
+    several come with the path of a checkpoint.
     """
     directories = [WorkDirectory(path) for path in paths]
     expect(directories, "a work directory", "none")

@@ -93,7 +93,7 @@ def parse(
 ) -> Arguments:
     """Reads a command line whose flags are the fields of dataclasses.
 
-    The fields of all must have different names. `argv` is without the
+    All fields must have different names. `argv` is without the
     program's name. After `--help` and `--helpfull` the process ends with status
     0.
     """
@@ -179,7 +179,7 @@ def usage(description: str, *sections: type) -> str:
 def short_usage(description: str, *sections: type) -> str:
     """Formats `--help`: the common flags, with a sentence or two.
 
-    All flags, if there are few.
+    If there are few flags, it has them all.
     """
     kinds = {name: k for s in sections for name, (k, _) in kinds_of(s).items()}
     fields = [f for section in sections for f in dataclasses.fields(section)]
@@ -278,7 +278,7 @@ def _encodable(text: str, file: typing.TextIO) -> str:
 def output_errors(file: typing.IO | None = None) -> Iterator[None]:
     """Ends its body quietly if the reader has closed the output.
 
-    Other errors become `RunError`. By default it is standard output.
+    Other errors become `RunError`. The default is standard output.
     """
     try:
         yield

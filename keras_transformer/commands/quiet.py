@@ -1,4 +1,4 @@
-"""Standard error without the lines of every start of TensorFlow.
+"""Keeps the lines that TensorFlow writes at every start off standard error.
 
 Run as a program, this file is the process that reads what another one writes to
 descriptor 2. It passes all on at once, but holds back the lines that a machine
@@ -73,7 +73,7 @@ class FirstImport:
 
     Args:
         name: The module.
-        execute: Function of the usual one and of the module.
+        execute: A function of the loader's own function and of the module.
     """
 
     def __init__(self, name: str, execute: Callable) -> None:

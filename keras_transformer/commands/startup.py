@@ -58,9 +58,8 @@ def count_slices(
 ) -> int:
     """Counts the slices of a batch that are computed in parallel.
 
-    `num_tokens` are those on each side, padding included. Without
-    `cpu_threads` it is one per core. XLA would run the programs of the slices
-    one after the other.
+    `num_tokens` counts the tokens on each side, with padding. `cpu_threads` is
+    one per core by default. XLA would run the slices one after the other.
 
     >>> count_slices(cpu_threads=4, num_tokens=25000, jit_compile=False)
     4
@@ -85,9 +84,9 @@ def prepare_cpu(cpu_threads: int | None, num_slices: int | None = None) -> None:
     would have to clear it again in every step.
 
     Call it before `load_tensorflow`; it does nothing afterwards. Environment
-    variables that are already set stay. Without `cpu_threads` it is one per
-    core; with 1, TensorFlow chooses their number. Without `num_slices` it is as
-    many, up to `MAX_SLICES`; `fit` divides its batches into as many.
+    variables that are already set stay. `cpu_threads` is one per core by
+    default; with 1, TensorFlow chooses the number. `num_slices`, into which
+    `fit` divides its batches, is as many by default, up to `MAX_SLICES`.
     """
     if "tensorflow" in sys.modules:
         return

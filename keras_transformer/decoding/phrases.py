@@ -105,7 +105,7 @@ def read(phrases: Phrases, reading: Reading, ids: Tensor) -> Reading:
 def covered(phrases: Phrases, reading: Reading) -> Tensor:
     """Counts the tokens of terms that hypotheses have: int32 `[B, M]`.
 
-    Complete terms count, and one that is not: the longest.
+    All complete terms count, and the longest incomplete one.
     """
     parts = _at_states(phrases.parts, reading.states)  # [B, M, K]
     part = ops.max(ops.where(reading.met, 0, parts), axis=2)

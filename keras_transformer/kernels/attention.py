@@ -32,7 +32,7 @@ def fused_attention(implementation: Implementation) -> Iterator[None]:
 def is_fused(query: Tensor, keys: Tensor, values: Tensor) -> bool:
     """Tells whether `attend` is wanted, and cuDNN has it and its gradient.
 
-    It has half precision alone, and with a mask even lengths alone.
+    cuDNN has half precision only, and with a mask even lengths only.
     """
     lengths = query.shape[2], keys.shape[2]
     return (
@@ -48,8 +48,8 @@ def is_fused(query: Tensor, keys: Tensor, values: Tensor) -> bool:
 def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """Computes softmax(Q K^T / sqrt(d_k)) V of eq. 1, without stored weights.
 
-    `[B, H, T, K]`, `[B, H, S, K]` twice and a mask `[B, H, T, S]`, of which an
-    axis may be 1 -> `[B, H, T, K]`. A query that may attend to nothing weighs
+    `[B, H, T, K]`, `[B, H, S, K]` twice and a mask `[B, H, T, S]`, whose
+    axes may be 1 -> `[B, H, T, K]`. A query that may attend to nothing weighs
     all keys alike.
     """
     length, num_keys = query.shape[2], keys.shape[2]

@@ -59,7 +59,7 @@ class Linear(KeptWeights, keras.layers.Dense):
     rows, `[N, D]`.
 
     With `enable_lora` it is x W + (x A) B + b. Keras' layer computes W + A B,
-    for each of whose numbers there would be a gradient.
+    whose gradient would be as large as W.
 
     >>> Linear(units=3)(ops.ones((2, 5, 4))).shape.as_list()
     [2, 5, 3]

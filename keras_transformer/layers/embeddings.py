@@ -111,11 +111,10 @@ class _Softmax(KeptWeights):
     ) -> Callable[[Tensor], Tensor]:
         """`logits` for many calls: the matrix is read once.
 
-        Of `ids`, int32 `[C]`, the logits are `[..., C]`. If XLA compiles the
-        calls, they are written as (W x^T)^T, for x `[N, D]`: XLA for CPUs would
-        copy W^T in each call if there is one row and a bias, and in bfloat16.
-        `transposed` instead transposes the matrix once, which takes as much
-        memory again.
+        With `ids`, int32 `[C]`, it makes their logits only, `[..., C]`. Calls
+        that XLA compiles are (W x^T)^T, for x `[N, D]`: XLA for CPUs would copy
+        W^T in each call if there is one row and a bias, and in bfloat16. With
+        `transposed` the matrix is transposed once, and stored twice.
         """
         matrix, bias = self.softmax_matrix, self.logits_bias
         if ids is not None:
@@ -370,7 +369,7 @@ class LearnedPositions(TracedLayer):
 
     Call arguments:
         x: float `[B, T, D]`, scaled embeddings in full precision.
-        ids: Integers `[B, T]`, of which `PAD` needs no row.
+        ids: Integers `[B, T]`; `PAD` needs no row.
         start: Place of the first column, from 0, int or int scalar tensor.
 
     Returns float `[B, T, D]` in the dtype of `x`.
@@ -430,7 +429,7 @@ class InputEmbedding:
     would be another. The Transformer holds its parts as attributes.
 
     `side` is "source" or "target"; `shared` the embedding of the other side, if
-    both have one matrix. Call arguments and result are as of
+    both have one matrix. Call arguments and result are as in
     `PositionalEmbedding`.
     """
 

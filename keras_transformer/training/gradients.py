@@ -6,8 +6,8 @@ the rows and their share of the gradient for each trainable variable:
 
     gradient = sum of the rows' token losses' gradients / global_tokens
 
-so that shares of rows, wherever they are computed, add up. Scaled, if the
-optimizer scales the loss.
+so that shares of rows, wherever they are computed, add up. They are scaled if
+the optimizer scales the loss.
 """
 
 import typing
@@ -88,7 +88,7 @@ class WholeGradients:
     ) -> tuple[StepSums, list[tf.Tensor], tf.Tensor]:
         """Returns sums, gradients, and logits `[B, T, V]` before the update.
 
-        Only of losses without R-Drop and a guided head, as `fit` has them.
+        There is no R-Drop and no guided head, as in `fit`.
         """
         return self._compiled_with_logits(rows, global_tokens)
 
@@ -160,8 +160,8 @@ class SliceGradients:
     On CPUs that is faster than to divide every operation among the cores. The
     slices must not wait for each other, so nothing that a slice does has a side
     effect: the seeds of dropout, which all would change, go in and come out.
-    Each slice has its own seeds. The model has no other state than its weights
-    and these seeds.
+    Each slice has its own seeds. The model's only state is its weights and
+    these seeds.
     """
 
     def __init__(self, inner: Gradients, model: typing.Any, num_slices: int):

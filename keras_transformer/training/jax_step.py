@@ -60,7 +60,7 @@ class State(typing.NamedTuple):
 
 
 class Flat:
-    """Where arrays lie in a flat one, whose length a number divides.
+    """The places of arrays in a flat one, whose length is a multiple.
 
     >>> flat = Flat([(2, 2), (3,)], multiple=4)
     >>> flat.part(np.arange(8.0), 1), flat.length
@@ -224,7 +224,7 @@ class JaxStep:
         """Makes the updates of one batch, or of several; does not wait.
 
         The arrays of the given state cannot be used afterwards. `elapsed` is
-        for a schedule with a clock: the share of the time that has passed.
+        the share of the time that is over, for a schedule with a clock.
 
         Also returns float32 `[4]`, sums over all tokens of the global batches:
         smoothed loss, loss, target and source tokens.
@@ -241,9 +241,9 @@ class JaxStep:
     ) -> None:
         """Compiles the programs of batches, a batch of each shape.
 
-        `num_threads` programs are compiled at the same time. A call with such
-        a batch raises what the compiler has raised. Programs of other shapes
-        are compiled by the call.
+        `num_threads` of them are compiled at the same time. A call with such a
+        batch raises the compiler's error. A call with another shape compiles
+        its program.
         """
         pool = concurrent.futures.ThreadPoolExecutor(num_threads)
         try:
@@ -256,7 +256,7 @@ class JaxStep:
             pool.shutdown(cancel_futures=True)
 
     def lower(self, *arguments: typing.Any) -> typing.Any:
-        """`jax.jit(...).lower` of the call, to compile it without a run."""
+        """Lowers the call, as `jax.jit(...).lower` does, to compile it."""
         return self._compiled.lower(*arguments)
 
     # The stages of a step

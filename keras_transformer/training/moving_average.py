@@ -34,7 +34,7 @@ class MovingAverage:
     def update(self, updates: tf.Tensor) -> None:
         """Moves the averages towards the weights; in a replica context.
 
-        `updates` is how many the weights have had, an integer scalar.
+        `updates` is the number of updates so far, an integer scalar.
         """
         weights = [weight.value for weight in self._weights]
         changes = average_changes(self.averages, weights, updates, self._decay)

@@ -43,7 +43,7 @@ class TrainStep:
     `update.py` defines the update, whether the rows of a batch are spread
     over replicas, over workers, over slices, or over micro-batches.
 
-    Call it in a replica context. Its result are the replica's `StepSums`. A
+    Call it in a replica context; it returns the replica's `StepSums`. A
     `LossScaleOptimizer` sees the same gradients on every replica, so that all
     of them skip an update, or none.
 

@@ -131,7 +131,7 @@ def average_changes(
 
         min(ema_decay, (1 + updates) / (10 + updates))
 
-    `updates` is how many the weights have had, an integer scalar.
+    `updates` is the number of updates so far, an integer scalar.
     """
     updates = ops.cast(updates, "float32")
     decay = ops.minimum(ema_decay, (1.0 + updates) / (10.0 + updates))

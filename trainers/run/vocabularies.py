@@ -120,7 +120,7 @@ def check_symbols(
 
 
 def check_case_marks(tokenizer: Tokenizer, wanted: bool, path: str) -> None:
-    """Raises ValueError unless a vocabulary has case marks as is wanted."""
+    """Raises ValueError unless a vocabulary has case marks as wanted."""
     expect(
         tokenizer.has_case_marks == wanted,
         f"case_marks={tokenizer.has_case_marks}, as in the vocabulary {path}",

@@ -462,6 +462,15 @@ def test_evaluate_refuses(work_directory, without_mecab, capsys, flag, message):
     assert message in fails(evaluate.main, [*work_directory, flag], capsys)
 
 
+def test_a_system_that_cannot_translate_is_refused(
+    work_directory, tmp_path, capsys
+):
+    shutil.copytree(tmp_path / "run", tmp_path / "other")
+    argv = [*work_directory, f"--compare={tmp_path}/other"]
+    message = fails(evaluate.main, argv, capsys)
+    assert f"{tmp_path}/other" in message
+
+
 @pytest.mark.parametrize("name", ["test.ja", "test.en", "other"])
 def test_evaluate_overwrites_nothing_that_it_reads(
     work_directory, tmp_path, capsys, name

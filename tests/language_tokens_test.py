@@ -229,6 +229,8 @@ def test_evaluate_measures_each_direction(run, files, capsys):
     error = fails(evaluate.main, [*argv[:2], "--compare=x"], capsys)
     expected = "source_language and target_language, one of en-de, de-en,"
     assert f"compare needs {expected}" in error
+    error = fails(evaluate.main, [argv[0], "--test_files=no/such"], capsys)
+    assert "No such file: no/such." in error
 
 
 @pytest.mark.slow("family")

@@ -542,12 +542,17 @@ def test_evaluate_takes_files_of_one_direction_each(
     assert found["directions"] == expected["directions"]
     argv.append(f"--test_files={','.join([*paths, 'no/such'])}")
     assert "No such file: no/such.en" in fails(evaluate.main, argv, capsys)
+    argv = [*argv[:1], f"--test_files={paths[0]}"]  # not the model's own
+    assert f"{paths[0]}.fr" in fails(evaluate.main, argv, capsys)
 
 
 def test_compare_needs_a_direction(run, capsys, tmp_path, files):
     argv = [f"--workdir={run.path}", f"--compare={files['test']}.fr"]
     message = fails(evaluate.main, argv, capsys)
     assert "compare needs target_language, one of de, fr" in message
+    scored = [argv[0], "--score_command=cat {output}"]
+    message = fails(evaluate.main, scored, capsys)
+    assert "score_command needs target_language" in message
     argv.append("--target_language=fr")
     *_, last = lines_of(evaluate.main, argv, capsys)
     assert json.loads(last)["compare"]

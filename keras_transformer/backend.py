@@ -188,7 +188,7 @@ def seed_variables(model: typing.Any) -> list[keras.Variable]:
 
 
 def with_gradient(function: Callable) -> Callable:
-    """`keras.ops.custom_gradient` with a gradient of one argument.
+    """Does `keras.ops.custom_gradient` with a gradient of one argument.
 
     The function of tensors returns its value and a function from the gradient
     of the value to the gradients of the tensors. How Keras passes the upstream

@@ -106,7 +106,7 @@ class TokenExactTraining(keras.Model):
         jit_compile: bool | str = "auto",
         auto_scale_loss: bool = True,
     ) -> None:
-        """`keras.Model.compile`; some arguments differ here:
+        """Compiles as `keras.Model.compile`; some arguments differ:
 
         After `prepare_cpu` of `keras_transformer.commands.startup`, the rows of
         a batch are computed in slices at the same time, each with dropout of
@@ -291,7 +291,7 @@ class TokenExactTraining(keras.Model):
         input_signature: typing.Any = None,
         **kwargs: typing.Any,
     ) -> None:
-        """`keras.Model.export` of `call`: ids in, logits out.
+        """Exports `call` as `keras.Model.export`: ids in, logits out.
 
         To export a translator, with its tokenizer and its search, use
         `kt-export`.

@@ -59,7 +59,7 @@ class Pieces(typing.Protocol):
 def encode(
     tokenizer: Pieces, strings: Sequence[str] | tf.Tensor
 ) -> tf.RaggedTensor:
-    """`Tokenizer.encode`, which describes it."""
+    """Does what `Tokenizer.encode` describes."""
     strings = tf.convert_to_tensor(strings, tf.string)
     if strings.shape.rank != 1:
         raise ValueError(
@@ -82,7 +82,7 @@ def encode(
 
 
 def _look_up_segments(tokenizer: Pieces, strings: tf.Tensor) -> tf.RaggedTensor:
-    """`encode` where segments have the ids of a table."""
+    """Encodes strings whose segments have the ids of a table."""
     has_code = tf.strings.regex_full_match(strings, LANGUAGE_CODE)
     codes = tf.strings.regex_replace(strings, LANGUAGE_CODE, r"\1")
     texts = tf.strings.regex_replace(strings, LANGUAGE_CODE, r"\2")
@@ -124,7 +124,7 @@ def decode(
     tokenizer: Pieces,
     ids: Sequence[Sequence[int]] | tf.Tensor | tf.RaggedTensor,
 ) -> tf.Tensor:
-    """`Tokenizer.decode`, which describes it."""
+    """Does what `Tokenizer.decode` describes."""
     if isinstance(ids, (list, tuple)):
         ids = tf.ragged.constant(ids, tf.int32, ragged_rank=1)
     if isinstance(ids, tf.RaggedTensor):
@@ -179,7 +179,7 @@ def truncate(ids: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def mark_case(texts: tf.Tensor) -> tf.Tensor:
-    """`case_marks.mark` of normalized texts that begin with a space: [N]."""
+    """Does `case_marks.mark` on normalized texts that begin with space: [N]."""
     points = tf.strings.unicode_decode(texts, "UTF-8")  # [N, (characters)]
     rows, text = points.value_rowids(), points.flat_values
     text = tf.where(_among(text, MARKS), ord(STRAY), text)
@@ -228,7 +228,7 @@ def mark_case(texts: tf.Tensor) -> tf.Tensor:
 
 
 def restore_case(texts: tf.Tensor) -> tf.Tensor:
-    """`case_marks.capitalize` of marked texts, without the marks: [N]."""
+    """Does `case_marks.capitalize` on marked texts, and drops marks: [N]."""
     points = tf.strings.unicode_decode(texts, "UTF-8")
     # At the beginning of each text, END ends what the text before has begun.
     ends = tf.fill([tf.size(texts), 1], ord(END))

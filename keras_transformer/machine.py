@@ -130,7 +130,7 @@ def ending_of_products(
 
 
 def _quotas(root: pathlib.Path) -> Iterator[tuple[int, int]]:
-    """Microseconds of CPU time in each period, and the period."""
+    """Reads the microseconds of CPU time in a period, and the period."""
     for group in _groups(root, "cpu"):
         values = _numbers(group / "cpu.max")  # version 2, in one file
         values = values or [
@@ -143,7 +143,7 @@ def _quotas(root: pathlib.Path) -> Iterator[tuple[int, int]]:
 
 
 def _groups(root: pathlib.Path, controller: str) -> Iterator[pathlib.Path]:
-    """Directories of the process' control group and of those above it."""
+    """Lists the directories of the process' control group and its parents."""
     mount = root / "sys/fs/cgroup"
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()

@@ -245,7 +245,7 @@ class Transformer(TokenExactTraining):
         cache: DecoderCache,
         index: int | Tensor,
     ) -> tuple[Tensor, DecoderCache]:
-        """`decode_step` before the softmax projection.
+        """Does `decode_step` without the softmax projection.
 
         Args:
             ids, memory, cache, index: As in `decode_step`.

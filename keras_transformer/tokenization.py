@@ -266,12 +266,12 @@ class Tokenizer:
         return sentencepiece_model_pb2.ModelProto.FromString(self.model_bytes)
 
     def normalize(self, strings: list[str]) -> list[str]:
-        """Strings as they are segmented: NFKC, and `\u2581` for a space."""
+        """Normalizes strings for segmentation: NFKC, `\u2581` for a space."""
         strings = self._processor.normalize(strings)
         return list(map(mark, strings)) if self.has_case_marks else strings
 
     def encode(self, strings: typing.Any) -> "tf.RaggedTensor":
-        """`to_ids` as a ragged tensor; also in a graph. Needs TensorFlow.
+        """Does `to_ids` with a ragged tensor, also in a graph, by TensorFlow.
 
         Args:
             strings: List of `str`, or string tensor `[N]`.
@@ -287,7 +287,7 @@ class Tokenizer:
         return graph_tokenization.encode(self, strings)
 
     def decode(self, ids: typing.Any) -> "tf.Tensor":
-        """`to_strings` as a tensor; also in a graph. Needs TensorFlow.
+        """Does `to_strings` with a tensor, also in a graph, by TensorFlow.
 
         Args:
             ids: Integers `[N, T]`: a tensor, a ragged tensor, or a list of
@@ -342,7 +342,7 @@ class Tokenizer:
         return [row[:-1] if row[-1:] == [end] else row for row in rows]
 
     def to_strings(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Strings of ids, each up to its first `EOS`, without `PAD` and `BOS`.
+        """Decodes ids up to their first `EOS`, without `PAD` and `BOS`.
 
         ASCII white space at both ends is removed.
 

@@ -9,7 +9,7 @@ from keras_transformer.vocabulary import PAD
 
 
 def blockwise_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`ops.top_k` of long rows: [N, V] -> values and positions, both [N, k].
+    """Does `ops.top_k` on long rows: [N, V] -> values, positions: [N, k].
 
     The k best of a row are in the k blocks of neighbours with the greatest
     maxima, the first ones among equals; the other blocks are not searched.

@@ -114,7 +114,7 @@ class Transformers(Exact):
         return self._is_over_at(state, state.index)
 
     def _is_over_at(self, state: BeamState, lengths: Tensor) -> Tensor:
-        """`is_over` if the live hypotheses have these lengths."""
+        """Does `is_over` for live hypotheses of these lengths."""
         penalties = length_penalty(self.config, lengths)
         best_now = state.live_log_probs[:, 0] / penalties
         return best_now <= state.finished_scores[:, -1]

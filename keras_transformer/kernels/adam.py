@@ -34,7 +34,7 @@ class FusedAdam(keras.optimizers.Adam):
         grads: list[Tensor],
         trainable_variables: list[keras.Variable] | None = None,
     ) -> None:
-        """`keras.optimizers.Adam.apply`; computes the powers of beta once."""
+        """Applies gradients as Keras does; computes powers of beta once."""
         if not ON_TENSORFLOW:
             return super().apply(grads, trainable_variables)
         # A tensor, not a variable, where Keras accumulates gradients.
@@ -81,7 +81,7 @@ class FusedAdam(keras.optimizers.Adam):
         gradient: Tensor,
         decaying: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`apply` to all weights at once: new weights, momentum and velocity.
+        """Applies `apply` to all weights at once; returns weights and moments.
 
         All are flat arrays, `[P]`; so is `decaying`, bool, which weights decay.
         Each number is the one that Keras' Adam computes. The optimizer's own

@@ -77,7 +77,7 @@ class GradientScales(typing.NamedTuple):
 def gradient_scales(
     upstream: Tensor, valid: Tensor, label_smoothing: float, vocab_size: int
 ) -> GradientScales:
-    """`GradientScales` from the gradients of loss and -log p, `[2, N]`."""
+    """Makes `GradientScales` of the gradients of loss and -log p, `[2, N]`."""
     of_loss, of_nll = upstream[0], upstream[1]
     label = of_loss * (1 - label_smoothing) + of_nll
     return GradientScales(

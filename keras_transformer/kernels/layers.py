@@ -94,7 +94,7 @@ class Linear(KeptWeights, keras.layers.Dense):
         return self.activation(y if self.bias is None else y + self.bias)
 
     def get_config(self) -> dict[str, typing.Any]:
-        """Refused: the layer that has this one makes it.
+        """Raises NotImplementedError: the layer that has this one makes it.
 
         Keras asks for it in a functional model of a method, such as `encode`.
         """
@@ -208,7 +208,7 @@ class Dropout(keras.layers.Dropout):
 
 
 def _scaled_where(stays: Tensor, x: Tensor, scale: float) -> Tensor:
-    """`scale * x` where it stays, else 0; stores one byte a unit, not four."""
+    """Returns `scale * x` where it stays, else 0; stores one byte a unit."""
     if not ON_TENSORFLOW:
         # JAX stores that byte by itself. It cannot compute a function again
         # (`jax.checkpoint`) that has an explicit gradient with `stays` in it.

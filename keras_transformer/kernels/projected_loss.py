@@ -32,7 +32,7 @@ def projected_cross_entropy(
     bias: Tensor | None,
     label_smoothing: float,
 ) -> tuple[Tensor, Tensor]:
-    """`smoothed_cross_entropy` of the logits x W^T + b, at a lower cost.
+    """Computes `smoothed_cross_entropy` of x W^T + b at a lower cost.
 
     `x` is `[B, T, D]`, of the dtype that products are computed in; W is the
     `matrix` `[V, D]`, b the `bias` `[V]`.
@@ -145,7 +145,7 @@ def _mean_of_halves(values: Tensor) -> Tensor:
 def _projection_tensors(
     x: Tensor, matrix: Tensor, bias: Tensor | None
 ) -> list[Tensor]:
-    """States `[N, D]`, matrix and, if there is one, bias, as tensors.
+    """Makes tensors of states `[N, D]`, matrix and, if there is one, bias.
 
     Reshaped, a variable is a tensor, as gradients of TensorFlow need it.
     """

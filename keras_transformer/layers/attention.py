@@ -60,7 +60,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    """Computes Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V: eq. 1.
+    """Computes softmax(Q K^T / sqrt(d_k)) V: eq. 1, sec. 3.2.1.
 
     Args:
         query: float `[B, H, T, K]`.
@@ -261,7 +261,7 @@ class MultiHeadAttention(TracedLayer):
         attention_mask: Tensor,
         beam_size: int,
     ) -> Tensor:
-        """`attend` for one position of the hypotheses of each sentence.
+        """Does `attend` for one position of the hypotheses of each sentence.
 
         Hypotheses of a sentence share its keys and values. Records nothing.
 

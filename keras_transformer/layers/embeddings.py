@@ -28,7 +28,7 @@ def positional_encoding(
     dtype: str = "float32",
     sinusoids: str = "paper",
 ) -> Tensor:
-    """Sinusoids of sec. 3.5, sine and cosine interleaved.
+    """Computes the sinusoids of sec. 3.5, sine and cosine interleaved.
 
     PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos(same).
 
@@ -109,7 +109,7 @@ class _Softmax(KeptWeights):
         compiled: bool = False,
         transposed: bool = False,
     ) -> Callable[[Tensor], Tensor]:
-        """`logits` for many calls: the matrix is read once.
+        """Makes `logits` for many calls: the matrix is read once.
 
         With `ids`, int32 `[C]`, it makes their logits only, `[..., C]`. Calls
         that XLA compiles are (W x^T)^T, for x `[N, D]`: XLA for CPUs would copy

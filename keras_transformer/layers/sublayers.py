@@ -175,7 +175,7 @@ class Residual(TracedLayer):
     def step(
         self, x: Tensor, sublayer: Callable[[Tensor], tuple[Tensor, typing.Any]]
     ) -> tuple[Tensor, typing.Any]:
-        """`call` for a sub-layer that returns its output and its cache."""
+        """Does `call` for a sub-layer that returns its output and its cache."""
         y, cache = sublayer(self._enter(x))
         return self._leave(x, y), cache
 

@@ -470,5 +470,5 @@ def _shapes_of(inputs, labels):
 
 
 def shifted_seeds(seeds: jax.Array, offset: jax.Array) -> jax.Array:
-    """`shifted_seed` of each row, `[N, 2]`."""
+    """Applies `shifted_seed` to each row, `[N, 2]`."""
     return jax.vmap(shifted_seed, (0, None))(seeds, offset)

@@ -80,7 +80,7 @@ def _recomputed(block):
 
 
 def _checkpoint(function: Callable) -> Callable:
-    """`jax.checkpoint`, or the same under TensorFlow.
+    """Does what `jax.checkpoint` does, also under TensorFlow.
 
     The function is a pure one of nested tensors and None. It returns a float
     tensor, and a list of integer tensors.

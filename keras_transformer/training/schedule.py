@@ -229,7 +229,7 @@ def scheduled_adam(
     beta_2: float = PAPER_BETA_2,
     weight_decay: float | None = None,
 ) -> keras.optimizers.Adam:
-    """`paper_adam` with another schedule than eq. 3, such as for fine-tuning.
+    """Makes `paper_adam` with another schedule, such as for fine-tuning.
 
     Args:
         schedule: The learning rate of each step.

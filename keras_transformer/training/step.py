@@ -120,11 +120,11 @@ class TrainStep:
         return add_losses(*losses, weights), logits
 
     def spread_seeds(self) -> None:
-        """`spread_seeds` of the model."""
+        """Spreads the seeds of the model: see `spread_seeds`."""
         spread_seeds(self.model)
 
     def _weighted(self, inputs, labels, sample_weight=None):
-        """`Rows` with the weights of positions; their sum over replicas."""
+        """Makes `Rows` with weights; returns also their sum over replicas."""
         weights = token_weights(
             labels, sample_weight, precise_dtype(self.model.compute_dtype)
         )

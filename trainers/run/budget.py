@@ -121,7 +121,7 @@ def budget_lines(
 
 
 def notes_on(task: Task, steps: float) -> list[str]:
-    """Notes, as lines, what so many steps leave out, and much padding."""
+    """Writes notes about what so many steps leave out, and about padding."""
     notes, config, batches = [], task.training, task.train_batches
     if fewer_tokens := _fewer_tokens(task):
         notes.append(

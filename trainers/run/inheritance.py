@@ -153,8 +153,8 @@ def check_same(workdir: WorkDirectory, configuration: Configuration) -> None:
     """Raises ValueError if the work directory has another configuration.
 
     Fields that are `changeable` may differ; before there are weights, so may
-    all fields of model and training. A run without a precision keeps its own,
-    and a vocabulary stays that its corpus was too small for.
+    all fields of model and training. A run without a precision keeps its own.
+    A vocabulary may be smaller than wanted if its corpus had no more.
     """
     begun = workdir.latest.prefixes()
     if not workdir.config_path.exists():

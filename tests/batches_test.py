@@ -206,14 +206,6 @@ def test_without_a_seed_order_is_that_of_the_corpus(corpus):
     np.testing.assert_array_equal(order[0][0], first[: first_shape[0]])
 
 
-def test_resume_at_any_step_equals_the_unbroken_run(batches):
-    steps = batches.steps_per_epoch
-    unbroken = take(batches.dataset(), 2 * steps + 5)
-    for start in (0, 1, steps - 1, steps, steps + 3, 2 * steps):
-        resumed = take(batches.dataset(start_step=start), 5)
-        assert_equal_batches(resumed, unbroken[start : start + 5])
-
-
 def test_epochs_end_where_they_should(batches):
     steps = batches.steps_per_epoch
     assert len(take(batches.dataset(epochs=2))) == 2 * steps

@@ -518,7 +518,7 @@ REFUSED = {
     "not XML": ("docx", docx("<w:p>"), "word/document.xml: line 2: Opening"),
     "bytes": ("odt", odt("", **{"styles.xml": b"\xff"}), "is not UTF-8"),
     "deep": ("docx", docx("<w:p>" * 300 + "</w:p>" * 300), "Excessive depth"),
-    "a text": ("docx", "a", "docx needs a file.* Received: a text"),
+    "a text": ("docx", "a", "format docx: bytes.* Received: a text"),
 }
 
 

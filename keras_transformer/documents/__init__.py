@@ -178,7 +178,7 @@ def parse(
     reader = READERS[format]
     expect(
         not (reader.is_container and (is_text or charset)),
-        f"for the format {format} a file: bytes without a charset",
+        f"a file for the format {format}: bytes without a charset",
         "a text" if is_text else f"{charset=}",
     )
     expect(

@@ -32,6 +32,7 @@ from keras_transformer.documents.markup import escape
 from keras_transformer.documents.messages import DEEPEST
 from keras_transformer.documents.pieces import Block, Left, write
 from keras_transformer.documents.xml import parse_xml
+from keras_transformer.refusals import expect
 
 # An archive may be unpacked to this many bytes, and to so many for each of its
 # own, after the first ones.
@@ -136,10 +137,8 @@ def read_archive(data: bytes) -> dict[str, bytes]:
 
     Raises ValueError: it is not a zip archive, or hostile.
     """
-    if data.startswith(OLE):
-        _refuse(
-            "a zip archive", "an encrypted document, or one of old programs"
-        )
+    old = "an encrypted document, or one of old programs"
+    expect(not data.startswith(OLE), "a zip archive", old)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             _check(archive, len(data))
@@ -154,11 +153,14 @@ def read_archive(data: bytes) -> dict[str, bytes]:
         NotImplementedError,  # another compression
         UnicodeDecodeError,  # a file's name
     ) as error:
-        _refuse("an intact zip archive", error)
+        raise ValueError(
+            f"expected an intact zip archive. Received: {error}"
+        ) from error
     tags = sum(file.count(b"<") for file in files.values())
     most = FEW_TAGS + TAGS_PER_BYTE * len(data)
-    if tags > most:
-        _refuse(f"a zip archive with at most {most:,} tags", f"{tags:,}")
+    expect(
+        tags <= most, f"a zip archive with at most {most:,} tags", f"{tags:,}"
+    )
     return files
 
 
@@ -172,19 +174,19 @@ def _check(archive, size):
     names: set[str] = set()
     for info in archive.infolist():
         name = _name(info)
-        if name in names or regex.search(r"\A/|(?:\A|/)\.\.(?:/|\Z)", name):
-            _refuse("relative names, each once, in the zip archive", repr(name))
-        if info.flag_bits & 1:
-            _refuse("a zip archive without a password", repr(name))
+        leaves = regex.search(r"\A/|(?:\A|/)\.\.(?:/|\Z)", name)
+        relative = "relative names, each once, in the zip archive"
+        expect(not leaves and name not in names, relative, repr(name))
+        is_open = not info.flag_bits & 1
+        expect(is_open, "a zip archive without a password", repr(name))
         names.add(name)
     unpacked = sum(info.file_size for info in archive.infolist())
     most = min(LARGEST, SMALL + RATIO * size)
-    if unpacked > most:
-        _refuse(f"a zip archive of at most {most:,} bytes", f"{unpacked:,}")
-
-
-def _refuse(expected: str, received: object) -> typing.NoReturn:
-    raise ValueError(f"expected {expected}. Received: {received}")
+    expect(
+        unpacked <= most,
+        f"a zip archive of at most {most:,} bytes",
+        f"{unpacked:,}",
+    )
 
 
 def content_types(files: dict[str, bytes]) -> dict[str, str]:

@@ -220,30 +220,33 @@ def _translation(message, split):
 
 def _declared(comments):
     """Returns the kind of placeholders that an entry's flags declare."""
-    flags = FLAGS.search(comments, max(comments.rfind("#~"), 0))
-    found = DECLARED.search(flags.group()) if flags else None
+    flags = _flags(comments)
+    found = DECLARED.search(flags[0].group()) if flags else None
     return MESSAGES if not found else QT if found["qt"] else C
+
+
+def _flags(comments):
+    """Finds the lines with flags; an obsolete entry before has its own."""
+    return list(FLAGS.finditer(comments, max(comments.rfind("#~"), 0)))
 
 
 def is_fuzzy(comments: str) -> bool:
     """Returns whether the comments of an entry have the flag `fuzzy`."""
-    obsolete = max(comments.rfind("#~"), 0)  # which has flags of its own
     return any(
-        regex.search(r"\bfuzzy\b", flags.group())
-        for flags in FLAGS.finditer(comments, obsolete)
+        regex.search(r"\bfuzzy\b", flags.group()) for flags in _flags(comments)
     )
 
 
 def _mark_fuzzy(comments, ending):
     """Adds the flag `fuzzy` to the comments of an entry."""
-    obsolete = max(comments.rfind("#~"), 0)  # which has flags of its own
-    flags = FLAGS.search(comments, obsolete)
+    flags = _flags(comments)
     if not flags:
         indent = regex.search(r"(?<![ \t])[ \t]*+\Z", comments).group()
         return f"{comments}#, fuzzy{ending}{indent}"
     if is_fuzzy(comments):
         return comments
-    return f"{comments[: flags.end()]}, fuzzy{comments[flags.end() :]}"
+    end = flags[0].end()
+    return f"{comments[:end]}, fuzzy{comments[end:]}"
 
 
 def _text_of(strings):

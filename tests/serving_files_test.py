@@ -223,7 +223,8 @@ def test_a_container_is_a_file_and_no_text(served):
     fields = {"q": "PK\x03\x04", "format": "auto", **BOTH}
     answer = served.client.post("/translate", json=fields)
     assert error_of(answer, 400) == (
-        "a file for the format docx: bytes without a charset. Received: a text"
+        "expected a file for the format docx: bytes without a charset."
+        " Received: a text"
     )
 
 

@@ -304,9 +304,10 @@ def clean_chunks(
 class _Process:
     """A process that cleans, with its own pipe.
 
-    Only the process has the other end of its pipe, so that its end, even in the
-    middle of a result, ends the pipe. A process of `concurrent.futures` shares
-    its pipe: if it is killed while it sends, its parent waits forever.
+    Only the process holds the other end of its pipe: when the process ends,
+    even in the middle of a result, so does the pipe. Processes of
+    `concurrent.futures` share a pipe: if one is killed while it sends, the
+    parent waits forever.
     """
 
     def __init__(self, model_bytes: bytes, rules: Rules):

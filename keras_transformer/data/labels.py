@@ -1,4 +1,4 @@
-"""Labels: checked, and as the decoder's input that predicts them."""
+"""Labels: their checks, and the decoder's input that predicts them."""
 
 import typing
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def shift_right(labels: Tensor) -> Tensor:
 
 
 def token_labels(labels: typing.Any, shape: Sequence[int | None]) -> Tensor:
-    """Returns labels as int `[B, T]`, which must have a shape.
+    """Returns labels as int `[B, T]`, checked against a shape.
 
     A float32 that is not an integer becomes -1, which no vocabulary has. Raises
     ValueError: they are ragged, in half precision, or of another shape, such as

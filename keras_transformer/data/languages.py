@@ -69,7 +69,7 @@ class Direction(typing.NamedTuple):
 
 
 class LanguageTokens(typing.NamedTuple):
-    """Where a family of models has the tokens of languages."""
+    """Where a family of models puts the tokens of languages."""
 
     form: str  # a token, with {} for the code of the language
     places: dict[str, str]  # fields of `Direction`, with "source" or "target"
@@ -203,7 +203,7 @@ class Languages(Fields):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """All that `direction` gives with `language_tokens`."""
+        """All tokens that `direction` can return."""
         if not self.language_tokens:
             return ()
         found = [self.direction(*codes) or () for codes in self.pairs]
@@ -256,12 +256,12 @@ def prefixes_with(prefixes: Sequence[str], *languages: str) -> tuple[str, ...]:
 def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
     """Returns the pairs of all directions, one after the other.
 
-    A direction has the pairs of each prefix with files of both its languages.
-    With tags, sources have theirs; a blank source has none, and stays blank.
-    The `sizes` of the pairs count the directions' pairs.
+    A direction has the pairs of each prefix with files in both languages. With
+    tags, each source begins with its tag, but a blank source stays blank.
+    `sizes` has the number of pairs in each direction.
 
-    Raises FileNotFoundError: a language of tags is in no prefix, or a prefix
-    has the files of no direction; ValueError: as in `read_aligned_files`.
+    Raises FileNotFoundError: no prefix has a language that has a tag, or a
+    prefix has files for no direction; ValueError: as in `read_aligned_files`.
     """
     tags = languages.tags
     for prefix in prefixes:

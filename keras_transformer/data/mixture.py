@@ -105,19 +105,19 @@ def temperature_stage(sizes: Sequence[int], temperature: float) -> Stage:
 class Mixture:
     """Which pairs of a corpus each epoch has; `make_batches` takes it.
 
-    An epoch has every pair of the first corpus of its stage once. Of another
-    corpus it has weight / weight of the first x pairs of the first. They are
-    the next ones of an endless sequence, one shuffle of that corpus after the
-    other, which goes on from epoch to epoch and from stage to stage: how often
-    two pairs of a corpus are seen differs by at most one. With 4 pairs of a, 3
-    pairs of b and the stage `a 1, b 0.5`:
+    An epoch has every pair of the first corpus of its stage once. The size of
+    the first corpus, times the ratio of the weights, is the number of pairs
+    from another corpus. They are the next ones of an endless sequence, one
+    shuffle of that corpus after the other, which goes on from epoch to epoch
+    and from stage to stage: how often two pairs of a corpus are seen differs by
+    at most one. With 4 pairs of a, 3 pairs of b and the stage `a 1, b 0.5`:
 
         epoch 1    a1 a2 a3 a4  b2 b1
         epoch 2    a1 a2 a3 a4  b3 b1
 
     The pairs depend on the stages, the corpora, the seed and the epoch alone.
-    The corpora are one after the other in the corpus of the batches, which has
-    the `kept` of the `read` pairs of each.
+    The corpus of the batches has the corpora one after the other, each with
+    `kept` of its `read` pairs.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Mixture:
 
     @property
     def identity(self) -> str:
-        """A text that is the same only for the same pairs of all epochs."""
+        """A text that two mixtures share only if all their epochs are equal."""
         return repr((self._stages, self._kept, self._seed))
 
     def describe(self, epoch: int) -> str:

@@ -49,10 +49,10 @@ def read_table(
 ) -> Records:
     """Yields the rows of a table, without blank lines.
 
-    The first row has the names of the columns, and tells which of the
+    The first row has the names of the columns, and shows which of the
     delimiters applies. If the columns are numbers, there are no names: the
-    first rows tell it, which have as many columns as each other. Excel's line
-    `sep=;` before them decides it.
+    delimiter is the one that divides the first rows into equally many columns.
+    Excel's line `sep=;` before them names it.
     """
     named = has_quotes and SEPARATOR.fullmatch(next(whole_lines(path), ""))
     delimiters = named[1] if named else delimiters

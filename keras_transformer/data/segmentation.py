@@ -31,8 +31,8 @@ def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
     """Makes the sampler for a byte-pair or a unigram vocabulary.
 
     `alpha`, in [0, 1), is the probability of skipping a merge of byte pairs,
-    or the exponent of the probability of a segmentation of a unigram model. An
-    error if these algorithms do not support a piece.
+    or the exponent of a segmentation's probability in a unigram model. Raises
+    ValueError if these algorithms do not support a piece.
     """
     expect(
         tokenizer.model_type in SAMPLERS,

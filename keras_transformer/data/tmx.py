@@ -104,7 +104,7 @@ def _find(texts, language):
 
 
 class Units:
-    """What a parser finds: it calls the methods as it reads."""
+    """Collects what a parser finds, which calls the methods as it reads."""
 
     def __init__(self, namespace_separator: str | None = None):
         self.found: list = []  # the line of a unit, and what it is

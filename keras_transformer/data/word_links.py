@@ -108,8 +108,8 @@ class TokenLinks:
     anew in every epoch. In a few pairs the words of the vocabulary are not the
     text's, because its normalization changes white space; they have no links.
 
-    The corpus is `encode_corpus` of all pairs of `words`; of a sampled corpus,
-    the canonical one. An error if no link is left.
+    The corpus is `encode_corpus` of all pairs of `words`; for a sampled corpus,
+    it is the canonical one. Raises ValueError if no link is left.
     """
 
     def __init__(

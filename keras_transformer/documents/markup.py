@@ -74,7 +74,7 @@ HTML_TOKEN, XML_TOKEN = (
 
 
 class Event(typing.NamedTuple):
-    """A stretch of an HTML or XML text; of a tag also name and attributes.
+    """A stretch of HTML or XML; a tag has a name and attributes.
 
     `kind` is "open", "close", "text", "entity", "cdata" or "other".
     """

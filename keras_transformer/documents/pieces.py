@@ -73,7 +73,7 @@ class Block:
 
 
 class Checked(Block):
-    """A block that stays as it is if a program could not use its translation.
+    """A block that stays if a program could not use its translation.
 
     Args:
         pieces, finish, source: As in `Block`.

@@ -120,7 +120,7 @@ def fits_format(text: str, translation: str, kind: regex.Pattern) -> bool:
 def keeps_order(text: str, translation: str, kind: regex.Pattern) -> bool:
     """Returns whether C's placeholders without numbers are in order.
 
-    What `added_placeholders` would remove is not looked at.
+    Placeholders that `added_placeholders` would remove do not count.
     """
     found, new = (_directives(t)[0] for t in (text, translation))
     left, kept = collections.Counter(found), []
@@ -133,9 +133,8 @@ def keeps_order(text: str, translation: str, kind: regex.Pattern) -> bool:
 def _directives(text):
     """Returns C's placeholders, and whether there is another `%`.
 
-    Placeholders without a number or name come last.
-
-    Here they have flags that prose has: in "5% of" it is "% o".
+    Placeholders without a number or name come last. They may have flags that
+    look like prose: "5% of" has "% o".
     """
     found = [name for name in STRICT_C.findall(text) if name != "%%"]
     return (
@@ -148,10 +147,10 @@ def _directives(text):
 def added_placeholders(
     text: str, translation: str, kind: regex.Pattern
 ) -> Iterator[tuple[int, int, str]]:
-    """Yields begin, length and new text of what a text does not have.
+    """Yields edits of placeholders that a text lacks: begin, length, new text.
 
-    That is what is certain, what is declared and what the text has less often;
-    but numbers stay, in messages of C with `%%`.
+    They are removed if they are certain, declared, or in the text, but less
+    often. Numbers stay; in messages of C, their `%` becomes `%%`.
     """
     allowed = count_placeholders(text)
     known = frozenset(allowed)

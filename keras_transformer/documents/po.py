@@ -102,7 +102,7 @@ def read(text: str, split: Split, replace: bool = False) -> Iterator:
 
 
 class _Entry(Block):
-    """The comments of an entry and all else; new translations are fuzzy."""
+    """An entry: its comments and the rest; a new translation makes it fuzzy."""
 
     def write(self, written: Written) -> str:
         before = [getattr(p, "source", p) for p in self.pieces[1:]]

@@ -93,7 +93,7 @@ class Sentence:
 
     @property
     def needs_alignment(self) -> bool:
-        """Whether it has markup, whose places the alignment decides."""
+        """Whether it has markup, which the alignment places."""
         return any(item.kind in CODES for item in self._items)
 
     def keeps_placeholders(self, translation: str) -> bool:

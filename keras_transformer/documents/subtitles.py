@@ -1,7 +1,7 @@
 """Subtitles: SubRip, WebVTT, and Advanced SubStation Alpha (.ass).
 
-pysubs2 and webvtt-py write times and tags in their own way and lose others, so
-only what they take for the text of a cue is the same here.
+pysubs2 and webvtt-py rewrite times and tags, and lose some. The text of a cue
+is what they take for it.
 """
 
 from collections.abc import Iterator

@@ -62,7 +62,7 @@ def read(
 def _is_wrapped(lines):
     """Returns whether the lines of a paragraph are one text, wrapped.
 
-    Then the first word of the next line had no room in any of its lines.
+    A wrapped line has no room for the first word of the next line.
     """
     width = max(map(len, lines), default=0)
     return width >= NARROWEST and all(

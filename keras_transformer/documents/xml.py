@@ -1,7 +1,7 @@
 """XML with the places of its elements in the text.
 
-lxml reads the elements; it does not say where they are in the text, which their
-tags do, in the same order.
+lxml reads the elements, but does not give their places in the text. The tags,
+which are in the same order, do.
 """
 
 from keras_transformer.documents.markup import read_events

@@ -129,7 +129,7 @@ def write_tree(tree: Node) -> str:
 def read_trees(path: str | os.PathLike) -> Iterator[Node]:
     """Yields the trees of a file in the Penn Treebank's format, or `.gz`.
 
-    As `parse_trees`.
+    The trees are as in `parse_trees`.
 
     Raises ValueError: the file is not UTF-8, or has other trees; with the line;
     OSError: it cannot be read.
@@ -145,7 +145,7 @@ def parse_trees(lines: Iterable[str], path: str) -> Iterator[Node]:
     bracket may have no label; whichever of `ROOT_LABELS` it has, and also if it
     has another, the tree's root is `TOP`. Nothing else is changed: see `strip`.
 
-    `path` is where they are from, for errors.
+    Errors name `path` as the origin of the lines.
 
     Raises ValueError: the lines are not such trees; with the line's number.
     """

@@ -36,8 +36,8 @@ class Dataset(typing.Generic[Options]):
     def read(self, data: Options, split: str) -> Pairs:
         """Reads the pairs of a split; none if there are none, or ids instead.
 
-        Raises ValueError: the data cannot be used: with its file and line;
-        OSError: it cannot be read.
+        Raises ValueError: the data cannot be used; with file and line;
+        OSError: a file cannot be read.
         """
         raise NotImplementedError
 
@@ -147,10 +147,10 @@ class CorpusConfig(Languages):
     )
     columns: tuple[str, ...] = hp(
         (),
-        "Names of the two columns SOURCE,TARGET in files of records; of a table"
-        " without names their numbers, from 1; in TMX, PO, MO, XLIFF, TS"
-        " languages. Default:"
-        " source_language and target_language. See docs/training.md.",
+        "The two columns SOURCE,TARGET of files of records: their names, or"
+        " numbers from 1 if a table has no names; for TMX, PO, MO, XLIFF and TS"
+        " the languages. Default: source_language and target_language. See"
+        " docs/training.md.",
         needs={"dataset": OF_FILES},
         changeable=True,
         common=True,

@@ -41,12 +41,12 @@ def linearize(tree: Node) -> str:
 def repair(sequence: str, words: Sequence[str]) -> Node:
     """Makes a tree over exactly these words, whatever the sequence.
 
-    The tree of a sequence that is one is that tree. In any other:
+    A valid sequence gives its tree. In any other sequence:
 
-    - a closing token closes constituents inside its own, too; without
-      such a constituent it does not count;
+    - a closing token also closes the constituents inside its own; it does not
+      count if no such constituent is open;
     - constituents that are open at the end are closed, and empty ones vanish;
-    - leaves beyond the last word do not count, nor does anything but a token;
+    - leaves beyond the last word, and all that are not tokens, do not count;
     - words beyond the last leaf belong to the constituent that is open at the
       end, or else to the last one below the root.
 

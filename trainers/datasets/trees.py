@@ -130,10 +130,10 @@ def make_pair(tree: Node) -> tuple[str, str]:
 def read_tree_files(paths: Iterable[str]) -> Iterator[Node]:
     """Reads the trees of files, stripped: see `constituency.strip`.
 
-    Trees of nothing but traces are skipped, with a warning.
+    Trees that have only traces are skipped, with a warning.
 
-    Raises ValueError: a file is not UTF-8, or no such trees; OSError: it cannot
-    be read.
+    Raises ValueError: a file is not UTF-8, or has other trees; OSError: it
+    cannot be read.
     """
     for path in paths:
         num_empty = 0

@@ -104,7 +104,7 @@ def settings_of(
     output: OutputOptions,
     tokenizer: Tokenizer | None,
 ) -> dict[str, typing.Any]:
-    """Settings that determine the output: a dictionary to compare.
+    """Returns the settings that determine the output, to compare them.
 
     Files are compared by size and time of change, tokenizers by content.
     """

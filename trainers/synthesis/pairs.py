@@ -28,8 +28,8 @@ Pair = tuple[str, str]  # source and target
 class PairFilter:
     """Judges synthetic pairs by text, lengths and probability.
 
-    `are_replaced` says that the training has distilled pairs in place of the
-    originals: then a pair that equals an original is kept.
+    With `are_replaced`, distilled pairs replace the originals in training: a
+    pair that equals an original is then kept.
     """
 
     def __init__(self, filters: Filters, originals: Pairs, are_replaced: bool):
@@ -50,9 +50,9 @@ class PairFilter:
     ) -> np.ndarray:
         """Returns why each pair is dropped, duplicates aside.
 
-        A key of `REASONS` or `KEPT` for each, object `[pairs]`. `lengths`, int
-        `[2, pairs]`, are tokens, EOS included; `log_probs`, float `[pairs]`,
-        means over the tokens of a translation.
+        A reason is a key of `REASONS`, or `KEPT`: object `[pairs]`. `lengths`,
+        int `[2, pairs]`, are tokens, EOS included; `log_probs`, float
+        `[pairs]`, are means over the tokens of a translation.
         """
         reasons = np.array([self._judge_text(pair) for pair in pairs], object)
         checks = self._rules.judge_lengths(*lengths)

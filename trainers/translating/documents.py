@@ -87,8 +87,8 @@ def _translate(
 ) -> list[str]:
     """Translates sentences in chunks, and says how many are done.
 
-    Notes name the line of a sentence in the document. A sentence that is
-    translated again without its placeholders has none.
+    Notes name a sentence's line in the document, unless the sentence is
+    translated again without its placeholders.
     """
     translations: list[str] = []
     for begin in range(0, len(sentences), CHUNK):

@@ -57,14 +57,17 @@ def check_new(path: str | os.PathLike, option: str = "workdir") -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def new_directory(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+def new_directory(
+    path: str | os.PathLike, parents: bool = True
+) -> Iterator[pathlib.Path]:
     """Makes a directory, which gets its name when the block ends well.
 
     Until then its name is NAME.1f3b2c7d. An error removes it. It replaces an
-    empty directory; if there is anything else at the path, raises OSError.
+    empty directory; if there is anything else at the path, raises OSError, as
+    if a parent is missing without `parents`.
     """
     unfinished = _unfinished(pathlib.Path(path))
-    unfinished.mkdir(parents=True)
+    unfinished.mkdir(parents=parents)
     try:
         yield unfinished
         os.rename(unfinished, path)

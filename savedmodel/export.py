@@ -251,7 +251,7 @@ def check_source(
 ) -> DecodingConfig:
     """Returns the search of an export, if the directory can be exported.
 
-    It imports no framework, so that all it refuses is refused at once.
+    It imports no framework, so it refuses at once.
     """
     config = workdir.read_section("model", TransformerConfig)
     before = workdir.read_section("decoding", DecodingConfig)

@@ -29,13 +29,8 @@ from absl import logging
 from keras_transformer import checkpoints
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import TransformerConfig
-from keras_transformer.importers import m2m100, stacks
+from keras_transformer.importers import huggingface, m2m100, stacks
 from keras_transformer.importers.generation import CONFIG, GENERATION
-from keras_transformer.importers.huggingface import (
-    TARGET_VOCABULARY,
-    TOKENIZER_CONFIG,
-    VOCABULARY,
-)
 from keras_transformer.importers.imported import LANGUAGE
 from keras_transformer.importers.vocabularies import original_model
 from keras_transformer.permutation import reorder, to_blocks
@@ -51,9 +46,8 @@ Weights: typing.TypeAlias = dict[str, np.ndarray]  # by path, or by name there
 ROLES = ("bos_token", "pad_token", "eos_token", "unk_token")  # of SPECIAL
 START = len(SPECIAL_IDS)  # our id of <s> in a multilingual model
 # If an activation has several names there, the first is written.
-ACTIVATION_NAMES = {
-    ours: theirs
-    for theirs, ours in reversed(stacks.ACTIVATIONS["transformers"].items())
+ACTIVATIONS = {
+    ours: theirs for theirs, ours in reversed(stacks.ACTIVATIONS.items())
 }
 DTYPES = {"float32": np.float32, "float16": np.float16}
 # By family in `LANGUAGE_TOKENS`; transformers has none for SMaLL-100.
@@ -68,7 +62,7 @@ TOKENIZERS = {
 
 
 class Folder(typing.NamedTuple):
-    """What families of models differ in."""
+    """The parts of a folder that depend on the family of the model."""
 
     tensors: Weights
     model: Json  # further fields of config.json
@@ -156,8 +150,8 @@ def _marian_files(
     files: Files = {
         "source.spm": tokenizer.source.segmenting_bytes,
         "target.spm": tokenizer.target.segmenting_bytes,
-        VOCABULARY: _ids(tokenizer.source.pieces, source_order),
-        TOKENIZER_CONFIG: {
+        huggingface.VOCABULARY: _ids(tokenizer.source.pieces, source_order),
+        huggingface.TOKENIZER_CONFIG: {
             "tokenizer_class": "MarianTokenizer",
             "source_lang": export.description["source_language"],
             "target_lang": export.description["target_language"],
@@ -169,7 +163,7 @@ def _marian_files(
         },
     }
     if not shared:
-        files[TARGET_VOCABULARY] = _ids(pieces, order)
+        files[huggingface.TARGET_VOCABULARY] = _ids(pieces, order)
     return files
 
 
@@ -242,11 +236,11 @@ def _multilingual_files(translator: Translator, order: list[int]) -> Files:
     files: Files = {
         m2m100.MODEL: original_model(tokenizer, end),
         "special_tokens_map.json": special,
-        TOKENIZER_CONFIG: special | names,
+        huggingface.TOKENIZER_CONFIG: special | names,
     }
     if family in ("m2m100", "small100"):
         text = [*m2m100.SPECIAL, *tokenizer.pieces[START + 1 : end]]
-        files[VOCABULARY] = _ids(text, list(range(len(text))))
+        files[huggingface.VOCABULARY] = _ids(text, list(range(len(text))))
     return files
 
 
@@ -257,7 +251,7 @@ def _model_options(config: TransformerConfig) -> Json:
         "d_model": config.d_model,
         "encoder_layers": config.num_layers,
         "decoder_layers": config.decoder_depth,
-        "activation_function": ACTIVATION_NAMES[config.activation],
+        "activation_function": ACTIVATIONS[config.activation],
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,

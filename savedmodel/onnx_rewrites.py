@@ -111,7 +111,7 @@ def _hoist(
 
 
 def _replace(field, values):
-    """Gives a repeated field of a protocol buffer other values."""
+    """Replaces the values of a repeated field of a protocol buffer."""
     values = copy.deepcopy(values)  # which may be its own
     del field[:]
     field.extend(values)

@@ -57,17 +57,8 @@ from keras_transformer.graph_tokenization import truncate
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, PAD
+from savedmodel import search
 from savedmodel.formats import Export
-from savedmodel.search import (
-    LANGUAGES,
-    Directions,
-    Sources,
-    Tokens,
-    at_least_one,
-    count_tokens,
-    hold_variables,
-    read_sources,
-)
 
 # Characters of decomposed text that normalization may join: a letter and its
 # accents, the parts of a syllable.
@@ -75,10 +66,7 @@ MOST_CHARACTERS_IN_ONE = 4
 Outputs = dict[str, tf.Tensor]
 Graph: typing.TypeAlias = typing.Any  # a `tf.function`
 IDS = tf.TensorSpec([None, None], tf.int32)
-SPECS = {
-    name: tf.TensorSpec([None], tf.string, name)
-    for name in ("text", "reference", "target_prefix")
-} | {"source_ids": tf.TensorSpec([None, None], tf.int32, "source_ids")}
+
 INPUTS = {  # of the signatures, without languages
     "serving_default": ("text",),
     "n_best": ("text",),
@@ -93,7 +81,7 @@ def write(export: Export) -> None:
     """Writes a SavedModel with warm-up requests; see `formats`."""
     translator = export.translator
     signatures = Signatures(translator, export.options.jit_compile).make()
-    module = hold_variables(translator.model)
+    module = search.hold_variables(translator.model)
     tf.saved_model.save(module, str(export.directory), signatures=signatures)
     extra = export.directory / "assets.extra"
     extra.mkdir()
@@ -119,7 +107,7 @@ class Signatures:
         sides = translator.tokenizer.source, target  # may be the same
         make = functools.cache(make_encoder)
         self._encode, self._encode_target = map(make, sides)
-        self._directions = Directions(translator)
+        self._directions = search.Directions(translator)
         make = functools.cache(make_speller)
         self._spell, self._spell_target = map(make, sides)
         decode = functools.partial(graph_tokenization.decode, target)
@@ -151,35 +139,37 @@ class Signatures:
         answer = tf.function(
             functools.partial(self.answer, name), autograph=False
         )
-        specs = [SPECS[given] for given in INPUTS[name]]
-        specs += [
-            tf.TensorSpec([None], tf.string, language)
-            for language in self._directions.inputs
-        ]
-        return answer.get_concrete_function(**{s.name: s for s in specs})
+        inputs = *INPUTS[name], *self._directions.inputs
+        specs = {
+            name: tf.TensorSpec([None], tf.string, name) for name in inputs
+        }
+        if name == "tokens":
+            ids = tf.TensorSpec([None, None], tf.int32, "source_ids")
+            specs["source_ids"] = ids
+        return answer.get_concrete_function(**specs)
 
     def answer(self, signature: str, **inputs: tf.Tensor) -> Outputs:
         """Checks the inputs of a signature and computes its outputs."""
-        order = *INPUTS[signature], *self._directions.inputs
+        names, directions = INPUTS[signature], self._directions
+        order = *names, *directions.inputs
         checked = check_inputs({name: inputs[name] for name in order})
         ids = {
-            name: find_languages(
-                name, checked.pop(name), self._directions.ids[name]
-            )
-            for name in self._directions.inputs
+            name: find_languages(name, checked.pop(name), directions.ids[name])
+            for name in directions.inputs
         }
-        values = list(checked.values())
-        tokens = self._directions.tokens(ids, values[0])
-        return getattr(self, signature)(tokens, *values)
+        tokens = directions.tokens(ids, checked[names[0]])
+        return getattr(self, signature)(tokens, **checked)
 
-    def serving_default(self, tokens: Tokens, text: tf.Tensor) -> Outputs:
+    def serving_default(
+        self, tokens: search.Tokens, text: tf.Tensor
+    ) -> Outputs:
         """Finds the best translations."""
         sources = self._read(text, tokens)
         found = self._search_best(sources.ids, tokens.constraints())
         return self._best(found, sources.truncated)
 
     def forced(
-        self, tokens: Tokens, text: tf.Tensor, target_prefix: tf.Tensor
+        self, tokens: search.Tokens, text: tf.Tensor, target_prefix: tf.Tensor
     ) -> Outputs:
         """Finds the best translations that begin with given text."""
         sources = self._read(text, tokens)
@@ -190,16 +180,16 @@ class Signatures:
         if end := self.translator.tokenizer.target.mark_ids.get(END):
             # As `Tokenizer.to_prefixes`.
             ends |= (prefix == end) & tf.roll(ends, -1, axis=1)
-        prefix = at_least_one(tf.where(ends, PAD, prefix))
+        prefix = search.at_least_one(tf.where(ends, PAD, prefix))
         limits, _ = self.translator.inference.output_limits(sources.ids)
         constraints = tokens.constraints(prefix)
-        too_long = count_tokens(constraints.prefix) > limits
+        too_long = search.count_tokens(constraints.prefix) > limits
         return self._best(
             self._search_best(sources.ids, constraints),
             sources.truncated | is_cut | too_long[: tf.shape(text)[0]],
         )
 
-    def n_best(self, tokens: Tokens, text: tf.Tensor) -> Outputs:
+    def n_best(self, tokens: search.Tokens, text: tf.Tensor) -> Outputs:
         """Finds W hypotheses, best first; "" where there are fewer."""
         found = self._all(self._read(text, tokens), tokens)
         del found["lengths"]
@@ -208,7 +198,7 @@ class Signatures:
         hypotheses = tf.reshape(self._decode(rows), shape[:2])
         return {"hypotheses": hypotheses, **found}
 
-    def tokens(self, tokens: Tokens, source_ids: tf.Tensor) -> Outputs:
+    def tokens(self, tokens: search.Tokens, source_ids: tf.Tensor) -> Outputs:
         """Translates ids to ids."""
         sources = self._read_ids(source_ids, tokens)
         vocab_size = self.translator.tokenizer.source.vocab_size
@@ -229,7 +219,7 @@ class Signatures:
         return self._all(sources._replace(ids=ids), tokens)
 
     def score(
-        self, tokens: Tokens, text: tf.Tensor, reference: tf.Tensor
+        self, tokens: search.Tokens, text: tf.Tensor, reference: tf.Tensor
     ) -> Outputs:
         """Computes log-probabilities of given translations, EOS included.
 
@@ -249,7 +239,7 @@ class Signatures:
         )
 
     def attention_maps(
-        self, tokens: Tokens, text: tf.Tensor, reference: tf.Tensor
+        self, tokens: search.Tokens, text: tf.Tensor, reference: tf.Tensor
     ) -> Outputs:
         """Computes all attention weights of given or found translations.
 
@@ -259,7 +249,7 @@ class Signatures:
         forced, too_long = self._read_target(reference, tokens)
         # An empty reference consists of EOS alone.
         fewest = 1 if tokens.output is None else 2
-        is_forced = count_tokens(forced) > fewest
+        is_forced = search.count_tokens(forced) > fewest
         # A source of nothing but PAD needs no search.
         free = tf.where(is_forced[:, None], PAD, sources.ids)
         found = self._search_best(free, tokens.constraints())
@@ -284,13 +274,13 @@ class Signatures:
             decoder_attention=maps.decoder,
         )
 
-    def _read(self, text: tf.Tensor, tokens: Tokens) -> Sources:
+    def _read(self, text: tf.Tensor, tokens: search.Tokens) -> search.Sources:
         ids, is_cut = self._encode(text, self.max_source_length)
         sources = self._read_ids(ids, tokens)
         return sources._replace(truncated=sources.truncated | is_cut)
 
     def _read_target(
-        self, text: tf.Tensor, tokens: Tokens
+        self, text: tf.Tensor, tokens: search.Tokens
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Encodes strings [N]; returns ids [N', T] and bool [N]: truncated.
 
@@ -298,14 +288,16 @@ class Signatures:
         if there is one.
         """
         ids, is_cut = self._encode_target(text, self.max_target_length)
-        ids = at_least_one(ids)
+        ids = search.at_least_one(ids)
         if tokens.output is not None:
             ids = tf.concat([tokens.output, ids], axis=1)
         ids, truncated = truncate(ids, self.max_target_length)
         return ids, truncated[: tf.shape(text)[0]] | is_cut
 
-    def _read_ids(self, ids: tf.Tensor, tokens: Tokens) -> Sources:
-        return read_sources(
+    def _read_ids(
+        self, ids: tf.Tensor, tokens: search.Tokens
+    ) -> search.Sources:
+        return search.read_sources(
             ids,
             self.translator.tokenizer.source.vocab_size,
             self.max_source_length,
@@ -318,7 +310,7 @@ class Signatures:
         score = found.scores[:, 0]
         return of_sentences(truncated, translation=translation, score=score)
 
-    def _all(self, sources: Sources, tokens: Tokens) -> Outputs:
+    def _all(self, sources: search.Sources, tokens: search.Tokens) -> Outputs:
         """Returns the outputs of `tokens`."""
         found = self._search_all(sources.ids, tokens.constraints())
         longest = tf.maximum(1, tf.reduce_max(found.lengths))
@@ -389,7 +381,7 @@ def check_rank(name: str, value: tf.Tensor, rank: int) -> tf.Tensor:
 
 
 def check_inputs(inputs: Outputs) -> Outputs:
-    """Checks the ranks of inputs, and that all have as many sentences."""
+    """Checks the ranks of inputs, and that their sentences are as many."""
     inputs = {
         name: check_rank(name, value, 2 if name == "source_ids" else 1)
         for name, value in inputs.items()
@@ -438,7 +430,9 @@ def make_warmup_inputs(
     text = tf.constant(examples, tf.string)
     rows = translator.tokenizer.source.to_ids(examples)
     ids = tf.ragged.constant(rows, tf.int32).to_tensor(PAD)
-    pair = dict(zip(LANGUAGES, translator.languages.pairs[0], strict=True))
+    pair = dict(
+        zip(search.LANGUAGES, translator.languages.pairs[0], strict=True)
+    )
     requests = [
         ("serving_default", {"text": text[:1]}),
         ("serving_default", {"text": text}),
@@ -450,7 +444,7 @@ def make_warmup_inputs(
     ]
     for _, inputs in requests:
         number = len(next(iter(inputs.values())))
-        for name in Directions(translator).inputs:
+        for name in search.Directions(translator).inputs:
             inputs[name] = tf.fill([number], pair[name])
     return requests
 

@@ -106,9 +106,9 @@ def read_sources(
     max_source_length: int,
     tokens: Tokens = NO_TOKENS,
 ) -> Sources:
-    """Makes `Sources` of ids from outside, int32 `[N, S]`: the only place.
+    """Makes `Sources` of ids from outside, int32 `[N, S]`.
 
-    It adds the `tokens` of languages.
+    It adds the `tokens` of languages. Nothing else reads ids from outside.
     """
     number = tf.shape(source_ids)[0]
     ids = source_ids
@@ -161,7 +161,7 @@ def at_least_one(ids: tf.Tensor) -> tf.Tensor:
 def make_search(
     translator: Translator, length: int | None = None
 ) -> tf.types.experimental.PolymorphicFunction:
-    """Makes the search a function, for formats that cannot raise an error.
+    """Makes a function of the search, for formats that cannot raise errors.
 
     It takes `source_ids`, int32 `[N, S]`, or with a length one source of this
     length. If the model is told languages, and has several, their ids, int32

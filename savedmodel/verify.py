@@ -60,7 +60,7 @@ class VerifyOptions(Fields):
 class Comparison:
     """How the translations of an export differ from the translator's."""
 
-    number: int  # of sentences, which count from 1
+    number: int  # of all sentences; the fields below name some, from 1
     ties: tuple[int, ...]  # other tokens, the same score: rounding decided
     different: tuple[int, ...]  # the other sentences whose tokens differ
     far: tuple[int, ...]  # in `different`, scores `FAR` or more apart
@@ -269,17 +269,15 @@ def hide_gpus() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Runs the command; status 1 if the export is wrong."""
-    with flags.exit_status("kt-verify"):
-        arguments = flags.parse(argv, __doc__, VerifyOptions)
-        options = arguments.build(VerifyOptions)
-        hide_gpus()
-        with flags.user_errors():
-            sentences = read_sentences(options.text)
-            translator = load_translator(options)
-        comparison = compare(translator, options.export, sentences)
-        flags.show(str(comparison))
+@flags.command("kt-verify", __doc__, VerifyOptions)
+def main(arguments: flags.Arguments) -> None:
+    options = arguments.build(VerifyOptions)
+    hide_gpus()
+    with flags.user_errors():
+        sentences = read_sentences(options.text)
+        translator = load_translator(options)
+    comparison = compare(translator, options.export, sentences)
+    flags.show(str(comparison))
     if not comparison.passed:
         raise SystemExit(1)
 

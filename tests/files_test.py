@@ -7,6 +7,7 @@ import pytest
 
 from keras_transformer.files import (
     naming,
+    new_directory,
     new_file,
     read_json,
     write_atomically,
@@ -45,6 +46,25 @@ def test_a_failed_write_leaves_nothing(tmp_path):
     with pytest.raises(OSError):
         write_atomically(tmp_path / "config.json", "{}")
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_a_directory_appears_whole_with_usual_permissions(tmp_path):
+    with new_directory(tmp_path / "a/b") as directory:
+        (directory / "file").touch()
+        assert os.listdir(tmp_path / "a") == [directory.name]
+    (tmp_path / "usual").mkdir()
+    modes = {(tmp_path / name).stat().st_mode for name in ("a/b", "usual")}
+    assert len(modes) == 1 and os.listdir(tmp_path / "a") == ["b"]
+    with pytest.raises(OSError, match="not empty"):
+        with new_directory(tmp_path / "a/b"):
+            pass
+    with pytest.raises(KeyError), new_directory(tmp_path / "a/c") as directory:
+        (directory / "half").touch()
+        raise KeyError
+    assert os.listdir(tmp_path / "a") == ["b"]
+    with pytest.raises(FileNotFoundError):
+        with new_directory(tmp_path / "c/d", parents=False):
+            pass
 
 
 def test_two_writers_at_once_do_not_meet(tmp_path):

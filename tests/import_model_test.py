@@ -206,8 +206,7 @@ def test_fields_of_generate_change_what_they_change_there(copy, number):
 
 def sides_of(directory):
     """The vocabularies of source and target."""
-    path = directory / "config.json"
-    options = huggingface.read_config(path, {}, "gelu")
+    options = huggingface.read_config(directory, {})
     search = generation.search_options(directory, options)
     tensors = huggingface.read_tensors(directory)
     read = marian_huggingface._read_side

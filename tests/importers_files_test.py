@@ -16,7 +16,7 @@ from commands import fails
 
 import keras_transformer as kt
 from keras_transformer.checkpoints import named_weights
-from keras_transformer.files import check_new, new_directory
+from keras_transformer.files import check_new
 from keras_transformer.importers import (
     files,
     find_format,
@@ -427,14 +427,6 @@ def test_what_is_no_file_is_not_opened(tmp_path, make):
     assert not holds_array(tmp_path / "file", "a")
 
 
-def test_json_is_an_object(tmp_path):
-    path = tmp_path / "file.json"
-    for content in ("[]", "5", "null"):
-        path.write_text(content)
-        with pytest.raises(ValueError, match="json: expected an object"):
-            files.read_json(path)
-
-
 def test_values_in_messages_are_short():
     assert files.shown(10**400) == "a number of 1329 bits"
     assert files.shown("a\nb") == "'a\\nb'"
@@ -547,16 +539,11 @@ def test_weights_must_be_those_of_the_model():
             taken(**changes)
 
 
-def test_a_directory_appears_whole_with_usual_permissions(tmp_path):
-    with new_directory(tmp_path / "a/b") as directory:
-        (directory / "file").touch()
-        assert os.listdir(tmp_path / "a") == [directory.name]
-    usual = tmp_path / "usual"
-    usual.mkdir()
-    assert (tmp_path / "a/b").stat().st_mode == usual.stat().st_mode
-    assert os.listdir(tmp_path / "a") == ["b"]
-    assert check_new(usual) == usual  # it is empty
-    for path in (tmp_path / "a", tmp_path / "a/b/file"):
+def test_a_work_directory_is_new_or_empty(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    assert check_new(tmp_path / "a/b") == tmp_path / "a/b"
+    for path in (tmp_path / "a", tmp_path / "file"):
         with pytest.raises(ValueError, match="does not exist yet"):
             check_new(path)
 

@@ -51,7 +51,7 @@ ARCHITECTURES = (
 # option has the first. Other options add weights, which are refused.
 KNOWN_VALUES = {
     "arch": ARCHITECTURES,
-    "activation_fn": tuple(stacks.ACTIVATIONS["fairseq"]),
+    "activation_fn": tuple(stacks.ACTIVATIONS),
     "adaptive_softmax_cutoff": (None,),
     "adaptive_input": (False,),
     "no_token_positional_embeddings": (False,),
@@ -191,10 +191,9 @@ def _read_side(directory: pathlib.Path, language: str) -> vocabularies.Side:
     ids = [PAD, EOS, EOS, UNK, START, *range(len(SPECIAL), len(symbols))]
     table = [symbols[id] for id in ids]
     table[BOS] = vocabularies.start_name(symbols)
-    model = _find_subwords(directory, language)
-    return vocabularies.Side(
-        table, ids, files.read_file(model), model, excluded=(BOS,)
-    )
+    path = _find_subwords(directory, language)
+    model = files.read_file(path)
+    return vocabularies.Side(table, ids, model, path, excluded=(BOS,))
 
 
 def _find_dictionaries(directory: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -237,10 +236,11 @@ def _read_symbols(path: pathlib.Path) -> tuple[str, ...]:
 def _find_languages(
     directory: pathlib.Path, task: Options, tensors: Tensors
 ) -> list[str]:
-    """Finds source and target language; the dictionaries' names have both.
+    """Finds source and target language.
 
-    If fairseq-train took them from the names of its data, the checkpoint does
-    not have them: then the sizes of the embeddings tell.
+    The checkpoint lacks them if fairseq-train took them from the names of its
+    data. Then the dictionaries name both, and the sizes of embeddings tell them
+    apart.
     """
     if "source_lang" in task and "target_lang" in task:
         return [task.need(name, str) for name in ("source_lang", "target_lang")]
@@ -315,9 +315,7 @@ def _read_config(
         activation_dropout=options.get("activation_dropout", 0.0)
         or options.get("relu_dropout", 0.0),
         pre_norm=both["normalize_before"],
-        activation=stacks.ACTIVATIONS["fairseq"][
-            options.get("activation_fn", "relu")
-        ],
+        activation=stacks.ACTIVATIONS[options.get("activation_fn", "relu")],
         attention_bias=True,
         layer_norm_epsilon=LAYER_NORM_EPSILON,
         embedding_norm=options.get("layernorm_embedding", False),

@@ -24,7 +24,7 @@ _SHORT.maxlevel = 3
 
 @contextlib.contextmanager
 def named_errors(path: typing.Any, problem: str = "") -> Iterator[None]:
-    """Makes one line of every error in the body: path, problem and reason.
+    """Makes one line of every error in the block: path, problem and reason.
 
     A reader may raise nearly anything for a corrupt file. Errors of the system,
     such as a full disk, stay as they are.
@@ -73,6 +73,13 @@ def read_json(
     """Reads the object in a JSON file."""
     check_file(path, limit)
     return files.read_json(path)
+
+
+def read_json_if_any(
+    path: pathlib.Path, limit: int = MAX_TEXT
+) -> dict[str, typing.Any]:
+    """Reads the object in a JSON file; it is empty if there is no file."""
+    return read_json(path, limit) if path.exists() else {}
 
 
 def shown(value: typing.Any) -> str:

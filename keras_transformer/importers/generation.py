@@ -145,7 +145,7 @@ def read_decoding(
 def _differences(
     search: Options, options: Options, decoding: DecodingConfig
 ) -> list[str]:
-    """Says what  does that a search here does not, a line each."""
+    """Lists what `generate` does that a search here does not, a line each."""
     neutral = NO_COUNTERPART | (NO_SAMPLING if decoding.sampling else {})
     notes = []
     for name, value in neutral.items():

@@ -13,6 +13,7 @@ import numpy as np
 from keras_transformer.config import TransformerConfig
 from keras_transformer.importers import stacks
 from keras_transformer.importers.files import read_json
+from keras_transformer.importers.generation import CONFIG
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.tensors import (
     Tensors,
@@ -34,16 +35,19 @@ MATRICES = (
 EPSILON = 1e-5  # the default of PyTorch's LayerNorm
 
 
-def read_config(
-    path: pathlib.Path, known: Mapping[str, Sequence], activation: str
-) -> Options:
-    """Reads config.json; ValueError if such a model cannot be made here.
+def model_type(directory: pathlib.Path) -> str | None:
+    """Returns what config.json says of a model, if there is one."""
+    path = directory / CONFIG
+    return read_json(path).get("model_type") if path.is_file() else None
 
-    `known` is as in `Options.check`, without the activation and its default.
-    """
+
+def read_config(
+    directory: pathlib.Path, known: Mapping[str, Sequence]
+) -> Options:
+    """Reads config.json; `known` is as in `Options.check`."""
+    path = directory / CONFIG
     options = Options(read_json(path), path)
-    names = activation, *stacks.ACTIVATIONS["transformers"]
-    options.check({**known, "activation_function": names})
+    options.check(known)
     for name in ("attention_heads", "ffn_dim"):
         encoder = options.need(f"encoder_{name}", int)
         if options.need(f"decoder_{name}", int) != encoder:
@@ -63,7 +67,7 @@ def common_fields(options: Options, activation: str) -> dict[str, typing.Any]:
         "dropout": options.get("dropout", 0.1),
         "attention_dropout": options.get("attention_dropout", 0.0),
         "activation_dropout": options.get("activation_dropout", 0.0),
-        "activation": stacks.ACTIVATIONS["transformers"][activation],
+        "activation": stacks.ACTIVATIONS[activation],
         "attention_bias": True,
         "layer_norm_epsilon": EPSILON,
         "logits_bias": True,

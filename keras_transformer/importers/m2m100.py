@@ -29,17 +29,16 @@ import numpy as np
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data.languages import LANGUAGE_TOKENS
 from keras_transformer.importers import (
+    generation,
     huggingface,
     stacks,
     tokenizer_json,
     vocabularies,
 )
-from keras_transformer.importers.files import named_errors, read_file, read_json
-from keras_transformer.importers.generation import (
-    CONFIG,
-    read_decoding,
-    search_options,
-    start_id,
+from keras_transformer.importers.files import (
+    named_errors,
+    read_file,
+    read_json_if_any,
 )
 from keras_transformer.importers.imported import LANGUAGE, Imported
 from keras_transformer.importers.options import Options
@@ -68,6 +67,7 @@ CODES = {
 }
 MASK = "<mask>"
 KNOWN_VALUES = {
+    "activation_function": tuple(stacks.ACTIVATIONS),
     "add_bias_logits": (False,),
     "add_final_layer_norm": (True,),
     "is_encoder_decoder": (True,),
@@ -83,21 +83,18 @@ LICENCES = {
 
 def recognizes(directory: pathlib.Path) -> bool:
     """Says whether config.json describes such a model."""
-    path = directory / CONFIG
-    return path.is_file() and read_json(path).get("model_type") in TYPES
+    return huggingface.model_type(directory) in TYPES
 
 
 def read(directory: pathlib.Path) -> Imported:
     """Reads the model in a directory: see `keras_transformer.importers`."""
-    options = huggingface.read_config(directory / CONFIG, KNOWN_VALUES, "relu")
-    search = search_options(directory, options)
-    path = directory / huggingface.TOKENIZER_CONFIG
-    names = read_json(path) if path.exists() else {}
-    start = start_id(search, options)
+    options = huggingface.read_config(directory, KNOWN_VALUES)
+    search = generation.search_options(directory, options)
+    names = read_json_if_any(directory / huggingface.TOKENIZER_CONFIG)
+    start = generation.start_id(search, options)
     tensors = huggingface.read_tensors(directory)
-    huggingface.check_size(
-        tensors, "vocab_size", options.need("vocab_size", int)
-    )
+    size = options.need("vocab_size", int)
+    huggingface.check_size(tensors, "vocab_size", size)
     side, languages = _read_side(directory, options, start)
     family = _find_family(directory, options, names, languages)
     config = _make_config(options, side)
@@ -106,7 +103,7 @@ def read(directory: pathlib.Path) -> Imported:
         first = search.get("forced_bos_token_id", -1)  # none
         search = search.without("forced_bos_token_id")
     target = dict(zip(side.ids, side.table, strict=True)).get(first)
-    decoding, notes = read_decoding(search, options)
+    decoding, notes = generation.read_decoding(search, options)
     licence = LICENCES.get(family.removesuffix("_legacy"))
     return Imported(
         config=config,
@@ -218,9 +215,8 @@ def _read_side(
     table = [subwords.get(id) or f"<id {id}>" for id in order]
     table[BOS] = vocabularies.start_name(table)
     languages = [name for name in added.values() if LANGUAGE.fullmatch(name)]
-    return vocabularies.Side(
-        table, order, model, path, excluded=(BOS,)
-    ), languages
+    side = vocabularies.Side(table, order, model, path, excluded=(BOS,))
+    return side, languages
 
 
 def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
@@ -230,9 +226,7 @@ def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
         (huggingface.TOKENIZER_CONFIG, "added_tokens_decoder"),
     ):
         path = directory / name
-        values = (
-            read_json(path, tokenizer_json.MAX_BYTES) if path.exists() else {}
-        )
+        values = read_json_if_any(path, tokenizer_json.MAX_BYTES)
         added = values.get(field, [])
         with named_errors(path, f"{field}: "):
             if isinstance(added, dict):
@@ -242,16 +236,15 @@ def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
             return {id: s for id, s in found.items() if id >= len(SPECIAL)}
     for name in ("special_tokens_map.json", huggingface.TOKENIZER_CONFIG):
         path = directory / name
-        tokens = read_json(path) if path.exists() else {}
-        given = Options(tokens, path).get("additional_special_tokens", [])
+        tokens = Options(read_json_if_any(path), path)
+        given = tokens.get("additional_special_tokens", [])
         names = list(map(str, given))
         if any(map(LANGUAGE.fullmatch, names)):
             return dict(enumerate([*names, MASK], first))
     if (directory / huggingface.VOCABULARY).exists():
-        path = directory / huggingface.TOKENIZER_CONFIG
-        known = Options(read_json(path) if path.exists() else {}, path)
-        known.check({"language_codes": [*CODES]})
-        codes = CODES[known.get("language_codes", "m2m100")]
+        # `tokens` are of tokenizer_config.json.
+        tokens.check({"language_codes": [*CODES]})
+        codes = CODES[tokens.get("language_codes", "m2m100")]
         return dict(enumerate((f"__{code}__" for code in codes), first))
     raise ValueError(
         f"{directory}: expected the tokens of its languages in tokenizer.json,"

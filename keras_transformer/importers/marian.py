@@ -18,16 +18,11 @@ import numpy as np
 import sentencepiece
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.importers import stacks, vocabularies
+from keras_transformer.importers import stacks, vocabularies, yaml_files
 from keras_transformer.importers.files import named_errors, only, read_file
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.tensors import Tensors, holds_array, read_npz
-from keras_transformer.importers.yaml_files import (
-    parse_options,
-    read_options,
-    read_strings,
-)
 from keras_transformer.refusals import expect
 from keras_transformer.vocabulary import BOS, PAD
 
@@ -120,7 +115,7 @@ def _read_search(directory: pathlib.Path) -> Options:
     if not paths:
         return Options({}, directory)
     path = only(paths, f"one decoder.yml in {directory}")
-    return Options(read_options(path), path)
+    return Options(yaml_files.read_options(path), path)
 
 
 def _find_model(directory: pathlib.Path, search: Options) -> pathlib.Path:
@@ -142,7 +137,7 @@ def _read_options(arrays: dict[str, np.ndarray], path: pathlib.Path) -> Options:
     expect(OPTIONS in arrays, kind, received, where=path)
     text = arrays.pop(OPTIONS).tobytes().rstrip(b"\0")
     where = f"{path}: {OPTIONS}"
-    return Options(parse_options(text, where), where, "--")
+    return Options(yaml_files.parse_options(text, where), where, "--")
 
 
 def _read_sides(
@@ -183,7 +178,10 @@ def _read_yaml_side(
         where=path,
     )
     with named_errors(path, "expected ids: "):
-        ids = {piece: int(id) for piece, id in read_strings(path).items()}
+        ids = {
+            piece: int(id)
+            for piece, id in yaml_files.read_strings(path).items()
+        }
     pieces = sorted(ids, key=lambda piece: ids[piece])
     is_complete = sorted(ids.values()) == list(range(len(pieces)))
     expect(is_complete, f"each id below {len(pieces)} once", where=path)

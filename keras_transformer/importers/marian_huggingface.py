@@ -23,15 +23,13 @@ import pathlib
 import numpy as np
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.importers import huggingface, stacks, vocabularies
-from keras_transformer.importers.files import read_file, read_json
-from keras_transformer.importers.generation import (
-    CONFIG,
-    banned_ids,
-    read_decoding,
-    search_options,
-    start_id,
+from keras_transformer.importers import (
+    generation,
+    huggingface,
+    stacks,
+    vocabularies,
 )
+from keras_transformer.importers.files import read_file, read_json_if_any
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.tensors import Tensors
@@ -39,10 +37,10 @@ from keras_transformer.refusals import expect
 from keras_transformer.tokenization import END_OF_TABLE, TokenizerPair
 from keras_transformer.vocabulary import BOS, PAD
 
-ACTIVATION = "gelu"  # the default
 # The possible values of fields that change the model; a model without a field
 # has the first.
 KNOWN_VALUES = {
+    "activation_function": ("gelu", *stacks.ACTIVATIONS),
     "add_bias_logits": (False,),
     "add_final_layer_norm": (False,),
     "is_encoder_decoder": (True,),
@@ -55,16 +53,13 @@ KNOWN_VALUES = {
 
 def recognizes(directory: pathlib.Path) -> bool:
     """Says whether config.json describes such a model."""
-    path = directory / CONFIG
-    return path.is_file() and read_json(path).get("model_type") == "marian"
+    return huggingface.model_type(directory) == "marian"
 
 
 def read(directory: pathlib.Path) -> Imported:
     """Reads the model in a directory: see `keras_transformer.importers`."""
-    options = huggingface.read_config(
-        directory / CONFIG, KNOWN_VALUES, ACTIVATION
-    )
-    search = search_options(directory, options)
+    options = huggingface.read_config(directory, KNOWN_VALUES)
+    search = generation.search_options(directory, options)
     tensors = huggingface.read_tensors(directory)
     sides = [
         _read_side(directory, side, options, search, tensors)
@@ -77,15 +72,12 @@ def read(directory: pathlib.Path) -> Imported:
         if name in tensors:
             _check_positions(tensors, name, config)
     weights = stacks.finish(config, weights, tensors)
-    path = directory / huggingface.TOKENIZER_CONFIG
-    languages = read_json(path) if path.exists() else {}
+    languages = read_json_if_any(directory / huggingface.TOKENIZER_CONFIG)
     longest = huggingface.longest_source(options, languages, 512)
-    decoding, notes = read_decoding(search, options)
+    decoding, notes = generation.read_decoding(search, options)
+    make = vocabularies.make_tokenizer
     source, target = (
-        vocabularies.make_tokenizer(
-            side.model, side.table, side.path, END_OF_TABLE
-        )
-        for side in sides
+        make(side.model, side.table, side.path, END_OF_TABLE) for side in sides
     )
     return Imported(
         config=config,
@@ -107,7 +99,7 @@ def _make_config(
         options.path,
         sides,
         source_vocab_size=None if shared else len(sides[0].ids),
-        **huggingface.common_fields(options, ACTIVATION),
+        **huggingface.common_fields(options, "gelu"),
         scale_embeddings=options.get("scale_embedding", False),
         share_embeddings=stacks.sharing(
             shared, options.get("tie_word_embeddings", True)
@@ -130,7 +122,10 @@ def _read_side(
     pad, eos = (
         options.need(f"{name}_token_id", int) for name in ("pad", "eos")
     )
-    start, banned = start_id(search, options), banned_ids(search)
+    start, banned = (
+        generation.start_id(search, options),
+        generation.banned_ids(search),
+    )
     path, field = directory / huggingface.VOCABULARY, "vocab_size"
     if not _shares_sides(options):
         if side == "source":  # it has no id for the start token

@@ -308,10 +308,9 @@ def _read_config(
             "position_encoder_class",
             "expected sinusoids or relative positions, and not both",
         )
-    activations = stacks.ACTIVATIONS["opennmt_tf"]
-    activation = activations.get(model.need("ffn_activation", str))
-    if activation is None:
-        model.refuse("ffn_activation", f"expected {', '.join(activations)}")
+    activation = model.need("ffn_activation", str).removeprefix("nn.")
+    if activation not in stacks.ACTIVATIONS:
+        model.refuse("ffn_activation", "expected ReLU, Swish or GELU")
     positions = {"sinusoids": "t2t", "first_position": 1}
     if has_relative:
         distance = checkpoint.shape(relative)[0] // 2
@@ -331,7 +330,7 @@ def _read_config(
         attention_dropout=model.need("attention_dropout", float),
         activation_dropout=model.need("ffn_dropout", float),
         pre_norm=checkpoint.find("model/encoder/layer_norm/gamma") is not None,
-        activation=activation,
+        activation=stacks.ACTIVATIONS[activation],
         attention_bias=checkpoint.find(f"{attention}/linear_queries/bias")
         is not None,
         layer_norm_epsilon=LAYER_NORM_EPSILON,

@@ -25,32 +25,20 @@ ATTENTIONS = {
     "encoder": ("self_attention",),
     "decoder": ("self_attention", "cross_attention"),
 }
-# Activations here by the names of other systems.
+# Activations here by their names elsewhere. OpenNMT-tf's `layers.gelu` is not
+# TensorFlow's `nn.gelu`.
 ACTIVATIONS = {
-    "transformers": {
-        "relu": "relu",
-        "swish": "swish",
-        "silu": "swish",
-        "gelu": "gelu",
-        "gelu_new": "gelu_tanh",
-    },
-    "fairseq": {
-        "relu": "relu",
-        "gelu": "gelu",
-        "gelu_accurate": "gelu_tanh",
-        "gelu_fast": "gelu_tanh",
-    },
-    "opennmt_tf": {
-        "nn.relu": "relu",
-        "nn.swish": "swish",
-        "nn.silu": "swish",
-        "nn.gelu": "gelu",
-        "layers.gelu": "gelu_tanh",
-        "common.gelu": "gelu_tanh",
-    },
+    "relu": "relu",
+    "swish": "swish",
+    "silu": "swish",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "layers.gelu": "gelu_tanh",
+    "common.gelu": "gelu_tanh",
 }
-# The first rows of tables of positions in fairseq and transformers: unused.
-FIRST_POSITION = 2
+FIRST_POSITION = 2  # in fairseq and transformers; rows before it are not used
 # Names of the parts of a path in fairseq and transformers.
 TORCH_NAMES = {
     "self_attention": "self_attn",

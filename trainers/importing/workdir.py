@@ -80,7 +80,7 @@ def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
 def choose_languages(
     model: Imported, source_language: str | None, target_language: str | None
 ) -> Imported:
-    """Sets the given languages of a model; by default, its files name them."""
+    """Sets the languages of a model that are given; its files name others."""
     model = with_languages(model, source_language, target_language)
     given = source_language is not None or target_language is not None
     language = model.source_language

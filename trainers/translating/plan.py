@@ -152,8 +152,9 @@ class Plan:
         finished = self.path / shard.name
         try:
             with contextlib.ExitStack() as stack:
+                new = new_directory(finished, parents=False)
                 with flags.user_errors():
-                    directory = stack.enter_context(new_directory(finished))
+                    directory = stack.enter_context(new)
                 yield directory
         except OSError:
             if not finished.exists():

@@ -137,7 +137,7 @@ PLACES = {
     ],
     (TransformerConfig, "activation"): [
         lambda value: FeedForward(4, activation=value),
-        huggingface.ACTIVATION_NAMES.__getitem__,
+        huggingface.ACTIVATIONS.__getitem__,
     ],
     (TransformerConfig, "sinusoids"): [
         lambda value: positional_encoding(3, 4, sinusoids=value),

@@ -16,7 +16,7 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 
 
 def tables():
-    """The rows of ARCHITECTURE.md's table, a list for each package."""
+    """Reads the table of ARCHITECTURE.md: a list of rows for each package."""
     text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     [block] = re.findall(r"## Who may import whom.*?```\n(.*?)```", text, re.S)
     found: dict[str, list[list[str]]] = {}
@@ -63,7 +63,7 @@ FORBIDDEN_IMPORTS = {
 
 
 def modules():
-    """Module names -> their paths."""
+    """Finds the modules: {name: path}."""
     found = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -76,9 +76,9 @@ MODULES = modules()
 
 
 def imports(module, of_types=True):
-    """Full names of a module's imports, also inside functions and by `load`.
+    """Returns the full names that a module imports, also inside functions.
 
-    Those that only types need can be left out.
+    Names given to `load` count; those that only types need may be left out.
     """
     found, tree = set(), ast.parse(MODULES[module].read_text("utf-8"))
     if not of_types:
@@ -102,14 +102,14 @@ def imports(module, of_types=True):
 
 
 def is_for_types(node):
-    """Whether a statement is `if typing.TYPE_CHECKING`."""
+    """Tells whether a statement is `if typing.TYPE_CHECKING`."""
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(
         node.test
     )
 
 
 def named(module):
-    """Modules that strings name, which are loaded, or run, at their first use.
+    """Returns modules that strings name: they are loaded, or run, when used.
 
     A class is named by its module, too. Names of packages mark what Keras
     saves; those of a command's own module are for its messages.
@@ -130,7 +130,7 @@ def named(module):
 
 
 def reach(module):
-    """All modules that a module needs, those named by strings included."""
+    """Returns all modules that a module needs, also those that strings name."""
     found, new = set(), {module}
     while new:
         found |= new
@@ -140,7 +140,7 @@ def reach(module):
 
 
 def rows():
-    """Module names -> the number of their row, in the package's table."""
+    """Returns {module: the number of its row in the package's table}."""
     return {
         f"{package}.{name}": number
         for package, table in tables().items()
@@ -153,7 +153,7 @@ ROWS = rows()
 
 
 def place(module):
-    """Package and row of a module; a package that has no code has none."""
+    """Returns package and row of a module; an empty package has no row."""
     package = module.partition(".")[0]
     if module not in ROWS:
         own = {n for n in imports(module) if n.startswith(f"{module}.")}
@@ -213,7 +213,7 @@ class Part:
 
 
 def read_parts():
-    """The table of parts; the core has all modules that no shelf has."""
+    """Reads the table of parts; the core has all modules that no shelf has."""
     text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     _, found = text.split(
         "| part | tokens | imports | modules |\n|---|---|---|---|\n"
@@ -312,7 +312,7 @@ def test_the_core_imports_no_shelf_and_a_shelf_those_of_its_row():
 
 
 def folder_of(module):
-    """The folder of a module of trainers; of a command, its name."""
+    """Returns the folder of a module of trainers, or the name of a command."""
     return module.split(".")[1]
 
 

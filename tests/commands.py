@@ -46,9 +46,9 @@ TINY = """
 
 
 def module_of(words):
-    """The module that a command line names, and its other words.
+    """Returns the module that a command line names, and its other words.
 
-    None if it is no command of ours.
+    The module is None if the command is not ours.
     """
     name = words[0].removeprefix(".venv/bin/")
     if name in SCRIPTS:
@@ -60,7 +60,7 @@ def module_of(words):
 
 
 def tensors(prefix, *groups):
-    """The arrays of a checkpoint by GROUP/NAME, of some groups or of all."""
+    """Returns the arrays of a checkpoint by GROUP/NAME: all, or some groups."""
     checkpoint = Checkpoint(str(prefix))
     return {
         name: checkpoint.read(name)
@@ -70,7 +70,7 @@ def tensors(prefix, *groups):
 
 
 def fails(main, argv, capsys, code=2):
-    """The one line on standard error of a command that ends with a status."""
+    """Returns the error line of a command that must end with this status."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as status:
         main(argv)
@@ -81,7 +81,7 @@ def fails(main, argv, capsys, code=2):
 
 
 def run_python(*arguments, text="", cwd=None, **environment):
-    """The standard output of Python in a new process, which must succeed."""
+    """Runs Python in a new process, which must succeed; returns its output."""
     run = subprocess.run(
         [sys.executable, *map(str, arguments)],
         input=text,
@@ -106,7 +106,7 @@ def run_bad_commands(given, cwd=ROOT):
 
 
 def fails_without_room(main, argv, monkeypatch, capsys):
-    """A command whose standard output is full ends with one line."""
+    """Checks that a command ends with one line if its output is full."""
     with open("/dev/full", "w") as full, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", full)
         message = fails(main, argv, capsys, code=1)
@@ -130,7 +130,7 @@ def write_pairs(prefix, pairs):
 
 
 def write_sides(prefix, **sides):
-    """Writes lines into PREFIX.LANGUAGE of each language; the prefix."""
+    """Writes lines into PREFIX.LANGUAGE for each language; returns PREFIX."""
     for language, lines in sides.items():
         text = "".join(f"{line}\n" for line in lines)
         pathlib.Path(f"{prefix}.{language}").write_text(text, encoding="utf-8")
@@ -139,7 +139,7 @@ def write_sides(prefix, **sides):
 
 @contextlib.contextmanager
 def changed_config(workdir):
-    """The configuration of a work directory, to change."""
+    """Yields the configuration of a work directory; writes what has changed."""
     path = pathlib.Path(workdir) / "config.json"
     config = json.loads(path.read_text())
     yield config
@@ -147,7 +147,7 @@ def changed_config(workdir):
 
 
 def copy_of_run(path, step, target):
-    """A copy of a work directory, as it was after a step."""
+    """Copies a work directory as it was after a step."""
     ignore = shutil.ignore_patterns("logs", "averaged")
     shutil.copytree(path, target, ignore=ignore)
     for file in (target / "checkpoints").iterdir():
@@ -157,7 +157,7 @@ def copy_of_run(path, step, target):
 
 
 def losses_in(text):
-    """Loss by step, of what a training logs; the last line may be torn."""
+    """Reads {step: loss} from the log of a training; its end may be torn."""
     losses = {}
     for line in text.splitlines():
         if line.startswith("step ") and line.count(" | ") >= 6:
@@ -167,7 +167,7 @@ def losses_in(text):
 
 
 def train(argv):
-    """The log of a training, which does not try the largest batch."""
+    """Trains without trying the largest batch; returns the log."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), largest_batch_untried():
         wmt.main(argv)
@@ -175,7 +175,7 @@ def train(argv):
 
 
 def check_resumed(argv, path, step, expected):
-    """A training resumes after a step; its losses must equal a log's."""
+    """Resumes a training after a step; checks its losses against a log."""
     again = copy_of_run(path, step, path.with_name("resumed"))
     log = train([*argv, f"--workdir={again}"])
     assert f"resuming at step {step}" in log and "skipped" not in log
@@ -185,7 +185,7 @@ def check_resumed(argv, path, step, expected):
 
 
 def open_trainer(argv, try_largest=False):
-    """The `Trainer` of a command line of kt-train, before it runs.
+    """Opens the `Trainer` of a command line of kt-train, and does not run it.
 
     Args:
         argv: Its arguments.
@@ -201,7 +201,7 @@ def open_trainer(argv, try_largest=False):
 
 
 def largest_batch_untried():
-    """Context in which trainers do not try the largest batch."""
+    """Returns a context in which trainers do not try the largest batch."""
     return unittest.mock.patch.object(session, "try_batches", lambda *_: 1e-3)
 
 
@@ -223,17 +223,17 @@ class Process:
         return self.err_path.read_text(errors="replace")
 
     def wait(self):
-        """The exit status; waits for the end."""
+        """Waits for the end; returns the exit status."""
         return self.processes.wait(self.pid)
 
     def ends(self, status=0):
-        """Waits for the end, which must have a status; the standard output."""
+        """Waits for the end; checks the status; returns the standard output."""
         found = self.wait()
         assert found == status, (found, self.out[-500:], self.err[-3000:])
         return self.out
 
     def read_until(self, text, seconds=900):
-        """Waits until a text is in the standard output, which it returns."""
+        """Waits until the standard output has a text; returns the output."""
         deadline = time.monotonic() + seconds
         while text not in self.out:
             assert time.monotonic() < deadline, (self.out, self.err[-3000:])
@@ -280,7 +280,7 @@ class Processes:
         fresh=False,
         **environment,
     ):
-        """Starts a command; its `Process`.
+        """Starts a command; returns its `Process`.
 
         A fresh one imports TensorFlow anew, as a user's does, with an
         environment that TensorFlow reads when it is imported.
@@ -310,13 +310,13 @@ class Processes:
         return process
 
     def wait(self, pid):
-        """The exit status of a process; waits for its end."""
+        """Waits for the end of a process; returns its exit status."""
         status = self._ask({"wait": pid})
         self._running.discard(pid)
         return status
 
     def close(self):
-        """Ends what a failed test has left, and the server."""
+        """Ends the server, and the processes that failed tests have left."""
         for pid in list(self._running):
             os.kill(pid, signal.SIGKILL)
             self.wait(pid)

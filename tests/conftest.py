@@ -95,9 +95,9 @@ def shared(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def seeded_tensorflow():
-    """TensorFlow's own seed, of which nothing of ours draws, once for a file.
+    """Sets TensorFlow's own seed once a file; our code does not draw from it.
 
-    To set it drops every kernel and every graph that is ready to run.
+    Setting it drops every kernel and every graph that is ready to run.
     """
     import tensorflow as tf
 

@@ -75,7 +75,7 @@ def environment(setting, **others):
 
 
 def compute():
-    """Products, a softmax and a function, plain and compiled."""
+    """Computes products, a softmax and a function, plain and compiled."""
     import numpy as np
 
     import keras_transformer  # noqa: F401  # which chooses oneDNN
@@ -97,7 +97,7 @@ def compute():
 
 
 def kernels_of(setting):
-    """What ran: {library: its words}."""
+    """Runs the products under a setting; returns {library: its kernels}."""
     with tempfile.TemporaryDirectory() as dump:
         env = environment(setting, ONEDNN_VERBOSE="1", TF_CPP_MIN_LOG_LEVEL="3")
         env["XLA_FLAGS"] += f" --xla_dump_to={dump}"
@@ -120,7 +120,7 @@ def kernels_of(setting):
 
 
 def void(name, usual):
-    """Says what ran in a row; why that is nothing new, or ""."""
+    """Prints the kernels of a row; returns why they are not new, or ""."""
     row = ROWS[name]
     kernels = kernels_of(row.setting) if row.setting else usual
     print(f"{name}: {row.setting or 'nothing set'}")
@@ -136,7 +136,7 @@ def void(name, usual):
 
 
 def without(row):
-    """Dtypes whose products end their process in a row, which it says."""
+    """Returns the flag that leaves out dtypes whose products crash here."""
     found = []
     for dtype in half_precision.DTYPES:
         if ending := machine.ending_of_products(

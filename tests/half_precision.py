@@ -33,12 +33,12 @@ def mark(items):
 
 
 def of(item):
-    """The dtypes of half precision in which a test computes."""
+    """Returns the dtypes of half precision in which a test computes."""
     return {marker.args[0] for marker in item.iter_markers("computes")}
 
 
 def texts_of(item):
-    """The literals that decide what a test does."""
+    """Yields the literals that decide what a test does."""
     if not hasattr(item, "function"):  # a doctest
         return
     if hasattr(item, "callspec"):
@@ -61,7 +61,7 @@ def texts_of(item):
 
 
 def strings_in(value, depth=4):
-    """The texts in a value; some tests have deep or endless ones."""
+    """Yields the texts in a value, down to a depth: some are endless."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict) and depth:
@@ -72,7 +72,7 @@ def strings_in(value, depth=4):
 
 
 def codes_of(code):
-    """The code of a function, and of those inside it."""
+    """Yields the code of a function, and the code of functions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -80,7 +80,7 @@ def codes_of(code):
 
 
 def values_of(code, names):
-    """Functions and constants that a code uses, also those of modules."""
+    """Yields the functions and constants that code uses, also of modules."""
     for name in code.co_names:
         value = names.get(name)
         if isinstance(value, types.ModuleType):

@@ -17,7 +17,7 @@ RULES = {
 
 
 def later(rule, *values):
-    """Values of a parameter that a rule moves; a tuple is a row of values."""
+    """Marks values of a parameter that a rule moves; a tuple is a row."""
     return [
         pytest.param(
             *(value if isinstance(value, tuple) else (value,)),
@@ -28,7 +28,7 @@ def later(rule, *values):
 
 
 def check(items):
-    """Every test that is moved says by which rule."""
+    """Checks that every test that is moved names its rule."""
     for item in items:
         for marker in item.iter_markers("slow"):
             rule = marker.args[0] if marker.args else None

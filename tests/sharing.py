@@ -12,7 +12,7 @@ directory: pathlib.Path | None = None  # of the run; `conftest.py` sets it
 
 
 def make_once(name, make):
-    """The path of a file or directory that `make(path)` has made.
+    """Returns the path of a file or directory that `make(path)` has made.
 
     Args:
         name: Its name in the directory of the run.
@@ -34,7 +34,7 @@ def make_once(name, make):
 
 
 def engine_search(translator):
-    """The search of a translator's engine, without the searches around it."""
+    """Returns the search of a translator's engine, without those around it."""
     search = translator._search
     while hasattr(search, "inner"):
         search = search.inner

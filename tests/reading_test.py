@@ -97,6 +97,22 @@ def test_all_stages_are_those_of_a_document(readers):
     assert translated == expected
 
 
+def test_large_files_leave_a_process_to_small_ones(readers):
+    async def work():
+        await readers._large.acquire()  # as by another large file
+        large = asyncio.ensure_future(
+            read(readers, b"a " * reading.SMALL, "a.txt")
+        )
+        one = read(readers, b"<p>One.</p>")
+        small = await asyncio.wait_for(one, 600)
+        assert small[0].items == ["One."] and not large.done()
+        readers._large.release()
+        return await large
+
+    stage, _ = asyncio.run(work())
+    assert sum(map(len, stage.items)) > reading.SMALL
+
+
 def test_signals_to_all_processes_leave_the_readers(readers):
     """Ctrl-C, and systemd, tell all; what was accepted must be finished."""
 

@@ -328,15 +328,12 @@ def _tensors(
         tensors["lm_head.weight"] = weights["softmax/matrix"][order]
     for path, array in weights.items():
         part, _, rest = path.partition("/")
-        if rest == "table":  # of positions
-            stack = stacks.SIDES[part.removesuffix("_positions")]
-            name = f"model.{stack}.embed_positions.weight"
-            tensors[name] = np.pad(array, [(stacks.FIRST_POSITION, 0), (0, 0)])
-            continue
-        if not part.endswith(("coder", "embedding_norm")):
+        if not part.endswith(("coder", "positions", "embedding_norm")):
             continue
         name = stacks.torch_name(path, "model.")
-        if path.endswith("/kernel"):
+        if rest == "table":
+            array = np.pad(array, [(stacks.FIRST_POSITION, 0), (0, 0)])
+        elif path.endswith("/kernel"):
             array = array.T
             bias_name = name.replace(".weight", ".bias")
             tensors.setdefault(bias_name, np.zeros(len(array)))

@@ -57,6 +57,9 @@ TORCH_NAMES = {
     "final_norm": "layer_norm",
     "source_embedding_norm": "encoder/layernorm_embedding",
     "target_embedding_norm": "decoder/layernorm_embedding",
+    "source_positions": "encoder/embed_positions",
+    "target_positions": "decoder/embed_positions",
+    "table": "weight",
     "kernel": "weight",
     "gamma": "weight",
     "beta": "bias",
@@ -223,10 +226,10 @@ def read_positions(
         return {}
     shape = config.position_limit + FIRST_POSITION, config.d_model
     tables = {}
-    for side, stack in SIDES.items():
-        name = f"{prefix}{stack}.embed_positions.weight"
-        table = tensors.take(name, shape)[FIRST_POSITION:]
-        tables[f"{side}_positions/table"] = table
+    for side in SIDES:
+        path = f"{side}_positions/table"
+        table = tensors.take(torch_name(path, prefix), shape)
+        tables[path] = table[FIRST_POSITION:]
     return tables
 
 

@@ -64,7 +64,7 @@ def test_every_engine_and_format_is_a_column():
         (TransformerConfig(d_key=64), None),  # 512 / 8
         (Request("a", terms=(("b",),)), "has no terms: leave the glossary"),
         (Request("a", seed=3), None),
-        (EngineOptions(models=2), "needs models=1"),
+        (EngineOptions(models=2), "needs one model"),
         (EngineOptions(precision="bfloat16"), "has no precision: use compute"),
         (EngineOptions(compute_type="int8", device="cpu"), None),
     ],

@@ -77,7 +77,7 @@ EACH_TEXT = _where("split=false", lambda value, options: not options.split)
 CELLS = {
     ".": ANY,
     "0": _only(0),
-    "1": _only(1),
+    "one": _where("one model", lambda value, _: value == 1),
     "0,1": _only(0, 1),
     "None": _only(None),
     "No": _only(False),
@@ -194,7 +194,7 @@ direction           .      .    .    .     .    .    .    pair  .    .
 engine
 checkpoint
 max_source_length
-models              .      .    1    1     1    1    1    1     1    .
+models              .      .    one  one   one  one  one  one   one  .
 precision           prec   prec type .     .    .    .    .     .    .
 compute_type        own    own  .    own   own  own  own  own   own  .
 device              own    own  .    own   own  own  own  own   own  .

@@ -48,9 +48,11 @@ def _register():
 
 def _execute_keras(execute, module):
     execute(module)
-    # Not for ourselves, nor for a command, which imports what it needs.
-    others = "backend", "commands.startup"
-    if not any(f"{__name__}.{name}" in sys.modules for name in others):
+    # Not for a command, which imports what it needs, nor for a module of ours,
+    # which the others would find half imported.
+    own = [m for name, m in sys.modules.items() if name.startswith(__name__)]
+    is_own = any(getattr(m.__spec__, "_initializing", False) for m in own)
+    if not is_own and f"{__name__}.commands.startup" not in sys.modules:
         _register()
 
 

@@ -82,7 +82,8 @@ def test_an_unknown_name_is_an_attribute_error():
         "import keras; import keras_transformer",
         *later(
             "process",
-            "import keras_transformer as kt; kt.Transformer; import keras",
+            "from keras_transformer import layers; import keras_transformer as"
+            " kt; kt.Transformer; import keras",
         ),
     ],
 )

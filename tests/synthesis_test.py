@@ -599,7 +599,7 @@ def test_a_bad_step_is_named(make_plan, tmp_path, capsys, step, message):
         ({"steps": ["x"]}, "step 1: expected fields by name"),
         (
             {"source_language": "en", "target_language": "de"},
-            "backward models must translate de to en. Received: ",
+            "backward models that translate de to en. Received: ",
         ),
     ],
 )

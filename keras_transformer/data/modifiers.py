@@ -31,7 +31,16 @@ from keras_transformer.vocabulary import SPACE
 STREAM = 3  # its random numbers; subword sampling has 0, 1, a mixture 2
 # Final punctuation of one kind, after NFKC, in the scripts that have their own.
 PUNCTUATION = (".。।۔།။።։", "!՜", "?؟՞፧;", ",،、၊՝", ":፥·", ";؛፤")
-KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+# The keys beside each key of a keyboard, whose rows are half a key apart.
+NEIGHBOURS = dict(
+    zip(
+        "qwertyuiopasdfghjklzxcvbnm",
+        "wa qeas wrsd etdf ryfg tugh yihj uojk ipkl ol qwsz weadzx ersfxc"
+        " rtdgcv tyfhvb yugjbn uihknm iojlm opk asx sdzc dfxv fgcb ghvn hjbm"
+        " jkn".split(),
+        strict=True,
+    )
+)
 TYPO_SHARE = 0.1  # share of words with a typo, in a sentence with typos
 NOISE_WORDS, NOISE_LENGTHS = (1, 6), (2, 5)
 Pair = tuple[str, str]
@@ -111,28 +120,6 @@ def _mistype(word: str, random: np.random.Generator) -> str:
     if after:  # else nothing would be left of the word
         kinds += [before + after, before + after[0] + old + after[1:]]
     return kinds[random.integers(len(kinds))]
-
-
-def _find_neighbours():
-    """Returns the characters beside each key of `KEYBOARD`."""
-    places = {
-        key: (row, column)
-        for row, keys in enumerate(KEYBOARD)
-        for column, key in enumerate(keys)
-    }
-    # Each row is half a key to the right of the row above.
-    near = ((0, -1), (0, 1), (-1, 0), (-1, 1), (1, 0), (1, -1))
-    return {
-        key: "".join(
-            other
-            for other, (r, c) in places.items()
-            if (r - row, c - column) in near
-        )
-        for key, (row, column) in places.items()
-    }
-
-
-NEIGHBOURS = _find_neighbours()
 
 
 def merge(pair: Pair, context: Context) -> Pair:

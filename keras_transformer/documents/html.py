@@ -7,8 +7,6 @@ import regex
 
 from keras_transformer.documents.items import (
     ALONE,
-    CLOSE,
-    OPEN,
     Item,
     Split,
     plain_items,
@@ -112,10 +110,7 @@ def read(text: str, split: Split) -> list:
         elif event.kind == "entity":
             items.append(entity_item(event.raw))
         elif event.kind == "other" or name in INLINE:
-            kind = {"open": OPEN, "close": CLOSE}.get(event.kind, ALONE)
-            if name in VOID:
-                kind = ALONE
-            items.append(Item(_tag(event), "", kind, name))
+            items.append(Item(_tag(event), "", event.item_kind, name))
         else:
             end_sentence(_tag(event))
     end_sentence()

@@ -18,7 +18,7 @@ from keras_transformer.documents.items import (
     Split,
     plain_items,
 )
-from keras_transformer.documents.markup import VOID, entity_item, read_events
+from keras_transformer.documents.markup import entity_item, read_events
 from keras_transformer.documents.pieces import Label, Left
 from keras_transformer.documents.placeholders import PLACEHOLDER
 
@@ -290,9 +290,7 @@ class _Spans:
 
 def _html_item(raw):
     event = next(read_events(raw))
-    kind = {"open": OPEN, "close": CLOSE}.get(event.kind, ALONE)
-    if event.name in VOID or raw.endswith("/>"):
-        kind = ALONE
+    kind = ALONE if raw.endswith("/>") else event.item_kind
     return Item(raw, "", kind, f"<{event.name}")
 
 

@@ -84,6 +84,12 @@ class Event(typing.NamedTuple):
     name: str = ""
     attributes: str = ""
 
+    @property
+    def item_kind(self) -> str:
+        """The kind of the item that is this tag, or other code."""
+        is_pair = self.kind in (OPEN, CLOSE) and self.name not in VOID
+        return self.kind if is_pair else ALONE
+
 
 def read_events(text: str, is_xml: bool = False) -> Iterator[Event]:
     """Yields the `Event`s of a text: all of its characters, in order."""

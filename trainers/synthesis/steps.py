@@ -77,22 +77,20 @@ def run(plan: Plan, options: SearchDeviceOptions) -> None:
 def check_directions(plan: Plan, options: SearchDeviceOptions) -> None:
     """Raises ValueError if a model is missing or has other languages."""
     for step in plan.steps:
-        for _, _, workdirs in step.options.models:
-            options.check_engine(split_workdirs(workdirs), shortlist=False)
-        for direction, workdir in [
-            (direction, workdir)
-            for direction, _, workdirs in step.options.models
-            for workdir in split_workdirs(workdirs)
-        ]:
+        for direction, _, paths in step.options.models:
             expected = plan.corpus.languages[:: ORDERS[direction]]
-            choice = choose_model(options, step, workdir, expected)
-            choice.check()
-            found = choice.read_direction()
-            if found not in (expected, UNKNOWN_LANGUAGES):
-                raise ValueError(
-                    f"step {step.options.name}: {direction} models must"
-                    f" translate {' to '.join(expected)}. Received: {workdir},"
-                    f" which translates {' to '.join(found)}"
+            workdirs = split_workdirs(paths)
+            options.check_engine(workdirs, shortlist=False)
+            for workdir in workdirs:
+                choice = choose_model(options, step, workdir, expected)
+                choice.check()
+                found = choice.read_direction()
+                expect(
+                    found in (expected, UNKNOWN_LANGUAGES),
+                    f"{direction} models that translate"
+                    f" {' to '.join(expected)}",
+                    f"{workdir}, which translates {' to '.join(found)}",
+                    where=f"step {step.options.name}",
                 )
 
 

@@ -90,11 +90,9 @@ class _Tensor(np.ndarray):
         tensor = super().__new__(
             cls, shape, dtype, content, offset * dtype.itemsize, strides
         )
-        if tensor.nbytes > len(content):  # strides may be 0
-            raise ValueError(
-                f"a tensor of shape {shown(shape)} exceeds its storage of"
-                f" {len(content)} bytes"
-            )
+        size = len(content)
+        limit = f"a tensor of at most {size} bytes, as its storage"
+        expect(tensor.nbytes <= size, limit, f"the shape {shown(shape)}")
         return tensor
 
     def __setstate__(self, state: typing.Any) -> None:
@@ -173,10 +171,8 @@ class _Unpickler(pickle._Unpickler):
         if is_type or module.partition(".")[0] in self._plain:
             kind = f"{module}.{name}"
             if kind not in self._classes:
-                if len(self._classes) == MAX_CLASSES:
-                    raise ValueError(
-                        f"it names more than {MAX_CLASSES} classes"
-                    )
+                is_allowed = len(self._classes) < MAX_CLASSES
+                expect(is_allowed, f"at most {MAX_CLASSES} classes")
                 self._classes[kind] = type(name, (Plain,), {"kind": kind})
             return self._classes[kind]
         raise ValueError(
@@ -230,8 +226,8 @@ def _read_archive(path: pathlib.Path, plain: Sequence[str]) -> typing.Any:
         order = f"{folder}/byteorder"
         if order in names and archive.read(order).strip() != b"little":
             raise ValueError("expected little-endian numbers")
-        if archive.getinfo(f"{folder}/{DATA}").file_size > MAX_PICKLE:
-            raise ValueError(f"expected at most {MAX_PICKLE} bytes of {DATA}")
+        size = archive.getinfo(f"{folder}/{DATA}").file_size
+        expect(size <= MAX_PICKLE, f"at most {MAX_PICKLE} bytes of {DATA}")
 
         @functools.cache
         def read_storage(key: str, *_: typing.Any) -> bytes:

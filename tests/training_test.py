@@ -146,30 +146,6 @@ def test_a_batch_that_cannot_be_divided_is_told(arguments, monkeypatch, caplog):
     assert caplog.text.count("batches stay whole, without the 3 slices") == 2
 
 
-@pytest.mark.parametrize("num_slices", [1, 2])
-def test_a_step_without_logits_makes_no_gradient_of_them(num_slices):
-    """As wide as the vocabulary: logits and softmax, of each slice."""
-    model = kt.Transformer(**{**SIZES, "vocab_size": 23})
-    step = TrainStep(
-        model, keras.optimizers.SGD(), StepOptions(0.1), num_slices=num_slices
-    )
-    inputs, labels = batch()
-    run = tf.function(lambda: step.gradients(inputs, labels), autograph=False)
-    graph = run.get_concrete_function().graph
-    graphs = [graph, *(f.graph for f in graph._functions.values())]
-    wide = [
-        op.type
-        for each in graphs
-        for op in each.get_operations()
-        for output in op.outputs
-        if output.shape.rank == 2
-        and output.shape[1] == 23
-        and output.shape[0] not in (1, SIZES["d_model"])
-        and op.type not in ("Reshape", "BroadcastTo", "Placeholder")
-    ]
-    assert set(wide) == {"MatMul", "Softmax"} and len(wide) == 2
-
-
 def test_metrics_that_a_subclass_computes_see_logits():
     class Model(kt.Transformer):
         def compute_metrics(self, x, y, y_pred, sample_weight=None):
@@ -283,20 +259,6 @@ def test_gradients_below_the_limit_are_not_clipped():
     step = TrainStep(model, model.optimizer, StepOptions(0.1, clip_norm=1e3))
     step(inputs, labels)
     assert_same_weights(reference_step()[0], model.get_weights())
-
-
-def test_keras_accumulation_is_a_mean_of_batch_means():
-    """As documented in `compile`: not one big batch."""
-    batches = batch(2), batch(3, seed=1)
-    accumulating = make_model(
-        optimizer=keras.optimizers.SGD(0.5, gradient_accumulation_steps=2),
-        run_eagerly=True,
-    )
-    accumulating.fit(dataset(*batches), verbose=0)
-    # The mean of both updates is the mean of what they lead to.
-    after = [fit([one], run_eagerly=True)[0] for one in batches]
-    expected = [np.mean(pair, axis=0) for pair in zip(*after, strict=True)]
-    assert_same_weights(expected, accumulating.get_weights())
 
 
 def test_evaluate_is_a_token_mean_over_batches_without_dropout():

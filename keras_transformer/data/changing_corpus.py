@@ -109,7 +109,7 @@ class ChangingCorpus(abc.ABC):
             ).start()
 
     def _resolve(self, future: concurrent.futures.Future, epoch: int) -> None:
-        """Makes the `Corpus` of an epoch, or an error, a future's result."""
+        """Sets a future's result: the `Corpus` of an epoch, or the error."""
         try:
             corpus, self._counts[epoch] = self._draw_epoch(epoch)
         except BaseException as error:

@@ -69,7 +69,6 @@ def parse_mixture(
 
 
 def _find_corpus(name: str, prefixes: Sequence[str]) -> int:
-    """Returns the number of the corpus that has a name."""
     found = [i for i, prefix in enumerate(prefixes) if prefix == name]
     if not found:
         found = [i for i, p in enumerate(prefixes) if p.endswith("/" + name)]

@@ -199,7 +199,6 @@ class ModifiedCorpus(ChangingCorpus):
         return zlib.crc32(content.encode())
 
     def _draw_epoch(self, epoch: int) -> tuple[Corpus, dict[str, int]]:
-        """Returns the `Corpus` of an epoch, and counts of modified pairs."""
         counts = dict.fromkeys(self._chances, 0)
         chunks = list(self._modify_chunks(epoch, counts))
         if not chunks:

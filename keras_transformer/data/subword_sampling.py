@@ -87,7 +87,6 @@ class SampledCorpus(ChangingCorpus):
         )
 
     def _draw_epoch(self, epoch: int) -> tuple[Corpus, dict[str, int]]:
-        """Returns the `Corpus` of an epoch, and how many rows are canonical."""
         sides = [
             side.sample(self._seed, epoch, self.longest) for side in self._sides
         ]

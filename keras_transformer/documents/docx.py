@@ -145,7 +145,6 @@ class _Part(Part):
         return after
 
     def _read(self, element, items):
-        """Adds the items of what is in a paragraph."""
         for child in element.iterchildren("{*}*"):
             name = self.name(child)
             content = next(child.iterchildren("{*}sdtContent"), child)

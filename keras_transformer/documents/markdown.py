@@ -295,7 +295,7 @@ def _html_item(raw):
 
 
 def _tokens_between(state, begin):
-    """Tokens of the signs that a rule took, with begin and end of each."""
+    """Returns the tokens of the signs that a rule took, with their spans."""
     found, end = [], state.pos
     for token in reversed(state.tokens):
         if end == begin:

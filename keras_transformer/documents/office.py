@@ -374,7 +374,6 @@ class Part:
         return Block(pieces, finish, source=PARAGRAPH)
 
     def _write(self, text):
-        """Returns the XML of a paragraph's text with codes."""
         parts: list[str] = []
         formats: list[Format] = []
         for i, part in enumerate(CODE.split(text)):

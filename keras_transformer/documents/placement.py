@@ -109,7 +109,6 @@ def proportional_links(text: str, translation: str) -> list[SpanLink]:
 
 
 def _nest(marks, length):
-    """Makes the tree of a sentence's ranges."""
     root = _Range(0, length)
     open_ranges = [root]
     for mark in marks:

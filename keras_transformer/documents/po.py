@@ -238,7 +238,6 @@ def is_fuzzy(comments: str) -> bool:
 
 
 def _mark_fuzzy(comments, ending):
-    """Adds the flag `fuzzy` to the comments of an entry."""
     flags = _flags(comments)
     if not flags:
         indent = regex.search(r"(?<![ \t])[ \t]*+\Z", comments).group()
@@ -250,7 +249,6 @@ def _mark_fuzzy(comments, ending):
 
 
 def _text_of(strings):
-    """Returns the text that strings stand for."""
     parts = (match.group()[1:-1] for match in regex.finditer(STRING, strings))
     return ESCAPE.sub(_unescape, "".join(parts))
 

@@ -188,7 +188,7 @@ _TOKENS = re.compile(r"[()]|[^\s()]+")
 
 
 def _close_bracket(contents: list[Part | str], is_outermost: bool) -> Part:
-    """Makes the part of a tree that a bracket with these contents is."""
+    """Makes a node, or a leaf, of a bracket's contents."""
     label, *others = contents or [""]
     if is_outermost and not isinstance(label, str):
         label, others = "", contents

@@ -223,7 +223,6 @@ def _place(*names: str) -> Iterator[None]:
 
 
 def _check_given(options: Fields, *names: str) -> None:
-    """Raises ValueError if a field is empty."""
     for name in names:
         if not getattr(options, name):
             raise ValueError(f"expected {name}. Received: none")

@@ -5,6 +5,7 @@ import typing
 from collections.abc import Mapping
 
 from keras_transformer.fields import GIVEN, Fields, check_positive, hp
+from keras_transformer.refusals import expect
 
 # Ranges of fields; their upper bounds catch typing errors.
 _Range = dict[str, typing.Any]
@@ -14,6 +15,7 @@ _LAYERS: _Range = {"low": 1, "high": 10**4}
 _POSITIONS: _Range = {"low": 1, "high": 10**6}  # in a sentence
 _COUNT: _Range = {"low": 0, "high": 10**6}  # of positions or tokens in it
 _SHARE: _Range = {"low": 0.0, "below": 1.0}
+_SAMPLING: _Range = {"needs": {"sampling": True}}
 SEARCH_PRECISIONS = ("float32", "bfloat16")  # of a `Translator`
 SEARCH_ENGINES = ("native", "ctranslate2")  # of its search
 COMPUTE_TYPES = ("default", "int8", "int8_float32", "bfloat16", "float16")
@@ -49,11 +51,8 @@ PAPER_BETA_2 = 0.98  # Adam's
 
 def check_even(d_model: int) -> None:
     """Raises ValueError if `d_model` is odd."""
-    if d_model % 2:
-        raise ValueError(
-            "d_model must be even: sinusoids come in pairs."
-            f" Received: d_model={d_model}"
-        )
+    even = d_model % 2 == 0
+    expect(even, "an even d_model: sinusoids come in pairs", f"{d_model=}")
 
 
 class TransformerConfig(Fields):
@@ -221,13 +220,12 @@ class TransformerConfig(Fields):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_even(self.d_model)
-        if None in (self.d_key, self.d_value) and self.d_model % self.num_heads:
-            raise ValueError(
-                "d_model must divide by num_heads unless d_key and d_value are"
-                f" given. Received: d_model={self.d_model},"
-                f" num_heads={self.num_heads}, d_key={self.d_key},"
-                f" d_value={self.d_value}"
-            )
+        expect(
+            (self.d_key and self.d_value) or self.d_model % self.num_heads == 0,
+            "d_model that num_heads divides, or d_key and d_value",
+            f"{self.d_model=}, {self.num_heads=}, {self.d_key=}",
+            f"{self.d_value=}",
+        )
 
     @property
     def num_source_tokens(self) -> int:
@@ -284,34 +282,33 @@ class TransformerConfig(Fields):
 def check_alignment(model: TransformerConfig, search: "SearchConfig") -> None:
     """Raises ValueError unless the decoder has the layer and the head."""
     layer, head = search.alignment_layer, search.alignment_head
-    if (layer or 1) > model.decoder_depth:
-        raise ValueError(
-            f"alignment_layer must be at most {model.decoder_depth}, the layers"
-            f" of the decoder. Received: alignment_layer={layer}"
-        )
-    if head > model.num_heads:
-        raise ValueError(
-            f"alignment_head must be at most num_heads={model.num_heads}."
-            f" Received: alignment_head={head}"
-        )
+    expect(
+        (layer or 1) <= model.decoder_depth,
+        f"alignment_layer of at most {model.decoder_depth}, the decoder's",
+        alignment_layer=layer,
+    )
+    expect(
+        head <= model.num_heads,
+        f"alignment_head of at most num_heads={model.num_heads}",
+        alignment_head=head,
+    )
 
 
 def find_alignment_layer(
     model: TransformerConfig, search: "SearchConfig"
 ) -> int:
-    """The decoder layer that aligns words, counted from 1."""
-    default = model.decoder_depth
-    if aligns_when_read(model, search):
-        default = (model.decoder_depth + 1) // 2
+    """Returns the decoder layer that aligns words, counted from 1."""
+    depth = model.decoder_depth
+    default = (depth + 1) // 2 if aligns_when_read(model, search) else depth
     return search.alignment_layer or default
 
 
 def aligns_when_read(model: TransformerConfig, search: "SearchConfig") -> bool:
-    """Whether a token is aligned at the step that reads it.
+    """Tells whether a token is aligned at the step that reads it.
 
-    Else it is aligned one step earlier, where it is written. A guided head has
-    learned the former, which is also better in post-norm models (Chen et al.
-    2020, "Shift-Att"); pre-norm models are better where they write.
+    Else it is aligned one step earlier, when it is written. A guided head is
+    trained for the step that reads, which is also better in post-norm models
+    (Chen et al. 2020, "Shift-Att"); in pre-norm models the other step is.
     """
     return bool(search.alignment_head) or not model.pre_norm
 
@@ -322,16 +319,16 @@ def check_position_limit(config: TransformerConfig, **lengths: int) -> None:
     >>> config = TransformerConfig(positions="learned", max_positions=64)
     >>> check_position_limit(config, max_length=100)
     Traceback (most recent call last):
-    ValueError: max_length must be at most max_positions=64. Received:\
+    ValueError: expected max_length of at most max_positions=64. Received:\
  max_length=100
     """
     limit = config.position_limit
     for name, length in lengths.items():
-        if limit is not None and length > limit:
-            raise ValueError(
-                f"{name} must be at most max_positions={limit}."
-                f" Received: {name}={length}"
-            )
+        expect(
+            limit is None or length <= limit,
+            f"{name} of at most max_positions={limit}",
+            f"{name}={length}",
+        )
 
 
 class SearchConfig(Fields, changeable=True):
@@ -443,28 +440,28 @@ class DecodingConfig(SearchConfig, changeable=True):
         " write all, as n_best does, unless consensus chooses one.",
         low=1,
         high=10**4,
-        needs={"sampling": True},
+        **_SAMPLING,
     )
     temperature: float = hp(
         1.0,
         "Sampling: the divisor of the logits.",
         low=1e-3,
         high=1e3,
-        needs={"sampling": True},
+        **_SAMPLING,
     )
     top_k: int = hp(
         0,
         "Sampling: only the k most probable tokens; 0: all.",
         low=0,
         high=10**8,
-        needs={"sampling": True},
+        **_SAMPLING,
     )
     top_p: float = hp(
         1.0,
         "Sampling: only the smallest set of tokens with probability p; 1: all.",
         low=1e-6,
         high=1.0,
-        needs={"sampling": True},
+        **_SAMPLING,
     )
     epsilon: float = hp(
         0.0,
@@ -472,7 +469,7 @@ class DecodingConfig(SearchConfig, changeable=True):
         " probable one (Hewitt et al. 2022); 0: all.",
         low=0.0,
         below=1.0,
-        needs={"sampling": True},
+        **_SAMPLING,
     )
     consensus: str | None = hp(
         None,
@@ -487,14 +484,37 @@ class DecodingConfig(SearchConfig, changeable=True):
         """Hypotheses that are found for a sentence: a beam, or samples."""
         return self.num_samples if self.sampling else self.beam_size
 
-    def check_number(self, num_best: int) -> None:
+    def check_number(self, **number: int) -> None:
         """Raises ValueError if a search does not find as many hypotheses."""
-        check_positive(num_best=num_best)
-        if num_best > self.num_hypotheses:
-            raise ValueError(
-                "num_best must be at most beam_size, in sampling num_samples,"
-                f" which is {self.num_hypotheses}. Received: {num_best=}"
+        check_positive(**number)
+        kind = "num_samples" if self.sampling else "beam_size"
+        for name, value in number.items():
+            expect(
+                value <= self.num_hypotheses,
+                f"{name} of at most {kind}={self.num_hypotheses}",
+                f"{name}={value}",
             )
+
+    def check_seed(self, seed: int | None) -> None:
+        """Raises ValueError if there is a seed, but no sampling."""
+        expect(seed is None or self.sampling, "sampling with a seed", seed=seed)
+
+    def check_one_output(self) -> None:
+        """Raises ValueError for samples none of which is chosen."""
+        expect(
+            self.num_samples == 1 or self.consensus,
+            "consensus with num_samples: only one translation is used",
+            num_samples=self.num_samples,
+        )
+
+    def count_outputs(self, n_best: int) -> int:
+        """Counts the hypotheses to write for a line, 0 for a bare translation.
+
+        All of several samples are written, unless consensus has chosen one.
+        """
+        if n_best or self.consensus or self.num_samples == 1:
+            return n_best
+        return self.num_samples
 
 
 # Values of a search without sampling, whatever the other options are.
@@ -508,7 +528,7 @@ NO_SAMPLING = {"sampling": False} | {
 def changed_search(
     search: DecodingConfig, changes: Mapping[str, typing.Any]
 ) -> DecodingConfig:
-    """A search with other fields; the options of sampling end with it.
+    """Changes fields of a search; the options of sampling end with it.
 
     >>> drawn = DecodingConfig(sampling=True, temperature=0.7)
     >>> changed_search(drawn, {"sampling": False}).temperature
@@ -537,13 +557,13 @@ _BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
 # Pre-norm and the dropouts that tensor2tensor has had since its version 2.
 _T2T = {"pre_norm": True, "attention_dropout": 0.1, "activation_dropout": 0.1}
 
-# Where two names have the same fields, their recipes in `trainers/configs`
-# differ. They also set the recipe (label smoothing, steps).
+# Some names have the same fields: their recipes in `trainers/configs` differ
+# (label smoothing, steps).
 PRESETS: dict[str, dict[str, typing.Any]] = {
     # Table 3 of the paper, rows "base" and "big".
     "base": {},
     "big": _BIG,
-    # Every row of Table 3. Fields that a row leaves empty have base's values;
+    # Every row of Table 3. Empty fields of a row have base's values;
     # d_key and d_value follow from d_model and num_heads.
     "table3_base": {},
     "table3_a1": {"num_heads": 1},
@@ -585,7 +605,7 @@ PRESETS: dict[str, dict[str, typing.Any]] = {
 
 
 def preset(name: str, **overrides: typing.Any) -> TransformerConfig:
-    """The configuration of a published model, by name.
+    """Returns the configuration of a published model.
 
     Args:
         name: A key of `PRESETS`.
@@ -600,16 +620,9 @@ def preset(name: str, **overrides: typing.Any) -> TransformerConfig:
     >>> preset("big", vocab_size=32000, dropout=0.1).d_ff
     4096
     """
-    if name not in PRESETS:
-        raise ValueError(
-            f"preset must be one of {', '.join(sorted(PRESETS))}."
-            f" Received: preset={name!r}"
-        )
+    expect(name in PRESETS, f"one of {', '.join(sorted(PRESETS))}", preset=name)
     known = {field.name for field in dataclasses.fields(TransformerConfig)}
-    unknown = sorted(set(overrides) - known)
-    if unknown:
-        raise ValueError(
-            f"Fields must be among {', '.join(sorted(known))}."
-            f" Received: {', '.join(unknown)}"
-        )
+    unknown = sorted(overrides.keys() - known)
+    fields = f"fields among {', '.join(sorted(known))}"
+    expect(not unknown, fields, *unknown)
     return TransformerConfig(**{**PRESETS[name], **overrides})

@@ -8,7 +8,7 @@ import functools
 import importlib
 import os
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from absl import logging
 
@@ -50,7 +50,7 @@ from keras_transformer.translation.results import (
     Translation,
     check_finite,
 )
-from keras_transformer.translation.search import Programs, Setup
+from keras_transformer.translation.search import Setup, Step
 from keras_transformer.translation.shortlist import Shortlist
 
 if typing.TYPE_CHECKING:
@@ -90,16 +90,16 @@ class Translator:
         shortlist: The `Shortlist` of the tokens that outputs may have; None for
             all. It pays for a large vocabulary on a CPU. Probabilities are then
             those among the tokens of a batch.
-        about: What is known of the model, an `About`, which `load` makes.
+        about: What is known about the model, an `About`, which `load` makes.
 
     Attributes:
         limits: The `Limits` of sources and outputs, in tokens.
         engine: One of `SEARCH_ENGINES`.
         models: The models, a tuple; `model` is the first of them, whose
             attention `align` reads.
-        languages, direction, checkpoints: As of `About`; `checkpoint` is the
+        languages, direction, checkpoints: As in `About`; `checkpoint` is the
             first of these, or None.
-        terminology: As `with_terminology` was given it.
+        terminology: The argument of `with_terminology`.
 
     Raises:
         ValueError: A number is too small, the decoder has no such
@@ -234,7 +234,7 @@ class Translator:
         return self._with()
 
     def _with(self, **changes):
-        """A copy with other attributes; what is in memory stays shared."""
+        """Copies with other attributes; what is in memory stays shared."""
         copied = object.__new__(type(self))
         vars(copied).update(vars(self), **changes)
         return copied
@@ -246,27 +246,27 @@ class Translator:
         )
 
     def with_decoding(self, **changes) -> typing.Self:
-        """The same translator with other fields of its `DecodingConfig`."""
+        """Returns the translator with other fields of its `DecodingConfig`."""
         translator = self._with()
         translator._set_decoding(changed_search(self.decoding, changes))
         return translator
 
     def with_seed(self, seed: int) -> typing.Self:
-        """The same translator with another seed: other samples."""
+        """Returns the translator with another seed: other samples."""
         return self._with(seed=seed)
 
     def with_languages(
         self, source: str | None = None, target: str | None = None
     ) -> typing.Self:
-        """The same translator for one direction of a multilingual model.
+        """Returns the translator for one direction of a multilingual model.
 
-        `source` and `target` are languages of the model, such as "en", else
-        ValueError is raised; None for the only one that it has.
+        `source` and `target` are languages of the model, such as "en"; None for
+        its only one. Raises ValueError for other languages.
         """
         return self._with(direction=self.languages.direction(source, target))
 
     def with_terminology(self, terminology: Terminology) -> typing.Self:
-        """The same translator with a glossary and forbidden words.
+        """Returns the translator with a glossary and forbidden words.
 
         They hold for every sentence, beside the terms and words of its
         `Request`. Raises ValueError for terms if the translator samples.
@@ -292,7 +292,7 @@ class Translator:
         abilities.check(engines.column_of(self.engine), record)
 
     def has(self, use: str) -> bool:
-        """Whether the engine has a use besides translation; see `abilities`."""
+        """Tells if the engine has a use; see `abilities`."""
         return abilities.has(engines.column_of(self.engine), use)
 
     def check_use(self, use: str) -> None:
@@ -301,7 +301,7 @@ class Translator:
         abilities.check_value(column, use, True)
 
     def without_shortlist(self) -> typing.Self:
-        """The same translator, with the whole vocabulary for its outputs."""
+        """Returns the translator with the whole vocabulary for its outputs."""
         translator = self._with(shortlist=None)
         translator._set_decoding(self.decoding)
         return translator
@@ -338,12 +338,11 @@ class Translator:
         Args:
             num_best: As in `search`: another number needs other programs.
         """
-        programs = self.programs(num_best)
-        for step in [make for _, make in programs.made] + programs.compiled:
-            step()
+        for step in self.programs(num_best):
+            step.make()
 
-    def programs(self, num_best: int) -> Programs:
-        """Returns the programs that `warm_up` makes, one by one."""
+    def programs(self, num_best: int) -> Iterator[Step]:
+        """Yields the steps of `warm_up`."""
         languages = self.languages
         # All directions of a model give outputs as many tokens.
         one = self.direction or languages.direction(*languages.pairs[0])
@@ -352,7 +351,7 @@ class Translator:
     def translate(
         self, strings: Sentences, prefixes: Sequence[str] | None = None
     ) -> list[str]:
-        """Translations of sentences, in their order.
+        """Translates sentences, in their order.
 
         A sentence without tokens, such as a blank one, has an empty
         translation. A sentence that is too long is truncated, with a warning.
@@ -431,7 +430,7 @@ class Translator:
             self.check(request)
         if num_best is None:
             num_best = self.decoding.num_hypotheses
-        self.decoding.check_number(num_best)
+        self.decoding.check_number(num_best=num_best)
         rows = encode(requests, self.encoding)
         found = self._search.search(rows, num_best)
         results = []
@@ -452,7 +451,7 @@ class Translator:
         return found
 
     def score(self, pairs: SentencePairs) -> list[PairScore]:
-        """The probability of given translations, token by token.
+        """Computes the probability of given translations, token by token.
 
         A translation is scored in the segmentation that `Tokenizer.encode`
         finds: another segmentation of the same text has another probability.
@@ -469,25 +468,23 @@ class Translator:
             ValueError: A `Request` has more than a text and a direction.
             FloatingPointError: The model's logits are not finite.
         """
-        rows = encode_pairs(pairs, self.encoding)
-        found = self._of_pairs(self._search.score, pairs, rows)
         return [
             PairScore(
                 [*row.target_ids[row.num_given :]],
                 log_probs[row.num_given : len(row.target_ids)].tolist(),
                 [*row.notes],
             )
-            for row, log_probs in zip(rows, found, strict=True)
+            for _, _, row, log_probs in self._read(pairs, self._search.score)
         ]
 
     def align(self, pairs: SentencePairs) -> list[Alignment]:
-        """Links between the words of sources and given translations.
+        """Links the words of sources and given translations.
 
         Each target word has one link, to the source word that its tokens attend
         to most: in the decoder layer `alignment_layer` (`alignment_head`, or
         the mean of the heads, without EOS), at the step that reads the token
         (Chen et al. 2020, "Shift-Att"), or, in a pre-norm model without a
-        guided head, at the step that writes it. Of an ensemble, the first model
+        guided head, at the step that writes it. The first model of an ensemble
         aligns.
 
         Args:
@@ -501,7 +498,7 @@ class Translator:
         """
         return [
             Alignment(links, bool(note))
-            for links, note in self._align(pairs, word_side)
+            for _, _, links, note in self._align(pairs, word_side)
         ]
 
     def align_spans(self, pairs: SentencePairs) -> list[list[SpanLink]]:
@@ -509,14 +506,11 @@ class Translator:
 
         Each word or sign (see `word_spans`) of a translation that has attention
         has one link. Returns the `SpanLink`s of each pair, sorted by their
-        target. Arguments and errors are as of `align`.
+        target. Arguments and errors are as in `align`.
         """
         results = []
-        aligned = self._align(pairs, span_side)
-        for request, (_, target), (links, _) in zip(
-            pair_requests(pairs), pairs, aligned, strict=True
-        ):
-            sources, targets = word_spans(request.text), word_spans(target)
+        for source, target, links, _ in self._align(pairs, span_side):
+            sources, targets = word_spans(source), word_spans(target)
             found = [SpanLink(sources[i], targets[j]) for i, j in links]
             results.append(sorted(found, key=lambda link: link.target))
         return results
@@ -541,27 +535,30 @@ class Translator:
         )
 
     def _align(self, pairs, make_side):
-        """Links of the words of each pair, and its notes on truncation.
+        """Yields the texts of each pair, its links, and its notes.
 
         `make_side` makes the `Side` of a string from its tokens.
         """
-        rows = encode_pairs(pairs, self.encoding)
-        found = self._of_pairs(self._search.attention, pairs, rows)
-        for attention, row, request, (_, target) in zip(
-            found, rows, pair_requests(pairs), pairs, strict=True
+        for request, target, row, found in self._read(
+            pairs, self._search.attention
         ):
-            of_text = self.encoding.tokenizer_of(request)
-            source = make_side(
-                request.text, *of_text.source.tokens([request.text])
-            )
-            sides = source, make_side(target, *of_text.target.tokens([target]))
+            source, of_text = request.text, self.encoding.tokenizer_of(request)
             end = len(row.target_ids) - 1
-            words = attention[row.num_given : end, row.tag_length :]  # no tags
-            yield align_words(words, *sides), row.notes
+            links = align_words(
+                found[row.num_given : end, row.tag_length :],  # without tags
+                make_side(source, *of_text.source.tokens([source])),
+                make_side(target, *of_text.target.tokens([target])),
+            )
+            yield source, target, links, row.notes
 
-    def _of_pairs(self, method, pairs, rows):
-        """A row of a method's result for each pair, checked."""
-        results = method(rows)
-        for request, result in zip(pair_requests(pairs), results, strict=True):
+    def _read(self, pairs, method):
+        """Yields request, translation, row and a method's result of pairs."""
+        rows, requests = (
+            encode_pairs(pairs, self.encoding),
+            pair_requests(pairs),
+        )
+        for request, (_, target), row, result in zip(
+            requests, pairs, rows, method(rows), strict=True
+        ):
             check_finite(result, request.text)
-        return results
+            yield request, target, row, result

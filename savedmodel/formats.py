@@ -21,6 +21,7 @@ import typing
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.fields import Fields, hp, required
+from keras_transformer.refusals import expect
 from keras_transformer.translation import abilities
 
 if typing.TYPE_CHECKING:
@@ -187,27 +188,28 @@ def save_vocabulary(
 
 
 def load_exporter(name: str) -> types.ModuleType:
-    """The module of a format."""
+    """Imports the module of a format."""
     return importlib.import_module(FORMATS[name].module)
 
 
 def check_precision(name: str, precision: str) -> None:
     """Raises ValueError unless a format can store weights in a precision."""
     precisions = FORMATS[name].precisions
-    if precision not in precisions:
-        raise ValueError(
-            f"precision must be one of {', '.join(precisions)} with format="
-            f"{name}. Received: precision={precision!r}"
-        )
+    expect(
+        precision in precisions,
+        f"precision={' or '.join(precisions)} with format={name}",
+        f"{precision=}",
+    )
 
 
 def check_requirements(name: str) -> None:
     """Raises ValueError unless the packages of a format are installed."""
-    for module in missing(FORMATS[name].requirements):
-        raise ValueError(
-            f"format={name} needs the extra {name!r}:"
-            f" {flags.how_to_install(name)}. Received: no module {module!r}"
-        )
+    modules = missing(FORMATS[name].requirements)
+    expect(
+        not modules,
+        f"the extra {name!r} for format={name}: {flags.how_to_install(name)}",
+        f"no module {modules}",
+    )
 
 
 def check_model(
@@ -228,5 +230,5 @@ def check_model(
 
 
 def missing(modules: tuple[str, ...]) -> list[str]:
-    """Which of some modules are not installed."""
+    """Finds the modules that are not installed."""
     return [m for m in modules if importlib.util.find_spec(m) is None]

@@ -59,6 +59,9 @@ def test_every_engine_and_format_is_a_column():
         (DecodingConfig(beam_size=1), None),  # a greedy search does not stop
         (BEAM, None),
         (dataclasses.replace(BEAM, min_length=2), "needs min_length=0 or 1"),
+        (dataclasses.replace(BEAM, no_repeat_ngram=3), "needs no_repeat_ngram"),
+        (dataclasses.replace(BEAM, alignment_head=2), "needs alignment_head"),
+        (TransformerConfig(attention_window=3), "needs attention_window=None"),
         (dataclasses.replace(BEAM, sampling=True), "has no sampling: its"),
         (TransformerConfig(d_value=32), "needs d_value=d_model / num_heads"),
         (TransformerConfig(d_key=64), None),  # 512 / 8

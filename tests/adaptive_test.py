@@ -37,13 +37,19 @@ def make(monkeypatch, xla_is_faster, **options):
     return kt.Translator.load(exports.workdir(), **options)
 
 
+def single_steps(search, *given):
+    """What makes the programs of a sentence alone."""
+    steps = search.programs(1, *given)
+    return [step.make for step in steps if step.is_single]
+
+
 def test_a_faster_program_searches_for_a_sentence_alone(monkeypatch, searched):
     translator = make(monkeypatch, xla_is_faster=True)
     expected = exports.translator().n_best(SHORT, num_best=1)
     assert_close(translator.n_best(SHORT[:1], num_best=1), expected[:1])
     assert not any(by_xla for by_xla, _ in searched)  # no search compiles
 
-    steps = translator.programs(1).compiled
+    steps = single_steps(translator)
     assert len(steps) == 6  # three for sources of up to 8 and of 16 tokens
     assert [step() for step in steps[:3]] == [None, None, True]
     searched.clear()
@@ -77,7 +83,7 @@ def test_given_tokens_have_programs_of_their_own(monkeypatch, searched):
     translator = make(monkeypatch, xla_is_faster=True)
     [row] = encode([Request(SHORT[0])], translator.encoding)
     row = row._replace(target_ids=[7], num_given=1)
-    for step in translator._search.programs(1, [9]).compiled[:3]:
+    for step in single_steps(translator._search, [9])[:3]:
         step()
     searched.clear()
     found = translator._search.search([row], 1)
@@ -96,7 +102,7 @@ def test_a_slower_program_is_not_used(monkeypatch, searched):
         "_search_batch",
         lambda self, *a: None if self.jit_compile else search(self, *a),
     )
-    steps = translator.programs(1).compiled[:3]
+    steps = single_steps(translator)[:3]
     assert [step() for step in steps] == [None, None, False]
     searched.clear()
     translator.translate(SHORT[:1])
@@ -113,7 +119,7 @@ def test_a_failure_of_xla_is_told_and_changes_nothing(monkeypatch, caplog):
         return search(self, *arguments)
 
     monkeypatch.setattr(BatchedSearch, "_search_batch", fail)
-    steps = translator.programs(1).compiled[:3]
+    steps = single_steps(translator)[:3]
     assert [step() for step in steps] == [False, None, None]
     assert "XLA cannot compile the search: no ptxas" in caplog.text
     assert translator.translate(SHORT) == exports.translator().translate(SHORT)
@@ -128,13 +134,13 @@ def fresh_translator(**options):
 
 def test_what_is_compiled_anyway_or_not_at_all(monkeypatch):
     translator = exports.translator()
-    assert translator.programs(1).compiled
-    assert translator.with_decoding(sampling=True).programs(1).compiled == []
+    assert single_steps(translator)
+    assert single_steps(translator.with_decoding(sampling=True)) == []
     half = make(monkeypatch, xla_is_faster=True, precision="bfloat16")
-    assert half.programs(1).compiled == []
+    assert single_steps(half) == []
     for jit_compile in (False, True):
         same = fresh_translator(jit_compile=jit_compile)
-        assert same.programs(1).compiled == []
+        assert single_steps(same) == []
         assert sharing.engine_search(same).jit_compile is jit_compile
 
 

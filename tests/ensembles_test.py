@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import changed_config, fails
+from commands import changed_config
 from later import later
 from tolerance import assert_close
 
@@ -26,7 +26,7 @@ from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export
-from trainers import align, evaluate, score, serve, translate, tune
+from trainers import evaluate, score, translate
 from trainers.serving.pairs import load_pairs
 from trainers.translating.options import EnsembleOptions
 from trainers.translating.shards import make_settings
@@ -221,15 +221,6 @@ def test_a_translator_of_work_directories_scores_by_the_mean(members, ensemble):
     assert ensemble.align(PAIRS) == first.align(PAIRS)
 
 
-@pytest.mark.slow("options")
-def test_a_directory_twice_translates_as_once(members):
-    twice = Translator.load([members[1]] * 2)
-    twice.programs(1).made[0][1]()
-    assert twice.translate(LINES) == Translator.load(members[1]).translate(
-        LINES
-    )
-
-
 def test_the_shortest_length_and_the_precision_of_all(members, tmp_path):
     short = copy_of(members[1], tmp_path / "short", max_length=12)
     loaded = Translator.load([members[0], short], precision="bfloat16")
@@ -316,16 +307,6 @@ def test_translate_and_evaluate_take_several(
     pairs = list(zip(sources, references, strict=True))
     expected = sum(sum(pair.log_probs) for pair in other.score(pairs))
     assert json.loads(last)["log_prob"] == pytest.approx(expected, rel=1e-4)
-
-
-def test_commands_refuse_what_has_no_effect(members, capsys):
-    several = [f"--workdir={','.join(members)}"]
-    for main in (align.main, tune.main):
-        assert "expected a work directory" in fails(main, several, capsys)
-    argv = [f"--workdir={members[0]}", "--ensemble=linear"]
-    for main in (translate.main, score.main, tune.main, serve.main):
-        message = fails(main, argv, capsys)
-        assert "ensemble needs several work directories" in message
 
 
 def test_a_server_has_ensembles_and_pairs(members, tmp_path):

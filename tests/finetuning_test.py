@@ -233,7 +233,7 @@ def test_what_an_imported_model_does_not_say_is_not_compared(
         ("--init_from= --init_checkpoint=best", "init_checkpoint needs init_"),
         ("--init_checkpoint=best", "no best checkpoint yet"),
         ("--init_checkpoint={strange}", "expected the weights of the model in"),
-        ("--alignment_layer=2", "alignment_layer must be at most 1"),
+        ("--alignment_layer=2", "alignment_layer of at most 1"),
         ("--tokenizer={other}", "expected the vocabulary of init_from"),
         ("--freeze=encodr", "as decoder, embedding, encoder or encoder.layer"),
         (

@@ -86,13 +86,13 @@ def test_the_longest_term_counts_and_each_once():
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["valve"], "line 1: expected a term, a tab .* Received: 1 field$"),
+        (["valve"], "line 1: expected a term, a tab .* Received: 1 field"),
         (["a\tb\tcase\tx"], "Received: 4 fields"),
         (["\tb"], "Received: '' and 'b'"),
         (["a\tb|"], r"Received: 'a' and 'b\|'"),
-        (["a\tb\tcases"], "flags must be among .* Received: cases"),
+        (["a\tb\tcases"], "flags among .* Received: cases"),
         (["a\tb", "a\tc"], "line 2: expected each term once"),
-        (["(\tb\tpattern"], "line 1: the pattern must be a regular expression"),
+        (["(\tb\tpattern"], "line 1: expected a regular expression"),
     ],
 )
 def test_a_wrong_line_is_named(lines, message):
@@ -107,15 +107,6 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
     path.write_bytes(b"caf\xe9\tKaffee\n")
     with pytest.raises(ValueError, match="terms.tsv: expected text in UTF-8"):
         Glossary.read(path)
-
-
-def test_many_terms_are_found_quickly_enough_to_be_found_at_all():
-    """As brute force finds them."""
-    terms = glossary(*(f"word{i} x{i}\tWort{i}" for i in range(2000)))
-    text = " ".join(f"word{i} x{i}" for i in range(0, 2000, 100))
-    assert terms.terms_of(text) == tuple(
-        (f"Wort{i}",) for i in range(0, 2000, 100)
-    )
 
 
 def test_case_counts_before_order_and_length_before_case():

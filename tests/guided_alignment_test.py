@@ -303,7 +303,7 @@ def test_the_head_aligns_as_the_links_say(trained, capfdbinary):
     assert "aligned by encoder-decoder attention of layer 1, head 1" in (
         " ".join(figure.notes)
     )
-    with pytest.raises(ValueError, match="alignment_head must be at most"):
+    with pytest.raises(ValueError, match="alignment_head of at most"):
         translator.with_decoding(alignment_head=5)
 
 

@@ -281,7 +281,7 @@ def test_the_command_draws_one_direction_of_many(tmp_path, capsys):
 
 def test_the_first_token_of_all_outputs_is_in_warm_programs():
     translator = open_model("nllb")
-    for _, make in translator.programs(1).made:
+    for _, make, _ in translator.programs(1):
         make()
     programs = set(sharing.engine_search(translator)._programs)
     translator.translate(["a dog", "a dog " * 20])

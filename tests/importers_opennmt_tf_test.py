@@ -338,7 +338,7 @@ REFUSED = {
         "data.yml", "      model: joint.model", "      none: 0"
     ),
     "missing option num_heads": edit_model("num_heads=None"),
-    "d_model must divide by num_heads": edit_model("num_heads=3"),
+    "d_model that num_heads divides": edit_model("num_heads=3"),
     "ffn_activation='layers.mine' cannot be imported": edit_model(
         "num_heads=2, ffn_activation=opennmt.layers.mine"
     ),

@@ -140,11 +140,11 @@ translate_corpus --n_best=9 | at most beam_size
 translate --shortlist | kt-shortlist
 translate --prefix_file=nowhere | No such file
 translate --alignment_layer=9 | at most 1
-translate --seed=9 | needs sampling
+translate --seed=9 | sampling with a seed
 translate --num_samples=3 | needs sampling
 translate --temperature=2 | needs sampling
 serve --top_k=2 | needs sampling
-evaluate --sampling --num_samples=2 | needs consensus
+evaluate --sampling --num_samples=2 | consensus with num_samples
 evaluate --sampling --consensus=bleu | needs num_samples
 tune --sampling | expected a search
 translate <utf_16.en | standard input: | UTF-16
@@ -152,13 +152,27 @@ translate <book.xlsx | standard input: | zip arc
 parse_text <utf_16.en | standard input: | UTF-16
 translate_corpus --input=nowhere | expected a regular file
 translate_corpus --output=other | other has other files
+translate_corpus only --input=x | expected --output=DIR. Received: no output
+translate_corpus only --output=y | expected --input=FILE or --collect=FILE
+translate_corpus only --output=y --input=x | expected --workdir=DIR
+translate_corpus only --output=y --collect=z | kt-translate-corpus made | 'y'
+translate_corpus only --output=y --collect=z --input=x | collect excludes input
+translate_corpus only --output=y --collect=z --beam_size=2 | beam_size=2
+translate_corpus only --output=y --collect=z --seed=5 | without options | seed=5
+Several models, or one.
+translate --ensemble=linear | several work directories with ensemble
+score --ensemble=linear | several work directories with ensemble
+tune --ensemble=linear | several work directories with ensemble
+serve --ensemble=linear | several work directories with ensemble
+align --workdir=run,run | expected a work directory
+tune --workdir=run,run | expected a work directory
 Another engine.
 translate --engine=onnx | 'ctranslate2' | 'onnx'
 translate --compute_type=int8 | needs engine
 CTRANSLATE2 --beam_size=1 --backend=jax | engine excludes backend
 CTRANSLATE2 --beam_size=1 --jit_compile | engine excludes jit_compile
-CTRANSLATE2 --beam_size=1 --device=tpu | needs device=cpu
-CTRANSLATE2 --beam_size=1 --workdir=run,run | models=2
+CTRANSLATE2 --beam_size=1 --device=tpu | expected device=cpu
+CTRANSLATE2 --beam_size=1 --workdir=run,run | needs models=1
 CTRANSLATE2 --beam_size=1 --shortlist | shortlist
 CTRANSLATE2 --beam_size=1 --compute_type=float16 | default, or one of
 CTRANSLATE2 --glossary=good.tsv | engine=native | good.tsv
@@ -166,6 +180,7 @@ score --engine=ctranslate2 | engine=native
 align --engine=ctranslate2 | engine=native
 serve --engine=ctranslate2 --beam_size=1 --adapter=one=adapted | engine=native
 Glossaries.
+translate --glossary_mode=prefer | glossary with glossary_mode | no glossary
 translate --glossary=nowhere | No such file | 'nowhere'
 translate --glossary=one.tsv | one.tsv: line 1: | 1 field
 translate --glossary=flag.tsv | CASE!

@@ -253,6 +253,8 @@ def test_options_of_work_directories_are_refused(option, value):
     message = f"a work directory, .*kt-import makes.* for {option}"
     with pytest.raises(ValueError, match=message):
         kt.Translator.from_pretrained(MARIAN, **{option: value})
+    compiled = kt.Translator.from_pretrained(MARIAN, jit_compile=True)
+    assert compiled.jit_compile
 
 
 def test_the_extra_is_named(monkeypatch):

@@ -52,7 +52,7 @@ from keras_transformer.translation.results import (
     PairScore,
     Translation,
 )
-from keras_transformer.translation.search import Programs
+from keras_transformer.translation.search import Step
 from keras_transformer.workdir import WorkDirectory
 from trainers import serve
 from trainers.run.data_config import DataConfig
@@ -465,8 +465,10 @@ class Script:
         return [(n, functools.partial(make, n)) for n in (32, 64, 128)]
 
     def programs(self, num_best):
-        compiled = [lambda: self.made.append("XLA"), lambda: self.is_faster]
-        return Programs(self.warm_up_steps(num_best), compiled)
+        for longest, make in self.warm_up_steps(num_best):
+            yield Step(longest, make)
+        yield Step(64, lambda: self.made.append("XLA"), is_single=True)
+        yield Step(64, lambda: self.is_faster, is_single=True)
 
     def search(self, requests, num_best):
         seeds = {request.seed for request in requests}
@@ -1138,7 +1140,7 @@ def test_a_server_may_sample_by_default():
         ({"beam_size": "4"}, "beam_size must be a whole number"),
         ({"n_best": 4}, "n_best of at most 3. Received: 4"),
         ({"temperature": 0}, "temperature must be at least 0.001"),
-        ({"seed": 1}, "seed needs sampling"),
+        ({"seed": 1}, "sampling with a seed"),
         ({"seed": 2**32, "sampling": True}, "seed must be at most 4294967295"),
         ({"prefix": "b"}, "a request needs split=false. Received: prefix"),
         ({"prefix": ["b", "c"], "split": False}, "Received: 2 for 1"),
@@ -1624,7 +1626,7 @@ def test_warming_up_makes_all_programs_of_a_search(is_static, row_factor):
     batched.search(rows, num_best=1)
     needed = set(seen)
     seen.clear()
-    for longest, make in batched.programs(num_best=1).made:
+    for longest, make, _ in batched.programs(num_best=1):
         make()
         assert longest <= max(size[1] for size in seen)
     assert needed <= seen and len(needed) >= (3 if is_static else 1)

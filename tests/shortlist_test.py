@@ -263,19 +263,6 @@ def test_a_small_softmax_matrix_is_transposed_for_a_beam_of_xla(
     assert call.kwargs == {"transposed": expected}
 
 
-@pytest.mark.slow("backend")
-def test_a_search_among_tokens_in_bfloat16(small):
-    listed, masked = make_pair(dtype="bfloat16")
-    found, expected = listed.n_best(LINES), masked.n_best(LINES)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(
-            [score for _, score in one],
-            [score for _, score in other],
-            rtol=0.02,
-        )
-    assert [one[0][0] for one in found] == [one[0][0] for one in expected]
-
-
 def test_each_batch_has_its_own_tokens(small):
     lines = ["fox", "the dog", "jugs"]
     full = make_translator(batch_tokens=8)

@@ -204,22 +204,14 @@ def test_a_document_has_the_terms_of_a_file(tmp_path, monkeypatch, capfd):
         (
             "boy\tJunge\n",
             ("--sampling",),
-            "glossary excludes sampling. Received: sampling=True",
-        ),
-        (
-            None,
-            ("--glossary_mode=prefer",),
-            "glossary_mode needs glossary. Received: glossary_mode='prefer', no"
-            " glossary",
+            "expected a glossary without sampling. Received: sampling=True",
         ),
     ],
 )
 def test_what_is_refused(tmp_path, capsys, lines, options, message):
     path = tmp_path / "terms.tsv"
-    if lines:
-        path.write_text(lines)
-        options = (f"--glossary={path}", *options)
-    argv = [f"--workdir={RUN}", *options]
+    path.write_text(lines)
+    argv = [f"--workdir={RUN}", f"--glossary={path}", *options]
     assert fails(translate.main, argv, capsys) == (
         f"kt-translate: {message.format(path=path)}\n"
     )

@@ -606,7 +606,7 @@ def test_average_takes_as_many_as_the_training_did(changed, capsys):
 @pytest.mark.parametrize(
     "flag, message",
     [
-        ("--d_model=15", "d_model must be even"),
+        ("--d_model=15", "an even d_model"),
         (
             "--dataset=tfds:",
             "dataset must be phrasebook, files, prepared or tfds:NAME",
@@ -618,7 +618,7 @@ def test_average_takes_as_many_as_the_training_did(changed, capsys):
         ("--strategy=pod", "strategy must be one of"),
         (
             "--positions=learned --max_positions=8",
-            "max_length must be at most max_positions=8",
+            "max_length of at most max_positions=8",
         ),
     ],
 )

@@ -11,7 +11,6 @@ from trainers.datasets.phrasebook import overview
 
 @flags.command("kt-phrasebook", __doc__)
 def main(_: flags.Arguments) -> None:
-    """Runs the command."""
     flags.check_streams("stdout")
     flags.show(*overview())
 

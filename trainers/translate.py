@@ -40,7 +40,6 @@ class TranslateOptions(OutputOptions):
     "kt-translate", __doc__, *TRANSLATOR, TranslateOptions, DecodingConfig
 )
 def main(arguments: flags.Arguments) -> None:
-    """Runs the command."""
     translator = TranslatorChoice.of(arguments, EnsembleOptions)
     options = arguments.build(TranslateOptions)
     flags.check_streams("stdin", "stdout")

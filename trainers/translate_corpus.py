@@ -17,6 +17,7 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import GIVEN, Fields, hp, names_of, required
+from keras_transformer.refusals import expect
 from trainers.translating import collection, shards
 from trainers.translating.options import (
     TRANSLATOR,
@@ -57,31 +58,31 @@ class TranslateCorpusOptions(Fields):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.input and not self.collect:
-            raise ValueError(
-                "expected --input=FILE or --collect=FILE. Received: neither"
-            )
+        given = self.input or self.collect
+        expect(given, "--input=FILE or --collect=FILE", "neither")
 
 
 def collect(
     options: TranslateCorpusOptions, given: Mapping[str, typing.Any]
 ) -> None:
-    """Joins the shards; refuses all other options that are given."""
+    """Joins the shards; raises CommandError for options of the translator."""
     others = sorted(given.keys() - names_of(TranslateCorpusOptions))
-    if others:
-        received = ", ".join(f"{name}={given[name]!r}" for name in others)
-        raise flags.CommandError(
-            f"collect excludes {', '.join(others)}. Received: {received}"
-        )
+    expect(
+        not others,
+        "collect without options of the translator",
+        *(f"{name}={given[name]!r}" for name in others),
+        error=flags.CommandError,
+    )
     collection.run(options.output, options.collect)
 
 
 def check_beam() -> None:
     """Raises CommandError if the extra `beam` is not installed."""
-    if importlib.util.find_spec("apache_beam") is None:
-        raise flags.CommandError(
-            f"runner needs the extra 'beam': {flags.how_to_install('beam')}"
-        )
+    expect(
+        importlib.util.find_spec("apache_beam"),
+        f"the extra 'beam' for runner: {flags.how_to_install('beam')}",
+        error=flags.CommandError,
+    )
 
 
 @flags.command(
@@ -93,7 +94,6 @@ def check_beam() -> None:
     DecodingConfig,
 )
 def main(arguments: flags.Arguments) -> None:
-    """Runs the command."""
     options = arguments.build(TranslateCorpusOptions)
     if options.collect:
         collect(options, arguments.given)
@@ -101,25 +101,15 @@ def main(arguments: flags.Arguments) -> None:
     translator = TranslatorChoice.of(arguments, EnsembleOptions)
     lines = arguments.build(OutputOptions)
     translator.options.prepare_process()
-    settings = {
-        "shard_lines": options.shard_lines,
-        "n_best": lines.n_best,
-        "alignments": lines.alignments,
-        "seed": lines.seed,
-    }
+    settings = {"shard_lines": options.shard_lines, **vars(lines)}
+    job = translator, options.input, options.output
     if options.runner:
         check_beam()
         from trainers.translating import pipeline  # needs apache_beam
 
-        pipeline.run(
-            translator,
-            options.input,
-            options.output,
-            options.runner,
-            **settings,
-        )
+        pipeline.run(*job, options.runner, **settings)
     else:
-        shards.run(translator, options.input, options.output, **settings)
+        shards.run(*job, **settings)
 
 
 def script() -> None:

@@ -56,7 +56,6 @@ class TranslateDocumentOptions(Fields):
     DecodingConfig,
 )
 def main(arguments: flags.Arguments) -> None:
-    """Runs the command."""
     translator = TranslatorChoice.of(arguments, EnsembleOptions)
     options = arguments.build(TranslateDocumentOptions)
     flags.check_streams("stdin", "stdout")

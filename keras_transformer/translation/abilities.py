@@ -42,7 +42,7 @@ class Cell(typing.NamedTuple):
 
 
 def _only(*values: object, unless: Callable = lambda record: False) -> Cell:
-    """Some values work; in some records every value does."""
+    """Makes a cell of a few values; `unless` names records for any value."""
     return Cell(
         ", ".join(f"`{value}`" for value in values),
         f"needs {{name}}={' or '.join(map(str, values))}",
@@ -52,13 +52,13 @@ def _only(*values: object, unless: Callable = lambda record: False) -> Cell:
 
 
 def _where(words: str, works: Callable[[typing.Any, typing.Any], bool]) -> Cell:
-    """What works depends on value and record."""
+    """Makes a cell that depends on value and record."""
     shown = words.removeprefix("{name}=")
     return Cell(shown, f"needs {words}", lambda v, record, _: works(v, record))
 
 
 def _no(reason: str) -> Cell:
-    """Only the default works."""
+    """Makes a cell of the default value alone."""
     return Cell(
         "no",
         f"has no {{name}}: {reason}",
@@ -68,7 +68,7 @@ def _no(reason: str) -> Cell:
 
 
 def _unused(reason: str) -> Cell:
-    """Every value is accepted, and has no effect."""
+    """Makes a cell of any value, which has no effect."""
     return Cell("-", reason=reason)
 
 
@@ -125,7 +125,7 @@ class EngineOptions(typing.NamedTuple):
     models: int = 1  # their number
 
 
-# The columns are those of `COLUMNS`; a row of a name alone has `.` everywhere.
+# Columns are in the order of `COLUMNS`; a row without cells has `.` everywhere.
 _ROWS: dict[type, str] = {
     TransformerConfig: """
                     native jax  ct2  saved tfl  onnx ct2  argos hugg request

@@ -6,8 +6,8 @@ import typing
 import numpy as np
 import regex
 
-# A word, or another character that is no space. Scripts that write no spaces
-# have no words here: each of their characters is one of its own.
+# A word, or another character except spaces. In scripts without spaces each
+# character is a word.
 WORD_OR_SIGN = regex.compile(
     r"[\w--[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}"
     r"\p{Myanmar}]]+|\S",
@@ -31,7 +31,7 @@ class SpanLink(typing.NamedTuple):
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Begin and end of each word or sign of a text.
+    """Finds begin and end of each word or sign of a text.
 
     >>> word_spans("No, 3.")
     [(0, 2), (2, 3), (4, 5), (5, 6)]
@@ -40,12 +40,12 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def word_side(string: str, tokens: list) -> Side:
-    """The words of a string and its `Token`s, separated by white space."""
+    """Makes the side of a string, with words between white space."""
     return Side([token.word for token in tokens], len(string.split()))
 
 
 def span_side(string: str, tokens: list) -> Side:
-    """The words and signs of a string and its `Token`s, by `word_spans`."""
+    """Makes the side of a string, with words and signs by `word_spans`."""
     ends = [end for _, end in word_spans(string)]
     words = [bisect.bisect(ends, token.begin) for token in tokens]
     return Side(words, len(ends))
@@ -54,12 +54,12 @@ def span_side(string: str, tokens: list) -> Side:
 def align_words(
     attention: np.ndarray, source: Side, target: Side
 ) -> list[tuple[int, int]]:
-    """One link for each target word: the source word attended to most.
+    """Links each target word to the source word that it attends to most.
 
-    `attention` is float `[T, S]`, `Inference.alignment_ids` of a pair: it may
+    `attention` is float `[T, S]`, a row of `Inference.alignment_ids`: it may
     have columns of padding, and fewer rows than a truncated target has tokens.
-    A link is a pair of word indices, source and target, from 0, sorted. A word
-    without attention has none.
+    Returns sorted pairs of word indices, source and target, from 0. A target
+    word without attention has no link.
 
     >>> align_words(np.array([[0.3, 0.3, 0.4], [0.9, 0.1, 0.0]]),
     ...             Side([0, 0, 1], 2), Side([0, 1], 2))

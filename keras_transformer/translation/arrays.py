@@ -20,10 +20,10 @@ def constraints_of(
     sampling: bool,
     tokens: np.ndarray | None = None,
 ) -> Constraints:
-    """The `Constraints` of a batch, whose rows are padded to `num_rows`, B.
+    """Makes the `Constraints` of a batch that is padded to B = `num_rows`.
 
-    Outputs have at most `longest` tokens. The search has places in `tokens`,
-    the shortlist, for ids.
+    Outputs have at most `longest` tokens. With a shortlist, ids become places
+    in `tokens`.
     """
 
     def places(ids: np.ndarray) -> np.ndarray:
@@ -56,9 +56,10 @@ def constraints_of(
 def stack(
     automata: Sequence[Automaton | None], num_rows: int | None = None
 ) -> Phrases:
-    """The `Phrases` of `num_rows` sentences, B; None has no phrases.
+    """Makes the `Phrases` of B = `num_rows` sentences, in few shapes.
 
-    So have sentences that are not given. Few shapes: sizes are powers of two.
+    None, and a sentence that is not given, has no phrases. Sizes are powers of
+    two.
     """
     given = [automaton for automaton in automata if automaton is not None]
     num_rows = num_rows or len(automata)
@@ -96,7 +97,7 @@ def stack(
 
 
 def _rounded(number):
-    """The next power of two, at least 1."""
+    """Returns the next power of two, at least 1."""
     return 1 << max(0, number - 1).bit_length()
 
 
@@ -106,11 +107,10 @@ def pad_rows(
     filler: int = EOS,
     num_rows: int | None = None,
 ) -> np.ndarray:
-    """Rows of ids as int32 `[B, T]`, then `PAD`, in one of a few shapes.
+    """Pads rows of ids to int32 `[B, T]` with `PAD`, in one of a few shapes.
 
-    No row, and no T, is longer than `longest`. `filler` is the first id of the
-    rows that are added to reach B, by default a power of two: XLA compiles for
-    each B.
+    No row is longer than `longest`, nor is T. B is by default a power of two,
+    since XLA compiles for each B; `filler` is the first id of added rows.
 
     >>> pad_rows([[5, 2], [6, 7, 2], [8, 2]]).shape
     (4, 8)

@@ -11,8 +11,8 @@ Ids: typing.TypeAlias = Sequence[int]
 class Automaton(typing.NamedTuple):
     """The automaton of one sentence, before it is a row of an array.
 
-    A state is the tokens that lead to it from state 0. It is as large as the
-    phrases: the next state is looked for, not stored.
+    A state is the tokens that lead to it from state 0. The automaton is as
+    large as the phrases: the next state is looked for, not stored.
     """
 
     tokens: list[int]  # different tokens of the phrases, in ascending order
@@ -21,12 +21,12 @@ class Automaton(typing.NamedTuple):
     order: list[int]  # the states, shorter ones first
     bans: list[bool]  # whether a forbidden phrase ends in each state
     ends: list[set[int]]  # for each state the terms that end there
-    # For each state the number of tokens by term, of those begun.
+    # For each state the number of tokens of each term that has begun.
     parts: list[dict[int, int]]
     sizes: list[int]  # the tokens of each term
 
     def next(self, state: int, token: int) -> int:
-        """The state after a token."""
+        """Returns the state after a token."""
         while state and token not in self.children[state]:
             state = self.suffix[state]
         return self.children[state].get(token, 0)
@@ -35,9 +35,9 @@ class Automaton(typing.NamedTuple):
 def make_automaton(
     terms: Sequence[Sequence[Ids]], forbidden: Sequence[Ids]
 ) -> Automaton:
-    """The automaton of a sentence, of sequences of tokens.
+    """Makes the automaton of a sentence from sequences of tokens.
 
-    For each term, one sequence must be in the output; none of `forbidden` may.
+    The output must have one sequence of each term, and none of `forbidden`.
 
     >>> automaton = make_automaton([[(7, 8)], [(8,), (9, 9)]], [(7, 9)])
     >>> [automaton.next(1, token) for token in (7, 8, 9)]
@@ -91,7 +91,7 @@ def make_automaton(
 
 
 def missing_terms(automaton: Automaton | None, ids: Ids) -> list[int]:
-    """The numbers of the terms that an output lacks; none if it is empty."""
+    """Finds the numbers of the terms that an output lacks; none if empty."""
     if automaton is None or not ids:
         return []
     state, missing = 0, set(range(len(automaton.sizes)))

@@ -31,7 +31,7 @@ from keras_transformer.translation.programs import (
     shape_of,
 )
 from keras_transformer.translation.requests import Row
-from keras_transformer.translation.search import Found, Programs, Setup
+from keras_transformer.translation.search import Found, Setup, Step, Steps
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.translation.single import Single
 from keras_transformer.vocabulary import EOS, UNK
@@ -45,7 +45,7 @@ Result = typing.TypeVar("Result")
 
 @dataclasses.dataclass(eq=False)
 class BatchedSearch:
-    """The `Search` of an `Inference`; arguments as of `Translator`."""
+    """The `Search` of an `Inference`; arguments as in `Translator`."""
 
     inference: Inference
     batch_tokens: int
@@ -56,12 +56,12 @@ class BatchedSearch:
     single: Single | None = None
 
     name = "native"
-    # A batch that is not full is padded to the rows of a full one divided by a
-    # power of this. JAX compiles each number of rows.
+    # A short batch is padded to the rows of a full one / row_factor^k. JAX
+    # compiles for each number of rows.
     row_factor = 2 if ON_TENSORFLOW else 8
 
     def __post_init__(self):
-        # Whether no shape may change while a program runs.
+        # Shapes do not change while a program runs.
         self.has_static_shapes = self.jit_compile or not ON_TENSORFLOW
         self._programs: dict[Program, Callable[..., Nest]] = {}
         self._one_compiles = threading.Lock()
@@ -80,7 +80,7 @@ class BatchedSearch:
         return (faster or self).search_batches(rows, num_best)
 
     def search_batches(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        """Finds hypotheses by these programs; a sample is a row of its own."""
+        """Finds hypotheses without `single`; each sample is a row."""
         results = [Found([[]], np.zeros(1)) for _ in rows]
         sizes = [len(row.source_ids) for row in rows]
         lengths = [size if size > 1 else 0 for size in sizes]
@@ -114,9 +114,10 @@ class BatchedSearch:
         return results
 
     def _each_batch(self, batches, search):
-        """Yields what is found in each; a bar on a terminal, if it takes long.
+        """Yields what is found in each batch, in order.
 
-        The bar counts batches when they end, which is not their order.
+        A terminal shows a bar after some seconds, which counts batches as they
+        end, in any order.
         """
         with tqdm.tqdm(
             desc="translated",
@@ -134,46 +135,40 @@ class BatchedSearch:
 
             yield from in_threads(counted, batches, self.num_threads)
 
-    def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
+    def programs(self, num_best: int, given: Sequence[int] = ()) -> Steps:
         is_static = self.has_static_shapes
+        shape = padded_length if is_static else room
         lengths = range(2, self.limits.max_source_length + 1)
-        longest = {padded_length(n): n for n in lengths}
-        if not is_static:
-            longest = {room(padded): n for padded, n in longest.items()}
-        made: list[tuple[int, Callable[[], object]]] = []
-        for length in longest.values():
+        for length in {shape(n): n for n in lengths}.values():
             full = full_rows(padded_length(length), self.batch_tokens)
             numbers = range(1, full + 1) if is_static else [1]
             ids = [UNK] * (length - 1) + [EOS]
             row = Row(ids, target_ids=given, num_given=len(given))
-            counts = {padded_count(n, full, self.row_factor) for n in numbers}
-            made += [
-                (length, make)
-                for size in sorted(counts)
-                for make in self.rounds_of([row] * size, num_best)
-            ]
-        steps = self.single.steps(self, num_best, given) if self.single else []
-        return Programs(made, steps)
+            for size in sorted(
+                {padded_count(n, full, self.row_factor) for n in numbers}
+            ):
+                for make in self.rounds_of([row] * size, num_best):
+                    yield Step(length, make)
+        if self.single is not None:
+            yield from self.single.steps(self, num_best, given)
 
     def rounds_of(
         self, rows: Sequence[Row], num_best: int
     ) -> list[Callable[[], object]]:
-        """The rounds of the search of a batch: each makes its program."""
+        """Returns the rounds of a batch's search: each makes its program."""
         return [
             functools.partial(self._search_batch, num_best, short, rows)
             for short in self._rounds()
         ]
 
     def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
-        """The log-probabilities of the whole `target_ids` of each row."""
         return self._of_pairs(Inference.score_ids, rows)
 
     def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
-        """The attention of whole `target_ids`: see `alignment_ids`."""
         return self._of_pairs(Inference.alignment_ids, rows)
 
     def _of_pairs(self, kind, rows):
-        """A row of a method's result for each row."""
+        """Runs a method for rows; returns a row of its result for each."""
         lengths = [max(len(r.source_ids), len(r.target_ids)) for r in rows]
         results: list = [None] * len(rows)
         for batch in batches_of(lengths, self.batch_tokens):
@@ -192,7 +187,7 @@ class BatchedSearch:
         room: int | None = None,
         **options: typing.Any,
     ) -> Nest:
-        """The result of a `Program`, which is made at its first use."""
+        """Runs a `Program`, which is made at its first use."""
         shapes = keras.tree.map_structure(
             lambda array: shape_of(array, self.jit_compile), tuple(arrays)
         )
@@ -205,7 +200,7 @@ class BatchedSearch:
         return self._programs[program](*arrays)
 
     def _rounds(self):
-        """Whether each round of a search ends after a few steps.
+        """Tells for each round of a search if it ends after a few steps.
 
         With static shapes a cache has room for the longest output, and the cost
         of a step grows with it. So the first round makes few steps, which
@@ -216,7 +211,7 @@ class BatchedSearch:
     def _search_batch(
         self, num_best: int, in_first_steps: bool, rows: Sequence[Row]
     ):
-        """Ids `[B, W, T]`, scores and lengths `[B, W]` of a batch of rows."""
+        """Finds ids `[B, W, T]`, scores and lengths `[B, W]` for a batch."""
         sources = [row.source_ids for row in rows]
         [source_ids] = self._pad(sources)
         num_rows, length = source_ids.shape
@@ -245,9 +240,9 @@ class BatchedSearch:
         return found.ids, found.scores, found.lengths
 
     def _pad(self, *sides):
-        """`pad_rows` of each side of a batch, with the same number of rows.
+        """Pads the sides of a batch to the same number of rows.
 
-        Rows are no longer than there are learned positions.
+        Rows are no longer than the learned positions.
         """
         length = padded_length(max(len(ids) for side in sides for ids in side))
         num_rows = padded_count(
@@ -280,7 +275,7 @@ def make_batched(setup: Setup) -> BatchedSearch:
 
 
 def padded_count(number: int, full: int, factor: int) -> int:
-    """The number of rows that a batch is padded to, `full` if it is a full one.
+    """Returns the number of rows that a batch is padded to, at most `full`.
 
     >>> [padded_count(n, 64, factor=2) for n in (1, 3, 64)]
     [1, 4, 64]
@@ -297,11 +292,10 @@ def in_threads(
     batches: Sequence[Item],
     num_threads: int,
 ) -> Iterator[Result]:
-    """Yields a function's result of each batch, in their order.
+    """Yields a function's result for each batch, in order.
 
-    Each thread computes a batch at a time, beginning with the last batch: it
-    has the longest sentences, and the batch that is computed at the end keeps
-    one thread busy alone.
+    Threads begin with the last batch, which has the longest sentences: the
+    batch that is computed at the end keeps one thread busy alone.
     """
     if num_threads == 1:
         yield from map(function, batches)
@@ -316,7 +310,7 @@ def in_threads(
 
 
 def room(length: int) -> int:
-    """The longest source that the graph for a length has room for.
+    """Returns the longest source that the graph for a length has room for.
 
     A few graphs serve all lengths, and none has far too much room.
 
@@ -327,6 +321,6 @@ def room(length: int) -> int:
 
 
 def _count_existing(scores: np.ndarray) -> int:
-    """Hypotheses that exist: the first, and those after it with a score."""
+    """Counts hypotheses: the first, and the following ones with a score."""
     missing = np.flatnonzero(scores[1:] <= MISSING_SCORE)
     return 1 + int(missing[0]) if missing.size else len(scores)

@@ -20,10 +20,11 @@ BLOCK = 2**22  # counts in memory at once
 
 
 def rank(texts: Sequence[str], metric: str) -> list[int]:
-    """The indices of samples by their mean utility, the highest first.
+    """Ranks the indices of samples by mean utility, the highest first.
 
-    The mean is over all samples, itself included, each as often as it was
-    drawn. Of equal ones the first comes first. `metric`: as in `utilities`.
+    The mean is over all samples, each as often as it was drawn, the sample
+    itself included. Equal samples keep their order. `metric` is as in
+    `utilities`.
 
     >>> rank(["eine Katze", "ein Hund", "ein Hund da"], "bleu")
     [1, 2, 0]
@@ -37,9 +38,9 @@ def rank(texts: Sequence[str], metric: str) -> list[int]:
 
 
 def utilities(texts: Sequence[str], metric: str) -> np.ndarray:
-    """The metric of each text against each, float64 [N, N] in [0, 100].
+    """Compares each text with each; returns float64 [N, N] in [0, 100].
 
-    Translations by row, references by column. The metric is "chrf" or "bleu":
+    Rows are translations, columns references. The metric is "chrf" or "bleu":
     `sacrebleu.sentence_chrf` or `sacrebleu.sentence_bleu`.
     """
     expect(texts, "samples", "none")
@@ -48,7 +49,7 @@ def utilities(texts: Sequence[str], metric: str) -> np.ndarray:
 
 
 def _chrf(texts: Sequence[str]) -> np.ndarray:
-    """chrF2: the F-score of n-grams of characters, without white space."""
+    """Computes chrF2, the F-score of character n-grams without white space."""
     joined = ["".join(text.split()) for text in texts]
     codes = [text.encode("utf-32-le", "surrogatepass") for text in joined]
     tokens = [np.frombuffer(code, "<u4").astype("int64") for code in codes]
@@ -56,7 +57,7 @@ def _chrf(texts: Sequence[str]) -> np.ndarray:
     for matches, totals in _matches(tokens, CHAR_ORDER):
         precision = precision + _ratio(matches, totals[:, None])
         recall = recall + _ratio(matches, totals)
-        # Only orders count of which both texts have n-grams.
+        # Only orders with n-grams in both texts count.
         orders = orders + (np.minimum(totals[:, None], totals) > 0)
     precision, recall = _ratio(precision, orders), _ratio(recall, orders)
     weighted = BETA**2 * precision + recall
@@ -64,7 +65,7 @@ def _chrf(texts: Sequence[str]) -> np.ndarray:
 
 
 def _bleu(texts: Sequence[str]) -> np.ndarray:
-    """BLEU with tokenizer 13a; `smooth_method` exp, with `effective_order`."""
+    """Computes BLEU: tokenizer 13a, smoothing "exp", `effective_order`."""
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
     tokenize, ids = Tokenizer13a(), dict[str, int]()
@@ -90,7 +91,7 @@ METRICS = {"chrf": _chrf, "bleu": _bleu}
 
 
 def _ratio(dividend: np.ndarray, divisor: np.ndarray) -> np.ndarray:
-    """A quotient; the dividend where the divisor is 0."""
+    """Divides; returns the dividend where the divisor is 0."""
     return dividend / np.where(divisor == 0, 1, divisor)
 
 
@@ -113,9 +114,9 @@ def _matches(
 
 
 def _shared(ids: np.ndarray, texts: np.ndarray, num_texts: int) -> np.ndarray:
-    """How many n-grams each pair has in common, each as often as both have it.
+    """Counts the n-grams that each pair of texts shares, with repetitions.
 
-    Of counts a and b, min(a, b) is the number of k > 0 with a >= k and b >= k.
+    For counts a and b, min(a, b) is the number of k > 0 with a >= k and b >= k.
     """
     shared = np.zeros((num_texts, num_texts))
     step = max(1, BLOCK // num_texts)

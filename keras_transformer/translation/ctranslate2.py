@@ -3,13 +3,13 @@
 With a beam it is our search with `stopping=fairseq`; scores are ours, with any
 length penalty. It differs in these ways:
 
-- At the length limit, hypotheses that are not finished rank with the others.
+- At the length limit, unfinished hypotheses rank with the others.
 - After a given beginning, only the most probable hypothesis may end at once.
-- Where more than W hypotheses have finished when a search ends, all compete.
-- It may emit PAD and BOS, which only a model that is hardly trained does.
-- A given beginning is shorter than the positions that a model has learned.
-- Forbidden phrases leave their probability to the other tokens of a position;
-  scores do not.
+- If more than W hypotheses have finished when a search ends, all compete.
+- It may emit PAD and BOS, but only with a model that is hardly trained.
+- A given beginning is shorter than the learned positions of a model.
+- In the search, the other tokens of a position share the probability of
+  forbidden phrases; in scores they do not.
 
 What it lacks is its column in `abilities`.
 """
@@ -38,24 +38,25 @@ from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.abilities import EngineOptions, check
 from keras_transformer.translation.around.words import Words
-from keras_transformer.translation.engines import Loaded, column_of
+from keras_transformer.translation.engines import Loaded, Opened, column_of
 from keras_transformer.translation.exports import exported
 from keras_transformer.translation.grouping import few_batches_of
 from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.requests import Row
 from keras_transformer.translation.search import (
     Found,
-    Programs,
     Search,
     Setup,
+    Step,
+    Steps,
 )
 from keras_transformer.vocabulary import EOS, UNK
-from keras_transformer.workdir import WorkDirectory
 
 if typing.TYPE_CHECKING:
     import ctranslate2
 
 NAME = "ctranslate2"
+NEEDS_KERAS = False
 COLUMN = column_of(NAME)
 CONVERSION = "keras_transformer.translation.conversion"  # makes exports
 DEVICES = {"cpu": "cpu", "gpu": "cuda"}
@@ -68,15 +69,15 @@ MISSING = -1e9  # at or below it, there is no such hypothesis
 
 
 def find_device(device: str | None) -> str:
-    """CTranslate2's name of a kind of device; None: the fastest there is."""
+    """Returns CTranslate2's name of a device; None means the fastest one."""
     import ctranslate2
 
     kinds = ["gpu", "cpu"] if ctranslate2.get_cuda_device_count() else ["cpu"]
-    if device not in (None, *kinds):
-        raise ValueError(
-            f"{COLUMN} needs device={' or '.join(kinds)} on this machine."
-            f" Received: device={device!r}"
-        )
+    expect(
+        device in (None, *kinds),
+        f"device={' or '.join(kinds)} for {COLUMN} on this machine",
+        f"{device=}",
+    )
     return DEVICES[device or kinds[0]]
 
 
@@ -95,36 +96,20 @@ class CTranslate2Limits(Limits):
 class CTranslate2Model:
     """An export in memory, in place of a `Transformer`."""
 
-    config: TransformerConfig  # the `TransformerConfig` of the model
+    config: TransformerConfig
     alignment: tuple[int, int]  # layer and head that align words
     pieces: tuple[list[str], list[str]]  # of source and target, by id
     translator: "ctranslate2.Translator"  # CTranslate2's
-    dtype: str  # the type that it computes in
     num_threads: int  # batches that are translated at the same time
     # The longest output in tokens, EOS included, that it has positions for.
     room: int
     adds_eos: bool  # whether sources are given without EOS
     engine: typing.ClassVar = NAME  # what a `Translator` searches with
 
-    @classmethod
-    def load(
-        cls,
-        workdir: WorkDirectory,
-        checkpoint: str,
-        tokenizer: Tokenizer | TokenizerPair,
-        limits: Limits,
-        **options: typing.Any,
-    ) -> "CTranslate2Model":
-        """Opens the export of a checkpoint, and makes it if there is none."""
-        [config] = limits.configs
-        check(COLUMN, config)
-        layer, head = _alignment_of(config, limits.decoding)
-        longest = limits.max_target_length + 1  # BOS and a given beginning
-        room = max(SMALLEST_ROOM, limits.max_source_length, longest)
-        alignment = {"alignment_layer": layer, "alignment_head": head}
-        settings = {"num_positions": room + 1, **alignment}
-        path = exported(workdir, checkpoint, NAME, settings, CONVERSION)
-        return cls.open(path, tokenizer, limits, room, **options)
+    @property
+    def dtype(self) -> str:
+        """The type that it computes in."""
+        return self.translator.compute_type
 
     @classmethod
     def open(
@@ -137,7 +122,7 @@ class CTranslate2Model:
         compute_type: str = "float32",
         device: str | None = "cpu",
         num_threads: int | None = None,
-    ) -> "CTranslate2Model":
+    ) -> typing.Self:
         """Opens an export with sinusoids for `room` positions, and BOS."""
         import ctranslate2
 
@@ -151,18 +136,16 @@ class CTranslate2Model:
             inter_threads=threads,
             intra_threads=1,  # they would wait for each other at every layer
         )
-        # EOS that the model does not read is not given either.
         adds_eos = read_json(path / "config.json")["add_source_eos"]
-        adds_eos = adds_eos or not config.source_eos
         return cls(
             config,
             _alignment_of(config, limits.decoding),
             (tokenizer.source.pieces, tokenizer.target.pieces),
             translator,
-            translator.compute_type,
             threads,
             room - 1,
-            adds_eos,
+            # EOS that the model does not read is not given either.
+            adds_eos or not config.source_eos,
         )
 
 
@@ -176,18 +159,19 @@ class CTranslate2Search:
     ):
         check(COLUMN, limits.decoding)
         alignment = _alignment_of(model.config, limits.decoding)
-        if alignment != model.alignment:
-            raise ValueError(
-                f"{COLUMN} needs alignment_layer and alignment_head as loaded,"
-                f" {model.alignment}. Received: {alignment}"
-            )
-        if limits.max_target_length > model.room:
-            raise ValueError(
-                f"{COLUMN} needs outputs of at most {model.room} tokens, for"
-                " which it was loaded. Received: max_source_length="
-                f"{limits.max_source_length} and"
-                f" extra_length={limits.decoding.extra_length}"
-            )
+        expect(
+            alignment == model.alignment,
+            f"alignment_layer and alignment_head of {COLUMN} as loaded,"
+            f" {model.alignment}",
+            alignment,
+        )
+        expect(
+            limits.max_target_length <= model.room,
+            f"outputs of at most {model.room} tokens, for which {COLUMN} was"
+            " loaded",
+            max_source_length=limits.max_source_length,
+            extra_length=limits.decoding.extra_length,
+        )
         self.model, self.limits = model, limits
         self.batch_tokens = batch_tokens
         self._ids = {piece: id for id, piece in enumerate(model.pieces[1])}
@@ -200,53 +184,36 @@ class CTranslate2Search:
         limits = [self.limits.output_limit(len(r.source_ids) - 1) for r in rows]
         results = [Found([[]], np.zeros(1)) for _ in rows]
         given = self._given_log_probs(rows)
-        # Rows with a prefix have batches of their own, and so have rows with
-        # the same forbidden phrases: a batch has one list of them.
-        again: dict[tuple, list[int]] = {}
-        for i, row in enumerate(rows):
-            if len(row.source_ids) > 1:
-                key = 0, bool(row.target_ids), row.forbidden
-                again.setdefault(key, []).append(i)
-        while again:
-            batches = [
-                [group[i] for i in batch]
-                for group in again.values()
-                for batch in self._batches(
-                    [len(rows[i].source_ids) for i in group]
-                )
-            ]
-            again = {}
-            longest = [max(limits[i] for i in batch) for batch in batches]
-            calls = self._calls(rows, batches, self._search_call, longest)
-            for (i, found), limit in calls:
-                if limits[i] < limit and limits[i] <= max(
-                    map(len, found.hypotheses)
-                ):  # the search has gone beyond the limit of this row
-                    row = rows[i]
-                    key = limits[i], bool(row.target_ids), row.forbidden
-                    again.setdefault(key, []).append(i)
-                    continue
-                results[i] = self._ranked(rows[i], found, given.get(i, 0.0))
-        for i, found in self._scored_anew(rows, results):
-            results[i] = found
+        left = [i for i, row in enumerate(rows) if len(row.source_ids) > 1]
+        # A batch has one limit. Rows that have gone beyond their own are
+        # searched again, in batches of the same limit.
+        for own_limits in ([0] * len(rows), limits):
+            batches = self._batches_alike(rows, left, own_limits)
+            left = []
+            for i, found, limit in self._calls(
+                rows, batches, self._search_call, limits
+            ):
+                longest = max(map(len, found.hypotheses))
+                if limits[i] < limit and limits[i] <= longest:
+                    left.append(i)
+                else:
+                    results[i] = self._ranked(rows[i], found, given.get(i, 0.0))
+        self._score_anew(rows, results)
         return [
             Found(found.ids[:num_best], found.scores[:num_best])
             for found in results
         ]
 
-    def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
-        """A search: nothing is compiled, but the weights are then in memory."""
+    def programs(self, num_best: int, given: Sequence[int] = ()) -> Steps:
+        """Yields a search, which loads the weights; nothing is compiled."""
         row = Row([UNK, EOS], target_ids=given, num_given=len(given))
-        make = functools.partial(self.search, [row], num_best)
-        return Programs([(2, make)], [])
+        yield Step(2, functools.partial(self.search, [row], num_best))
 
     def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
-        """The log-probabilities of the whole `target_ids` of each row."""
         found = self._of_pairs(rows, self._score_call)
         return [np.array(result.log_probs) for result in found]
 
     def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
-        """The attention of whole `target_ids`, as `Inference.alignment_ids`."""
         first = int(aligns_when_read(self.model.config, self.limits.decoding))
         results = []
         found = self._of_pairs(rows, self._attention_call)
@@ -265,20 +232,42 @@ class CTranslate2Search:
         threads = self.model.num_threads
         return few_batches_of(lengths, self.batch_tokens, threads)
 
+    def _batches_alike(self, rows, indices, limits):
+        """Batches some rows that may share a call of CTranslate2.
+
+        They have the same limit and the same forbidden phrases, and all have a
+        prefix, or none.
+        """
+        groups: dict[tuple, list[int]] = {}
+        for i in indices:
+            key = limits[i], bool(rows[i].target_ids), rows[i].forbidden
+            groups.setdefault(key, []).append(i)
+        return [
+            [group[i] for i in batch]
+            for group in groups.values()
+            for batch in self._batches([len(rows[i].source_ids) for i in group])
+        ]
+
     def _calls(self, rows, batches, call, limits):
-        """Yields index and result of each row of batches, and their limit."""
-        pairs = [*zip(batches, limits, strict=True)][::-1]  # the longest first
-        called = [call([rows[i] for i in batch], n) for batch, n in pairs]
-        for (batch, limit), futures in zip(pairs, called, strict=True):
+        """Yields index and result of each row, and the limit of its batch."""
+        batches = batches[::-1]  # the longest first
+        longest = [max(limits[i] for i in batch) for batch in batches]
+        called = [
+            call([rows[i] for i in batch], limit)
+            for batch, limit in zip(batches, longest, strict=True)
+        ]
+        for batch, limit, futures in zip(batches, longest, called, strict=True):
             for i, future in zip(batch, futures, strict=True):
-                yield (i, future.result()), limit
+                yield i, future.result(), limit
 
     def _of_pairs(self, rows, call):
-        """The result of each row with whole `target_ids`."""
-        lengths = [max(len(r.source_ids), len(r.target_ids)) for r in rows]
-        batches = self._batches(lengths)
-        limits = [max(len(rows[i].target_ids) for i in b) for b in batches]
-        found = dict(one for one, _ in self._calls(rows, batches, call, limits))
+        """Calls with whole `target_ids`; returns the result of each row."""
+        limits = [len(row.target_ids) for row in rows]
+        lengths = [
+            max(len(row.source_ids), len(row.target_ids)) for row in rows
+        ]
+        calls = self._calls(rows, self._batches(lengths), call, limits)
+        found = {i: result for i, result, _ in calls}
         return [found[i] for i in range(len(rows))]
 
     def _search_call(self, rows, limit):
@@ -336,42 +325,42 @@ class CTranslate2Search:
     # Scores
 
     def _given_log_probs(self, rows):
-        """The log-probability of the prefix of each row that has one."""
+        """Scores the prefix of each row that has one, by index."""
         own = {
             i: row._replace(target_ids=[*row.target_ids, EOS])
             for i, row in enumerate(rows)
             if len(row.target_ids) > row.num_given and len(row.source_ids) > 1
         }
-        found = zip(own.items(), self.score([*own.values()]), strict=True)
-        return {i: x[row.num_given : -1].sum() for (i, row), x in found}
+        found = self.score([*own.values()])
+        return {
+            i: log_probs[rows[i].num_given : -1].sum()
+            for i, log_probs in zip(own, found, strict=True)
+        }
 
-    def _scored_anew(self, rows, results):
-        """Yields index and `Found` of each row with forbidden phrases.
+    def _score_anew(self, rows, results):
+        """Changes the scores of rows with forbidden phrases.
 
         CTranslate2 scores by the probabilities among the tokens that are left.
         """
+        again = [i for i, row in enumerate(rows) if row.forbidden]
         found = iter(
             self.score(
                 [
-                    row._replace(target_ids=[*ids, EOS])
-                    for row, result in zip(rows, results, strict=True)
-                    for ids in result.ids
-                    if row.forbidden
+                    rows[i]._replace(target_ids=[*ids, EOS])
+                    for i in again
+                    for ids in results[i].ids
                 ]
             )
         )
-        for i, row in enumerate(rows):
-            if row.forbidden:
-                ids = results[i].ids
-                log_probs = [
-                    next(found)[row.num_given : len(one)].sum() for one in ids
-                ]
-                yield i, self._best_first(ids, log_probs)
+        for i in again:
+            ids, first = results[i].ids, rows[i].num_given
+            log_probs = [next(found)[first : len(one)].sum() for one in ids]
+            results[i] = self._best_first(ids, log_probs)
 
     def _penalty(self, row):
-        """The length penalty by which CTranslate2 ranks hypotheses.
+        """Returns the length penalty by which CTranslate2 ranks hypotheses.
 
-        Its search does not depend on it, nor does it score given tokens.
+        Its search does not depend on it, and it does not score given tokens.
         """
         decoding = self.limits.decoding
         if decoding.length_normalization != "power" or row.target_ids:
@@ -379,7 +368,7 @@ class CTranslate2Search:
         return decoding.length_penalty or NO_PENALTY
 
     def _ranked(self, row, found, given):
-        """The hypotheses by our scores; `given` is a prefix's probability."""
+        """Ranks hypotheses by our scores; `given` is a prefix's probability."""
         penalty, ids, log_probs = self._penalty(row), [], []
         for pieces, score in zip(found.hypotheses, found.scores, strict=True):
             log_prob = score * max(1, len(pieces)) ** penalty
@@ -389,7 +378,7 @@ class CTranslate2Search:
         return self._best_first(ids, log_probs)
 
     def _best_first(self, ids, log_probs):
-        """`Found` of outputs with these log-probabilities."""
+        """Sorts outputs with these log-probabilities by their scores."""
         decoding = self.limits.decoding
         penalties = [decoding.penalty(max(1, len(one))) for one in ids]
         scores = np.array(log_probs) / np.array(penalties)
@@ -397,65 +386,58 @@ class CTranslate2Search:
         return Found([ids[i] for i in order], scores[order])
 
 
-class CTranslate2:
-    """The engine; methods as in `Engine`."""
+def check_machine(options: EngineOptions) -> None:
+    """Raises ValueError without the extra, the device or the type."""
+    expect(
+        importlib.util.find_spec(NAME),
+        f"the extra {NAME!r} for {COLUMN}: {how_to_install(NAME)}",
+    )
+    import ctranslate2
 
-    name = NAME
-    needs_keras = False
-
-    def check_machine(self, options: EngineOptions) -> None:
-        """Raises ValueError without the extra, the device or the type."""
-        expect(
-            importlib.util.find_spec(NAME),
-            f"the extra {NAME!r} for {COLUMN}: {how_to_install(NAME)}",
-        )
-        import ctranslate2
-
-        device = find_device(options.device)
-        found = ctranslate2.get_supported_compute_types(device)
-        expect(
-            options.compute_type in {"default", *found} & {*COMPUTE_TYPES},
-            "compute_type=default, or one of the device's:"
-            f" {', '.join(sorted(found))}",
-            compute_type=options.compute_type,
-        )
-
-    def load(
-        self,
-        directories: Sequence[WorkDirectory],
-        checkpoint: str | None,
-        tokenizer: Tokenizer | TokenizerPair,
-        limits: Limits,
-        options: EngineOptions,
-        num_threads: int | None,
-    ) -> Loaded:
-        [directory] = directories
-        prefix = directory.choose_checkpoint(checkpoint)
-        model = CTranslate2Model.load(
-            directory,
-            prefix,
-            tokenizer,
-            limits,
-            compute_type=options.compute_type,
-            device=options.device,
-            num_threads=num_threads,
-        )
-        return Loaded([model], [prefix], model.num_threads)
-
-    def make_search(self, setup: Setup) -> Search:
-        [model] = setup.models
-        limits = CTranslate2Limits(
-            setup.configs, setup.decoding, setup.max_source_length
-        )
-        search = CTranslate2Search(model, limits, setup.batch_tokens)
-        return Words(search)
+    device = find_device(options.device)
+    found = ctranslate2.get_supported_compute_types(device)
+    expect(
+        options.compute_type in {"default", *found} & {*COMPUTE_TYPES},
+        "compute_type=default, or one of the device's:"
+        f" {', '.join(sorted(found))}",
+        compute_type=options.compute_type,
+    )
 
 
-ENGINE = CTranslate2()
+def load(opened: Opened) -> Loaded:
+    """Opens the export of a checkpoint, and makes it if there is none."""
+    [directory], limits = opened.directories, opened.limits
+    [config], options = limits.configs, opened.options
+    prefix = directory.choose_checkpoint(opened.checkpoint)
+    check(COLUMN, config)
+    longest = limits.max_target_length + 1  # BOS and a given beginning
+    room = max(SMALLEST_ROOM, limits.max_source_length, longest)
+    layer, head = _alignment_of(config, limits.decoding)
+    alignment = {"alignment_layer": layer, "alignment_head": head}
+    settings = {"num_positions": room + 1, **alignment}
+    model = CTranslate2Model.open(
+        exported(directory, prefix, NAME, settings, CONVERSION),
+        opened.tokenizer,
+        limits,
+        room,
+        compute_type=options.compute_type,
+        device=options.device,
+        num_threads=opened.num_threads,
+    )
+    return Loaded([model], [prefix], model.num_threads)
+
+
+def make_search(setup: Setup) -> Search:
+    """Makes the search of an export, as in `Engine`."""
+    [model] = setup.models
+    limits = CTranslate2Limits(
+        setup.configs, setup.decoding, setup.max_source_length
+    )
+    return Words(CTranslate2Search(model, limits, setup.batch_tokens))
 
 
 def _alignment_of(
     config: TransformerConfig, decoding: SearchConfig
 ) -> tuple[int, int]:
-    """Layer and head of the attention that aligns words."""
+    """Returns layer and head of the attention that aligns words."""
     return find_alignment_layer(config, decoding), decoding.alignment_head

@@ -6,28 +6,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_transformer.decoding.rules import MAX_DRAW
+from keras_transformer.refusals import expect
 
 
 def make_draws(
     seed: int, source_ids: Sequence[int], sample: int, length: int
 ) -> np.ndarray:
-    """Numbers for the first tokens of a sample, by `Constraints.draws`.
+    """Draws numbers for the first tokens of a sample, see `Constraints.draws`.
 
     They depend on nothing else, so the samples of a sentence do not change with
-    its batch, its place in a file, the backend, or how many samples there are.
+    its batch, its place in a file, the backend, or the number of samples.
 
-    `seed` is from 0 to 2^64 - 1, else ValueError is raised; `sample` counts
-    from 0. Returns int32 `[length]`, in [0, `MAX_DRAW`).
+    `sample` counts from 0. Returns int32 `[length]`, in [0, `MAX_DRAW`). Raises
+    ValueError unless `seed` is from 0 to 2^64 - 1.
 
     >>> make_draws(1, [5, 2], 0, 3).tolist() == (
     ...     make_draws(1, [5, 2], 0, 9)[:3].tolist()
     ... )
     True
     """
-    if not 0 <= seed < 2**64 or seed != int(seed):
-        raise ValueError(
-            f"seed must be an integer from 0 to 2^64 - 1. Received: {seed=}"
-        )
+    is_seed = 0 <= seed < 2**64 and seed == int(seed)
+    expect(is_seed, "an integer from 0 to 2^64 - 1", f"{seed=}")
     ids = np.asarray(source_ids, "<i4").tobytes()
     sentence = hashlib.blake2b(ids, digest_size=8).digest()
     key = np.array([seed, int.from_bytes(sentence, "little")], np.uint64)

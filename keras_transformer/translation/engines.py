@@ -3,8 +3,8 @@
     native        `Transformer`s, by `BatchedSearch`
     ctranslate2   an export of one, by `CTranslate2Search`
 
-What an engine lacks is a column of `abilities`. No other module compares the
-name of an engine.
+An engine is a module. What it lacks is a column of `abilities`. No other module
+compares the name of an engine.
 """
 
 import importlib
@@ -22,11 +22,21 @@ from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.search import Search, Setup
 from keras_transformer.workdir import WorkDirectory
 
-# The module of each engine, with its `ENGINE`.
 ENGINES = {
     "native": "keras_transformer.translation.native",
     "ctranslate2": "keras_transformer.translation.ctranslate2",
 }
+
+
+class Opened(typing.NamedTuple):
+    """Work directories whose models are to be loaded."""
+
+    directories: Sequence[WorkDirectory]
+    checkpoint: str | None  # as in `Translator.load`
+    tokenizer: Tokenizer | TokenizerPair
+    limits: Limits
+    options: EngineOptions
+    num_threads: int | None
 
 
 class Loaded(typing.NamedTuple):
@@ -39,35 +49,27 @@ class Loaded(typing.NamedTuple):
 
 
 class Engine(typing.Protocol):
-    """What loads models and searches with them."""
+    """A module that loads models and searches with them."""
 
-    name: str
-    needs_keras: bool  # else it translates without a framework
+    NAME: str
+    NEEDS_KERAS: bool  # else it translates without a framework
 
     def check_machine(self, options: EngineOptions) -> None:
         """Raises ValueError for what is missing on this machine."""
 
-    def load(
-        self,
-        directories: Sequence[WorkDirectory],
-        checkpoint: str | None,
-        tokenizer: Tokenizer | TokenizerPair,
-        limits: Limits,
-        options: EngineOptions,
-        num_threads: int | None,
-    ) -> Loaded:
-        """Loads the models of work directories; see `Translator.load`."""
+    def load(self, opened: Opened) -> Loaded:
+        """Loads the models of work directories."""
 
     def make_search(self, setup: Setup) -> Search:
-        """Makes the search of its models."""
+        """Makes the search of models."""
 
 
 def find_engine(name: str) -> Engine:
-    """Returns the engine of a name; raises ValueError if there is none."""
+    """Finds an engine by its name; raises ValueError if there is none."""
     expect(
         name in ENGINES, f"engine={' or engine='.join(ENGINES)}", engine=name
     )
-    return importlib.import_module(ENGINES[name]).ENGINE
+    return typing.cast(Engine, importlib.import_module(ENGINES[name]))
 
 
 def column_of(name: str) -> str:
@@ -89,9 +91,9 @@ def fitted(
     given: Collection[str] = (),
     tell: bool = True,
 ) -> DecodingConfig:
-    """Returns a search whose fields follow the engine, but for those given.
+    """Changes a search to what the engine needs; fields in `given` stay.
 
-    It logs which have changed, if `tell` is true.
+    It logs the changes if `tell` is true.
     """
     changes = abilities.following(column_of(engine), decoding, given)
     if changes and tell:

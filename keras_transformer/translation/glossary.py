@@ -9,10 +9,10 @@ separated by `|`, and, after another tab, flags separated by commas:
 
 A term is a whole word, or several, in any case, unless a flag says otherwise:
 `case` for exactly this case, `part` also inside words, `pattern` for a regular
-expression. Blank lines and lines that begin with `#` do not count, nor does a
-first line of two languages. Fields may be in quotes; a file .csv has commas or
+expression. Blank lines, lines that begin with `#` and a first line of two
+languages are skipped. Fields may be in quotes. A .csv file has commas or
 semicolons, and may have the columns of DeepL: both texts, both languages. A
-first line `sep=;`, which Excel reads, names what separates the fields.
+first line `sep=;`, which Excel reads, names the separator.
 
 A text is matched as the model reads it, see `read_as`.
 
@@ -36,9 +36,13 @@ import regex
 from absl import logging
 
 from keras_transformer.data.pairs import SEPARATOR
+from keras_transformer.refusals import expect
+
+# What checks the translations of a term; it may raise ValueError.
+Check = Callable[[Sequence[str]], object]
 
 FLAGS = ("case", "part", "pattern")
-SEARCHED = {"part", "pattern"}  # terms that are no row of whole words
+SEARCHED = {"part", "pattern"}  # terms that are not whole words
 # Han, kana, Thai, Lao, Khmer, Myanmar: no spaces between words.
 SPACELESS = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf"
@@ -90,14 +94,14 @@ class View(typing.NamedTuple):
     ends: Sequence[int]
 
     def span(self, match: regex.Match) -> tuple[int, int]:
-        """Where a match is in the text."""
+        """Finds begin and end of a match in the original text."""
         return self.begins[match.start()], self.ends[match.end() - 1]
 
 
 def read_as(text: str, fold: bool = False) -> View:
-    """A text in the form NFKC, with plain quotes and hyphens.
+    """Normalizes a text to NFKC, with plain quotes and hyphens.
 
-    With `fold` in any case: also STRASSE and Straße are the same.
+    With `fold` case does not count: STRASSE and Straße are the same, too.
 
     >>> read_as("Ven\u00adtil\u2019s", fold=True).text
     "ventil's"
@@ -115,7 +119,7 @@ def read_as(text: str, fold: bool = False) -> View:
 
 
 def _clusters(text):
-    """Yields where a text has what is normalized alone."""
+    """Yields begin and end of each part that is normalized alone."""
     for match in CLUSTER.finditer(text):
         begin, end = match.span()
         while end - begin > LONGEST_CLUSTER:
@@ -143,40 +147,37 @@ class Term:
     flags: frozenset[str] = frozenset()  # a subset of `FLAGS`
 
     def __post_init__(self):
-        if not self.source.strip() or not all(map(str.strip, self.targets)):
-            raise ValueError(
-                "expected a term, a tab and its translation. Received:"
-                f" {self.source!r} and {'|'.join(self.targets)!r}"
-            )
-        if unknown := self.flags - set(FLAGS):
-            raise ValueError(
-                f"flags must be among {', '.join(FLAGS)}. Received:"
-                f" {', '.join(sorted(unknown))}"
-            )
+        expect(
+            self.source.strip() and all(map(str.strip, self.targets)),
+            "a term, a tab and its translation",
+            f"{self.source!r} and {'|'.join(self.targets)!r}",
+        )
+        unknown = sorted(self.flags - set(FLAGS))
+        expect(not unknown, f"flags among {', '.join(FLAGS)}", *unknown)
         if "pattern" not in self.flags:
             return  # many terms are never compiled
         try:
             self.pattern.match("")
         except regex.error as error:
             raise ValueError(
-                f"the pattern must be a regular expression ({error})."
+                f"expected a regular expression ({error})."
                 f" Received: {self.source!r}"
             ) from error
 
     @classmethod
     def of(cls, source: str, targets: str, flags: Iterable[str] = ()) -> "Term":
-        """The term with translations that `|` separates."""
+        """Makes a term with translations that `|` separates."""
         forms = (form.strip() for form in targets.split("|"))
         return cls(source.strip(), tuple(forms), frozenset(flags))
 
     @property
     def spelling(self) -> str:
-        """The term in its own case, as a `View` has it."""
+        """The term in its own case, as in a `View`."""
         return _spelling(read_as(self.source).text)
 
     @functools.cached_property
     def pattern(self) -> regex.Pattern:
-        """The regular expression in a `View` of a term that is `SEARCHED`."""
+        """The regular expression that finds a `SEARCHED` term in a `View`."""
         if "pattern" not in self.flags:
             words = read_as(self.source, fold=True).text.split()
             return regex.compile(r"\s++".join(map(regex.escape, words)))
@@ -208,9 +209,10 @@ class Glossary:
     def _index(self):
         """A trie of the words of terms, and the terms that are `SEARCHED`.
 
-        A text has few words, a glossary many terms. Where words are a term, its
-        number is found by its spelling, or by `TERMS` if any case will do. Made
-        when it is needed: a server reads a request in the thread of all.
+        A text has few words, a glossary many terms. At the last word of a term
+        its number is found by the term's spelling, or by `TERMS` if any case
+        will do. The index is made when it is needed: a server reads all
+        requests in one thread.
         """
         trie: dict = {}
         searched = []
@@ -234,15 +236,15 @@ class Glossary:
         return hashlib.sha256(repr(rows).encode()).hexdigest()
 
     def terms_of(self, text: str) -> tuple[tuple[str, ...], ...]:
-        """The translations of the terms in a text, each once, in order.
+        """Returns the translations of the terms in a text, each once, in order.
 
-        Of terms that overlap, the longest counts; of two, the one in the same
-        case, or else the one that comes first in the glossary.
+        If terms overlap, the longest counts; if they are as long, the one in
+        the same case, or else the one that comes first in the glossary.
         """
         return tuple(dict.fromkeys(term.targets for _, term in self.find(text)))
 
     def find(self, text: str) -> list[tuple[regex.Match, Term]]:
-        """The terms in a text, where they are, in order."""
+        """Finds the terms in a text, in order, each with its place."""
         if not self.terms:
             return []
         reading = _Reading(text, *self._index)
@@ -270,7 +272,7 @@ class Glossary:
 
     @classmethod
     def of(cls, translations: Mapping[str, str]) -> "Glossary":
-        """The glossary of terms and their translations, as in a file."""
+        """Makes a glossary of terms and their translations, as in a file."""
         return cls(Term.of(*item) for item in translations.items())
 
     @classmethod
@@ -278,16 +280,16 @@ class Glossary:
         cls,
         lines: Iterable[str],
         name: str,
-        check: Callable[[Sequence[str]], object] = lambda targets: None,
+        check: Check | None = None,
         tell: bool = True,
     ) -> "Glossary":
-        """The glossary of the lines of a file.
+        """Parses the lines of a file.
 
-        `check` is called with the translations of each term; it may raise
-        ValueError. It logs what it takes for a header, if `tell` is true.
+        `check` is called with the translations of each term. A first line that
+        is read as a header is logged if `tell` is true.
 
-        Raises ValueError: a line is wrong, or a term comes twice; the message
-        has the name and the line.
+        Raises ValueError, with the name and the line, if a line is wrong or a
+        term comes twice.
         """
         terms: dict[tuple[str, frozenset[str]], Term] = {}
         rows = [
@@ -304,12 +306,13 @@ class Glossary:
         ]
         if table and _is_header([fields for _, fields in table]):
             (number, languages), *table = table
-            told = name, number, " and ".join(languages[:2])
             logging.log(
                 logging.WARNING if tell else logging.DEBUG,
                 "%s: line %d: read as the languages of the glossary, not as a"
                 " term: %s. A term must not be on the first line",
-                *told,
+                name,
+                number,
+                " and ".join(languages[:2]),
             )
         pairs: set[tuple[str, ...]] = set()
         for number, fields in table:
@@ -318,18 +321,13 @@ class Glossary:
                 if delimiter != "\t" and is_table:  # DeepL's
                     pairs.add(tuple(f.strip().lower() for f in fields[2:]))
                     fields = fields[:2]
-                if len(pairs) > 1:
-                    raise ValueError(
-                        "expected one source and one target language."
-                        f" Received: {sorted(pairs)}"
-                    )
+                languages = "one source and one target language"
+                expect(len(pairs) < 2, languages, sorted(pairs))
                 term = _parse(fields)
-                check(term.targets)
-                if (term.source, term.flags) in terms:
-                    raise ValueError(
-                        "expected each term once. Received:"
-                        f" {term.source!r} again"
-                    )
+                if check is not None:
+                    check(term.targets)
+                is_new = (term.source, term.flags) not in terms
+                expect(is_new, "each term once", f"{term.source!r} again")
             except ValueError as error:
                 raise ValueError(f"{name}: line {number}: {error}") from error
             terms[term.source, term.flags] = term
@@ -339,25 +337,25 @@ class Glossary:
     def read(
         cls,
         path: str | os.PathLike,
-        check: Callable[[Sequence[str]], object] = lambda targets: None,
+        check: Check | None = None,
         tell: bool = True,
     ) -> "Glossary":
-        """The glossary of a file, UTF-8; `check` and `tell` as in `parse`.
+        """Reads a file, UTF-8; arguments as in `parse`.
 
-        Raises ValueError: as `parse`, or it is not UTF-8; OSError: it cannot be
-        read.
+        Raises ValueError as `parse` does, or if the file is not UTF-8, and
+        OSError if it cannot be read.
         """
         return cls.parse(_read_lines(path), str(path), check, tell)
 
 
 def read_words(path: str | os.PathLike) -> tuple[str, ...]:
-    """The forbidden words and phrases of a file; errors as `Glossary.read`."""
+    """Reads a file of forbidden words; errors as in `Glossary.read`."""
     lines = [line.strip() for line in _read_lines(path)]
     return tuple(line for line in lines if line and not line.startswith("#"))
 
 
 def find_words(words: tuple[str, ...], text: str) -> list[regex.Match]:
-    """Where a text has some words, in any case.
+    """Finds words, in any case, in a text.
 
     >>> [m.group() for m in find_words(("valve",), "Valves (VALVE)")]
     ['VALVE']
@@ -366,7 +364,7 @@ def find_words(words: tuple[str, ...], text: str) -> list[regex.Match]:
 
 
 def casings(word: str) -> list[str]:
-    """A word as it is, in lower case, capitalized, and in capitals.
+    """Returns a word as it is, in lower case, capitalized, and in capitals.
 
     >>> casings("check Valve")
     ['check Valve', 'check valve', 'Check valve', 'CHECK VALVE']
@@ -378,16 +376,15 @@ def casings(word: str) -> list[str]:
 
 @functools.lru_cache(8)
 def _glossary_of(words):
-    """The glossary that finds words."""
     return Glossary(Term(word, (word,)) for word in words)
 
 
 class _Reading:
     """A text, in which the terms of a `Glossary._index` are looked for.
 
-    A term that is found is a tuple, the least of which counts first: its
-    length, negative; whether its case differs; its number; begin; end; the
-    number of its first word, or -1.
+    A term that is found is a tuple: minus its length; whether its case differs;
+    its number; begin; end; the number of its first word, or -1. The least tuple
+    counts first.
     """
 
     def __init__(self, text, trie, searched):
@@ -399,7 +396,7 @@ class _Reading:
         self.words = range(len(words))
 
     def longest(self, word, limit=math.inf):
-        """The longest term from a word on that ends in time; None: none."""
+        """Finds the longest term that begins at a word and ends by `limit`."""
         found, last, begin = [], word, self._spans[word][0]
         node = self._trie.get(self._keys[word].strip())
         while node and (end := self._spans[last][1]) <= limit:
@@ -429,7 +426,7 @@ class _Reading:
                         yield begin - end, not is_same, number, begin, end, -1
 
     def _spelling(self, begin, end):
-        """A part of the text in its own case."""
+        """Returns a part of the text in its own case."""
         plain = self._plain
         first = bisect.bisect_left(plain.begins, begin)
         last = bisect.bisect_right(plain.ends, end)
@@ -437,9 +434,9 @@ class _Reading:
 
 
 def _words(text):
-    """Yields each word, after a space if the text has one there, and a match.
+    """Yields each word and its match.
 
-    The first one has none.
+    A space stands before a word if the text has one, but not before the first.
     """
     end = len(text)
     for match in WORD.finditer(text):
@@ -448,30 +445,29 @@ def _words(text):
 
 
 def _spelling(text):
-    """A text whose words have one space between them."""
+    """Returns a text with one space between its words."""
     return " ".join(text.split())
 
 
 def _read_lines(path):
-    """The lines of a file, UTF-8."""
     try:
         return pathlib.Path(path).read_text("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path}: expected text in UTF-8, as of a spreadsheet that is saved"
-            f" as CSV. Received: no UTF-8 ({error.reason})"
+            f"{path}: expected text in UTF-8; save a spreadsheet as CSV in"
+            f" UTF-8. Received: {error.reason}"
         ) from error
 
 
 def _delimiter(name, line):
-    """What separates the fields of a glossary, by its name and first line."""
+    """Finds the separator of fields by a glossary's name and first line."""
     if "\t" in line or not (name.lower().endswith(".csv") or line[:1] == '"'):
         return "\t"
     return max(",;", key=lambda sign: len(_fields(line, sign)))
 
 
 def _fields(line, delimiter):
-    """The fields of a line; quotes that are not around one are signs."""
+    """Splits a line; quotes that are not around a field are signs."""
     try:
         [fields] = csv.reader([line], delimiter=delimiter, strict=True)
     except (csv.Error, ValueError):
@@ -480,7 +476,7 @@ def _fields(line, delimiter):
 
 
 def _is_header(table):
-    """Whether the first row names languages, and no other has its term."""
+    """Tells whether the first row names languages, and is no term below."""
     first, *others = table
     names = [regex.split("[-_ (]", f.strip().lower())[0] for f in first]
     terms = {row[0].strip().lower() for row in others}
@@ -489,19 +485,17 @@ def _is_header(table):
 
 
 def _is_code(field):
-    """Whether a field is the code of a language, such as EN-GB."""
+    """Tells whether a field is the code of a language, such as EN-GB."""
     match = CODE.fullmatch(field.strip().lower())
     return match is not None and match[1] in LANGUAGES
 
 
 def _parse(fields: Sequence[str]) -> Term:
-    """The term of the fields of a line."""
-    if len(fields) not in (2, 3):
-        plural = "s" * (len(fields) != 1)
-        raise ValueError(
-            "expected a term, a tab and its translation, and flags after"
-            f" another tab. Received: {len(fields)} field{plural}"
-        )
+    expect(
+        len(fields) in (2, 3),
+        "a term, a tab and its translation, and flags after another tab",
+        f"{len(fields)} fields",
+    )
     source, targets, *flags = fields
     given = [f.strip() for flag in flags for f in flag.split(",")]
     return Term.of(source, targets, filter(None, given))

@@ -8,7 +8,7 @@ import numpy as np
 def batches_of(
     lengths: Sequence[int], batch_tokens: int, num_threads: int = 1
 ) -> list[list[int]]:
-    """Lists of indices of rows that are batched together, shortest first.
+    """Batches the indices of rows by their lengths, shortest first.
 
     Rows of different lengths may share a batch, which costs less than a search
     for each length, but none is padded to more than twice its `padded_length`.
@@ -33,10 +33,11 @@ def batches_of(
 def few_batches_of(
     lengths: Sequence[int], batch_tokens: int, num_threads: int = 1
 ) -> list[list[int]]:
-    """As `batches_of`, for an engine that pads and changes shapes at low cost.
+    """Makes fewer batches than `batches_of`, of more lengths.
 
-    So there are fewer batches: one of few rows costs nearly as much as one of
-    many if the weights do not fit into the cache.
+    For engines that pad and change shapes at low cost: if the weights do not
+    fit into the processor's cache, a batch of few rows costs nearly as much as
+    one of many.
 
     >>> few_batches_of([3, 0, 40, 5, 2], batch_tokens=80, num_threads=2)
     [[4, 0], [3, 2]]
@@ -53,9 +54,9 @@ def _from_the_longest(
     num_threads: int,
     size_of: Callable[[list[int]], int],
 ) -> list[list[int]]:
-    """Batches, of at most a thread's equal share of the rows.
+    """Makes batches of at most a thread's equal share of the rows.
 
-    `size_of` tells how many rows, longest first, fill a batch.
+    `size_of` counts the longest rows that fill a batch.
     """
     order = np.argsort(lengths, kind="stable").tolist()
     rows = [i for i in order if lengths[i] > 0]
@@ -71,10 +72,10 @@ def _from_the_longest(
 def divided(
     rows: Sequence[int], sizes: Sequence[int], most: int
 ) -> list[list[int]]:
-    """A batch as batches of rows with sizes that are nearly the same.
+    """Divides a batch into batches of rows with similar sizes.
 
-    A row's data grows with the square of the power of two that holds its size,
-    and there are at most `most` data in a batch, unless it is a single row.
+    A row's data grows with the square of the power of two that holds its size.
+    A batch has at most `most` data, unless it is a single row.
 
     >>> divided([0, 1, 2, 3], sizes=[3, 40, 0, 33], most=4096)
     [[0, 2], [1], [3]]
@@ -91,7 +92,7 @@ def divided(
 
 
 def full_rows(length: int, batch_tokens: int) -> int:
-    """Rows of a full batch: a power of two.
+    """Returns the number of rows of a full batch, a power of two.
 
     >>> full_rows(24, batch_tokens=2048)
     64
@@ -100,10 +101,10 @@ def full_rows(length: int, batch_tokens: int) -> int:
 
 
 def padded_length(length: int) -> int:
-    """The length that a row of this length is padded to.
+    """Returns the length that a row of this length is padded to.
 
-    There are few such lengths, so that few graphs are made, and none is far
-    above the row's.
+    There are few such lengths, so that few graphs are made, and none is much
+    longer than the row.
 
     >>> [padded_length(length) for length in (1, 8, 9, 33, 200)]
     [8, 8, 16, 48, 256]
@@ -113,7 +114,7 @@ def padded_length(length: int) -> int:
 
 
 def first_steps(source_length: int) -> int:
-    """Decoding steps that suffice for most sentences of a length.
+    """Returns the decoding steps that suffice for most sentences of a length.
 
     >>> [first_steps(length) for length in (8, 16, 24, 32)]
     [16, 24, 40, 48]

@@ -40,10 +40,10 @@ MOST_TRANSPOSED = 1 << 22
 class Inference:
     """A model, or an ensemble of models, with its search (sec. 6.1), on ids.
 
-    Several models have the same vocabulary; the search sees the mean, by
-    `decoding.ensemble`, and the first model aligns. The weights are
-    those that the models have at a call. Sources, EOS included, have at most
-    `max_source_length` tokens. In sampling each sample has a row.
+    The models of an ensemble have the same vocabulary; the search sees their
+    mean, by `decoding.ensemble`, and the first model aligns. A call uses the
+    models' present weights. Sources, EOS included, have at most
+    `max_source_length` tokens. In sampling each sample is a row.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Inference:
         return Inference(self.models, self.decoding, length)
 
     def output_limits(self, source_ids: Tensor) -> tuple[Tensor, int]:
-        """The maximum length of each output, int32 `[B]`, and an upper bound.
+        """Returns the maximum length of each output, int32 `[B]`, and a bound.
 
-        In tokens, EOS included: as many as the source has, EOS excluded, and
-        `extra_length` more (sec. 6.1); at most `max_output_length` and the
-        number of learned positions. A row without a source has no output.
+        Lengths are in tokens, EOS included: `extra_length` more than the source
+        has, EOS excluded (sec. 6.1); at most `max_output_length` and the number
+        of learned positions. A row without a source has no output.
         """
         special = (source_ids == PAD) | (source_ids == EOS)
         lengths = ops.sum(ops.cast(~special, "int32"), axis=1)
@@ -101,10 +101,10 @@ class Inference:
 
         Args:
             source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
-            constraints: Of the sentences.
-            tokens: Ids, int32 `[C]`, ascending, all special tokens among them.
-                The outputs have these tokens only, and `constraints` have
-                places in this list. Probabilities are those among the tokens.
+            constraints: The `Constraints` of the sentences.
+            tokens: Ids, int32 `[C]`, ascending, with all special tokens.
+                Outputs have these tokens only, `constraints` have places in
+                this list, and probabilities are among these tokens.
             num_best: As in `decoding.search`.
             shapes: The shapes that may change while the search runs. "free":
                 sentences leave the batch as their searches end, and caches grow
@@ -190,22 +190,22 @@ class Inference:
         return found._replace(ids=ops.take(tokens, found.ids, axis=0))
 
     def _mean(self, logits: list[Tensor]) -> Tensor:
-        """The logits of the ensemble from each model's."""
+        """Combines the logits of the models."""
         if len(logits) == 1:
             return logits[0]
         match self.decoding.ensemble:
-            case "linear":  # of probabilities, but for a constant
+            case "linear":  # of probabilities, up to a constant
                 return _log_of_sum(logits)
-            case "log_linear":  # of log-probabilities, but for a constant
+            case "log_linear":  # of log-probabilities, up to a constant
                 return sum(logits) / len(logits)
             case other:
                 raise unhandled(ensemble=other)
 
     def score_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
-        """Log-probability of every token of given translations.
+        """Computes the log-probability of every token of given translations.
 
-        Both are int32 rows that end with `EOS`, then `PAD`: `[B, S]` and
-        `[B, T]`. Returns float32 `[B, T]`, 0 where `labels` is `PAD`.
+        Arguments are int32 `[B, S]` and `[B, T]`, rows that end with `EOS`,
+        then `PAD`. Returns float32 `[B, T]`, 0 where `labels` is `PAD`.
         """
         logits = self._mean(
             [
@@ -218,12 +218,12 @@ class Inference:
         return ops.where(labels == PAD, 0.0, log_probs)
 
     def alignment_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
-        """The attention of given translations' tokens to the source.
+        """Computes the attention of given translations' tokens to the source.
 
-        Both are rows as in `score_ids`. Returns float32 `[B, T - 1, S]`, of
-        all tokens but the last: attention of the decoder's alignment layer, of
-        the alignment head or the mean of all heads, when it reads the token or,
-        as `aligns_when_read` says, writes it; 0 where the source is `EOS` or
+        Arguments are as in `score_ids`. Returns float32 `[B, T - 1, S]` for all
+        tokens but the last: the attention in the decoder's alignment layer, of
+        the alignment head or the mean of all heads, when the decoder reads or
+        writes the token, see `aligns_when_read`; 0 where the source is `EOS` or
         `PAD`.
         """
         model = self.models[0]
@@ -246,7 +246,7 @@ class Inference:
 
 
 def _log_of_sum(logits: list[Tensor]) -> Tensor:
-    """The logarithm of the sum of several softmaxes."""
+    """Computes the logarithm of the sum of several softmaxes."""
     total = sum(ops.softmax(x, axis=-1) for x in logits)
 
     def exact() -> Tensor:
@@ -258,7 +258,7 @@ def _log_of_sum(logits: list[Tensor]) -> Tensor:
 
 
 def _softmax_size(model: Transformer, tokens: Tensor | None) -> int:
-    """Numbers in the softmax matrix of all tokens, or of some."""
+    """Counts the numbers in the softmax matrix of all tokens, or of some."""
     config = model.config
     num_tokens = config.vocab_size if tokens is None else tokens.shape[0]
     return num_tokens * config.d_model

@@ -26,9 +26,9 @@ class Limits:
         return self.output_limit(self.max_source_length)
 
     def output_limit(self, source_length: int) -> int:
-        """Maximum length of the output of a source in tokens, EOS included.
+        """Returns the maximum length of an output in tokens, EOS included.
 
-        The length of the source is without EOS.
+        `source_length` does not count EOS.
         """
         limits = (
             source_length + self.decoding.extra_length,
@@ -38,20 +38,17 @@ class Limits:
         return min(limit for limit in limits if limit is not None)
 
     def prefix_limit(self, source_length: int) -> int:
-        """Maximum length of a given beginning of an output, in tokens."""
+        """Returns the maximum length of a given beginning, in tokens."""
         return self.output_limit(source_length)
 
-
-def shortened_outputs(
-    config: TransformerConfig, decoding: DecodingConfig, max_source_length: int
-) -> str | None:
-    """A line that says that learned positions limit outputs; None if not."""
-    limit = config.position_limit
-    wanted = max_source_length + decoding.extra_length
-    if limit is None or wanted <= limit:
-        return None
-    return (
-        f"outputs end at max_positions={limit} tokens; max_source_length="
-        f"{max_source_length} and extra_length={decoding.extra_length} would"
-        f" allow {wanted}"
-    )
+    @property
+    def warnings(self) -> list[str]:
+        """A line that says that learned positions limit outputs, if they do."""
+        limit, extra_length = self.position_limit, self.decoding.extra_length
+        wanted = self.max_source_length + extra_length
+        if limit is None or wanted <= limit:
+            return []
+        return [
+            f"outputs end at max_positions={limit} tokens; max_source_length="
+            f"{self.max_source_length} and {extra_length=} would allow {wanted}"
+        ]

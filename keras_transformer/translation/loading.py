@@ -1,7 +1,6 @@
 """Opens work directories and models of other systems for a `Translator`."""
 
 import dataclasses
-import math
 import os
 import typing
 from collections.abc import Sequence
@@ -14,12 +13,11 @@ from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation import engines
 from keras_transformer.translation.abilities import EngineOptions, check
-from keras_transformer.translation.limits import Limits, shortened_outputs
+from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import open_ensemble
 
-# Options of `Translator.load` that are not those of `Translator`.
-OF_LOADING = ("engine", "precision", "compute_type", "device", "shortlist")
+IN_BOTH = ("jit_compile",)  # options of engine and `Translator`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +62,8 @@ def open_workdirs(
         options["max_source_length"] = min(lengths)
     if decoding is None:
         decoding = first.read_section("decoding", DecodingConfig)
-        decoding = engines.fitted(engine.name, decoding)
-    check(engines.column_of(engine.name), decoding)
+        decoding = engines.fitted(own.engine, decoding)
+    check(engines.column_of(own.engine), decoding)
     tokenizer = first.load_tokenizer()
     if own.shortlist:
         path = first.shortlist_path
@@ -73,17 +71,13 @@ def open_workdirs(
         expect(path.exists(), made, "no such file")
         options["shortlist"] = Shortlist.read(path, tokenizer)
     limits = Limits(configs, decoding, options["max_source_length"])
+    threads = options.get("num_threads")
     loaded = engine.load(
-        directories,
-        checkpoint,
-        tokenizer,
-        limits,
-        own,
-        options.get("num_threads"),
+        engines.Opened(directories, checkpoint, tokenizer, limits, own, threads)
     )
     if loaded.num_threads:
         options["num_threads"] = loaded.num_threads
-    _warn_of_shortened_outputs(limits)
+    _warn(limits.warnings)
     languages = first.read_languages()
     options["about"] = About(
         languages, languages.direction(), tuple(loaded.prefixes)
@@ -100,41 +94,30 @@ def open_imported(
 ) -> Parts:
     """Makes the model of another system; see `Translator.from_pretrained`."""
     own, options = _divided(options)
-    expect(
-        own == EngineOptions(precision=own.precision),
-        "a work directory, which kt-import makes, for the options shortlist,"
-        " engine, compute_type and device",
-        name,
-    )
+    usable = EngineOptions(precision=own.precision, jit_compile=own.jit_compile)
+    others = [n for n in own._fields if getattr(own, n) != getattr(usable, n)]
+    wanted = f"a work directory, which kt-import makes, for {', '.join(others)}"
+    expect(not others, wanted, name)
     engines.check_engine(own)
     about = About(imported.languages, imported.languages.direction(*languages))
     model = imported.make_model(own.precision)
     options = {"max_source_length": imported.max_length, **options}
     decoding = decoding or imported.decoding
-    for note in imported.notes:
-        logging.warning("%s: %s", name, note)
+    _warn(f"{name}: {note}" for note in imported.notes)
     length = options["max_source_length"]
-    _warn_of_shortened_outputs(Limits([model.config], decoding, length))
+    _warn(Limits([model.config], decoding, length).warnings)
     return Parts(
         imported.tokenizer, [model], decoding, {**options, "about": about}
     )
 
 
 def _divided(options, **others):
-    """Returns the `EngineOptions` among options, and the rest."""
-    own = {name: options[name] for name in OF_LOADING if name in options}
-    rest = {name: options[name] for name in options if name not in own}
-    if "jit_compile" in rest:
-        others["jit_compile"] = rest["jit_compile"]
+    """Divides options into `EngineOptions` and a `Translator`'s arguments."""
+    own = {n: v for n, v in options.items() if n in EngineOptions._fields}
+    rest = {n: options[n] for n in options if n not in own or n in IN_BOTH}
     return EngineOptions(**own, **others), rest
 
 
-def _warn_of_shortened_outputs(limits):
-    shortest = min(
-        limits.configs, key=lambda config: config.position_limit or math.inf
-    )
-    line = shortened_outputs(
-        shortest, limits.decoding, limits.max_source_length
-    )
-    if line:
+def _warn(lines):
+    for line in lines:
         logging.warning("%s", line)

@@ -32,7 +32,7 @@ class Program(typing.NamedTuple):
 
 
 def shape_of(array: np.ndarray, jit_compile: bool) -> tuple[int | None, ...]:
-    """The shape in `Program.shapes` of rows `[B, ...]` or of a list `[C]`."""
+    """Returns the shape in `Program.shapes` of rows `[B, ...]` or ids `[C]`."""
     if array.ndim == 1 or not ON_TENSORFLOW:
         return array.shape
     # From one graph XLA compiles for each number of rows.
@@ -45,10 +45,10 @@ def make_program(
     arrays: Sequence[Nest],
     jit_compile: bool,
 ) -> Callable[..., Nest]:
-    """Compiles a program, which takes seconds: a function of arrays like these.
+    """Compiles a function of arrays like these, which takes seconds.
 
-    It returns the result of the method, with NumPy arrays for tensors, of the
-    weights that the `Inference` has at a call. Threads may share it.
+    The function returns the result of the method with NumPy arrays, and uses
+    the weights that the `Inference` has at a call. Threads may share it.
     """
     if program.room is not None:
         inference = inference.for_sources_up_to(program.room)
@@ -63,7 +63,7 @@ def make_program(
 def _make_graph(
     method: Callable[..., Nest], arrays: Sequence[Nest], jit_compile: bool
 ) -> Callable[..., Nest]:
-    """A program of TensorFlow."""
+    """Makes a graph of TensorFlow."""
     import tensorflow as tf
 
     # Concrete at once: TensorFlow warns about a function that is traced for
@@ -82,7 +82,7 @@ def _make_graph(
 
 
 def _run_graph(graph: Callable[..., Nest], *arrays: Nest) -> Nest:
-    """The result of a graph, as arrays."""
+    """Runs a graph; returns arrays."""
     import tensorflow as tf
 
     result = graph(*map(tf.constant, keras.tree.flatten(arrays)))
@@ -92,10 +92,9 @@ def _run_graph(graph: Callable[..., Nest], *arrays: Nest) -> Nest:
 def _make_jax_program(
     method: Callable[..., Nest], inference: Inference, arrays: Sequence[Nest]
 ) -> Callable[..., Nest]:
-    """A program of JAX.
+    """Makes a program of JAX.
 
-    The weights are arguments of it, which therefore serves all values that they
-    have: validation compiles once in a training.
+    The weights are arguments, so that validation compiles once in a training.
     """
     import jax
 
@@ -111,7 +110,7 @@ def _make_jax_program(
 
 
 def variables_of(inference: Inference) -> list[keras.Variable]:
-    """Variables of an `Inference` whose values a program of JAX takes."""
+    """Returns the variables whose values a program of JAX takes."""
     return [v for model in inference.models for v in model.variables]
 
 
@@ -121,11 +120,10 @@ def lower(
     values: Sequence[typing.Any],
     arrays: Sequence[Nest],
 ) -> typing.Any:
-    """The program of JAX for a method, before it is compiled.
+    """Lowers a method to a `jax.stages.Lowered` of values and arrays.
 
-    `values` are from `variables_of`, and `arrays` int32, or both
-    `jax.ShapeDtypeStruct`s. The program, a `jax.stages.Lowered`, takes values
-    and a tuple of arrays.
+    `values` are those of `variables_of`, and `arrays` int32; or both are
+    `jax.ShapeDtypeStruct`s.
     """
     import jax
 

@@ -5,15 +5,14 @@
     Constraints  arrays of a batch of rows, in the state of the search
 
 A new input of a sentence, such as the terms of a glossary, is a field of these
-three and a rule in `decoding/rules.py`. All code between passes them on and
-does not look inside.
+three and a rule in `decoding/rules.py`. Code in between passes it on.
 """
 
 import dataclasses
 import hashlib
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import Direction
@@ -39,9 +38,9 @@ class Request:
         terms: What the translation must have: for each term its forms, one of
             which suffices.
         avoid: Words and phrases that the translation must not have.
-        seed: Of samples; None for that of the translator.
-        direction: What tells the model the languages; None for that of the
-            translator.
+        seed: The seed of samples; None for the translator's.
+        direction: What tells the model the languages; None for the
+            translator's.
     """
 
     text: str
@@ -53,7 +52,7 @@ class Request:
 
     @property
     def as_source(self) -> "Request":
-        """Its text and direction: of a pair with a given translation."""
+        """Text and direction: the source of a given translation."""
         return Request(self.text, direction=self.direction)
 
 
@@ -70,7 +69,7 @@ class Terminology:
 
     @property
     def sums(self) -> dict[str, str]:
-        """SHA-256 of glossary and forbidden words, if any."""
+        """The SHA-256 of glossary and forbidden words, if any."""
         sums = {}
         if self.glossary.terms:
             sums["glossary_sha256"] = self.glossary.sha256
@@ -80,14 +79,12 @@ class Terminology:
         return sums
 
     def check(self, decoding: DecodingConfig) -> None:
-        """Raises ValueError if a translator samples, which needs a search."""
-        if self.glossary.terms and decoding.sampling:
-            raise ValueError(
-                "glossary excludes sampling. Received: sampling=True"
-            )
+        """Raises ValueError for terms if a translator samples."""
+        is_usable = not (self.glossary.terms and decoding.sampling)
+        expect(is_usable, "a glossary without sampling", "sampling=True")
 
     def of(self, request: Request) -> Request:
-        """The request with the terms of its text, and the forbidden words."""
+        """Adds the terms of the text, and the forbidden words."""
         terms = self.glossary.terms_of(request.text)
         if not terms and not self.avoid:
             return request
@@ -107,8 +104,8 @@ class Row(typing.NamedTuple):
     # Language tokens, the text's, EOS, then language tokens; `[EOS]` if blank.
     source_ids: list[int]
     tag_length: int = 0  # number of tokens before the text
-    # Tokens of the target that are given: those that the output begins with; or
-    # all of a translation to score, EOS included.
+    # The first tokens of the output, if they are given; or all tokens of a
+    # translation to score, EOS included.
     target_ids: Sequence[int] = ()
     notes: Sequence[str] = ()  # a sentence for each truncation
     num_given: int = 0  # how many are language tokens, which do not count
@@ -118,9 +115,9 @@ class Row(typing.NamedTuple):
     avoid: tuple[str, ...] = ()  # as in `Request`
     # The phrases that write these words, as far as they are known.
     forbidden: frozenset[tuple[int, ...]] = frozenset()
-    # Of terms and forbidden phrases; None if there are none.
+    # The automaton of terms and forbidden phrases; None if there are none.
     automaton: Automaton | None = None
-    # For the text of the output, if it has terms or words to avoid.
+    # The output's tokenizer, if there are terms or words to avoid.
     tokenizer: Tokenizer | None = None
     seed: int = 0  # of samples
     sample: int = 0  # number of the sample, from 0
@@ -155,20 +152,20 @@ SentencePairs: typing.TypeAlias = Sequence[tuple[str | Request, str]]
 def make_requests(
     strings: Sentences, prefixes: Sequence[str] | None = None
 ) -> list[Request]:
-    """A `Request` for each sentence, with the prefixes, if there are any.
+    """Makes a `Request` for each sentence, with its prefix, if there are any.
 
     Raises TypeError for anything but lists of `str` or of `Request`s.
     """
-    _check_strings(strings, (str, Request))
+    _check_list(strings, lambda item: isinstance(item, str | Request))
     requests = [Request(s) if isinstance(s, str) else s for s in strings]
     if prefixes is None:
         return requests
-    _check_strings(prefixes, str)
-    if len(prefixes) != len(strings):
-        raise ValueError(
-            "expected one prefix for each string."
-            f" Received: {len(prefixes)} and {len(strings)}"
-        )
+    _check_list(prefixes, lambda item: isinstance(item, str))
+    expect(
+        len(prefixes) == len(strings),
+        "one prefix for each string",
+        f"{len(prefixes)} and {len(strings)}",
+    )
     return [
         dataclasses.replace(request, prefix=prefix)
         for request, prefix in zip(requests, prefixes, strict=True)
@@ -181,26 +178,23 @@ class Encoding(typing.NamedTuple):
     tokenizer: Tokenizer | TokenizerPair  # for both sides
     limits: Limits  # which truncate them
     tags: Sequence[str] = ()  # one must begin a text without a direction
-    # Of the sentences without one; None if each must have it.
+    # The default direction; None if each sentence must have its own.
     direction: Direction | None = Direction()
-    seed: int = 0  # of those without one
+    seed: int = 0  # the default seed
 
     def direction_of(self, request: Request) -> Direction | None:
-        """The direction of a sentence; None if its text begins with a tag."""
+        """Returns a sentence's direction; None if its text must name it."""
         own = request.direction
         return self.direction if own is None else own
 
     def tokenizer_of(self, request: Request) -> Tokenizer | TokenizerPair:
-        """The tokenizer for text of both sides.
-
-        Where tokens of a direction are given, tags in text are text.
-        """
+        """Returns the tokenizer for a sentence, see `text_tokenizer`."""
         return text_tokenizer(self.tokenizer, self.direction_of(request))
 
     def split(
         self, requests: Sequence[Request]
     ) -> dict[Direction | None, list[int]]:
-        """The indices of the sentences of each direction."""
+        """Groups the indices of sentences by direction."""
         found: dict[Direction | None, list[int]] = {}
         for index, request in enumerate(requests):
             found.setdefault(self.direction_of(request), []).append(index)
@@ -210,7 +204,10 @@ class Encoding(typing.NamedTuple):
 def text_tokenizer(
     tokenizer: Tokenizer | TokenizerPair, direction: Direction | None
 ) -> Tokenizer | TokenizerPair:
-    """As `Encoding.tokenizer_of`, of a direction."""
+    """Returns the tokenizer for text of both sides.
+
+    If a direction gives tokens, tags in text are text.
+    """
     if direction in (None, Direction()):
         return tokenizer
     return TokenizerPair(
@@ -219,48 +216,46 @@ def text_tokenizer(
 
 
 def encode(requests: Sequence[Request], encoding: Encoding) -> list[Row]:
-    """A `Row` for each sentence.
+    """Makes a `Row` for each sentence.
 
     Every sentence that is not blank gets the tokens of its direction, or begins
     with a tag, if there are any.
 
-    Raises UntaggedError: it does not; ValueError: there is no direction.
+    Raises UntaggedError if a sentence must begin with a tag and does not, and
+    ValueError if it must have a direction.
     """
     rows = _sources(requests, encoding)
     automata: dict = {}  # many sentences may have the same terms
     for i, request in enumerate(requests):
-        own = encoding.seed if request.seed is None else request.seed
-        if own != rows[i].seed:
-            rows[i] = rows[i]._replace(seed=own)
-        if not (request.terms or request.avoid or request.prefix):
-            continue
-        target = encoding.tokenizer_of(request).target
-        rows[i] = rows[i]._replace(avoid=request.avoid, tokenizer=target)
+        seed = encoding.seed if request.seed is None else request.seed
+        row = rows[i]._replace(seed=seed)
+        if request.terms or request.avoid or request.prefix:
+            target = encoding.tokenizer_of(request).target
+            row = row._replace(avoid=request.avoid, tokenizer=target)
         if request.terms:
             key = request.terms, encoding.direction_of(request)
             if key not in automata:
                 terms = [phrase_ids(target, forms) for forms in request.terms]
-                automata[key] = with_phrases(rows[i]._replace(terms=terms))
-            rows[i] = rows[i]._replace(
-                terms=automata[key].terms,
-                term_texts=request.terms,
-                automaton=automata[key].automaton,
+                automata[key] = terms, make_automaton(terms, [])
+            terms, automaton = automata[key]
+            row = row._replace(
+                terms=terms, term_texts=request.terms, automaton=automaton
             )
         if request.prefix:
             [ids] = target.to_prefixes([request.prefix])
-            ids = [*rows[i].target_ids, *ids]
-            rows[i] = _with_prefix(rows[i], ids, encoding.limits)
+            row = _with_prefix(row, [*row.target_ids, *ids], encoding.limits)
+        rows[i] = row
     return rows
 
 
 def fits(encoding: Encoding, string: str) -> bool:
-    """Whether a sentence is not truncated."""
+    """Tells whether a sentence is not truncated."""
     [row] = encode([Request(string)], encoding)
     return not row.notes
 
 
 def encode_pairs(pairs: SentencePairs, encoding: Encoding) -> list[Row]:
-    """As `encode`, for pairs of a sentence and a given translation."""
+    """Makes a `Row` for each pair of a sentence and a given translation."""
     requests = pair_requests(pairs)
     rows = _sources(requests, encoding)
     for direction, indices in encoding.split(requests).items():
@@ -280,37 +275,38 @@ def encode_pairs(pairs: SentencePairs, encoding: Encoding) -> list[Row]:
 
 
 def pair_requests(pairs: SentencePairs) -> list[Request]:
-    """The sentences of pairs.
+    """Makes a `Request` for the sentence of each pair.
 
-    Raises TypeError: it is no list of pairs of `str`; ValueError: a `Request`
-    asks for what a given translation excludes.
+    Raises TypeError unless it is a list of pairs of `str`, and ValueError for a
+    `Request` with more than a text and a direction.
     """
     _check_list(
-        "pairs must be a list of (source, translation), both str",
         pairs,
         lambda pair: (
             isinstance(pair, (list, tuple))
             and len(pair) == 2
-            and isinstance(pair[0], (str, Request))
+            and isinstance(pair[0], str | Request)
             and isinstance(pair[1], str)
         ),
+        "a list of (source, translation), both str",
     )
     requests = make_requests([source for source, _ in pairs])
     for request in requests:
-        if request != request.as_source:
-            raise ValueError(
-                "a pair has a given translation: expected a source with a text"
-                f" and a direction alone. Received: {request}"
-            )
+        expect(
+            request == request.as_source,
+            "a source with a text and a direction alone, as the translation is"
+            " given",
+            request,
+        )
     return requests
 
 
 def phrase_ids(
     tokenizer: Tokenizer, phrases: Sequence[str]
 ) -> list[tuple[int, ...]]:
-    """The tokens that write phrases: between spaces, or in spaceless text.
+    """Returns the tokens that write phrases, as `phrase_ways` of each.
 
-    Raises ValueError: the vocabulary cannot write a phrase.
+    Raises ValueError if the vocabulary cannot write a phrase.
     """
     found = []
     for phrase in phrases:
@@ -321,15 +317,15 @@ def phrase_ids(
 
 
 def with_phrases(row: Row) -> Row:
-    """The row with the automaton of its terms and forbidden phrases."""
+    """Adds the automaton of a row's terms and forbidden phrases."""
     automaton = make_automaton(row.terms, sorted(row.forbidden))
     return row._replace(automaton=automaton)
 
 
 def phrase_ways(tokenizer: Tokenizer, phrase: str) -> list[tuple[int, ...]]:
-    """The sequences of tokens that write a phrase; none if it has unknown ones.
+    """Returns the sequences of known tokens that write a phrase.
 
-    Words of spaceless scripts may follow others, so that no space is before.
+    A word of a spaceless script may have no space before it.
     """
     tokenizers = [tokenizer]
     if re.match(f"[{SPACELESS}]", phrase):
@@ -339,12 +335,12 @@ def phrase_ways(tokenizer: Tokenizer, phrase: str) -> list[tuple[int, ...]]:
 
 
 def shown(string: str) -> str:
-    """The beginning of a long sentence, for a message."""
+    """Shortens a long sentence for a message."""
     return f"{string.strip()[:SHOWN]} ..."
 
 
 def _sources(requests, encoding):
-    """Rows without other targets than the tokens of a direction."""
+    """Makes rows without other targets than the tokens of a direction."""
     rows: list = [None] * len(requests)
     for direction, indices in encoding.split(requests).items():
         strings = [requests[i].text for i in indices]
@@ -356,17 +352,14 @@ def _sources(requests, encoding):
             for token in (tokens.before, tokens.after)
         )
         given = given_ids(encoding, direction)
-        for i, (ids, notes) in zip(
-            indices,
-            _truncated(
-                text_tokenizer(encoding.tokenizer, direction).source,
-                strings,
-                encoding.limits.max_source_length,
-                before,
-                after,
-            ),
-            strict=True,
-        ):
+        sources = _truncated(
+            text_tokenizer(encoding.tokenizer, direction).source,
+            strings,
+            encoding.limits.max_source_length,
+            before,
+            after,
+        )
+        for i, (ids, notes) in zip(indices, sources, strict=True):
             rows[i] = Row(ids, notes=notes)
             if len(ids) > 1:
                 rows[i] = Row(ids, len(before), given, notes, len(given))
@@ -377,25 +370,26 @@ def _check_tags(strings, indices, tags):
     """Raises ValueError if texts without a direction do not name theirs."""
     for index, string in zip(indices, strings, strict=True):
         word = "".join(string.split(maxsplit=1)[:1])
-        if word and not tags:
-            raise ValueError(
-                "expected the languages of a sentence, of which the model has"
-                f" many. Received: none ({shown(string)})"
-            )
+        expect(
+            tags or not word,
+            "the languages of a sentence: the model has many",
+            f"none ({shown(string)})",
+        )
         if word and word not in tags:
             raise UntaggedError(index, string, tags)
 
 
 def given_ids(encoding: Encoding, direction: Direction | None) -> list[int]:
-    """The first ids of an output, which a direction gives."""
+    """Returns the first ids of an output, which a direction gives."""
     token = direction.output if direction else ""
     return direction_ids(encoding.tokenizer.target, token)
 
 
 def direction_ids(tokenizer: Tokenizer, token: str) -> list[int]:
-    """The id of a token of a `Direction`: of a piece, or of a tag in text.
+    """Returns the id of a token of a `Direction`, if there is one.
 
-    Raises ValueError if the vocabulary does not have it.
+    The token is a piece, or a tag in text. Raises ValueError if the vocabulary
+    does not have it.
     """
     if not token:
         return []
@@ -417,8 +411,7 @@ def _truncated(
 ):
     """Yields ids and notes of each sentence, `[EOS]` if it is blank.
 
-    The ids `before` and `after`, which follow EOS, are those of every sentence
-    that is not blank.
+    Other sentences have the ids `before`, and after EOS the ids `after`.
     """
     max_length -= len(after)
     rows = tokenizer.to_ids(strings) if strings else []
@@ -436,7 +429,7 @@ def _truncated(
 
 
 def _with_prefix(row: Row, ids: list[int], limits: Limits) -> Row:
-    """The row of a sentence whose output begins with ids, if it is so long."""
+    """Adds the ids that an output begins with, if it may be as long."""
     limit = len(row.source_ids) - 1
     if limit:
         limit = limits.prefix_limit(limit)
@@ -449,16 +442,18 @@ def _with_prefix(row: Row, ids: list[int], limits: Limits) -> Row:
     return row._replace(target_ids=ids[:limit], notes=[*row.notes, note])
 
 
-def _check_strings(items, types):
-    """Raises TypeError unless it is a list of items of some types."""
-    expected = "strings must be a list of str"
-    _check_list(expected, items, lambda item: isinstance(item, types))
-
-
-def _check_list(expected, items, is_right):
+def _check_list(
+    items: object,
+    is_right: Callable[[typing.Any], bool],
+    expected: str = "a list of str",
+) -> None:
     """Raises TypeError unless it is a list whose items are right."""
     if not isinstance(items, (list, tuple)):
-        raise TypeError(f"{expected}. Received: {type(items).__name__}")
+        raise TypeError(
+            f"expected {expected}. Received: {type(items).__name__}"
+        )
     for i, item in enumerate(items):
         if not is_right(item):
-            raise TypeError(f"{expected}. Received: {item!r} at index {i}")
+            raise TypeError(
+                f"expected {expected}. Received: {item!r} at index {i}"
+            )

@@ -1,12 +1,12 @@
 """What a search is: a function of rows.
 
-An engine searches by itself, as `batched` or `ctranslate2`. What changes a
-search for some sentences is a search around another one, in `around/`.
+An engine has a search: `batched` or `ctranslate2`. What changes a search for
+some sentences is a search around it, in `around/`.
 """
 
 import dataclasses
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -46,17 +46,12 @@ class Setup(typing.NamedTuple):
             "max_source_length of at least 2: a token and EOS",
             max_source_length=length,
         )
-        source, target = self.tokenizer.source, self.tokenizer.target
+        sides = self.tokenizer.source, self.tokenizer.target
         for config in self.configs:
-            for of_side, size in (
-                (source, config.num_source_tokens),
-                (target, config.vocab_size),
-            ):
-                expect(
-                    of_side.vocab_size == size,
-                    "the same vocabulary for tokenizer and model",
-                    f"{of_side.vocab_size} and {size} tokens",
-                )
+            known = tuple(side.vocab_size for side in sides)
+            sizes = config.num_source_tokens, config.vocab_size
+            same = "the same vocabularies for tokenizer and model"
+            expect(known == sizes, same, f"{known} and {sizes} tokens")
             if self.shortlist is not None:
                 self.shortlist.check(config)
             check_position_limit(config, max_source_length=length)
@@ -73,16 +68,17 @@ class Found(typing.NamedTuple):
     notes: Sequence[str] = ()
 
 
-class Programs(typing.NamedTuple):
-    """What makes the programs of a search in advance."""
+class Step(typing.NamedTuple):
+    """What makes a program of a search in advance, in some seconds."""
 
-    # Functions that make a program each, with the longest source that it is
-    # for, shortest first.
-    made: list[tuple[int, Callable[[], object]]]
-    # Functions that take seconds each and compile the search of a sentence
-    # alone, to be called in turn. For each length, the last one returns whether
-    # XLA is faster and will be used, the others return None.
-    compiled: list[Callable[[], bool | None]]
+    longest: int  # source that the program is for
+    # If the program is for a sentence alone, returns whether XLA is faster and
+    # will be used, or None if this step does not tell.
+    make: Callable[[], typing.Any]
+    is_single: bool = False  # whether the program is for a sentence alone
+
+
+Steps: typing.TypeAlias = Iterator[Step]
 
 
 class Search(typing.Protocol):
@@ -109,16 +105,16 @@ class Search(typing.Protocol):
         For each row it is as in `Inference.alignment_ids`.
         """
 
-    def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
-        """Returns the programs of `search` for rows without a prefix.
+    def programs(self, num_best: int, given: Sequence[int] = ()) -> Steps:
+        """Yields the steps that make programs for rows without a prefix.
 
-        `given` are the `target_ids` of a row that has no others.
+        They are to be made in turn. `given` are the `target_ids` of a row.
         """
 
 
 @dataclasses.dataclass(eq=False)
 class Around:
-    """A search around another one, of which it changes a part."""
+    """A search around another one, which it changes in part."""
 
     inner: Search
 
@@ -143,5 +139,5 @@ class Around:
     def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
         return self.inner.attention(rows)
 
-    def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
+    def programs(self, num_best: int, given: Sequence[int] = ()) -> Steps:
         return self.inner.programs(num_best, given)

@@ -21,6 +21,7 @@ import numpy as np
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.files import write_atomically
+from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.vocabulary import EOS, SPECIAL_IDS
 
@@ -32,8 +33,8 @@ CHUNK = 10_000  # pairs whose tokens are counted at once
 class Shortlist:
     """The tokens that translations may consist of.
 
-    The frequent ones every output may have; `translations` has for each source
-    id the ids of tokens that translate it.
+    Every output may have the `frequent` tokens; `translations` has for each
+    source id the ids of tokens that translate it.
 
     >>> shortlist = Shortlist([9], [[], [], [], [], [7], [8]], vocab_size=3000)
     >>> shortlist.tokens([[4, 2]])[:8], shortlist.tokens([[4, 2]]).size
@@ -53,23 +54,20 @@ class Shortlist:
     def check(self, config: TransformerConfig) -> None:
         """Raises ValueError unless a model has as many tokens."""
         sizes = len(self.translations), self.vocab_size
-        expected = config.num_source_tokens, config.vocab_size
-        if sizes != expected:
-            raise ValueError(
-                "a shortlist must have the model's source and target tokens,"
-                f" {expected}. Received: {sizes}"
-            )
+        wanted = config.num_source_tokens, config.vocab_size
+        kind = "a shortlist of the model's source and target tokens"
+        expect(sizes == wanted, f"{kind}, {wanted}", sizes)
 
     def tokens(
         self,
         sources: Iterable[Sequence[int]],
         required: Iterable[Sequence[int]] = (),
     ) -> np.ndarray | None:
-        """The tokens that a batch may have in its outputs, with `required`.
+        """Finds the tokens that the outputs of a batch may have.
 
-        Returns ids, int32 `[C]`, ascending, the special tokens first. The
-        lowest other ids fill them up, so that C is one of few sizes. None if C
-        would be more than half of the vocabulary.
+        Returns ids, int32 `[C]`, ascending, with the special tokens and
+        `required`, filled up with the lowest other ids so that C is one of few
+        sizes; None if C would be more than half of the vocabulary.
         """
         chosen = np.zeros(self.vocab_size, bool)
         chosen[list(SPECIAL_IDS)] = True
@@ -96,10 +94,9 @@ class Shortlist:
     def write(
         self, path: str | os.PathLike, tokenizer: Tokenizer | TokenizerPair
     ) -> None:
-        """Writes the file.
+        """Writes the file, which appears when it is complete.
 
-        It leaves out pieces with white space, which no text contains. The file
-        appears under its name when it is complete.
+        Pieces with white space are left out, since no text contains them.
         """
         sources = ["", *tokenizer.source.pieces]
         targets, lines = tokenizer.target.pieces, []
@@ -127,13 +124,13 @@ class Shortlist:
             piece, tab, translations = line.partition("\t")
             pieces = translations.split(" ")
             unknown = [p for p in pieces if p not in targets]
-            id = sources.get(piece)
-            if not tab or id is None or id in found or unknown:
-                raise ValueError(
-                    f"{path}, line {number}: expected a new piece, a tab, and"
-                    " its translations, of the model's vocabulary. Received:"
-                    f" {line[:60]!r}"
-                )
+            id = sources.get(piece, len(sources))
+            expect(
+                tab and piece in sources and id not in found and not unknown,
+                "a new piece, a tab, and its translations, in the vocabulary",
+                repr(line[:60]),
+                where=f"{path}, line {number}",
+            )
             found[id] = [targets[p] for p in pieces]
         return cls(
             found.get(-1, []),
@@ -149,7 +146,7 @@ def make_shortlist(
     num_translations: int,
     min_probability: float = 0.0,
 ) -> Shortlist:
-    """The shortlist that sentence pairs, in ids, EOS included, give.
+    """Makes the shortlist of sentence pairs, in ids, EOS included.
 
     A source token may always be copied, if the target has the same piece: the
     pairs may lack names and numbers. `num_frequent` counts the most frequent
@@ -187,7 +184,7 @@ def make_shortlist(
 def translation_table(
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Translation probabilities of tokens, by IBM Model 1.
+    """Computes translation probabilities of tokens by IBM Model 1.
 
     Returns source ids, target ids and t(target | source) of all tokens that are
     in a pair together: int64, int64 and float64 `[N]`. The EOS of the source
@@ -223,9 +220,10 @@ def translation_table(
 
 
 def _cells(pairs, base):
-    """source * base + target, int64, for each token of a pair with each other.
+    """Computes source * base + target, int64, for the token pairs of a pair.
 
-    Target token after target token; and the number of source tokens of each.
+    They are in the order of target tokens. Returns also the number of source
+    tokens for each target token.
     """
     cells, width = [], []
     for source, target in pairs:
@@ -237,17 +235,15 @@ def _cells(pairs, base):
 
 
 def _is_word(piece: str) -> bool:
-    """Whether a piece has no white space."""
     return [piece] == piece.split()
 
 
 def _ids(pieces):
-    """The id of each piece."""
     return {piece: id for id, piece in enumerate(pieces)}
 
 
 def _rounded(number: int) -> int:
-    """The next of few sizes, of which there are two for each power of two.
+    """Returns the next of few sizes, two for each power of two.
 
     >>> [_rounded(number) for number in (3, 1025, 1537, 2049)]
     [1024, 1536, 2048, 3072]

@@ -9,13 +9,14 @@ import dataclasses
 import functools
 import time
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from absl import logging
 
 from keras_transformer.translation.grouping import first_steps, padded_length
 from keras_transformer.translation.requests import Row
+from keras_transformer.translation.search import Step
 from keras_transformer.vocabulary import EOS, UNK
 
 LONGEST = 64  # tokens of a sentence that XLA compiles for
@@ -43,15 +44,14 @@ class Single:
 
     def steps(
         self, search: typing.Any, num_best: int, given: Sequence[int]
-    ) -> list[Callable[[], bool | None]]:
-        """Returns the steps that time a search and its compiled programs."""
+    ) -> Iterator[Step]:
+        """Yields the steps that compile a search and measure it."""
         longest = min(search.limits.max_source_length, LONGEST)
-        steps: list[Callable[[], bool | None]] = []
         for length in {padded_length(n): n for n in range(2, longest + 1)}:
             parts = self._compile(search, length, num_best, given)
-            # Two programs and their measurement.
-            steps += [functools.partial(next, parts, None)] * 3
-        return steps
+            for _ in range(3):  # two programs and their measurement
+                make = functools.partial(next, parts, None)
+                yield Step(length, make, is_single=True)
 
     def _compile(
         self,

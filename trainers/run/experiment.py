@@ -21,7 +21,7 @@ from keras_transformer.model import Transformer
 from keras_transformer.refusals import expect
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.training.update import GuidedHead, StepOptions
-from keras_transformer.translation.limits import shortened_outputs
+from keras_transformer.translation.limits import Limits
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from keras_transformer.writing import counted
@@ -252,10 +252,9 @@ def read_experiment(opening: Opening) -> Experiment:
         log(f"guided alignment: {links}")
     counts = valid_batches.corpus.counts if valid_batches else "no pairs"
     log(f"validation: {counts}; test: {len(test):,} pairs")
-    if shortened := shortened_outputs(
-        configuration.model, configuration.decoding, data.max_length
-    ):
-        log(shortened)
+    model, decoding = configuration.model, configuration.decoding
+    for warning in Limits([model], decoding, data.max_length).warnings:
+        log(warning)
     return Experiment(
         workdir=workdir,
         configuration=configuration,

@@ -27,7 +27,7 @@ from trainers.scoring.test_sets import (
     read_references,
     read_text,
 )
-from trainers.translating.lines import check_one_output, open_translator
+from trainers.translating.lines import open_translator
 from trainers.translating.options import TranslatorChoice
 
 Systems = dict[str, list[str] | None]  # None: to be translated
@@ -192,7 +192,7 @@ def run(
     with flags.user_errors():
         command = parse_command(score_command) if score_command else []
         data = read_data(path, choice.languages)
-        check_one_output(choice.read_search())
+        choice.read_search().check_one_output()
         tokenizer = bleu_tokenizer_of(path, metric)
         directions = read_directions(data, test, tokenizer)
         if compare or command:

@@ -62,14 +62,19 @@ class Model:
         request = Request("a", direction=direction)
         usual: list[Step] = []
         late: list[Step] = []
+        single: list[Step] = []
         for num_best in sorted({1, translator.decoding.num_hypotheses}):
-            for length, make in translator.programs(num_best).made:
-                (late if length > USUAL_TOKENS else usual).append(make)
+            for step in translator.programs(num_best):
+                if not step.is_single:
+                    kind = late if step.longest > USUAL_TOKENS else usual
+                    kind.append(step.make)
+                elif num_best == 1:
+                    single.append(step.make)
         usual += [
             functools.partial(translator.score, [(request, "a")]),
             functools.partial(translator.align, [(request, "a")]),
         ]
-        return usual, late, translator.programs(1).compiled
+        return usual, late, single
 
     def use(self, adapter: str) -> None:
         """Chooses an adapter; "": none. Only the thread that computes may."""

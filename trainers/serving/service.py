@@ -407,9 +407,8 @@ class Service:
             before = pair.model.translator
             decoding = changed_search(before.decoding, search)
             before.check(decoding)
+            decoding.check_seed(options.seed)
         self._check_adapter(options.adapter)
-        if options.seed is not None and not decoding.sampling:
-            raise BadRequest("seed needs sampling")
         found = decoding.num_hypotheses
         n_best = min(options.n_best, found) if may_be_fewer else options.n_best
         most_samples = max(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from keras_transformer.commands import flags
 from keras_transformer.files import new_file
+from keras_transformer.refusals import expect
 from trainers.translating.plan import read_plan
 
 
@@ -18,39 +19,31 @@ def run(output: str, collect: str) -> None:
     with flags.user_errors():
         plan, target = read_plan(output), pathlib.Path(collect)
         real = pathlib.Path(os.path.realpath(target))
-        if real.is_relative_to(os.path.realpath(output)):
-            raise ValueError(
-                "collect must not be in output. Received:"
-                f" collect={collect!r}, output={output!r}"
-            )
+        outside = not real.is_relative_to(os.path.realpath(output))
+        expect(outside, "collect outside output", f"{collect=}, {output=}")
         flags.check_output(collect)
         paths = plan.check_shards()
-        if plan.is_input(target):
-            raise ValueError(
-                f"collect must not be the input. Received: collect={collect!r}"
-            )
-        join(paths, target)
+        another = not plan.is_input(target)
+        expect(another, "collect other than the input", f"{collect=}")
+        with new_text_file(target) as file:
+            for path in paths:
+                with open(path, "rb") as part:
+                    shutil.copyfileobj(part, file)
     records = [plan.read_record(shard) for shard in plan.shards]
-    flags.show(
-        f"{collect}: {sum(record['lines'] for record in records):,} lines of"
-        f" {len(records)} shards, with"
-        f" {sum(record['notes'] for record in records)} notes"
+    lines, notes = (
+        sum(r[name] for r in records) for name in ("lines", "notes")
     )
-
-
-def join(paths: list[pathlib.Path], target: pathlib.Path) -> None:
-    """Writes files, one after the other, to one that appears when complete."""
-    with new_text_file(target) as file:
-        for path in paths:
-            with open(path, "rb") as part:
-                shutil.copyfileobj(part, file)
+    flags.show(
+        f"{collect}: {lines:,} lines of {len(records)} shards, with {notes}"
+        " notes"
+    )
 
 
 @contextlib.contextmanager
 def new_text_file(
     path: pathlib.Path,
 ) -> Iterator[typing.BinaryIO | gzip.GzipFile]:
-    """A `new_file`, compressed if its name ends in .gz."""
+    """Opens a `new_file`, compressed if its name ends in .gz."""
     with new_file(path) as file:
         if path.suffix != ".gz":
             yield file

@@ -15,7 +15,7 @@ from keras_transformer.commands import flags
 from keras_transformer.documents.document import Document
 from keras_transformer.files import write_atomically
 from keras_transformer.translation.requests import shown
-from trainers.translating.lines import CHUNK, check_one_output, open_translator
+from trainers.translating.lines import CHUNK, open_translator
 from trainers.translating.options import TranslatorChoice
 
 if typing.TYPE_CHECKING:
@@ -34,7 +34,7 @@ def run(
         documents.check_installed()
         if document_map:
             flags.check_output(document_map)
-        check_one_output(choice.read_search())
+        choice.read_search().check_one_output()
         choice.check()
         language, target = choice.read_direction()
     try:

@@ -12,46 +12,38 @@ import os
 import stat
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from absl import logging
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load, start_jax
-from keras_transformer.config import DecodingConfig
 from keras_transformer.data.pairs import FIRST_BYTES, text_lines
 from keras_transformer.translation import engines
-from keras_transformer.translation.glossary import Glossary, read_words
 from keras_transformer.translation.requests import (
     Request,
-    Terminology,
     UntaggedError,
     make_requests,
 )
-from trainers.translating.options import (
-    OutputOptions,
-    TerminologyOptions,
-    TranslatorChoice,
-)
+from trainers.translating.options import OutputOptions, TranslatorChoice
 
 if typing.TYPE_CHECKING:
-    from keras_transformer.translation.results import Translation
     from keras_transformer.translator import Translator
 
 CHUNK = 4096  # lines read, sorted and translated together
 
 
 def open_translator(choice: TranslatorChoice) -> "Translator":
-    """The translator that a command line asks for.
+    """Opens the translator that a command line asks for.
 
-    Only now is a framework imported, when the values are checked: callers check
-    their own input before.
+    It checks the values, then imports a framework: callers check their own
+    input before.
     """
     options = choice.options
     with flags.user_errors():
         choice.check()
     engine = engines.find_engine(options.engine)
-    if engine.needs_keras:
+    if engine.NEEDS_KERAS:
         start_jax()
         devices = load("keras_transformer.devices")
         translators = load("keras_transformer.translator")
@@ -81,21 +73,9 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
                 choice.languages.source_language,
                 choice.languages.target_language,
             )
-        found = _read_terminology(choice.terminology, translator)
+        files = choice.terminology
+        found = files.read(translator.check_forms)
         return translator.with_terminology(found)
-
-
-def _read_terminology(
-    options: TerminologyOptions, translator: "Translator"
-) -> Terminology:
-    """The terminology of files, for a translator."""
-    parts: dict[str, typing.Any] = {}
-    if options.glossary:
-        check = translator.check_forms
-        parts["glossary"] = Glossary.read(options.glossary, check)
-    if options.avoid:
-        parts["avoid"] = read_words(options.avoid)
-    return Terminology(**parts)
 
 
 def read_lines(
@@ -104,7 +84,7 @@ def read_lines(
     first: int = 1,
     warn: Callable = logging.warning,
 ) -> Iterator[str]:
-    """Lines of a binary file as `str`, without their ends.
+    """Yields the lines of a binary file as `str`, without their ends.
 
     Bytes that are not UTF-8 become U+FFFD, with a warning; `name` is the file's
     name in it, `first` the number of the first line.
@@ -134,9 +114,9 @@ def read_lines(
 
 
 def read_input() -> Iterator[str]:
-    """The lines of standard input, as of `read_lines`.
+    """Reads the lines of standard input, see `read_lines`.
 
-    A file that is no text is refused at once; a pipe may have nothing yet.
+    A binary file is refused at once; a pipe may have nothing yet.
     """
     file = sys.stdin.buffer
     if isinstance(file, io.BufferedReader):
@@ -158,11 +138,11 @@ def translate_lines(
 ) -> Iterator[str]:
     """Yields the output of input lines, `chunk_size` translated together.
 
-    `n_best` and `alignments` are as in `OutputOptions`; `first` is the number
-    of the first line, for `warn`, which truncations call.
+    `n_best` and `alignments` are as in `OutputOptions`. `warn` is called for
+    each truncation; `first` is the number of the first line in its messages.
 
-    Raises RunError: the model's logits are not finite; CommandError: a line has
-    no tag.
+    Raises RunError if the model's logits are not finite, CommandError if a line
+    has no tag.
     """
     lines, done = iter(lines), 0
     while chunk := make_requests(list(itertools.islice(lines, chunk_size))):
@@ -173,7 +153,14 @@ def translate_lines(
             raise flags.CommandError(
                 f"line {number}, without --target_language: {error}"
             ) from error
-        ends = _alignments(translator, chunk, results) if alignments else None
+        links: Iterator[str] = iter([])
+        if alignments:
+            pairs = [
+                (request.as_source, text)
+                for request, found in zip(chunk, results, strict=True)
+                for text in found.texts
+            ]
+            links = (pharaoh(found.links) for found in translator.align(pairs))
         for number, found in enumerate(results, first + done):
             for note in found.notes:
                 warn("line %d %s", number, note)
@@ -181,29 +168,13 @@ def translate_lines(
                 columns = [str(number), text, f"{score:.6f}"]
                 if not n_best:
                     columns = [text]
-                if ends is not None:
-                    columns.append(next(ends))
+                columns += itertools.islice(links, 1)
                 yield " ||| ".join(columns)
         done += len(chunk)
 
 
-def _alignments(
-    translator: "Translator",
-    requests: Sequence[Request],
-    results: Sequence["Translation"],
-) -> Iterator[str]:
-    """Yields the alignment of each hypothesis of each line, as text."""
-    pairs = [
-        (request.as_source, text)
-        for request, found in zip(requests, results, strict=True)
-        for text in found.texts
-    ]
-    for alignment in translator.align(pairs):
-        yield pharaoh(alignment.links)
-
-
 def pharaoh(links: Iterable[tuple[int, int]]) -> str:
-    """Links of words in the format of alignment files.
+    """Writes links of words in the format of alignment files.
 
     >>> pharaoh([(0, 1), (2, 0)])
     '0-1 2-0'
@@ -226,15 +197,6 @@ def read_requests(
         yield Request(line, prefix)
 
 
-def check_n_best(n_best: int, decoding: DecodingConfig) -> None:
-    """Raises CommandError if a search does not find as many translations."""
-    if n_best > decoding.num_hypotheses:
-        raise flags.CommandError(
-            "n_best must be at most beam_size, in sampling num_samples, which"
-            f" is {decoding.num_hypotheses}. Received: n_best={n_best}"
-        )
-
-
 def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
     """Writes lines to a binary file, each at once.
 
@@ -246,37 +208,10 @@ def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
             file.flush()
 
 
-def check_seed(seed: int, decoding: DecodingConfig) -> None:
-    """Raises CommandError if there is a seed, but no sampling."""
-    if seed and not decoding.sampling:
-        raise flags.CommandError(
-            f"seed needs sampling. Received: seed={seed}, no sampling"
-        )
-
-
-def check_one_output(decoding: DecodingConfig) -> None:
-    """Raises CommandError for several samples where one translation is used."""
-    if decoding.num_samples > 1 and not decoding.consensus:
-        raise flags.CommandError(
-            "num_samples needs consensus, which chooses the one that is used."
-            f" Received: num_samples={decoding.num_samples}, no consensus"
-        )
-
-
-def count_outputs(n_best: int, decoding: DecodingConfig) -> int:
-    """The hypotheses that are written for a line, 0 for a bare translation.
-
-    All of several samples are, unless consensus has chosen one.
-    """
-    if n_best or decoding.consensus or decoding.num_samples == 1:
-        return n_best
-    return decoding.num_samples
-
-
 def run(
     choice: TranslatorChoice, options: OutputOptions, prefix_file: str | None
 ) -> None:
-    """Translates standard input; arguments as the flags."""
+    """Translates standard input; the arguments are the command's."""
     lines = read_input()
     requests: Iterable[str | Request] = lines
     with contextlib.ExitStack() as stack:
@@ -288,15 +223,14 @@ def run(
                 requests = list(requests)
         with flags.user_errors():
             search = choice.read_search()
-            check_n_best(options.n_best, search)
-            check_seed(options.seed, search)
+            search.check_number(n_best=options.n_best or 1)
+            search.check_seed(options.seed or None)
         translator = open_translator(choice).with_seed(options.seed)
-        chunk_size = 1 if sys.stdin.isatty() else CHUNK
         outputs = translate_lines(
             translator,
             requests,
-            chunk_size,
-            count_outputs(options.n_best, search),
+            1 if sys.stdin.isatty() else CHUNK,
+            search.count_outputs(options.n_best),
             options.alignments,
         )
         write_lines(outputs, sys.stdout.buffer)

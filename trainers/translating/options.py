@@ -22,7 +22,8 @@ from keras_transformer.data.languages import LANGUAGE_TOKENS, shortened
 from keras_transformer.fields import GIVEN, Fields, hp, names_of, required
 from keras_transformer.refusals import expect
 from keras_transformer.translation import abilities, engines
-from keras_transformer.translation.glossary import Glossary, read_words
+from keras_transformer.translation.glossary import Check, Glossary, read_words
+from keras_transformer.translation.requests import Terminology
 from keras_transformer.workdir import WorkDirectory, open_ensemble
 
 
@@ -72,7 +73,7 @@ class SearchDeviceOptions(DeviceOptions):
     def choose_backend(self) -> None:
         """Chooses the backend of a command that does not search."""
         expect(
-            engines.find_engine(self.engine).needs_keras,
+            engines.find_engine(self.engine).NEEDS_KERAS,
             "engine=native for a command without a search",
             error=CommandError,
             engine=self.engine,
@@ -88,7 +89,7 @@ class SearchDeviceOptions(DeviceOptions):
                 self.precision,
                 self.compute_type,
                 # The framework's device is found when it starts.
-                None if engine.needs_keras else self.device,
+                None if engine.NEEDS_KERAS else self.device,
                 self.jit_compile,
                 shortlist,
                 len(workdirs),
@@ -96,7 +97,7 @@ class SearchDeviceOptions(DeviceOptions):
         )
 
     def of_workdir(self, path: str) -> "EnsembleOptions":
-        """Translator options with these device settings."""
+        """Returns translator options with these device settings."""
         given = {n: getattr(self, n) for n in names_of(SearchDeviceOptions)}
         return EnsembleOptions(workdir=path, **given)
 
@@ -128,15 +129,13 @@ class TranslatorOptions(SearchDeviceOptions, WorkdirOptions):
         return (self.workdir,)
 
     def in_workdir(self, path: str) -> typing.Self:
-        """The options for another work directory.
+        """Returns the options for another work directory.
 
-        Its checkpoint is of the same kind; if `checkpoint` is a path, which
+        Its checkpoint has the same kind; if `checkpoint` is a path, which
         belongs to the first work directory, it is the first that exists.
         """
-        is_kind = self.checkpoint in CHECKPOINT_KINDS
-        return dataclasses.replace(
-            self, workdir=path, checkpoint=self.checkpoint if is_kind else None
-        )
+        kind = self.checkpoint if self.checkpoint in CHECKPOINT_KINDS else None
+        return dataclasses.replace(self, workdir=path, checkpoint=kind)
 
 
 class EnsembleOptions(TranslatorOptions):
@@ -155,19 +154,20 @@ class EnsembleOptions(TranslatorOptions):
 
 
 def split_workdirs(text: str) -> tuple[str, ...]:
-    """The paths of work directories that commas separate."""
+    """Splits paths of work directories at commas."""
     return tuple(filter(None, text.split(","))) or (text,)
 
 
 def check_ensemble(
     options: TranslatorOptions, search: Mapping[str, typing.Any]
 ) -> None:
-    """Refuses the option `ensemble` for a single model."""
-    if "ensemble" in search and len(options.workdirs) == 1:
-        raise CommandError(
-            "ensemble needs several work directories. Received:"
-            f" ensemble={search['ensemble']!r}, workdir={options.workdir!r}"
-        )
+    """Raises CommandError for the option `ensemble` with a single model."""
+    expect(
+        "ensemble" not in search or len(options.workdirs) > 1,
+        "several work directories with ensemble",
+        f"ensemble={search.get('ensemble')!r}, workdir={options.workdir!r}",
+        error=CommandError,
+    )
 
 
 class ShortlistOptions(Fields):
@@ -211,6 +211,17 @@ class TerminologyOptions(Fields):
         None,
         "File of words and phrases, one a line, that translations do not have.",
     )
+
+    def read(
+        self, check: Check | None = None, tell: bool = True
+    ) -> Terminology:
+        """Reads the files; arguments as in `Glossary.parse`."""
+        parts: dict[str, typing.Any] = {}
+        if self.glossary:
+            parts["glossary"] = Glossary.read(self.glossary, check, tell)
+        if self.avoid:
+            parts["avoid"] = read_words(self.avoid)
+        return Terminology(**parts)
 
 
 # What `TranslatorChoice.of` reads in commands that translate.
@@ -268,7 +279,7 @@ class TranslatorChoice(typing.NamedTuple):
         arguments: Arguments,
         section: type[TranslatorOptions] = TranslatorOptions,
     ) -> "TranslatorChoice":
-        """The choice of a command line with some of these options.
+        """Makes the choice of a command line with some of these options.
 
         `section` is `EnsembleOptions` if the command takes several models.
         """
@@ -277,11 +288,12 @@ class TranslatorChoice(typing.NamedTuple):
         check_ensemble(options, search)
         terminology = arguments.build(TerminologyOptions)
         for name in ("glossary_mode", "glossary_bonus"):
-            if name in search and not terminology.glossary:
-                raise CommandError(
-                    f"{name} needs glossary. Received:"
-                    f" {name}={search[name]!r}, no glossary"
-                )
+            expect(
+                name not in search or terminology.glossary,
+                f"glossary with {name}",
+                f"{name}={search.get(name)!r}, no glossary",
+                error=CommandError,
+            )
         return cls(
             options,
             search,
@@ -291,15 +303,15 @@ class TranslatorChoice(typing.NamedTuple):
         )
 
     def at(self, path: str) -> "TranslatorChoice":
-        """The same in a work directory, if it is another: see `in_workdir`."""
+        """Returns the choice for a work directory, see `in_workdir`."""
         options = self.options
         there = options if path == options.workdir else options.in_workdir(path)
         return self._replace(options=there)
 
     def read_search(self, tell: bool = False) -> DecodingConfig:
-        """The search of the work directory, with the fields of `search`.
+        """Reads the work directory's search, changed by the fields in `search`.
 
-        The others follow the engine; it logs which do if `tell` is true.
+        Other fields follow the engine; it logs which do if `tell` is true.
         """
         workdir = WorkDirectory(self.options.workdirs[0])
         before = workdir.read_section("decoding", DecodingConfig)
@@ -307,10 +319,10 @@ class TranslatorChoice(typing.NamedTuple):
         return engines.fitted(self.options.engine, search, self.search, tell)
 
     def read_direction(self) -> tuple[str, str]:
-        """The languages of source and target, one or several.
+        """Reads the languages of source and target, one or several.
 
-        Raises ValueError: the model does not have them; or it is told the
-        languages by tokens, and has others besides them.
+        Raises ValueError if the model does not have them, or if its sentences
+        have language tokens and a side has several languages.
         """
         own = WorkDirectory(self.options.workdirs[0]).read_languages()
         chosen = self.languages or LanguageOptions()
@@ -328,16 +340,14 @@ class TranslatorChoice(typing.NamedTuple):
                 and getattr(chosen, f"{side}_language") is None
                 and len(codes) > 1
             ]
-            raise ValueError(
-                f"expected {'; and '.join(missing)}. Received: none"
-            )
+            expect(False, "; and ".join(missing), "none")
         return (
             chosen.source_language or own.source_language,
             chosen.target_language or own.target_language,
         )
 
     def check(self) -> None:
-        """Raises what opening the translator would, without a framework."""
+        """Raises the errors of opening the translator, without a framework."""
         options, files = self.options, self.terminology
         options.check_engine(options.workdirs, self.shortlist)
         directories = open_ensemble(options.workdirs, options.checkpoint)
@@ -351,7 +361,4 @@ class TranslatorChoice(typing.NamedTuple):
             workdir.check_translator(
                 search, options.checkpoint, length, self.shortlist
             )
-        if files.glossary:
-            Glossary.read(files.glossary, tell=False)
-        if files.avoid:
-            read_words(files.avoid)
+        files.read(tell=False)

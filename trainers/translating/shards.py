@@ -18,16 +18,12 @@ import tqdm
 from keras_transformer.checkpoints import ENDING
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import backend_name
-from keras_transformer.config import DecodingConfig
 from keras_transformer.files import sha256_of
 from keras_transformer.translation import engines
 from keras_transformer.workdir import TOKENIZER_SUMS
 from trainers.run.resuming import run_errors
 from trainers.translating.lines import (
     CHUNK,
-    check_n_best,
-    check_seed,
-    count_outputs,
     open_translator,
     read_lines,
     translate_lines,
@@ -55,7 +51,9 @@ def run(
     """Translates a file, together with other processes on the same plan."""
     with flags.user_errors():
         check_paths(pathlib.Path(output), pathlib.Path(input))
-        check_search(choice.read_search(), options["n_best"], options["seed"])
+        search = choice.read_search()
+        search.check_number(n_best=options["n_best"] or 1)
+        search.check_seed(options["seed"] or None)
     plan = translate_file(open_translator(choice), input, output, **options)
     tell_state(plan)
 
@@ -68,7 +66,7 @@ def translate_file(
 ) -> Plan:
     """Translates a file, text or .gz, to a directory, or continues to.
 
-    `plan.py` describes the directory; options are as of `make_settings`. Skips
+    `plan.py` describes the directory; options are as in `make_settings`. Skips
     finished shards, and those that other processes translate: see
     `Plan.unfinished` and `Plan.check_shards`.
 
@@ -87,7 +85,7 @@ def open_for(
     output: str | os.PathLike,
     **options: typing.Any,
 ) -> Plan:
-    """The plan of a translator; arguments and errors as `translate_file`."""
+    """Opens a translator's plan; arguments and errors as `translate_file`."""
     with flags.user_errors(), run_errors(output):
         settings = make_settings(translator, **options)
         return open_plan(output, input, settings)
@@ -101,12 +99,13 @@ def make_settings(
     alignments: bool = False,
     seed: int = 0,
 ) -> dict[str, typing.Any]:
-    """All that determines the translations of a file: the plan's settings.
+    """Collects all that determines translations: the settings of a plan.
 
     A shard has `shard_lines` lines; the others are as in `OutputOptions`.
     """
-    check_search(translator.decoding, n_best, seed)
-    by_keras = engines.find_engine(translator.engine).needs_keras
+    translator.decoding.check_number(n_best=n_best or 1)
+    translator.decoding.check_seed(seed or None)
+    by_keras = engines.find_engine(translator.engine).NEEDS_KERAS
     of_shortlist = {}
     if translator.shortlist is not None:
         of_shortlist = {
@@ -148,12 +147,6 @@ def make_settings(
     }
 
 
-def check_search(decoding: DecodingConfig, n_best: int, seed: int) -> None:
-    """Raises CommandError if a search does not fit its options."""
-    check_n_best(n_best, decoding)
-    check_seed(seed, decoding)
-
-
 def translate_shards(plan: Plan, translator: "Translator") -> None:
     """Translates the shards that no process has finished or is translating."""
     with _progress_bar(plan) as bar:
@@ -179,7 +172,7 @@ def translate_shards(plan: Plan, translator: "Translator") -> None:
 
 @contextlib.contextmanager
 def _progress_bar(plan):
-    """A bar over all shards; where no terminal shows it, its text is logged."""
+    """Makes a bar over all shards, whose text is logged without a terminal."""
     with contextlib.ExitStack() as stack:
         file = sys.stderr
         if file is None or not file.isatty():
@@ -218,7 +211,7 @@ def translate_shard(
         translator,
         _reported(lines, report),
         CHUNK,
-        count_outputs(settings["n_best"], translator.decoding),
+        translator.decoding.count_outputs(settings["n_best"]),
         alignments=settings["alignments"],
         first=first,
         warn=warn,
@@ -231,7 +224,7 @@ def translate_shard(
 
 
 def _reported(lines: Iterable[str], report) -> Iterator[str]:
-    """The lines; reports when a chunk of them has been translated."""
+    """Yields lines; reports when a chunk of them has been translated."""
     for number, line in enumerate(lines):
         if number % CHUNK == 0:
             report(number)
@@ -239,7 +232,7 @@ def _reported(lines: Iterable[str], report) -> Iterator[str]:
 
 
 def _write(lines, path):
-    """Writes lines to the disk; their number and checksum."""
+    """Writes lines to the disk; returns their number and checksum."""
     digest, number = hashlib.sha256(), 0
     with open(path, "wb") as file:
         for line in lines:

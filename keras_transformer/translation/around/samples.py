@@ -9,7 +9,7 @@ import numpy as np
 from keras_transformer.translation.around.words import with_note
 from keras_transformer.translation.consensus import rank
 from keras_transformer.translation.requests import Row
-from keras_transformer.translation.search import Around, Found, Programs
+from keras_transformer.translation.search import Around, Found, Steps
 
 
 class Samples(Around):
@@ -31,7 +31,7 @@ class Samples(Around):
             results.append(Found(ids, scores))
         return results
 
-    def programs(self, num_best: int, given: Sequence[int] = ()) -> Programs:
+    def programs(self, num_best: int, given: Sequence[int] = ()) -> Steps:
         return self.inner.programs(1, given)
 
 
@@ -40,11 +40,11 @@ class Consensus(Around):
     """A search that returns the samples of the highest expected utility."""
 
     num_samples: int
-    metric: str  # the utility, as of `rank`
+    metric: str  # the utility, as in `rank`
     to_strings: Callable[[Sequence[Sequence[int]]], list[str]]
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        """As of `Search`; a failed search is as it was found."""
+        """Ranks samples by utility; a failed search stays as it is."""
         results = []
         samples = self.inner.search(rows, self.num_samples)
         for row, found in zip(rows, samples, strict=True):

@@ -11,17 +11,17 @@ from keras_transformer.translation.automaton import missing_terms
 from keras_transformer.translation.requests import Row
 from keras_transformer.translation.search import Around, Found, Search
 
+REASON = ": it does not fit beside the other terms, or is forbidden, too"
 FAR_BELOW = 2.0  # a score of forced terms, below the score without them
 
 
 class Terms(Around):
-    """A search whose rows with terms have another one, `exact`.
+    """A search that leaves rows with terms to another one, `exact`.
 
     It notes missing terms, and forced terms that may break an output.
     """
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        is_forced = self.limits.decoding.glossary_mode == "force"
         results: list = [None] * len(rows)
         for has_terms in (False, True):
             chosen = [i for i, r in enumerate(rows) if r.has_terms == has_terms]
@@ -32,13 +32,15 @@ class Terms(Around):
             search = self.exact if has_terms else self.inner
             found = search.search(own, num_best)
             if has_terms:
-                free = self._without_terms(own) if is_forced else found
-                found = [*map(_noted, own, found, free)]
+                found = [*map(_noted, own, found, self._without_terms(own))]
             for i, result in zip(chosen, found, strict=True):
                 results[i] = result
         return results
 
     def _without_terms(self, rows):
+        """Searches without terms, if they are forced."""
+        if self.limits.decoding.glossary_mode != "force":
+            return [None] * len(rows)
         free = [
             row._replace(automaton=None, terms=(), avoid=()) for row in rows
         ]
@@ -74,23 +76,22 @@ def search_for_terms(decoding: DecodingConfig) -> DecodingConfig:
     )
 
 
-def _noted(row: Row, found: Found, free: Found) -> Found:
+def _noted(row: Row, found: Found, free: Found | None) -> Found:
     """Adds notes on terms; `free` is found without them, if they are forced.
 
     A note warns if the best output lacks a term, or if forcing terms cost more
     than `FAR_BELOW`.
     """
-    reason = ": it does not fit beside the other terms, or is forbidden, too"
+    reason = "" if free is None else REASON
     notes = [
         f"lacks the term {' or '.join(row.term_texts[number])!r} in its"
-        f" translation{reason * (free is not found)}"
+        f" translation{reason}"
         for number in missing_terms(row.automaton, found.ids[0])
     ]
-    forced, by_choice = found.scores[0], free.scores[0]
-    if forced < by_choice - FAR_BELOW:
+    if free is not None and found.scores[0] < free.scores[0] - FAR_BELOW:
         notes.append(
             "may be broken by its terms: it has the score"
-            f" {forced:.2f}, without terms {by_choice:.2f}"
+            f" {found.scores[0]:.2f}, without terms {free.scores[0]:.2f}"
             " (glossary_mode=prefer lets the model choose)"
         )
     return found._replace(notes=notes)

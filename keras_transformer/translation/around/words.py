@@ -1,8 +1,8 @@
 """Words that translations must not have: searches until they are gone.
 
-A word may be written by many sequences of tokens. Those that a search emits are
-forbidden in the next one, so a long list of words costs nothing where a model
-would not emit them.
+Many sequences of tokens may write a word. The next search forbids the sequences
+that a search has emitted, so a long list of words costs nothing if the model
+does not emit them.
 """
 
 import bisect
@@ -24,7 +24,7 @@ from keras_transformer.translation.requests import (
 )
 from keras_transformer.translation.search import Around, Found
 
-# More searches of a sentence, at most, whose translation has forbidden words.
+# Most further searches for a sentence whose translation has forbidden words.
 MORE_SEARCHES = 8
 
 
@@ -52,10 +52,10 @@ class Words(Around):
 
 
 def without_words(row: Row, outputs: Sequence[Sequence[int]]) -> Row | None:
-    """The row that also forbids the words to avoid that its outputs have.
+    """Forbids the words to avoid that outputs have: as emitted, in each casing.
 
-    Forbidden are the tokens of those words, as emitted and of each casing. None
-    if nothing new is forbidden: there are no such words, or a prefix has them.
+    Returns None if nothing new is forbidden: there are no such words, or a
+    prefix has them.
     """
     forbidden = set(row.forbidden)
     tokenizer = typing.cast(Tokenizer, row.tokenizer)
@@ -84,7 +84,7 @@ def with_note(row: Row, found: Found) -> Found:
 
 
 def _emitted(ids, parts, match):
-    """The tokens of an output that have written a match in its text."""
+    """Returns the tokens of an output that have written a match in its text."""
     ends = list(itertools.accumulate(map(len, parts)))
     first = bisect.bisect_right(ends, match.start())
     last = bisect.bisect_left(ends, match.end())

@@ -700,7 +700,7 @@ def test_training_refuses_what_does_not_fit(
     argv = [*TRAINING, "--dataset=prepared", f"--train_files={copy}"]
     argv += [f"--workdir={tmp_path}/run"]
     for given, message in (
-        (["--vocab_size=121"], "vocab_size must be 120"),
+        (["--vocab_size=121"], "expected 120, the size of"),
         (["--max_length=255"], "max_length must be at least 256"),
         (
             ["--source_language=de", "--target_language=en"],

@@ -73,7 +73,7 @@ def test_a_vocabulary_that_a_built_in_corpus_cannot_have(
     monkeypatch.setattr(wmt, "load", None)
     monkeypatch.setattr(parse, "load", None)
     message = fails(main, [f"--workdir={tmp_path}/run", *data], capsys)
-    assert f"must be at most {corpus.max_vocab_size} with" in message
+    assert f"at most {corpus.max_vocab_size} with" in message
     assert f"--recipe={recipe}" in message
     assert message.endswith(" Received: vocab_size=37000\n")
     argv = [f"--workdir={tmp_path}/run", f"--recipe={recipe}"]

@@ -11,10 +11,9 @@ from unittest import mock
 
 import pytest
 from commands import fails
-from later import later
-from tolerance import assert_close
 
 from keras_transformer.commands.flags import CommandError, RunError
+from keras_transformer.config import DecodingConfig
 from keras_transformer.translation.results import NotFiniteError
 from keras_transformer.translator import Alignment, Translation, Translator
 from trainers import translate
@@ -156,61 +155,43 @@ def test_each_line_has_its_prefix(prefixes, received):
 
 
 @pytest.mark.parametrize(
-    "given, columns",
+    "search, n_best, expected",
     [
-        (["--num_samples=3"], 3),
-        (["--num_samples=3", "--n_best=2"], 3),
-        (["--num_samples=3", "--consensus=chrf", "--n_best=2"], 3),
-        *later(
-            "options", ([], 1), (["--num_samples=3", "--consensus=chrf"], 1)
-        ),
+        ({}, 0, 0),
+        ({}, 2, 2),
+        ({"num_samples": 3}, 0, 3),
+        ({"num_samples": 3}, 2, 2),
+        ({"num_samples": 3, "consensus": "chrf"}, 0, 0),
+        ({"num_samples": 3, "consensus": "chrf"}, 2, 2),
     ],
 )
-def test_several_samples_of_a_line_are_an_n_best_list(
-    monkeypatch, capfdbinary, given, columns
-):
-    """Unless one of them is chosen; the first samples are the same."""
-
-    def outputs_of(*argv):
-        stdin = io.TextIOWrapper(io.BytesIO(b"a dog\n\na red tree\n"))
-        monkeypatch.setattr(sys, "stdin", stdin)
-        translate.main([f"--workdir={RUN}", "--sampling", *argv])
-        lines = capfdbinary.readouterr().out.decode().splitlines()
-        return [line.split(" ||| ") for line in lines]
-
-    seed = "--seed=3"
-    found = outputs_of(seed, "--temperature=3", *given)
-    everything = outputs_of(seed, "--temperature=3", "--num_samples=3")
-    assert all(len(line) == columns for line in found)
-    if columns == 1:
-        assert len(found) == 3
-        assert all(
-            text in [t for number, t, _ in everything if int(number) == line]
-            for line, [text] in enumerate(found, 1)
-        )
-        return
-    kept = 2 if "--n_best=2" in given else 3
-    numbers = [int(number) for number, *_ in found]
-    assert numbers == [1] * kept + [2] + [3] * kept
-    if "--consensus=chrf" not in given:
-        # The blank line has one.
-        first = everything[:kept] + everything[3:4] + everything[4:][:kept]
-        assert_close(found, first)
+def test_all_samples_are_written_unless_one_is_chosen(search, n_best, expected):
+    decoding = DecodingConfig(sampling=True, **search)
+    assert decoding.count_outputs(n_best) == expected
 
 
-@pytest.mark.parametrize("received", ["only 1", "more than 3"])
+def test_several_samples_of_a_line_are_an_n_best_list(monkeypatch, capfdbinary):
+    stdin = io.TextIOWrapper(io.BytesIO(b"a dog\n\na red tree\n"))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    argv = [f"--workdir={RUN}", "--sampling", "--num_samples=3", "--seed=3"]
+    translate.main(argv)
+    lines = capfdbinary.readouterr().out.decode().splitlines()
+    rows = [line.split(" ||| ") for line in lines]
+    assert [int(number) for number, _, _ in rows] == [1] * 3 + [2] + [3] * 3
+
+
 def test_prefixes_are_counted_before_any_line_is_translated(
-    tmp_path, monkeypatch, capsys, received
+    tmp_path, monkeypatch, capsys
 ):
     path = tmp_path / "prefixes"
-    path.write_text("ja\n" * (1 if received == "only 1" else 4))
+    path.write_text("ja\n")
     stdin = io.TextIOWrapper(io.BytesIO(b"a\nb\nc\n"))
     monkeypatch.setattr(sys, "stdin", stdin)
     monkeypatch.setattr(translating, "open_translator", pytest.fail)
     argv = ["--workdir=somewhere", f"--prefix_file={path}"]
     assert fails(translate.main, argv, capsys) == (
         "kt-translate: prefix_file must have a line for each input line."
-        f" Received: {received} lines\n"
+        " Received: only 1 lines\n"
     )
 
 

@@ -419,38 +419,6 @@ def test_threads_share_a_tokenizer(tokenizer):
             assert all(ids.to_list() == expected for ids in results)
 
 
-@pytest.mark.slow("format")
-def test_several_are_exported_inside_a_saved_model(tokenizer, tmp_path):
-    """Each with a function of its own, so that names in graphs are the same."""
-    tokenizers = [tokenizer, trained("char"), with_table(trained("char"))]
-    spec = tf.TensorSpec([None], tf.string)
-    encoders = [
-        tf.function(t.encode, input_signature=[spec], autograph=False)
-        for t in tokenizers
-    ]
-
-    class Echo(tf.Module):
-        @tf.function(input_signature=[spec])
-        def echo(self, strings):
-            return [
-                tokenizer.decode(encode(strings))
-                for tokenizer, encode in zip(tokenizers, encoders, strict=True)
-            ]
-
-    tf.saved_model.save(Echo(), str(tmp_path))
-    # A process of its own: nothing of this one's resources is left over.
-    program = (
-        "import sys, tensorflow as tf, tensorflow_text;"
-        "model = tf.saved_model.load(sys.argv[1]);"
-        "found = model.echo(tf.constant(['the dog']));"
-        "print(*(texts[0].numpy().decode() for texts in found), sep='\\n')"
-    )
-    output = run_python("-c", program, tmp_path)
-    expected = [t.to_strings(t.to_ids(["the dog"]))[0] for t in tokenizers]
-    assert output.splitlines() == expected
-    assert expected[:2] == ["the dog"] * 2 and "dog" in expected[2]
-
-
 def test_save_and_load_are_identical(tokenizer, tmp_path):
     path = tmp_path / "tokenizer.model"
     path.write_text("an older file")

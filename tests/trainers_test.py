@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import (
-    NAMES,
     ROOT,
     SMALL_MODEL,
     changed_config,
@@ -155,18 +154,6 @@ def test_written_flags_are_the_configuration(trained):
     assert trainer.experiment.configuration.model.d_model == 16
 
 
-def test_what_training_logs(trained_and_log):
-    _, out = trained_and_log
-    assert "300 pairs read, 300 kept; dropped: 0 with an empty side" in out
-    assert "padding" in out and "rows x tokens" in out
-    for word in ("loss", "perplexity", "lr", "tokens/s", "epoch", "left"):
-        assert word in out.split("step 2 |")[1].splitlines()[0]
-    assert "validation at step 4" in out
-    assert "averaged 4 checkpoints: step 2, 4, 6, 8\n" in out
-    assert "reference: " in out
-    assert "test BLEU" in out.splitlines()[-1]
-
-
 def test_stopped_and_resumed_is_as_never_stopped(
     command, trained, tmp_path, monkeypatch, capsys
 ):
@@ -261,15 +248,6 @@ def test_a_signal_ends_a_validation(command, tmp_path, capsys, monkeypatch):
     assert "validation at step 2" in out and "finished all steps" in out
     wmt.main(argv)
     assert steps == [0, 1, 1, 2]  # checkpoints when a validation began
-
-
-@pytest.mark.slow("backend")
-def test_mixed_float16_trains(command, tmp_path):
-    argv = [*command, *UNMEASURED, f"--workdir={tmp_path}"]
-    wmt.main([*argv, "--precision=mixed_float16", "--train_steps=2"])
-    weights = tensors(tmp_path / "checkpoints/ckpt-2", "weights").values()
-    assert all(np.isfinite(value).all() for value in weights)
-    assert {value.dtype for value in weights} == {np.dtype("float32")}
 
 
 # Checkpoints
@@ -724,29 +702,6 @@ def test_no_work_directory(main, capsys):
     assert "expected --workdir=DIR" in fails(main, [], capsys)
 
 
-@pytest.mark.parametrize(
-    "module, section, field, value, expected",
-    [
-        (wmt, "model", "d_model", "16", "a whole number"),
-        (translate, "decoding", "beam_size", None, "a whole number"),
-        (translate, "model", "dropout", "none", "a number"),
-        (translate, "data", "max_length", 40.5, "a whole number"),
-        (evaluate, "data", "test_files", "test", "a list of texts"),
-        (average, "model", "pre_norm", 0, "true or false"),
-    ],
-)
-def test_wrong_field_in_the_configuration_of_a_work_directory(
-    module, section, field, value, expected, command, changed, capsys
-):
-    with changed_config(changed) as config:
-        config[section][field] = value
-    argv = [*(command if module is wmt else []), f"--workdir={changed}"]
-    assert fails(module.main, argv, capsys) == (
-        f"{NAMES[module.__name__]}: {changed}/config.json: in {section!r}:"
-        f" {field} must be {expected}. Received: {field}={value!r}\n"
-    )
-
-
 # Translating and evaluating
 
 
@@ -781,43 +736,12 @@ def test_one_line_out_for_each_line_in(
     assert run_translate(argv, b"", monkeypatch, capfdbinary) == b""
 
 
-def test_n_best(trained, monkeypatch, capfdbinary):
-    argv = [f"--workdir={trained}", "--n_best=2", "--beam_size=3"]
-    out = run_translate(argv, b"He sleeps.\n\n", monkeypatch, capfdbinary)
-    first, second, blank = out.decode().splitlines()
-    assert first.startswith("1 ||| ") and second.startswith("1 ||| ")
-    scores = [float(line.split(" ||| ")[2]) for line in (first, second)]
-    assert scores[0] >= scores[1]
-    assert blank == "2 |||  ||| 0.000000"
-    for flag in ("--beam_size=1", "--sampling"):
-        with pytest.raises(SystemExit) as status:
-            translate.main([*argv, flag])
-        assert status.value.code == 2
-
-
 def test_lines_are_numbered_through_all_chunks(trained, caplog):
     translator = Translator.load(trained, max_source_length=4)
     lines = ["a"] * 3 + ["much too long"] + ["b"]
     out = list(translating.translate_lines(translator, lines, chunk_size=2))
     assert len(out) == 5
     assert "line 4 has" in caplog.text
-
-
-def test_evaluate(trained, corpus, tmp_path, capsys):
-    [test_files] = [flag for flag in corpus if flag.startswith("--test_files")]
-    output = tmp_path / "out.de"
-    argv = [f"--workdir={trained}", "--beam_size=1", f"--output={output}"]
-    evaluate.main([*argv, test_files])
-    result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert result["sentences"] == 8
-    assert 0 <= result["bleu"] <= result["bleu_lowercase"] <= 100
-    assert 0 <= result["chrf"] <= 100
-    assert "case:mixed" in result["signature"]
-    assert "tok:13a" in result["signature"]
-    assert len(output.read_text().splitlines()) == 8
-    evaluate.main(argv)  # the test pairs that training knew
-    again = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert again["bleu"] == result["bleu"]
 
 
 def test_averaging_nothing(command, tmp_path):

@@ -31,7 +31,6 @@ from keras_transformer.vocabulary import EOS, UNK
 from trainers import align, average, evaluate, score, wmt
 from trainers.run import jax_engine, loop
 from trainers.run.jax_engine import in_background
-from trainers.run.training_config import TrainingConfig
 
 MOMENTS = "checkpoints/ckpt-1"
 
@@ -542,7 +541,3 @@ def test_items_are_made_in_the_background():
     endless = in_background(iter(int, 1), size=2)
     next(endless)
     endless.close()  # and the thread ends
-
-
-def test_the_recipe_of_jax_has_no_default_of_its_own():
-    assert TrainingConfig().shard_parameters is False

@@ -172,7 +172,7 @@ translate --compute_type=int8 | needs engine
 CTRANSLATE2 --beam_size=1 --backend=jax | engine excludes backend
 CTRANSLATE2 --beam_size=1 --jit_compile | engine excludes jit_compile
 CTRANSLATE2 --beam_size=1 --device=tpu | expected device=cpu
-CTRANSLATE2 --beam_size=1 --workdir=run,run | needs models=1
+CTRANSLATE2 --beam_size=1 --workdir=run,run | models=2
 CTRANSLATE2 --beam_size=1 --shortlist | shortlist
 CTRANSLATE2 --beam_size=1 --compute_type=float16 | default, or one of
 CTRANSLATE2 --glossary=good.tsv | engine=native | good.tsv

@@ -29,15 +29,6 @@ EXAMPLES = ROOT / "examples"
 WITH_OUTPUTS = "annotated_transformer"  # and the site shows it
 
 
-@pytest.mark.parametrize(
-    "path",
-    sorted([*EXAMPLES.glob("*.py"), *EXAMPLES.glob("web/*.js")]),
-    ids=lambda p: p.name,
-)
-def test_is_short(path):
-    assert len(path.read_text().splitlines()) < 60
-
-
 def read_notebook(name):
     return json.loads((EXAMPLES / f"{name}.ipynb").read_text("utf-8"))
 

@@ -147,20 +147,6 @@ def test_float32_ids_are_those_that_they_are(policy):
     assert np.isnan(ops.convert_to_numpy(wrong)).all()
 
 
-def test_embedding_scales_adds_positions_and_is_tied():
-    """In double precision, too."""
-    embedding = kt.PositionalEmbedding(11, 6, dtype="float64")
-    x = embedding(np.array([[3, 10, 2]]))
-    table = embedding.embeddings.numpy()
-    expected = table[[3, 10, 2]] * np.sqrt(6)
-    expected += references.positional_encoding(3, 6)
-    np.testing.assert_allclose(x[0], expected, atol=1e-13)
-    assert len(embedding.weights) == 1
-    logits = embedding.logits(x)
-    assert logits.dtype == "float64"
-    np.testing.assert_allclose(logits[0], expected @ table.T, atol=1e-13)
-
-
 def steps(layer, x, slots):
     """Yields `step` of each position: x [B, T, D] -> [B, D], cache."""
     cache = layer.make_cache(len(x), slots)
@@ -168,23 +154,6 @@ def steps(layer, x, slots):
         position, _ = slots.enter((), x[:, index], tf.constant(index))
         result, cache = layer.step(x[:, index], cache, slots, position)
         yield result, cache
-
-
-@pytest.mark.parametrize("count", [7, None])
-def test_a_step_is_a_row_of_causal_attention(count):
-    """With a cache longer than is needed, and with one that grows."""
-    layer = kt.MultiHeadAttention(num_heads=2, d_key=4, d_value=3)
-    x = random(3, 5, 8)
-    expected = layer(x, x, attention_mask=kt.causal_mask(5))
-    slots = Slots(count, beam_size=1, window=None)
-    for index, (result, cache) in enumerate(steps(layer, x, slots)):
-        np.testing.assert_allclose(result, expected[:, index], atol=1e-5)
-        number = count or index + 1
-        assert cache.keys.shape == [3, 2, number, 4]
-        assert cache.values.shape == [3, 2, number, 3]
-    keys = layer.project(x).keys
-    np.testing.assert_allclose(cache.keys[:, :, :5], keys, atol=1e-5)
-    assert not np.any(cache.keys[:, :, 5:])
 
 
 def test_attention_dropout_acts_in_training_only():
@@ -491,17 +460,36 @@ def test_restricted_attention_honors_a_mask_of_pairs():
         layer(x, x, attention_mask=mask.astype("float32"))
 
 
-@pytest.mark.parametrize("count", [3, None])
-def test_a_step_over_a_rolling_cache_is_a_row_of_restricted_attention(count):
-    layer = RestrictedAttention(2, 4, 3, neighborhood=(2, 0))
-    x = random(2, 8, 8)
-    expected = layer(x, x)
-    slots = Slots(count, beam_size=1, window=3)
+@pytest.mark.parametrize("count", [9, None])
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_step_is_a_row_of_causal_attention(window, count):
+    """With a cache longer than is needed, and with one that grows.
+
+    That of restricted attention rolls.
+    """
+    x = random(3, 8, 8)
+    if window:
+        layer = RestrictedAttention(2, 4, 3, neighborhood=(window - 1, 0))
+        expected, count = layer(x, x), count and window
+    else:
+        layer = kt.MultiHeadAttention(num_heads=2, d_key=4, d_value=3)
+        expected = layer(x, x, attention_mask=kt.causal_mask(8))
+    slots = Slots(count, beam_size=1, window=window)
     for index, (result, cache) in enumerate(steps(layer, x, slots)):
         np.testing.assert_allclose(result, expected[:, index], atol=1e-5)
-        assert cache.keys.shape[2] == (count or min(index + 1, 3))
+        number = count or min(index + 1, window or 8)
+        assert cache.keys.shape == [3, 2, number, 4]
+        assert cache.values.shape == [3, 2, number, 3]
+    if not window:
+        keys = layer.project(x).keys
+        np.testing.assert_allclose(cache.keys[:, :, :8], keys, atol=1e-5)
+        assert not np.any(cache.keys[:, :, 8:])
+
+
+def test_a_cache_is_of_attention_after_its_own_position():
+    layer = RestrictedAttention(2, 4, 3, neighborhood=(1, 1))
     with pytest.raises(ValueError, match=r"after its own.*\(1, 1\)"):
-        RestrictedAttention(2, 4, 3, neighborhood=(1, 1)).make_cache(2, slots)
+        layer.make_cache(2, Slots(3, beam_size=1, window=3))
 
 
 def test_options_of_self_attention_refuse_two_sequences():

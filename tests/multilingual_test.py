@@ -5,7 +5,6 @@ import contextlib
 import io
 import json
 import re
-import shutil
 import types
 
 import numpy as np
@@ -295,12 +294,6 @@ def test_a_resumed_training_has_the_same_batches(run, flags):
     check_resumed(flags, run.path, 6, run.log)
 
 
-def test_tags_are_tokens_of_the_vocabulary(translator):
-    pieces = translator.tokenizer.pieces
-    [tagged, plain] = translator.tokenizer.to_ids(["<2fr> a dog", "a dog"])
-    assert pieces[tagged[0]] == "\u2581<2fr>" and tagged[1:] == plain
-
-
 def test_a_vocabulary_without_the_tags_is_refused(flags, tmp_path, capsys):
     lines = [
         line for pair in phrasebook.read_split("train", 60) for line in pair
@@ -523,27 +516,6 @@ def test_evaluate_measures_each_direction(
     assert result["bleu"] == pytest.approx(sum(scores) / 2)
     assert set(result) == {"bleu", "directions", "seconds"}
     assert (tmp_path / "out").read_text().splitlines() == ours
-
-
-@pytest.mark.slow("options")
-def test_evaluate_takes_files_of_one_direction_each(
-    run, files, capsys, tmp_path
-):
-    paths = []
-    for language in TAGS:
-        paths.append(str(tmp_path / f"test.en-{language}"))
-        for side in ("en", language):
-            shutil.copy(f"{files['test']}.{side}", f"{paths[-1]}.{side}")
-    argv = [f"--workdir={run.path}", f"--test_files={files['test']}"]
-    expected, found = (
-        json.loads(lines_of(evaluate.main, [*argv[:1], flag], capsys)[-1])
-        for flag in (argv[1], f"--test_files={','.join(paths)}")
-    )
-    assert found["directions"] == expected["directions"]
-    argv.append(f"--test_files={','.join([*paths, 'no/such'])}")
-    assert "No such file: no/such.en" in fails(evaluate.main, argv, capsys)
-    argv = [*argv[:1], f"--test_files={paths[0]}"]  # not the model's own
-    assert f"{paths[0]}.fr" in fails(evaluate.main, argv, capsys)
 
 
 def test_compare_needs_a_direction(run, capsys, tmp_path, files):

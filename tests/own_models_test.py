@@ -7,7 +7,6 @@ refused in one sentence; see `own_models` and `own_cells`.
 import inspect
 import itertools
 import json
-import sys
 
 import keras
 import numpy as np
@@ -16,8 +15,6 @@ import own_models
 import pytest
 import references
 import tensorflow as tf
-from commands import run_python
-from later import later
 from own_cells import COLUMNS, Cell
 from tolerance import assert_close
 
@@ -120,66 +117,6 @@ def test_the_loss_counts_once_on_two_replicas(rows, weighted, strategies):
         values = model.evaluate(data, verbose=0)
         found[number] = history, values, model.get_weights()
     assert_close(found[2], found[1])
-
-
-OPTIMIZERS = {
-    "paper_adam": lambda: kt.paper_adam(8, warmup_steps=4),
-    "scheduled_adam": lambda: kt.scheduled_adam(kt.NoamSchedule(8, 4), 0.98),
-    "constant": lambda: keras.optimizers.SGD(kt.ConstantSchedule(0.1, 3)),
-    "cosine": lambda: keras.optimizers.SGD(kt.CosineSchedule(0.1, 3, 12)),
-    "linear": lambda: keras.optimizers.SGD(kt.LinearSchedule(0.1, 3, 12)),
-}
-
-
-FIRST, *OTHERS = OPTIMIZERS
-
-
-@pytest.mark.parametrize("name", [FIRST, *later("options", *OTHERS)])
-def test_optimizers_and_schedules_go_on_after_loading(name, tmp_path):
-    cell = Cell(BODY, FORM, tmp_path)
-    model = cell.make(OPTIMIZERS[name]())
-    cell.trained(model)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert int(loaded.optimizer.iterations) == 6
-    assert_close(
-        float(loaded.optimizer.learning_rate),
-        float(model.optimizer.learning_rate),
-    )
-    assert_close(cell.trained(loaded), cell.trained(model))
-
-
-@pytest.mark.parametrize("name", [FIRST, *later("options", *OTHERS)])
-def test_optimizers_take_the_same_steps_on_two_replicas(name, strategies):
-    """Adam magnifies the rounding of gradients: losses are compared."""
-    losses = []
-    for number in (1, 2):
-        with strategies[number].scope():
-            model = Cell(BODY, FORM, None).make(OPTIMIZERS[name]())
-        history = own_models.trained(model, as_data=own_models.dataset)
-        losses.append(history["loss"])
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
-
-
-@pytest.mark.slow("process")
-def test_a_new_process_loads_a_model(tmp_path):
-    model = Cell("Decoder", FORM, tmp_path).make()
-    model.save(tmp_path / "model.keras")
-    ids, _ = own_models.batches()
-    np.save(tmp_path / "ids.npy", ids)
-    code = """
-import json
-import keras_transformer as kt, numpy as np, own_models, keras
-model = keras.saving.load_model("model.keras")
-print(json.dumps(model.predict(np.load("ids.npy"), verbose=0).tolist()))
-"""
-    (tmp_path / "load.py").write_text(code)
-    found = run_python(
-        tmp_path / "load.py",
-        cwd=tmp_path,
-        PYTHONPATH=":".join(sys.path),
-    )
-    assert_close(np.array(json.loads(found)), model.predict(ids, verbose=0))
 
 
 @own_models.register

@@ -180,7 +180,11 @@ def test_gradient_is_the_slope_of_the_loss():
     step = TrainStep(model, model.optimizer, StepOptions(0.1))
     sums, gradients = step.gradients(inputs, labels, TOKEN_WEIGHTS)
     assert {x.dtype for x in (*sums, *gradients)} == {tf.float64}
-    loss = kt.SmoothedCrossEntropy(0.1)
+    loss, nll = kt.SmoothedCrossEntropy(0.1), kt.SmoothedCrossEntropy(0.0)
+    total = TOKEN_WEIGHTS[labels != 0].sum()
+    found = [sums.loss_sum / total, sums.nll_sum / total]
+    means = [f(labels, model(inputs), TOKEN_WEIGHTS) for f in (loss, nll)]
+    np.testing.assert_allclose(found, means, rtol=1e-6)
     random = np.random.default_rng(0)
     size = 1e-6
     for variable, gradient in zip(
@@ -259,24 +263,6 @@ def test_gradients_below_the_limit_are_not_clipped():
     step = TrainStep(model, model.optimizer, StepOptions(0.1, clip_norm=1e3))
     step(inputs, labels)
     assert_same_weights(reference_step()[0], model.get_weights())
-
-
-def test_evaluate_is_a_token_mean_over_batches_without_dropout():
-    model = make_model(
-        sizes={**SIZES, "dropout": 0.5, "attention_dropout": 0.5},
-        metrics=[kt.Perplexity()],
-    )
-    batches = batch(2), batch(6, seed=1)
-    result = model.evaluate(dataset(*batches), verbose=0)
-    inputs, labels = tf.nest.map_structure(
-        lambda *parts: np.concatenate(parts), *batches
-    )
-    logits = model(inputs, training=False)
-    expected = [
-        kt.SmoothedCrossEntropy(0.1)(labels, logits),
-        np.exp(kt.SmoothedCrossEntropy(0.0)(labels, logits)),
-    ]
-    np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("num_slices", [1, 2])
@@ -375,42 +361,35 @@ def test_no_slice_waits_for_another():
         assert not (calls - {call}) & predecessors(call, set())
 
 
-def test_sums_of_a_step():
-    inputs, labels = batch()
-    model = make_model()
-    step = TrainStep(model, model.optimizer, StepOptions(0.1))
-    sums, _ = step.gradients(inputs, labels)
-    logits, num_tokens = model(inputs), (labels != 0).sum()
-    means = [kt.SmoothedCrossEntropy(x)(labels, logits) for x in (0.1, 0.0)]
-    np.testing.assert_allclose(
-        [sums.loss_sum / num_tokens, sums.nll_sum / num_tokens],
-        means,
-        rtol=1e-5,
-    )
-    assert sums.num_tokens == num_tokens
-
-
-@pytest.mark.parametrize("weights", [ROW_WEIGHTS, TOKEN_WEIGHTS])
-def test_evaluate_weighs_the_loss_and_weighted_metrics(weights):
-    inputs, labels = batch()
+@pytest.mark.parametrize("kind", [None, "rows", "tokens"])
+def test_evaluate_is_a_token_mean_over_batches_without_dropout(kind):
+    """Of the loss, and of weighted and other metrics."""
     model = make_model(
+        sizes={**SIZES, "dropout": 0.5, "attention_dropout": 0.5},
         metrics=[kt.Perplexity(name="plain")],
         weighted_metrics=[kt.Perplexity(name="weighted")],
-        run_eagerly=True,
     )
-    found = model.evaluate(
-        dataset((inputs, labels, weights)), verbose=0, return_dict=True
+    batches, weights = [batch(2), batch(6, seed=1)], np.arange(1, 9) / 4
+    if kind == "tokens":
+        weights = np.arange(32).reshape(8, 4) / 8
+    if kind:
+        weights = weights.astype("float32")
+        halves = weights[:2], weights[2:]
+        batches = [(*b, w) for b, w in zip(batches, halves, strict=True)]
+    result = model.evaluate(dataset(*batches), verbose=0, return_dict=True)
+    inputs, labels = tf.nest.map_structure(
+        lambda *parts: np.concatenate(parts), *(b[:2] for b in batches)
     )
-    logits = model(inputs)
+    logits, given = model(inputs, training=False), weights if kind else None
     smoothed, nll = kt.SmoothedCrossEntropy(0.1), kt.SmoothedCrossEntropy(0.0)
     expected = {
-        "loss": smoothed(labels, logits, weights),
+        "loss": smoothed(labels, logits, given),
         "plain": np.exp(nll(labels, logits)),
-        "weighted": np.exp(nll(labels, logits, weights)),
+        "weighted": np.exp(nll(labels, logits, given)),
     }
-    assert list(found) == list(expected)
+    assert list(result) == list(expected)
     np.testing.assert_allclose(
-        list(found.values()), list(expected.values()), rtol=1e-5
+        list(result.values()), list(expected.values()), rtol=1e-5
     )
 
 
@@ -438,28 +417,6 @@ def test_another_loss_trains_as_keras_does():
     expected = loss(labels, model(inputs))
     history = model.fit(dataset((inputs, labels)), verbose=0).history
     np.testing.assert_allclose(history["loss"], expected, rtol=1e-5)
-
-
-@pytest.mark.slow("run")
-def test_learns_to_copy():
-    """The toy task: a model that works copies its source after a while."""
-    random = np.random.default_rng(0)
-    model = kt.Transformer(
-        vocab_size=14, d_model=32, d_ff=64, num_heads=4, num_layers=1,
-        dropout=0.0,
-    )  # fmt: skip
-    model.compile(
-        kt.paper_adam(32, warmup_steps=60), kt.SmoothedCrossEntropy(0.0),
-        metrics=[kt.TokenAccuracy()],
-    )  # fmt: skip
-    labels = random.integers(4, 14, (32 * 150, 5)).astype("int32")
-    target = np.concatenate(
-        [np.ones((len(labels), 1), "int32"), labels[:, :-1]], 1
-    )
-    inputs = {"source_ids": labels, "target_ids": target}
-    pairs = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(32)
-    history = model.fit(pairs, epochs=2, shuffle=False, verbose=0).history
-    assert history["token_accuracy"][1] > 0.9
 
 
 # Rematerialization
@@ -705,19 +662,6 @@ def test_files_of_version_0_2_with_slices_are_read():
     copy = kt.Transformer(**SIZES)
     copy.compile_from_config({**config, "num_slices": 2})
     assert copy.get_compile_config() == config
-
-
-def test_export_after_fit(tmp_path):
-    model = make_model()
-    model.fit(dataset(batch()), verbose=0)
-    model.export(tmp_path / "export", verbose=False)
-    exported = tf.saved_model.load(tmp_path / "export")
-    inputs, _ = batch(3, seed=4)  # other sizes than in training
-    inputs["source_ids"] = inputs["source_ids"][:, :3]
-    tensors = {name: tf.constant(ids) for name, ids in inputs.items()}
-    np.testing.assert_allclose(
-        exported.serve(tensors), model(inputs), atol=1e-5
-    )
 
 
 def test_quantization_in_place_is_refused():

@@ -68,7 +68,7 @@ def test_damaged_directory(run, tmp_path, capsys, file):
     "options, reason",
     [
         (["--precision=int8"], "precision=float32 with format"),
-        (["--format=onnx", "--precision=int16"], "one of float32, float16, in"),
+        (["--format=onnx", "--precision=int16"], "float32 or float16 or int8"),
         (["--format=onnx", "--jit_compile"], "True needs format=saved_model"),
         (["--format=tflite", "--version=2"], "version needs format=saved"),
         (["--sampling"], "Unknown command line flag 'sampling'"),
@@ -285,7 +285,7 @@ def test_bad_directories_are_refused_before_tensorflow_is_imported(
             ]
         else:
             learned = tmp_path / "learned"
-            cases.append((learned, "--max_source_length=999", "must be at mos"))
+            cases.append((learned, "--max_source_length=999", "of at most max"))
         if format_name == "ctranslate2":
             cases.append((run, "--alignment_head=2", "needs alignment_head="))
         for workdir, option, message in cases:

@@ -833,7 +833,10 @@ def test_sampling_has_no_glossary(served):
     assert post(served, "/v1/translate", avoid=["b"], **fields)
     fields["glossary"] = {"a": "b"}
     message = refused(served, 400, "/v1/translate", **fields)
-    assert message == "glossary excludes sampling. Received: sampling=True"
+    assert (
+        message
+        == "expected a glossary without sampling. Received: sampling=True"
+    )
 
 
 def test_the_server_reads_its_glossaries_again(tmp_path, caplog):

@@ -70,8 +70,8 @@ from results import (
     write,
 )
 
+from keras_transformer.base.machine import find_gpus
 from keras_transformer.config import preset
-from keras_transformer.machine import find_gpus
 
 ROOT = pathlib.Path(__file__).parents[1]
 TITLE = "A GPU: correctness and speed"

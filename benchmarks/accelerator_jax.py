@@ -23,14 +23,14 @@ from accelerator import (
 )
 
 import keras_transformer as kt
+from keras_transformer.commands.devices import describe
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.labels import shift_right
-from keras_transformer.devices import describe
+from keras_transformer.text.vocabulary import EOS, PAD
 from keras_transformer.training.jax_step import AXIS, JaxStep
 from keras_transformer.training.update import StepOptions
 from keras_transformer.translation.batched import BatchedSearch
 from keras_transformer.translation.inference import Inference
-from keras_transformer.vocabulary import EOS, PAD
 
 # Variant of a computation on the device -> its dtype, JAX's precision of
 # products (by default a GPU rounds factors in float32), and the largest

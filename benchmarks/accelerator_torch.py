@@ -24,7 +24,7 @@ from formulas import count_parameters
 from torch import nn
 from torch.nn import functional
 
-from keras_transformer.vocabulary import PAD
+from keras_transformer.text.vocabulary import PAD
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

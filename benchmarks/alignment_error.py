@@ -23,8 +23,8 @@ from results import add_flag, record
 import keras_transformer as kt
 from keras_transformer.config import aligns_when_read, find_alignment_layer
 from keras_transformer.data.labels import shift_right
+from keras_transformer.text.vocabulary import PAD
 from keras_transformer.translation.alignment import align_words, word_side
-from keras_transformer.vocabulary import PAD
 from trainers.scoring.alignment import error_rate, read_gold
 
 BATCH = 50  # pairs whose attention is computed at once

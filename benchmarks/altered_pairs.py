@@ -13,7 +13,7 @@ import argparse
 import pathlib
 import random
 
-from keras_transformer.data.modifiers import (
+from keras_transformer.data.changing.modifiers import (
     remove_end_punct,
     title_case,
     upper_case,

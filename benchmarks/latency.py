@@ -98,8 +98,8 @@ def run(what, case, variables=None):
 def make(case):
     """Writes a work directory with a random model, whose words are tokens."""
     import keras_transformer as kt
-    from keras_transformer.checkpoints import named_weights
-    from keras_transformer.workdir import WorkDirectory
+    from keras_transformer.storage.checkpoints import named_weights
+    from keras_transformer.storage.workdir import WorkDirectory
     from trainers.run.data_config import DataConfig
 
     config = kt.preset("base", **case["model"])

@@ -25,7 +25,7 @@ import regex
 MODULES = (
     *("keras_transformer.documents", "keras_transformer.translation.alignment"),
     *("keras_transformer.translation.glossary", "trainers.serving"),
-    *("keras_transformer.data.tmx", "keras_transformer.data.cleaning"),
+    *("keras_transformer.data.files.tmx", "trainers.preparing.cleaning"),
 )
 SHORT, MOST = 10_000, 20.0
 SIGNS = "a1 \n<>{}[]()\"'&%$@_-.,:;=/\\#|~*+!?"

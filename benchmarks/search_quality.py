@@ -41,11 +41,11 @@ import sacrebleu
 from processes import measure_apart
 
 from keras_transformer.commands.startup import load, prepare_search
-from keras_transformer.data.modifiers import title_case, upper_case
-from keras_transformer.data.records import read_parallel_files
+from keras_transformer.data.changing.modifiers import title_case, upper_case
+from keras_transformer.data.files.records import read_parallel_files
+from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.translation.glossary import Term, find_words
 from keras_transformer.translation.requests import Request
-from keras_transformer.workdir import WorkDirectory
 
 TITLES = {
     "ensembles": "Ensembles: BLEU, time and memory",

@@ -154,10 +154,10 @@ class Expected:
 
     def _load(self):
         from keras_transformer.config import DecodingConfig
+        from keras_transformer.storage.workdir import WorkDirectory
         from keras_transformer.translation.glossary import Glossary
         from keras_transformer.translation.requests import Terminology
         from keras_transformer.translator import Translator
-        from keras_transformer.workdir import WorkDirectory
 
         decoding = WorkDirectory(self._workdir).read_section(
             "decoding", DecodingConfig

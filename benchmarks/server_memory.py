@@ -23,8 +23,8 @@ import sys
 import httpx
 import results
 
-from keras_transformer.checkpoints import Checkpoint
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.checkpoints import Checkpoint
+from keras_transformer.storage.workdir import WorkDirectory
 
 CLIENTS = 16
 

@@ -58,8 +58,8 @@ def parse_arguments():
 
 def measure(workdir, pairs, arguments):
     """For each rule the translations, BLEU, and seconds of the best round."""
-    from keras_transformer.metrics import make_metric
-    from keras_transformer.workdir import WorkDirectory
+    from keras_transformer.storage.workdir import WorkDirectory
+    from keras_transformer.translation.metrics import make_metric
     from trainers.run.data_config import DataConfig
     from trainers.run.training_config import TrainingConfig
     from trainers.scoring.test_sets import read_pairs

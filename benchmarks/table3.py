@@ -248,7 +248,7 @@ def train(workdir, configuration):
 
 def measure(workdir, configuration):
     """Perplexity and BLEU of the last checkpoint of a trained row."""
-    from keras_transformer.metrics import TranslationMetric
+    from keras_transformer.translation.metrics import TranslationMetric
     from keras_transformer.translator import Translator
     from trainers.datasets.dataset import read_split
 

@@ -23,7 +23,7 @@ from babel.messages.mofile import read_mo
 from keras_transformer.importers import m2m100
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.vocabularies import make_tokenizer
-from keras_transformer.vocabulary import EOS
+from keras_transformer.text.vocabulary import EOS
 
 PEER = pathlib.Path(__file__).parent / "peers/transformers_ids.py"
 NUM_LINES = 100  # of each language

@@ -18,8 +18,8 @@ import sys
 
 import lazy_loader
 
+from keras_transformer.base.machine import prefer_onednn
 from keras_transformer.commands.quiet import FirstImport, QuietTensorFlow
-from keras_transformer.machine import prefer_onednn
 
 __version__ = "0.2.0"  # the only place; setup.py reads it from here
 

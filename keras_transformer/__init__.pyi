@@ -6,13 +6,13 @@ from .config import TransformerConfig as TransformerConfig
 from .config import preset as preset
 from .data.batches import Batches as Batches
 from .data.batches import make_batches as make_batches
+from .data.changing.subword_sampling import SampledCorpus as SampledCorpus
 from .data.corpus import Corpus as Corpus
 from .data.corpus import encode_corpus as encode_corpus
-from .data.pairs import Pairs as Pairs
-from .data.pairs import read_tfds as read_tfds
-from .data.records import read_parallel_files as read_parallel_files
+from .data.files.pairs import Pairs as Pairs
+from .data.files.pairs import read_tfds as read_tfds
+from .data.files.records import read_parallel_files as read_parallel_files
 from .data.shards import read_prepared as read_prepared
-from .data.subword_sampling import SampledCorpus as SampledCorpus
 from .decoding import Constraints as Constraints
 from .decoding import SearchResult as SearchResult
 from .decoding import beam_search as beam_search
@@ -29,11 +29,15 @@ from .layers import MultiHeadAttention as MultiHeadAttention
 from .layers import PositionalEmbedding as PositionalEmbedding
 from .layers import positional_encoding as positional_encoding
 from .layers import scaled_dot_product_attention as scaled_dot_product_attention
-from .masking import causal_mask as causal_mask
-from .masking import padding_mask as padding_mask
+from .layers.masking import causal_mask as causal_mask
+from .layers.masking import padding_mask as padding_mask
 from .model import Transformer as Transformer
-from .tokenization import Tokenizer as Tokenizer
-from .tokenization import TokenizerPair as TokenizerPair
+from .text.tokenization import Tokenizer as Tokenizer
+from .text.tokenization import TokenizerPair as TokenizerPair
+from .text.vocabulary import BOS as BOS
+from .text.vocabulary import EOS as EOS
+from .text.vocabulary import PAD as PAD
+from .text.vocabulary import UNK as UNK
 from .training.loss import SmoothedCrossEntropy as SmoothedCrossEntropy
 from .training.metrics import Perplexity as Perplexity
 from .training.metrics import TokenAccuracy as TokenAccuracy
@@ -45,9 +49,5 @@ from .training.schedule import paper_adam as paper_adam
 from .training.schedule import scheduled_adam as scheduled_adam
 from .translation.requests import Request as Request
 from .translator import Translator as Translator
-from .vocabulary import BOS as BOS
-from .vocabulary import EOS as EOS
-from .vocabulary import PAD as PAD
-from .vocabulary import UNK as UNK
 
 __version__: str

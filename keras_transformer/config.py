@@ -4,8 +4,8 @@ import dataclasses
 import typing
 from collections.abc import Mapping
 
-from keras_transformer.fields import GIVEN, Fields, check_positive, hp
-from keras_transformer.refusals import expect
+from keras_transformer.base.fields import GIVEN, Fields, check_positive, hp
+from keras_transformer.base.refusals import expect
 
 # Ranges of fields; their upper bounds catch typing errors.
 _Range = dict[str, typing.Any]

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from absl import logging
 
+from keras_transformer.base.fields import check_positive
 from keras_transformer.config import (
     DecodingConfig,
     changed_search,
     check_alignment,
 )
 from keras_transformer.data.languages import Direction
-from keras_transformer.fields import check_positive
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation import abilities, engines, loading
 from keras_transformer.translation.alignment import (
     SpanLink,
@@ -206,7 +206,7 @@ class Translator:
                 such as OPUS-MT, or a work directory; or `hf://OWNER/NAME`, a
                 repository of the Hugging Face Hub that holds one of these, with
                 `@REVISION` for a branch, tag or commit. A download is kept: see
-                `keras_transformer.hub`.
+                `keras_transformer.storage.hub`.
             decoding: A `DecodingConfig`, by default the model's own.
             source_language, target_language: As in `with_languages`:
                 "deu_Latn" in NLLB-200, "de" in M2M-100, "de_DE" in mBART-50.

@@ -18,7 +18,7 @@ import typing
 
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.data.languages import name_of
-from keras_transformer.tokenization import SHARED_FILE
+from keras_transformer.text.tokenization import SHARED_FILE
 from keras_transformer.translator import Translator
 from savedmodel import ctranslate2
 from savedmodel.formats import Export, ExportOptions

@@ -35,6 +35,8 @@ import typing
 from absl import logging as absl_logging
 
 import keras_transformer
+from keras_transformer.base.fields import names_of
+from keras_transformer.base.files import sums_of, with_checksum
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import (
@@ -42,10 +44,8 @@ from keras_transformer.config import (
     SearchConfig,
     TransformerConfig,
 )
-from keras_transformer.fields import names_of
-from keras_transformer.files import sums_of, with_checksum
-from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel import publishing, verify
 from savedmodel.formats import (
     FORMATS,

@@ -18,14 +18,14 @@ import pathlib
 import types
 import typing
 
+from keras_transformer.base.fields import Fields, hp, required
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.fields import Fields, hp, required
-from keras_transformer.refusals import expect
 from keras_transformer.translation import abilities
 
 if typing.TYPE_CHECKING:
-    from keras_transformer.tokenization import Tokenizer, TokenizerPair
+    from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
     from keras_transformer.translator import Translator
 
 EXPORT_PRECISIONS = ("float32", "float16", "int16", "int8")

@@ -26,18 +26,18 @@ import typing
 import numpy as np
 from absl import logging
 
-from keras_transformer import checkpoints
+from keras_transformer.base.permutation import reorder, to_blocks
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import TransformerConfig
 from keras_transformer.importers import huggingface, m2m100, stacks
 from keras_transformer.importers.generation import CONFIG, GENERATION
 from keras_transformer.importers.imported import LANGUAGE
 from keras_transformer.importers.vocabularies import original_model
-from keras_transformer.permutation import reorder, to_blocks
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.storage import checkpoints
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.text.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from keras_transformer.translation.requests import direction_ids
 from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel.formats import Export
 
 Json: typing.TypeAlias = dict[str, typing.Any]

@@ -27,7 +27,7 @@ import onnx
 import tf2onnx
 from onnxruntime import quantization
 
-from keras_transformer.fields import unhandled
+from keras_transformer.base.fields import unhandled
 from keras_transformer.translator import Translator
 from savedmodel import onnx_rewrites
 from savedmodel.formats import Export, save_vocabulary

@@ -19,7 +19,7 @@ import pathlib
 import shutil
 import typing
 
-from keras_transformer.locking import lock_file, without_empty_directories
+from keras_transformer.base.locking import lock_file, without_empty_directories
 
 LOCK = "export.lock"
 DESCRIPTION = "export.json"  # in every export

@@ -48,15 +48,15 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_transformer import graph_tokenization
-from keras_transformer.case_marks import END
 from keras_transformer.data.labels import shift_right
 from keras_transformer.data.languages import shortened
 from keras_transformer.decoding import SearchResult
-from keras_transformer.graph_tokenization import truncate
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.text import graph_tokenization
+from keras_transformer.text.case_marks import END
+from keras_transformer.text.graph_tokenization import truncate
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.text.vocabulary import EOS, PAD
 from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import EOS, PAD
 from savedmodel import search
 from savedmodel.formats import Export
 

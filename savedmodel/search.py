@@ -16,11 +16,11 @@ import tensorflow as tf
 
 from keras_transformer.data.languages import LANGUAGE_TOKENS
 from keras_transformer.decoding import UNCONSTRAINED, Constraints
-from keras_transformer.graph_tokenization import truncate
 from keras_transformer.model import Transformer
+from keras_transformer.text.graph_tokenization import truncate
+from keras_transformer.text.vocabulary import EOS, PAD
 from keras_transformer.translation.requests import direction_ids
 from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import EOS, PAD
 
 LANGUAGES = ("source_language", "target_language")  # names of inputs
 

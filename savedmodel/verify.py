@@ -25,14 +25,14 @@ import tempfile
 import typing
 from collections.abc import Sequence
 
+from keras_transformer.base.fields import Fields, required
+from keras_transformer.base.files import check_checksum, check_sums, read_json
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import Fields, required
-from keras_transformer.files import check_checksum, check_sums, read_json
-from keras_transformer.refusals import expect
+from keras_transformer.text.vocabulary import UNK
 from keras_transformer.translation.requests import Request
-from keras_transformer.vocabulary import UNK
 from savedmodel import reload
 from savedmodel.formats import FORMATS, check_precision
 

@@ -17,14 +17,18 @@ from commands import (
 from tolerance import assert_close
 
 import keras_transformer as kt
-from keras_transformer.adapters import SwitchedAdapters, read_factors
-from keras_transformer.checkpoints import Checkpoint, Checkpoints, named_weights
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import DecodingConfig
 from keras_transformer.figures.attention import attention_figure
 from keras_transformer.kernels.layers import Linear
+from keras_transformer.storage.adapters import SwitchedAdapters, read_factors
+from keras_transformer.storage.checkpoints import (
+    Checkpoint,
+    Checkpoints,
+    named_weights,
+)
+from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.translation.requests import Request
-from keras_transformer.workdir import WorkDirectory
 from trainers import average, wmt
 from trainers.datasets import phrasebook
 from trainers.run.data_config import DataConfig

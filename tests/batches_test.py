@@ -17,8 +17,8 @@ from keras_transformer.data.corpus import (
     encode_corpus,
 )
 from keras_transformer.data.labels import shift_right
-from keras_transformer.tokenization import Tokenizer
-from keras_transformer.vocabulary import PAD
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.text.vocabulary import PAD
 
 
 @pytest.fixture(scope="module")

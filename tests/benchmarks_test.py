@@ -16,7 +16,7 @@ import tensorflow as tf
 from formulas import training_flops
 
 import keras_transformer as kt
-from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
+from keras_transformer.text.vocabulary import BOS, EOS, PAD, UNK
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 

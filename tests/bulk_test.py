@@ -24,10 +24,10 @@ from commands import fails
 from echo import Echo
 from later import later
 
+from keras_transformer.base.files import checksum_of, with_checksum
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.files import checksum_of, with_checksum
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
 from trainers import translate, translate_corpus
 from trainers.translating import lines as translating
 from trainers.translating import plan as plans

@@ -13,18 +13,18 @@ from signatures import assert_answers
 from subword_sampling_test import sample
 
 import keras_transformer as kt
-from keras_transformer import case_marks, graph_tokenization
-from keras_transformer.case_marks import BEGIN, END, MARKS, TITLE, UPPER
 from keras_transformer.data import word_links
-from keras_transformer.data.cleaning import Encoder
-from keras_transformer.data.modifiers import ModifiedCorpus
+from keras_transformer.data.changing.modifiers import ModifiedCorpus
 from keras_transformer.figures.attention import attention_figure
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text import case_marks, graph_tokenization
+from keras_transformer.text.case_marks import BEGIN, END, MARKS, TITLE, UPPER
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.vocabulary import EOS, UNK
 from keras_transformer.translation.around.words import without_words
 from keras_transformer.translation.requests import Row, phrase_ids
-from keras_transformer.vocabulary import EOS, UNK
 from savedmodel import formats, huggingface, reload, saved_model
 from trainers import prepare, wmt
+from trainers.preparing.cleaning import Encoder
 
 # Every character that Python has in two or three cases.
 CASED = [

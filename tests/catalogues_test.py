@@ -10,7 +10,7 @@ import pytest
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
-from keras_transformer.data import records
+from keras_transformer.data.files import records
 from trainers.datasets.dataset import read_split
 from trainers.run.data_config import DataConfig
 

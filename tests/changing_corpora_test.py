@@ -9,11 +9,14 @@ import pytest
 from random_pairs import assert_equal, check_two_replicas, make_pairs, take
 
 from keras_transformer.data.batches import make_batches
+from keras_transformer.data.changing.mixture import Mixture, parse_mixture
+from keras_transformer.data.changing.modifiers import (
+    ModifiedCorpus,
+    parse_modifiers,
+)
+from keras_transformer.data.changing.subword_sampling import SampledCorpus
 from keras_transformer.data.corpus import encode_corpus
-from keras_transformer.data.mixture import Mixture, parse_mixture
-from keras_transformer.data.modifiers import ModifiedCorpus, parse_modifiers
-from keras_transformer.data.subword_sampling import SampledCorpus
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.text.tokenization import Tokenizer
 
 DROPPED = [("dog " * 70, "Hund"), ("", "Hund")]
 PAIRS = [*make_pairs(40), *DROPPED, *make_pairs(50, seed=1)]

@@ -10,7 +10,7 @@ import struct
 import numpy as np
 import pytest
 
-from keras_transformer.checkpoints import (
+from keras_transformer.storage.checkpoints import (
     Checkpoint,
     Checkpoints,
     corruption,

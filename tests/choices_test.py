@@ -15,6 +15,7 @@ from half_precision import DTYPES
 import savedmodel
 import trainers
 from keras_transformer import importers
+from keras_transformer.base.fields import Fields, check_values, kinds_of
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.commands.startup import DeviceOptions
 from keras_transformer.config import (
@@ -27,7 +28,6 @@ from keras_transformer.data.languages import LANGUAGE_TOKENS, Languages
 from keras_transformer.decoding.rules import length_penalty
 from keras_transformer.decoding.stopping import STOPPING_RULES
 from keras_transformer.documents import parse
-from keras_transformer.fields import Fields, check_values, kinds_of
 from keras_transformer.figures import attention
 from keras_transformer.layers import FeedForward, positional_encoding
 from keras_transformer.model import Transformer

@@ -13,7 +13,8 @@ import keras
 import pytest
 from commands import fails
 
-from keras_transformer import Translator, machine
+from keras_transformer import Translator
+from keras_transformer.base import machine
 from trainers import wmt
 
 TESTS = pathlib.Path(__file__).parent

@@ -17,7 +17,7 @@ import unittest.mock
 
 import pytest
 
-from keras_transformer.checkpoints import Checkpoint
+from keras_transformer.storage.checkpoints import Checkpoint
 from trainers import wmt
 from trainers.run import session
 

@@ -6,9 +6,9 @@ from commands import write_pairs
 from random_pairs import make_pairs
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.data.pairs import Pairs
-from keras_transformer.tokenization import Tokenizer
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.data.files.pairs import Pairs
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.tokenization import Tokenizer
 from trainers.datasets import dataset
 from trainers.run import corpora, experiment, session
 from trainers.run.data_config import DataConfig

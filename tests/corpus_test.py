@@ -12,7 +12,7 @@ from keras_transformer.data.corpus import (
     encode_corpus,
     encode_pairs,
 )
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.text.tokenization import Tokenizer
 
 
 @pytest.fixture(scope="module")

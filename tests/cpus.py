@@ -23,7 +23,7 @@ import tempfile
 
 import half_precision
 
-from keras_transformer import machine
+from keras_transformer.base import machine
 
 TESTS = pathlib.Path(__file__).parent
 # A file touches numbers if it compares them, or names what a model computes.

@@ -24,11 +24,12 @@ from commands import ROOT
 from later import later
 
 import keras_transformer as kt
-from keras_transformer import locking
-from keras_transformer.adapters import Base
+from keras_transformer.base import locking
+from keras_transformer.base.files import sha256_of, with_checksum
 from keras_transformer.config import DecodingConfig
-from keras_transformer.files import sha256_of, with_checksum
 from keras_transformer.model import Transformer
+from keras_transformer.storage.adapters import Base
+from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.translation import (
     conversion,
     ctranslate2,
@@ -38,7 +39,6 @@ from keras_transformer.translation import exports as engine_exports
 from keras_transformer.translation.glossary import find_words
 from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.requests import Encoding, Request, encode
-from keras_transformer.workdir import WorkDirectory
 from trainers.translating import shards
 
 GREEDY = DecodingConfig(beam_size=1, extra_length=6)

@@ -3,8 +3,8 @@
 import pytest
 from commands import ROOT, fails, run_python, write_pairs
 
-from keras_transformer.data.pairs import MissingSplitError, Pairs
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.data.files.pairs import MissingSplitError, Pairs
+from keras_transformer.text.tokenization import Tokenizer
 from trainers import prepare, wmt
 from trainers.datasets import (
     DATASETS,

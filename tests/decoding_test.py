@@ -17,15 +17,16 @@ from keras import ops
 from later import later
 from tolerance import assert_close
 
-from keras_transformer import decoding, row_loop
+from keras_transformer import decoding
 from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding import row_loop
 from keras_transformer.decoding.greedy import choose_sample
 from keras_transformer.decoding.rules import (
     Rules,
     int32_prefix,
 )
 from keras_transformer.decoding.selection import blockwise_top_k
-from keras_transformer.vocabulary import BOS, EOS, PAD
+from keras_transformer.text.vocabulary import BOS, EOS, PAD
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from commands import copy_of_run, losses_in, run_python, tensors
 
-from keras_transformer.checkpoints import Checkpoint
+from keras_transformer.storage.checkpoints import Checkpoint
 from trainers import translate, wmt
 
 FIXTURE = pathlib.Path(__file__).parent / "fixtures/workdir_0_2"

@@ -15,16 +15,16 @@ from commands import changed_config
 from later import later
 from tolerance import assert_close
 
-from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.figures.attention import attention_figure
 from keras_transformer.model import Transformer
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.storage.checkpoints import named_weights
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.text.vocabulary import BOS, EOS, PAD
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import BOS, EOS, PAD
-from keras_transformer.workdir import WorkDirectory
 from savedmodel import export
 from trainers import evaluate, score, translate
 from trainers.serving.pairs import load_pairs

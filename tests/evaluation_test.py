@@ -24,20 +24,20 @@ from sacrebleu.metrics.bleu import _TOKENIZERS
 from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
 
 import keras_transformer as kt
-from keras_transformer.checkpoints import Checkpoints
 from keras_transformer.commands import flags
 from keras_transformer.config import NO_SAMPLING
 from keras_transformer.data import languages
 from keras_transformer.data.batches import make_batches
 from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
-from keras_transformer.data.pairs import Pairs
-from keras_transformer.metrics import (
+from keras_transformer.data.files.pairs import Pairs
+from keras_transformer.storage.checkpoints import Checkpoints
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.vocabulary import EOS
+from keras_transformer.translation.metrics import (
     DirectionalMetric,
     TranslationMetric,
     choose_tokenizer,
 )
-from keras_transformer.vocabulary import EOS
-from keras_transformer.workdir import WorkDirectory
 from trainers import evaluate
 from trainers.run import training_config, validation
 from trainers.run.data_config import DataConfig

@@ -19,8 +19,8 @@ import sharing
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer.checkpoints import named_weights
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.checkpoints import named_weights
+from keras_transformer.storage.workdir import WorkDirectory
 from savedmodel import export, onnx, tflite
 from trainers.run.data_config import DataConfig
 

@@ -4,11 +4,7 @@ import dataclasses
 
 import pytest
 
-from keras_transformer.config import (
-    DecodingConfig,
-    TransformerConfig,
-)
-from keras_transformer.fields import (
+from keras_transformer.base.fields import (
     GIVEN,
     Fields,
     check_options,
@@ -16,6 +12,10 @@ from keras_transformer.fields import (
     names_of,
     resolved,
     rules_of,
+)
+from keras_transformer.config import (
+    DecodingConfig,
+    TransformerConfig,
 )
 from trainers.parsing.parser_config import ParserDecoding, TreesConfig
 from trainers.run.data_config import DataConfig

@@ -14,10 +14,10 @@ from matplotlib.colors import to_hex
 from tolerance import assert_close
 
 import keras_transformer as kt
-from keras_transformer import writing
 from keras_transformer.figures import attention, attention_plots, saving
 from keras_transformer.figures.colors import head_color
-from keras_transformer.vocabulary import UNK
+from keras_transformer.text import writing
+from keras_transformer.text.vocabulary import UNK
 
 OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
 NUM_LAYERS, NUM_HEADS = {"encoder": 2, "decoder": 3, "cross": 3}, 2

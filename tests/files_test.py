@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from keras_transformer.files import (
+from keras_transformer.base.files import (
     naming,
     new_directory,
     new_file,

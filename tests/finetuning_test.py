@@ -13,16 +13,16 @@ import pytest
 from commands import changed_config, fails, open_trainer
 
 import keras_transformer as kt
-from keras_transformer.checkpoints import (
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.storage.checkpoints import (
     Checkpoints,
     named_weights,
     weight_name,
 )
-from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.metrics import Scores
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.translation.metrics import Scores
 from keras_transformer.translator import Translator
-from keras_transformer.workdir import WorkDirectory
 from trainers import wmt
 from trainers.datasets.dataset import read_split
 from trainers.run import loop, session

@@ -13,19 +13,19 @@ import pytest
 from absl import logging as absl_logging
 from commands import fails
 
+from keras_transformer.base.fields import (
+    Fields,
+    check_values,
+    hp,
+    kinds_of,
+    rules_of,
+)
 from keras_transformer.commands import flags
 from keras_transformer.config import (
     DecodingConfig,
     LengthConfig,
     TransformerConfig,
     preset,
-)
-from keras_transformer.fields import (
-    Fields,
-    check_values,
-    hp,
-    kinds_of,
-    rules_of,
 )
 from trainers.run.data_config import DataConfig
 from trainers.run.training_config import TrainingConfig

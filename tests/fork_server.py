@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 
-from keras_transformer import checkpoints
+from keras_transformer.storage import checkpoints
 from trainers.run import session  # imported once, for every fork
 
 # Accidents: what goes wrong in a training. They patch the process that they

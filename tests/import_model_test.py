@@ -22,7 +22,6 @@ from commands import fails
 from original_models import FIXTURES, POINTER
 from sentencepiece import sentencepiece_model_pb2
 
-from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.importers import (
@@ -37,8 +36,9 @@ from keras_transformer.importers.stacks import SIDES
 from keras_transformer.importers.tensors import read_safetensors
 from keras_transformer.importers.torch_pickle import Plain, read_torch
 from keras_transformer.model import Transformer
+from keras_transformer.storage.checkpoints import named_weights
+from keras_transformer.text.vocabulary import BOS, EOS, PAD
 from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import BOS, EOS, PAD
 from savedmodel import export, reload
 from savedmodel.formats import Export, check_model
 from savedmodel.huggingface import write as write_huggingface

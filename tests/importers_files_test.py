@@ -15,15 +15,10 @@ import pytest
 from commands import fails
 
 import keras_transformer as kt
-from keras_transformer.checkpoints import named_weights
-from keras_transformer.files import check_new
-from keras_transformer.importers import (
-    files,
-    find_format,
-    torch_pickle,
-    vocabularies,
-    yaml_files,
-)
+from keras_transformer.base import foreign_files as files
+from keras_transformer.base import yaml_files
+from keras_transformer.base.files import check_new
+from keras_transformer.importers import find_format, torch_pickle, vocabularies
 from keras_transformer.importers.imported import Imported, take_arrays
 from keras_transformer.importers.model_description import read_description
 from keras_transformer.importers.options import Options
@@ -36,7 +31,8 @@ from keras_transformer.importers.tensors import (
 )
 from keras_transformer.importers.torch_pickle import Plain, read_torch
 from keras_transformer.importers.vocabularies import make_tokenizer, start_name
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.storage.checkpoints import named_weights
+from keras_transformer.text.tokenization import Tokenizer
 from trainers import import_model
 from trainers.datasets import phrasebook
 

@@ -20,8 +20,8 @@ from keras_transformer.data.languages import Direction
 from keras_transformer.figures.attention import attention_figure
 from keras_transformer.importers import m2m100, read_model, tokenizer_json
 from keras_transformer.importers.options import Options
+from keras_transformer.text.vocabulary import BOS, EOS
 from keras_transformer.translation.requests import Request, encode
-from keras_transformer.vocabulary import BOS, EOS
 from trainers import (
     evaluate,
     import_model,

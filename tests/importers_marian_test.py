@@ -17,8 +17,8 @@ from original_models import FIXTURES, Original, check_logits
 import keras_transformer as kt
 from keras_transformer.importers import find_format, marian
 from keras_transformer.importers.vocabularies import make_tokenizers
-from keras_transformer.tokenization import save_tokenizer
-from keras_transformer.vocabulary import BOS, EOS, SPACE, UNK
+from keras_transformer.text.tokenization import save_tokenizer
+from keras_transformer.text.vocabulary import BOS, EOS, SPACE, UNK
 from savedmodel import reload
 from trainers import import_model
 

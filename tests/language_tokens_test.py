@@ -9,13 +9,14 @@ from commands import TINY, check_resumed, fails, train, write_sides
 from original_models import FIXTURES
 
 import keras_transformer as kt
-from keras_transformer.checkpoints import named_weights
 from keras_transformer.data.corpus import encode_corpus
+from keras_transformer.data.files.pairs import Pairs
 from keras_transformer.data.labels import shift_right
 from keras_transformer.data.languages import Languages, read_directions
-from keras_transformer.data.pairs import Pairs
 from keras_transformer.importers import m2m100
 from keras_transformer.importers.options import Options
+from keras_transformer.storage.checkpoints import named_weights
+from keras_transformer.text.vocabulary import EOS
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import StepOptions
 from keras_transformer.translation.requests import (
@@ -23,7 +24,6 @@ from keras_transformer.translation.requests import (
     encode,
     encode_pairs,
 )
-from keras_transformer.vocabulary import EOS
 from savedmodel import export
 from trainers import evaluate, import_model, wmt
 from trainers.datasets import phrasebook

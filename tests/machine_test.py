@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from commands import fails
 
-from keras_transformer import devices, machine
-from keras_transformer.commands import startup
+from keras_transformer.base import machine
+from keras_transformer.commands import devices, startup
 from trainers import wmt
 from trainers.run import tensorflow_engine
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer.masking import checked_mask
+from keras_transformer.layers.masking import checked_mask
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint16"])

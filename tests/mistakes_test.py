@@ -19,7 +19,7 @@ from commands import (
     write_pairs,
 )
 
-from keras_transformer.hub import suggest
+from keras_transformer.storage.hub import suggest
 from trainers import wmt
 
 RUN = ROOT / "tests/fixtures/workdir_0_2/run"

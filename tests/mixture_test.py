@@ -11,9 +11,9 @@ import pytest
 from random_pairs import assert_equal, make_pairs, take
 
 from keras_transformer.data import batches as batches_module
+from keras_transformer.data.changing.mixture import Mixture, parse_mixture
 from keras_transformer.data.corpus import encode_corpus
-from keras_transformer.data.mixture import Mixture, parse_mixture
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.text.tokenization import Tokenizer
 from trainers.run.data_config import DataConfig
 
 PREFIXES = ["data/original", "data/back", "data/noisy"]

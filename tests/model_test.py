@@ -13,7 +13,6 @@ from later import later
 from tolerance import assert_close
 
 import keras_transformer as kt
-from keras_transformer.checkpoints import named_weights
 from keras_transformer.kernels.layers import Dropout
 from keras_transformer.layers import (
     attention,
@@ -21,6 +20,7 @@ from keras_transformer.layers import (
     sublayers,
 )
 from keras_transformer.model import model_to_be_read
+from keras_transformer.storage.checkpoints import named_weights
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import StepOptions
 

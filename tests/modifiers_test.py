@@ -16,15 +16,15 @@ from random_pairs import (
 )
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.data import modifiers
-from keras_transformer.data.corpus import encode_corpus, replace_rows
-from keras_transformer.data.modifiers import (
+from keras_transformer.data.changing import modifiers
+from keras_transformer.data.changing.modifiers import (
     MODIFIERS,
     Context,
     ModifiedCorpus,
     parse_modifiers,
 )
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.data.corpus import encode_corpus, replace_rows
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from trainers.datasets import phrasebook
 from trainers.run.data_config import DataConfig
 from trainers.run.training_config import Configuration, TrainingConfig

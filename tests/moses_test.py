@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_transformer.metrics import moses, split_compounds
+from keras_transformer.translation.metrics import moses, split_compounds
 
 # Commit 59119c004 of mosesdecoder, with -no-escape.
 PRINTED = {

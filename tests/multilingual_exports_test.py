@@ -14,8 +14,8 @@ from original_models import FIXTURES
 import keras_transformer as kt
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.importers import read_model
+from keras_transformer.text.vocabulary import BOS, PAD
 from keras_transformer.translation.requests import Request
-from keras_transformer.vocabulary import BOS, PAD
 from savedmodel import export, huggingface, search
 from savedmodel.formats import Export
 from savedmodel.saved_model import Signatures

@@ -15,13 +15,15 @@ from commands import TINY, check_resumed, fails, train, write_sides
 from starlette.exceptions import HTTPException
 from tolerance import assert_close
 
-from keras_transformer.checkpoints import named_weights
+from keras_transformer.data.changing.mixture import Mixture, temperature_stage
+from keras_transformer.data.files.pairs import Pairs
 from keras_transformer.data.languages import Languages, read_directions
-from keras_transformer.data.mixture import Mixture, temperature_stage
-from keras_transformer.data.pairs import Pairs
 from keras_transformer.figures.attention import attention_figure
-from keras_transformer.metrics import make_metric
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.storage.checkpoints import named_weights
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.text.vocabulary import UNK
+from keras_transformer.translation.metrics import make_metric
 from keras_transformer.translation.requests import (
     Request,
     UntaggedError,
@@ -29,8 +31,6 @@ from keras_transformer.translation.requests import (
     encode_pairs,
 )
 from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import UNK
-from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, saved_model, verify
 from trainers import (
     align,

@@ -15,7 +15,7 @@ import sentencepiece
 
 import keras_transformer as kt
 from keras_transformer.importers.imported import Imported
-from keras_transformer.vocabulary import BOS, EOS, UNK
+from keras_transformer.text.vocabulary import BOS, EOS, UNK
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 # What a clone without Git LFS has in the place of a file.

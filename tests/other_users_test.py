@@ -12,9 +12,9 @@ import pytest
 from commands import fails
 
 import keras_transformer as kt
-from keras_transformer.checkpoints import Checkpoints, named_weights
-from keras_transformer.locking import lock_file
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.base.locking import lock_file
+from keras_transformer.storage.checkpoints import Checkpoints, named_weights
+from keras_transformer.storage.workdir import WorkDirectory
 from savedmodel.huggingface import write_safetensors
 from savedmodel.publishing import published
 from trainers import average

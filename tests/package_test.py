@@ -14,7 +14,7 @@ from commands import NAMES, run_bad_commands, run_python
 from later import later
 
 import keras_transformer as kt
-from keras_transformer import machine
+from keras_transformer.base import machine
 from keras_transformer.commands import quiet, startup
 from trainers import (
     align,

@@ -7,7 +7,7 @@ import tensorflow as tf
 from random_pairs import make_pairs
 
 import keras_transformer as kt
-from keras_transformer.data import pairs as pairs_module
+from keras_transformer.data.files import pairs as pairs_module
 
 
 def write_pair(folder, english, german, name="train"):

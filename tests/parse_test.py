@@ -7,8 +7,8 @@ import sys
 import pytest
 from commands import ROOT, fails
 
+from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.translation.results import Translation
-from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, reload, saved_model
 from trainers import parse, parse_evaluate, parse_text, wmt
 from trainers.datasets.constituency import (

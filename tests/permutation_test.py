@@ -7,7 +7,7 @@ import pytest
 import references
 
 import keras_transformer as kt
-from keras_transformer.permutation import from_blocks, reorder, to_blocks
+from keras_transformer.base.permutation import from_blocks, reorder, to_blocks
 
 SOURCE = np.array([5, 9, 4, 17, 2])
 TARGET = np.array([1, 12, 6, 5])

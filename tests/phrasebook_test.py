@@ -7,7 +7,7 @@ import pytest
 from commands import fails
 from later import later
 
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.text.tokenization import Tokenizer
 from trainers import parse, wmt
 from trainers import phrasebook as command
 from trainers.datasets import phrasebook

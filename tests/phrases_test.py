@@ -20,10 +20,10 @@ from keras_transformer import decoding
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.beam import gather_nest
 from keras_transformer.decoding.rules import MISSING_SCORE, Constraints
+from keras_transformer.text.vocabulary import BOS, EOS, PAD
 from keras_transformer.translation.arrays import stack
 from keras_transformer.translation.automaton import make_automaton
 from keras_transformer.translation.inference import Inference
-from keras_transformer.vocabulary import BOS, EOS, PAD
 
 LENGTH = 3  # T: the outputs are few enough to enumerate
 CASES = int(os.environ.get("CASES", "6"))

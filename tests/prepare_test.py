@@ -19,16 +19,16 @@ import tensorflow as tf
 from commands import fails, fails_without_room, write_pairs
 from random_pairs import ids_of
 
+from keras_transformer.base.refusals import LostProcessError
 from keras_transformer.commands.flags import CommandError, user_errors
 from keras_transformer.data import batches as batches_module
-from keras_transformer.data import cleaning, shards
 from keras_transformer.data import corpus as corpus_module
+from keras_transformer.data import shards
 from keras_transformer.importers.vocabularies import make_tokenizer
-from keras_transformer.refusals import LostProcessError
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.text.tokenization import Tokenizer
 from trainers import prepare, wmt
 from trainers.datasets import phrasebook
-from trainers.preparing import preparation
+from trainers.preparing import cleaning, preparation
 from trainers.preparing.folder import Folder
 
 VOCAB_SIZE = 120

@@ -21,15 +21,15 @@ from huggingface_hub import constants
 from original_models import FIXTURES, POINTER
 
 import keras_transformer as kt
-from keras_transformer import hub
 from keras_transformer.importers import marian_huggingface
+from keras_transformer.storage import hub
 from trainers import import_model
 
 MARIAN = FIXTURES / "marian_shared"
 COMMIT = "1234567890" * 4
 PROGRAM = """
 import sys
-from keras_transformer.hub import find_model
+from keras_transformer.storage.hub import find_model
 print(find_model(sys.argv[1]))
 """
 

@@ -14,10 +14,10 @@ import keras_transformer as kt
 from keras_transformer.importers import pruning, read_model
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.vocabularies import make_tokenizer
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.vocabulary import BOS, UNK
 from keras_transformer.translation.loading import About
 from keras_transformer.translation.requests import Request, encode
-from keras_transformer.vocabulary import BOS, UNK
-from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, huggingface
 from savedmodel.formats import Export
 from trainers import import_model

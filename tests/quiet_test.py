@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 from commands import ROOT
 
-from keras_transformer import machine
+from keras_transformer.base import machine
 from keras_transformer.commands import quiet
 from keras_transformer.commands.quiet import MESSAGES, NOTICE
 

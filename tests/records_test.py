@@ -12,7 +12,7 @@ import pytest
 from commands import fails, write_pairs
 from pyarrow import parquet
 
-from keras_transformer.data import records, tmx
+from keras_transformer.data.files import records, tmx
 from trainers import prepare, wmt
 from trainers.datasets.dataset import CorpusConfig, find_dataset, read_split
 from trainers.run.data_config import DataConfig

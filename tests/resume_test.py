@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from commands import SMALL_MODEL, losses_in, tensors, write_pairs
 
-from keras_transformer.checkpoints import corruption
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.checkpoints import corruption
+from keras_transformer.storage.workdir import WorkDirectory
 from trainers.datasets import phrasebook
 
 KILLS = int(os.environ.get("KILLS", "2"))

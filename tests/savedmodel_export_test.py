@@ -17,8 +17,8 @@ import pytest
 import tensorflow as tf
 from later import later
 
+from keras_transformer.base.files import with_checksum
 from keras_transformer.commands import flags
-from keras_transformer.files import with_checksum
 from keras_transformer.translation import conversion
 from keras_transformer.translator import Translator
 from savedmodel import export, reload, verify

@@ -22,7 +22,7 @@ from tolerance import assert_close
 
 import keras_transformer as kt
 from keras_transformer.commands.flags import CommandError
-from keras_transformer.vocabulary import EOS, PAD
+from keras_transformer.text.vocabulary import EOS, PAD
 from savedmodel import (
     export,
     formats,

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from keras_transformer import locking
+from keras_transformer.base import locking
 from savedmodel import publishing
 
 RESERVE = pathlib.Path(__file__).parent / "programs/reserve.py"

@@ -17,7 +17,7 @@ from tolerance import assert_close
 
 import keras_transformer as kt
 from keras_transformer.figures.attention import AttentionFigure
-from keras_transformer.vocabulary import EOS, PAD, UNK
+from keras_transformer.text.vocabulary import EOS, PAD, UNK
 from savedmodel import saved_model, search
 
 # All of TensorFlow's own and none of XLA's, but for these of TF Text, which

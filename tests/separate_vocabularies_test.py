@@ -17,8 +17,8 @@ from signatures import assert_answers
 import keras_transformer as kt
 from keras_transformer.decoding import SearchResult
 from keras_transformer.importers.vocabularies import make_tokenizer
-from keras_transformer.vocabulary import EOS
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.vocabulary import EOS
 from savedmodel import export, formats, reload, verify
 from savedmodel.search import make_search
 from trainers import wmt

@@ -24,7 +24,7 @@ from serving_test import (
     translated,
 )
 
-from keras_transformer.locking import lock_file
+from keras_transformer.base.locking import lock_file
 from keras_transformer.translation.requests import Request
 from trainers.serving import downloads, requests, work
 from trainers.serving.batcher import QueueFullError

@@ -39,6 +39,7 @@ from keras_transformer.commands.flags import RunError
 from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
 from keras_transformer.figures import attention
+from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.translation import glossary
 from keras_transformer.translation.batched import BatchedSearch
 from keras_transformer.translation.requests import (
@@ -53,7 +54,6 @@ from keras_transformer.translation.results import (
     Translation,
 )
 from keras_transformer.translation.search import Step
-from keras_transformer.workdir import WorkDirectory
 from trainers import serve
 from trainers.run.data_config import DataConfig
 from trainers.serving import app, languages, pairs, requests, server, spec

@@ -17,7 +17,8 @@ from translator_test import CONFIG, TEXT, make_translator
 
 from keras_transformer.decoding import Constraints
 from keras_transformer.model import Transformer
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.vocabulary import EOS, SPECIAL_IDS
 from keras_transformer.translation import inference as inference_module
 from keras_transformer.translation import shortlist as shortlists
 from keras_transformer.translation.shortlist import (
@@ -26,7 +27,6 @@ from keras_transformer.translation.shortlist import (
     translation_table,
 )
 from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import EOS, SPECIAL_IDS
 from savedmodel import export
 from trainers import shortlist
 from trainers.scoring import shortlist as scoring

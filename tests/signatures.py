@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.vocabulary import EOS, PAD, UNK
+from keras_transformer.text.vocabulary import EOS, PAD, UNK
 from savedmodel.verify import TIE
 
 

@@ -20,10 +20,10 @@ from keras_transformer.commands import startup
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import corpus as corpus_module
+from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.step import TrainStep
 from keras_transformer.training.update import StepOptions
-from keras_transformer.workdir import WorkDirectory
 from trainers import parse, wmt
 from trainers.datasets import phrasebook
 from trainers.run import strategies

@@ -14,16 +14,16 @@ import tokenization_test
 from random_pairs import ids_of, make_pairs, rows_of, take
 
 from keras_transformer.data import batches as batches_module
-from keras_transformer.data import subword_sampling
-from keras_transformer.data.corpus import encode_corpus
-from keras_transformer.data.segmentation import (
+from keras_transformer.data.changing import subword_sampling
+from keras_transformer.data.changing.segmentation import (
     BytePairSampler,
     UnigramSampler,
     make_sampler,
 )
-from keras_transformer.data.subword_sampling import SampledCorpus
-from keras_transformer.tokenization import Tokenizer
-from keras_transformer.vocabulary import UNK
+from keras_transformer.data.changing.subword_sampling import SampledCorpus
+from keras_transformer.data.corpus import encode_corpus
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.text.vocabulary import UNK
 from trainers.run.data_config import DataConfig
 
 train = functools.partial(

@@ -20,8 +20,8 @@ import yaml
 from commands import ROOT, fails, write_pairs
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.data.pairs import Pairs
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.data.files.pairs import Pairs
+from keras_transformer.storage.workdir import WorkDirectory
 from trainers import synthesize, translate, wmt
 from trainers.datasets.dataset import read_split
 from trainers.run.data_config import DataConfig

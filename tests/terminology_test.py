@@ -9,6 +9,7 @@ import pytest
 from commands import fails
 
 import keras_transformer as kt
+from keras_transformer.text.vocabulary import EOS
 from keras_transformer.translation import glossary as glossaries
 from keras_transformer.translation.around import terms
 from keras_transformer.translation.around.words import without_words
@@ -19,7 +20,6 @@ from keras_transformer.translation.requests import (
     phrase_ids,
 )
 from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import EOS
 from trainers import translate, translate_document
 from trainers.translating import lines as translating
 from trainers.translating.options import (

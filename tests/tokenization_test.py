@@ -16,14 +16,14 @@ import tensorflow as tf
 from commands import run_python
 from sentencepiece import sentencepiece_model_pb2
 
-from keras_transformer.graph_tokenization import truncate
 from keras_transformer.importers.vocabularies import make_tokenizer
-from keras_transformer.tokenization import (
+from keras_transformer.text.graph_tokenization import truncate
+from keras_transformer.text.tokenization import (
     END_OF_TABLE,
     END_OF_TABLE_WITH_CODES,
     Tokenizer,
 )
-from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
+from keras_transformer.text.vocabulary import BOS, EOS, PAD, UNK
 
 WORDS = (
     "Ein Hund läuft über die Straße und die Frau sieht ihm im Garten zu"
@@ -371,7 +371,7 @@ def test_it_works_without_tensorflow(tokenizer, tmp_path):
         "import sys\n"
         "for name in ('tensorflow', 'tensorflow_text'):\n"
         "    sys.modules[name] = None\n"
-        "from keras_transformer.tokenization import Tokenizer\n"
+        "from keras_transformer.text.tokenization import Tokenizer\n"
         "tokenizer = Tokenizer.load(sys.argv[1])\n"
         "Tokenizer.train(['a rose is a rose'], 17).save(sys.argv[2])\n"
         "rows = tokenizer.to_ids(['the dog', ''])\n"

@@ -30,10 +30,10 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
 )
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.metrics import Scores
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.translation.metrics import Scores
 from keras_transformer.translator import Translator
-from keras_transformer.workdir import WorkDirectory
 from trainers import average, evaluate, translate, wmt
 from trainers.datasets import phrasebook
 from trainers.run import loop, session, validation
@@ -530,7 +530,7 @@ def test_the_lock_comes_before_the_vocabulary(
 ):
     """Of two commands in a fresh directory one is refused at once."""
     for name, error in (
-        ("keras_transformer.workdir.fcntl.lockf", PermissionError),
+        ("keras_transformer.storage.workdir.fcntl.lockf", PermissionError),
         ("trainers.run.experiment.read_experiment", AssertionError),
     ):
         monkeypatch.setattr(name, Mock(side_effect=error))

@@ -15,18 +15,19 @@ import tensorflow as tf
 from later import later
 from tolerance import assert_close
 
-from keras_transformer import row_loop
-from keras_transformer.checkpoints import named_weights
 from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
     find_alignment_layer,
 )
 from keras_transformer.data.labels import shift_right
-from keras_transformer.decoding import UNCONSTRAINED, Constraints
+from keras_transformer.decoding import UNCONSTRAINED, Constraints, row_loop
 from keras_transformer.decoding.rules import MAX_DRAW
 from keras_transformer.model import Transformer
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.storage.checkpoints import named_weights
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.text.vocabulary import EOS, PAD, UNK
 from keras_transformer.translation import batched
 from keras_transformer.translation.arrays import pad_rows
 from keras_transformer.translation.batched import room
@@ -41,8 +42,6 @@ from keras_transformer.translation.requests import (
     make_requests,
 )
 from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import EOS, PAD, UNK
-from keras_transformer.workdir import WorkDirectory
 
 TEXT = [
     "the quick brown fox jumps over the lazy dog",

@@ -7,11 +7,11 @@ import pytest
 from commands import fails, write_pairs
 
 import keras_transformer as kt
-from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
+from keras_transformer.storage.checkpoints import named_weights
+from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.translator import Translator
-from keras_transformer.workdir import WorkDirectory
 from trainers import tune
 from trainers.datasets import phrasebook
 from trainers.run.checkpoints import write

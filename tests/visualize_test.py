@@ -12,7 +12,7 @@ import pytest
 from commands import fails, fails_without_room
 
 import keras_transformer as kt
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
 from trainers import visualize
 from trainers.figures import training
 from trainers.run.event_file import read_curves

@@ -16,9 +16,10 @@ trainers.run.checkpoints trainers.run.progress trainers.run.validation
 trainers.run.corpora trainers.run.optimization trainers.run.inheritance
 trainers.run.freezing trainers.run.budget trainers.run.engine
 trainers.run.vocabularies
-keras_transformer.metrics trainers.scoring.comparison trainers.scoring.test_sets
-trainers.scoring.tuning trainers.preparing.preparation trainers.parsing.metric
-trainers.importing.workdir trainers.figures.training keras_transformer.workdir
+keras_transformer.translation.metrics keras_transformer.storage.workdir
+trainers.scoring.comparison trainers.scoring.test_sets trainers.scoring.tuning
+trainers.preparing.preparation trainers.parsing.metric
+trainers.importing.workdir trainers.figures.training
 keras_transformer.translator keras_transformer.data.batches
 """.split()
 PROGRAM = """
@@ -38,7 +39,7 @@ USE = """
 import numpy as np
 from keras_transformer.data.batches import make_batches
 from keras_transformer.data.corpus import encode_corpus
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.text.tokenization import Tokenizer
 from trainers.run.progress import Progress, Reporter
 
 pairs = [("a rose is red", "eine Rose")] * 9

@@ -15,11 +15,11 @@ from absl import logging
 from commands import changed_config
 
 import keras_transformer as kt
-from keras_transformer import checkpoints as checkpoints_module
-from keras_transformer import workdir as workdirs
-from keras_transformer.backend import seed_variables
-from keras_transformer.checkpoints import Checkpoints, named_weights
-from keras_transformer.locking import lock_file
+from keras_transformer.base.backend import seed_variables
+from keras_transformer.base.locking import lock_file
+from keras_transformer.storage import checkpoints as checkpoints_module
+from keras_transformer.storage import workdir as workdirs
+from keras_transformer.storage.checkpoints import Checkpoints, named_weights
 from trainers.run import checkpoints as run_checkpoints
 from trainers.run.checkpoints import TrainingCheckpoint, average
 from trainers.run.data_config import DataConfig

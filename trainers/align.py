@@ -16,9 +16,9 @@ and --alignment_head, it tries every decoder layer and takes the best:
 The chosen layer is the value for --alignment_layer of other commands.
 """
 
+from keras_transformer.base.fields import Fields, hp, same_field
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import Fields, hp, same_field
 from trainers.scoring import alignment
 from trainers.scoring.options import TestOptions
 from trainers.translating.options import (

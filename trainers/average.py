@@ -7,10 +7,10 @@ It may run during training. --merged=DIR also adds low-rank adapters to the
 weights that they belong to: a work directory that needs no other.
 """
 
+from keras_transformer.base.fields import hp
+from keras_transformer.base.files import check_new, new_directory
 from keras_transformer.commands import flags
-from keras_transformer.fields import hp
-from keras_transformer.files import check_new, new_directory
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
 from trainers.run import checkpoints
 from trainers.run.training_config import TrainingConfig
 from trainers.translating.options import WorkdirOptions

@@ -10,9 +10,9 @@ before it shows the differences between systems and their significance.
 --score_command='comet-score -s {source} -t {output} -r {reference}' runs COMET.
 """
 
+from keras_transformer.base.fields import Fields, hp
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import Fields, hp
 from trainers.scoring import evaluation
 from trainers.scoring.options import MetricOptions, TestOptions
 from trainers.translating.options import (

@@ -24,8 +24,8 @@ with --workdir as with a model that was trained here. Nothing in the files is
 run. docs/pretrained.md lists the files and possible differences.
 """
 
+from keras_transformer.base.fields import GIVEN, Fields, hp, required
 from keras_transformer.commands import flags
-from keras_transformer.fields import GIVEN, Fields, hp, required
 from keras_transformer.importers import IMPORTERS
 from trainers.importing import workdir as importing
 

@@ -9,10 +9,10 @@ checkpoint is chosen by labeled bracketing F1, and F1 on the test trees is shown
 when training ends. If it is killed, rerun the same command to resume.
 """
 
+from keras_transformer.base.fields import hp
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import TransformerConfig
-from keras_transformer.fields import hp
 from trainers import wmt
 from trainers.parsing.parser_config import ParserDecoding, TreesConfig
 from trainers.run.training_config import Configuration, TrainingConfig

@@ -6,8 +6,8 @@ Without --trees, the test trees of the data that the parser was trained on are
 used, if it has any. The last line is a JSON object.
 """
 
+from keras_transformer.base.fields import Fields, hp
 from keras_transformer.commands import flags
-from keras_transformer.fields import Fields, hp
 from trainers.parse_text import ParserOptions
 from trainers.parsing import evaluation
 from trainers.parsing.parser_config import ParserDecoding

@@ -7,9 +7,9 @@ Treebank; blank lines stay blank. Words are tagged XX, except punctuation. On a
 terminal each line is answered at once.
 """
 
+from keras_transformer.base.fields import Fields, hp, required
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
-from keras_transformer.fields import Fields, hp, required
 from trainers.parsing import text
 from trainers.parsing.parser_config import ParserDecoding
 from trainers.translating.options import TranslatorOptions

@@ -9,9 +9,9 @@ more columns: the tokens, and the log-probability of each, both separated by
 spaces. The last line is a JSON object with the perplexity per token.
 """
 
+from keras_transformer.base.fields import Fields, hp, same_field
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import Fields, hp, same_field
 from trainers.scoring import log_probs
 from trainers.scoring.options import TestOptions
 from trainers.translating.options import (

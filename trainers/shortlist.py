@@ -9,8 +9,8 @@ pays on a CPU, for a vocabulary above 16,000 tokens. See docs/training.md. The
 last line is a JSON object.
 """
 
+from keras_transformer.base.fields import hp
 from keras_transformer.commands import flags
-from keras_transformer.fields import hp
 from trainers.scoring import shortlist
 from trainers.translating.options import WorkdirOptions
 

@@ -9,9 +9,9 @@ rerun it to resume. At the end it shows the counts of each step, and the
 command that trains on its pairs. It needs the extra `import`.
 """
 
+from keras_transformer.base.fields import required
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
-from keras_transformer.fields import required
 from trainers.synthesis import steps
 from trainers.synthesis.plan import read_plan
 from trainers.translating.options import SearchDeviceOptions

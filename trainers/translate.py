@@ -13,10 +13,10 @@ kt-translate-document translates documents, kt-translate-corpus
 large files, in shards.
 """
 
+from keras_transformer.base.fields import hp
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import hp
 from trainers.translating import lines
 from trainers.translating.options import (
     TRANSLATOR,

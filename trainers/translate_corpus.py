@@ -13,11 +13,11 @@ import importlib.util
 import typing
 from collections.abc import Mapping
 
+from keras_transformer.base.fields import GIVEN, Fields, hp, names_of, required
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import GIVEN, Fields, hp, names_of, required
-from keras_transformer.refusals import expect
 from trainers.translating import collection, shards
 from trainers.translating.options import (
     TRANSLATOR,

@@ -8,11 +8,11 @@ translated sentences: white space, line ends, markup, placeholders such as %s or
 {name}, and addresses stay. It needs the extra `documents`.
 """
 
+from keras_transformer.base.fields import Fields, hp
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.documents import AUTO, FORMATS, WITH_TRANSLATIONS
-from keras_transformer.fields import Fields, hp
 from trainers.translating import documents
 from trainers.translating.options import (
     TRANSLATOR,

@@ -11,9 +11,9 @@ one. With --save, the work directory keeps it.
 
 from collections.abc import Sequence
 
+from keras_transformer.base.fields import Fields, check_values, hp
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import Fields, check_values, hp
 from trainers.scoring import tuning
 from trainers.scoring.options import MetricOptions
 from trainers.translating.options import (

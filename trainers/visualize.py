@@ -17,11 +17,11 @@ from the records of the run in DIR/logs.
 
 import typing
 
+from keras_transformer.base.fields import hp, required, unhandled
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import hp, required, unhandled
 from keras_transformer.figures import saving
-from keras_transformer.refusals import expect
 from trainers.figures import attention
 from trainers.translating.options import (
     LanguageOptions,

@@ -23,6 +23,7 @@ import sys
 import typing
 from importlib.resources.abc import Traversable
 
+from keras_transformer.base.fields import hp, required
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import (
     DeviceOptions,
@@ -33,9 +34,8 @@ from keras_transformer.commands.startup import (
     prepare_cpu,
 )
 from keras_transformer.config import PRESETS, DecodingConfig, TransformerConfig
-from keras_transformer.fields import hp, required
-from keras_transformer.tokenization import Tokenizer
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.tokenization import Tokenizer
 from trainers.run.cluster import find_cluster
 from trainers.run.data_config import DataConfig
 from trainers.run.inheritance import check_same, read_parent

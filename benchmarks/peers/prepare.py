@@ -13,7 +13,7 @@ import pathlib
 import measurement
 
 import keras_transformer as kt
-from keras_transformer.data.records import read_parallel_files
+from keras_transformer.data.files.records import read_parallel_files
 
 LANGUAGES = "en", "de"
 TEST_SET = "test_2016_flickr"

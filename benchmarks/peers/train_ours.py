@@ -26,7 +26,7 @@ import tensorflow as tf
 import keras_transformer as kt
 from keras_transformer.data.batches import make_batches
 from keras_transformer.data.corpus import encode_corpus
-from keras_transformer.data.records import read_parallel_files
+from keras_transformer.data.files.records import read_parallel_files
 from keras_transformer.training.step import TrainStep
 from keras_transformer.training.update import StepOptions
 

@@ -13,7 +13,7 @@ import measurement
 
 from keras_transformer.commands.startup import load, prepare_search
 from keras_transformer.config import DecodingConfig
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
 
 
 def main():

@@ -48,7 +48,7 @@ def run(path: pathlib.Path) -> None:
     """Runs the code cells, and stores their outputs in the file."""
     import matplotlib
 
-    from keras_transformer.files import write_atomically
+    from keras_transformer.base.files import write_atomically
 
     matplotlib.use("agg")
     matplotlib.rcParams["svg.hashsalt"] = path.stem  # the same file each time

@@ -25,7 +25,7 @@ import tempfile
 
 import tqdm
 
-from keras_transformer.data.tmx import LeftOut
+from keras_transformer.data.files.tmx import LeftOut
 from keras_transformer.documents.catalogues import read_mo
 
 SETS = ("train", "valid", "test")

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from absl import flags
 
-from keras_transformer.fields import (
+from keras_transformer.base.fields import (
     REMOVED_FIELDS,
     TYPE_NAMES,
     Fields,

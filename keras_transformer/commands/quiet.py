@@ -118,7 +118,7 @@ def _execute(execute, module):
 
 def choose_log_level() -> bool:
     """Sets the level of TensorFlow's log; whether its first lines are noise."""
-    from keras_transformer import machine  # not for the reader
+    from keras_transformer.base import machine
 
     has_gpu = bool(machine.find_gpus()) or os.path.exists("/dev/dxg")  # of WSL
     default = "0" if has_gpu else "2"

@@ -16,9 +16,9 @@ import types
 import typing
 from concurrent.futures import ThreadPoolExecutor
 
+from keras_transformer.base.fields import Fields, hp
+from keras_transformer.base.machine import count_cores, find_gpus, memory_limit
 from keras_transformer.commands.flags import CommandError
-from keras_transformer.fields import Fields, hp
-from keras_transformer.machine import count_cores, find_gpus, memory_limit
 
 BACKENDS = ("tensorflow", "jax")
 DEVICES = ("gpu", "tpu", "cpu")

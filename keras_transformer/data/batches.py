@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from keras_transformer.base.fields import check_positive
+from keras_transformer.base.refusals import expect
 from keras_transformer.data.buckets import NUM_BUCKETS, choose_shapes
-from keras_transformer.data.changing_corpus import ChangingCorpus
+from keras_transformer.data.changing.corpus import ChangingCorpus
+from keras_transformer.data.changing.mixture import Mixture
 from keras_transformer.data.corpus import Corpus, SameEveryEpoch, TokenRows
 from keras_transformer.data.labels import shift_right
-from keras_transformer.data.mixture import Mixture
 from keras_transformer.data.shards import PreparedCorpus
 from keras_transformer.data.word_links import TokenLinks
-from keras_transformer.fields import check_positive
-from keras_transformer.refusals import expect
-from keras_transformer.vocabulary import PAD
-from keras_transformer.writing import counted
+from keras_transformer.text.vocabulary import PAD
+from keras_transformer.text.writing import counted
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_transformer.fields import check_positive
-from keras_transformer.refusals import expect
+from keras_transformer.base.fields import check_positive
+from keras_transformer.base.refusals import expect
 
 NUM_BUCKETS = 8  # the default
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tqdm
 
-from keras_transformer.machine import count_cores
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.base.machine import count_cores
+from keras_transformer.base.refusals import expect
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 
 
 class JoinedIds:

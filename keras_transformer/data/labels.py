@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from keras_transformer.backend import Tensor, whole_ids
-from keras_transformer.refusals import expect
-from keras_transformer.vocabulary import BOS, PAD
+from keras_transformer.base.backend import Tensor, whole_ids
+from keras_transformer.base.refusals import expect
+from keras_transformer.text.vocabulary import BOS, PAD
 
 
 def shift_right(labels: Tensor) -> Tensor:

@@ -15,8 +15,12 @@ import itertools
 import typing
 from collections.abc import Iterable, Iterator, Sequence
 
-from keras_transformer.data.pairs import Pairs, has_file, read_aligned_files
-from keras_transformer.fields import Fields, hp
+from keras_transformer.base.fields import Fields, hp
+from keras_transformer.data.files.pairs import (
+    Pairs,
+    has_file,
+    read_aligned_files,
+)
 
 Row = typing.TypeVar("Row", bound=tuple)  # its first item is a source
 SHOWN = 10  # languages in a message, if there are very many

@@ -23,9 +23,9 @@ import zlib
 import numpy as np
 import tqdm
 
+from keras_transformer.base.files import read_json
+from keras_transformer.base.machine import count_cores
 from keras_transformer.data.corpus import JoinedIds, SameEveryEpoch, TokenRows
-from keras_transformer.files import read_json
-from keras_transformer.machine import count_cores
 
 FORMAT_VERSION = 1
 INDEX = "index.json"

@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from keras_transformer.case_marks import END, MARKS
+from keras_transformer.base.refusals import expect
 from keras_transformer.data.corpus import Corpus
-from keras_transformer.data.pairs import Pairs, read_lines
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from keras_transformer.vocabulary import EOS, PAD, SPACE
+from keras_transformer.data.files.pairs import Pairs, read_lines
+from keras_transformer.text.case_marks import END, MARKS
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.vocabulary import EOS, PAD, SPACE
 
 
 class Link(typing.NamedTuple):

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.base.backend import Tensor
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.phrases import (
     Reading,
@@ -16,6 +16,7 @@ from keras_transformer.decoding.phrases import (
     first_reading,
     read,
 )
+from keras_transformer.decoding.row_loop import Body
 from keras_transformer.decoding.rules import (
     MISSING_SCORE,
     Cache,
@@ -45,8 +46,7 @@ from keras_transformer.decoding.stopping import (
     Exact,
     count_finished,
 )
-from keras_transformer.row_loop import Body
-from keras_transformer.vocabulary import BOS, EOS, PAD
+from keras_transformer.text.vocabulary import BOS, EOS, PAD
 
 
 def search_beams(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.base.backend import Tensor
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.phrases import Reading, first_reading, read
 from keras_transformer.decoding.rules import (
@@ -30,7 +30,7 @@ from keras_transformer.decoding.selection import (
     value_at,
     write_column,
 )
-from keras_transformer.vocabulary import BOS, EOS, PAD
+from keras_transformer.text.vocabulary import BOS, EOS, PAD
 
 # Logits [N, V] -> the token of each row, and its logit.
 Choose = Callable[[Tensor, Rules], tuple[Tensor, Tensor]]

@@ -12,7 +12,7 @@ import typing
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.base.backend import Tensor
 from keras_transformer.decoding.selection import row_numbers
 
 NO_TOKEN = -1

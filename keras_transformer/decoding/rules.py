@@ -7,7 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor, integer_ids
+from keras_transformer.base.backend import Tensor, integer_ids
+from keras_transformer.base.fields import unhandled
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.phrases import (
     NO_PHRASES,
@@ -22,9 +24,7 @@ from keras_transformer.decoding.selection import (
     log_normalizer,
     row_numbers,
 )
-from keras_transformer.fields import unhandled
-from keras_transformer.refusals import expect
-from keras_transformer.vocabulary import BOS, EOS, PAD
+from keras_transformer.text.vocabulary import BOS, EOS, PAD
 
 Cache: typing.TypeAlias = typing.Any  # a nest of tensors
 Step: typing.TypeAlias = Callable[[Tensor, Cache, Tensor], tuple[Tensor, Cache]]

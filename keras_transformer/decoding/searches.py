@@ -5,9 +5,11 @@ import functools
 import keras
 from keras import ops
 
-from keras_transformer import row_loop
-from keras_transformer.backend import Tensor
+from keras_transformer.base.backend import Tensor
+from keras_transformer.base.fields import check_positive
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding import row_loop
 from keras_transformer.decoding.beam import gather_nest, search_beams
 from keras_transformer.decoding.greedy import (
     Choose,
@@ -25,8 +27,6 @@ from keras_transformer.decoding.rules import (
     SearchResult,
     Step,
 )
-from keras_transformer.fields import check_positive
-from keras_transformer.refusals import expect
 
 
 def search(

@@ -3,9 +3,9 @@
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor
-from keras_transformer.refusals import expect
-from keras_transformer.vocabulary import PAD
+from keras_transformer.base.backend import Tensor
+from keras_transformer.base.refusals import expect
+from keras_transformer.text.vocabulary import PAD
 
 
 def blockwise_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:

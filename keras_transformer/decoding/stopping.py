@@ -9,7 +9,7 @@ import typing
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.base.backend import Tensor
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.phrases import Reading
 from keras_transformer.decoding.rules import Constraints, length_penalty
@@ -18,7 +18,7 @@ from keras_transformer.decoding.selection import (
     gather_rows,
     int_range,
 )
-from keras_transformer.vocabulary import EOS
+from keras_transformer.text.vocabulary import EOS
 
 
 class BeamState(typing.NamedTuple):

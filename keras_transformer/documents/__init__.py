@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 
 import regex
 
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands.flags import how_to_install
 from keras_transformer.data.languages import base_language
 from keras_transformer.documents import (
@@ -37,7 +38,6 @@ from keras_transformer.documents.charsets import (
 )
 from keras_transformer.documents.document import Document
 from keras_transformer.documents.sentences import split
-from keras_transformer.refusals import expect
 from keras_transformer.translation.alignment import SpanLink
 
 

@@ -14,8 +14,9 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import TreeBuilder
 
-from keras_transformer.data.pairs import open_bytes
-from keras_transformer.data.tmx import (
+from keras_transformer.base.refusals import expect
+from keras_transformer.data.files.pairs import open_bytes
+from keras_transformer.data.files.tmx import (
     APART,
     CODES,
     FORMATTING,
@@ -29,7 +30,6 @@ from keras_transformer.documents import charsets, po
 from keras_transformer.documents.markup import text_of
 from keras_transformer.documents.placeholders import count_placeholders
 from keras_transformer.documents.xliff import UNTRANSLATED
-from keras_transformer.refusals import expect
 
 Translations = Iterator[tuple[str, Mapping[str, str] | LeftOut]]
 MAGIC = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}  # byte orders

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 
 import regex
 
+from keras_transformer.base.refusals import expect
 from keras_transformer.data.languages import base_language
 from keras_transformer.documents.charsets import XML_DECLARATION, decode
 from keras_transformer.documents.items import (
@@ -32,7 +33,6 @@ from keras_transformer.documents.markup import escape
 from keras_transformer.documents.messages import DEEPEST
 from keras_transformer.documents.pieces import Block, Left, write
 from keras_transformer.documents.xml import parse_xml
-from keras_transformer.refusals import expect
 
 # An archive may be unpacked to this many bytes, and to so many for each of its
 # own, after the first ones.

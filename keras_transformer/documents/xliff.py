@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import regex
 
+from keras_transformer.base.refusals import expect
 from keras_transformer.documents.items import ALONE, CLOSE, OPEN, Item, Split
 from keras_transformer.documents.markup import escape, plain_text
 from keras_transformer.documents.pieces import Block, Left
 from keras_transformer.documents.placeholders import MESSAGES
 from keras_transformer.documents.xml import parse_xml
-from keras_transformer.refusals import expect
 
 # The inline elements of both versions that are a range, or begin or end one;
 # all others stand alone. The halves of a range have an attribute in common.

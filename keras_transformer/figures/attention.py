@@ -15,20 +15,20 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
-from keras_transformer.case_marks import GLYPHS
+from keras_transformer.base.fields import unhandled
+from keras_transformer.base.files import write_atomically
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.labels import shift_right
 from keras_transformer.data.languages import Direction
-from keras_transformer.fields import unhandled
 from keras_transformer.figures import saving
 from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.pages import render_page
-from keras_transformer.files import write_atomically
-from keras_transformer.refusals import expect
+from keras_transformer.text.case_marks import GLYPHS
+from keras_transformer.text.vocabulary import EOS, SPACE, UNK
+from keras_transformer.text.writing import direction, is_wide
 from keras_transformer.translation.requests import Request, encode_pairs
 from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import EOS, SPACE, UNK
-from keras_transformer.writing import direction, is_wide
 
 SUFFIXES = (".html", *saving.SUFFIXES)
 VIEWS = ("lines", "heat_map")

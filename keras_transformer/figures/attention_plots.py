@@ -15,7 +15,7 @@ from matplotlib.font_manager import get_font_names
 
 from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.saving import STYLE
-from keras_transformer.writing import is_wide, printable
+from keras_transformer.text.writing import is_wide, printable
 
 SIZE = 14  # of the font, in points
 STEP = 22  # points from one token to the next

@@ -5,7 +5,7 @@ import typing
 
 import jinja2
 
-from keras_transformer.writing import direction, printable
+from keras_transformer.text.writing import direction, printable
 
 
 def render_page(package: str, template: str, **values: typing.Any) -> str:

@@ -10,9 +10,9 @@ import warnings
 
 from absl import logging
 
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.figures.colors import INK
-from keras_transformer.refusals import expect
 
 if typing.TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,7 +75,7 @@ def save_figure(figure: "Figure", path: str | os.PathLike) -> None:
     The figure's label becomes the title of the file.
     """
     # Not at the top: a command checks its flags before TensorFlow is imported.
-    from keras_transformer.files import write_atomically
+    from keras_transformer.base.files import write_atomically
 
     suffix = suffix_of(path, SUFFIXES)
     write_atomically(path, render(figure, suffix))

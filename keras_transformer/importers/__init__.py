@@ -22,8 +22,8 @@ import types
 import typing
 from collections.abc import Iterator
 
-from keras_transformer.hub import find_model
-from keras_transformer.importers.files import read_json
+from keras_transformer.base.foreign_files import read_json
+from keras_transformer.storage.hub import find_model
 
 IMPORTERS = {  # modules of formats, in the order in which they are asked
     "huggingface": "keras_transformer.importers.marian_huggingface",

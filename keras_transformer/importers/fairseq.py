@@ -18,14 +18,15 @@ import typing
 
 import numpy as np
 
+from keras_transformer.base import foreign_files as files
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.importers import files, stacks, vocabularies
+from keras_transformer.importers import stacks, vocabularies
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.tensors import Tensors, arrays_by_name
 from keras_transformer.importers.torch_pickle import Plain, read_torch
-from keras_transformer.refusals import expect
-from keras_transformer.vocabulary import BOS
+from keras_transformer.text.vocabulary import BOS
 
 DATA = "data-bin"  # where fairseq-preprocess writes
 CHECKPOINTS = ("checkpoint_best.pt", "model.pt", "checkpoint_last.pt")

@@ -8,8 +8,8 @@ import json
 import pathlib
 import typing
 
+from keras_transformer.base.foreign_files import named_errors, read_json
 from keras_transformer.config import DecodingConfig
-from keras_transformer.importers.files import named_errors, read_json
 from keras_transformer.importers.options import Options
 
 CONFIG, GENERATION = "config.json", "generation_config.json"

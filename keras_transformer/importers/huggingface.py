@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from keras_transformer.base.foreign_files import read_json
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import TransformerConfig
 from keras_transformer.importers import stacks
-from keras_transformer.importers.files import read_json
 from keras_transformer.importers.generation import CONFIG
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.tensors import (
@@ -22,7 +23,6 @@ from keras_transformer.importers.tensors import (
 )
 from keras_transformer.importers.torch_pickle import read_torch
 from keras_transformer.importers.vocabularies import Side
-from keras_transformer.refusals import expect
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from keras_transformer.checkpoints import is_finite, named_weights
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.languages import (
     LANGUAGE_TOKENS,
@@ -16,8 +16,8 @@ from keras_transformer.data.languages import (
 )
 from keras_transformer.importers.stacks import weight_shapes
 from keras_transformer.importers.vocabularies import share_in_table
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.storage.checkpoints import is_finite, named_weights
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 
 if typing.TYPE_CHECKING:
     import keras

@@ -26,6 +26,13 @@ import typing
 
 import numpy as np
 
+from keras_transformer.base.foreign_files import (
+    named_errors,
+    read_file,
+    read_json_if_any,
+)
+from keras_transformer.base.permutation import from_blocks, reorder
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data.languages import LANGUAGE_TOKENS
 from keras_transformer.importers import (
@@ -35,18 +42,11 @@ from keras_transformer.importers import (
     tokenizer_json,
     vocabularies,
 )
-from keras_transformer.importers.files import (
-    named_errors,
-    read_file,
-    read_json_if_any,
-)
 from keras_transformer.importers.imported import LANGUAGE, Imported
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.tensors import Later, Tensors
-from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer
-from keras_transformer.vocabulary import BOS
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.text.vocabulary import BOS
 
 MODEL = "sentencepiece.bpe.model"
 TYPES = ("m2m_100", "mbart")

@@ -22,6 +22,8 @@ import pathlib
 
 import numpy as np
 
+from keras_transformer.base.foreign_files import read_file, read_json_if_any
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import TransformerConfig
 from keras_transformer.importers import (
     generation,
@@ -29,13 +31,11 @@ from keras_transformer.importers import (
     stacks,
     vocabularies,
 )
-from keras_transformer.importers.files import read_file, read_json_if_any
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.tensors import Tensors
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import END_OF_TABLE, TokenizerPair
-from keras_transformer.vocabulary import BOS, PAD
+from keras_transformer.text.tokenization import END_OF_TABLE, TokenizerPair
+from keras_transformer.text.vocabulary import BOS, PAD
 
 # The possible values of fields that change the model; a model without a field
 # has the first.

@@ -18,7 +18,7 @@ import ast
 import pathlib
 import typing
 
-from keras_transformer.importers.files import named_errors, read_text
+from keras_transformer.base.foreign_files import named_errors, read_text
 from keras_transformer.importers.options import Options
 
 MAX_BYTES = 1 << 16

@@ -3,8 +3,8 @@
 import typing
 from collections.abc import Mapping, Sequence
 
-from keras_transformer.fields import STORAGE_LIMITS, TYPE_NAMES, is_of_kind
-from keras_transformer.importers.files import shown
+from keras_transformer.base.fields import STORAGE_LIMITS, TYPE_NAMES, is_of_kind
+from keras_transformer.base.foreign_files import shown
 
 TYPE_NAMES = {**TYPE_NAMES, list: "a list", dict: "options by name"}
 

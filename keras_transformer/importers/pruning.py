@@ -19,11 +19,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from keras_transformer.base.refusals import expect
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.vocabularies import with_pieces
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer
-from keras_transformer.vocabulary import SPECIAL_IDS, UNK
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.text.vocabulary import SPECIAL_IDS, UNK
 
 # A corpus has a script if so many of its letters are in it, not a name or two.
 SCRIPT_SHARE = 1e-3

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from keras_transformer.base.foreign_files import named_errors
+from keras_transformer.base.permutation import from_blocks, reorder
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import TransformerConfig
-from keras_transformer.importers.files import named_errors
 from keras_transformer.importers.tensors import Tensors
 from keras_transformer.importers.vocabularies import NO_ROW, Side
-from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.refusals import expect
 
 # A bias that leaves no probability to a token, even in half precision.
 EXCLUDED = -1e4

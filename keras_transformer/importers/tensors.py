@@ -16,8 +16,8 @@ import ml_dtypes
 import numpy as np
 from safetensors import safe_open
 
-from keras_transformer.importers.files import check_file, named_errors
-from keras_transformer.refusals import expect
+from keras_transformer.base.foreign_files import check_file, named_errors
+from keras_transformer.base.refusals import expect
 
 DTYPES = {  # the types of tensors in a .safetensors
     "F64": np.float64,

@@ -12,8 +12,8 @@ import typing
 
 from sentencepiece import sentencepiece_model_pb2
 
-from keras_transformer.importers.files import named_errors, read_json
-from keras_transformer.vocabulary import SPACE
+from keras_transformer.base.foreign_files import named_errors, read_json
+from keras_transformer.text.vocabulary import SPACE
 
 NAME = "tokenizer.json"
 MAX_BYTES = 256 << 20  # NLLB's has 17 MB, with transformers 5 more

@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 import ml_dtypes
 import numpy as np
 
-from keras_transformer.importers.files import check_file, named_errors, shown
-from keras_transformer.refusals import expect
+from keras_transformer.base.foreign_files import check_file, named_errors, shown
+from keras_transformer.base.refusals import expect
 
 STORAGES = {
     "DoubleStorage": np.dtype("<f8"),

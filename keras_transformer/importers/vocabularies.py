@@ -12,15 +12,15 @@ from collections.abc import Collection, Sequence
 
 from sentencepiece import sentencepiece_model_pb2
 
-from keras_transformer.importers.files import named_errors
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import (
+from keras_transformer.base.foreign_files import named_errors
+from keras_transformer.base.refusals import expect
+from keras_transformer.text.tokenization import (
     END_OF_TABLE_WITH_CODES,
     SHARED_FILE,
     Tokenizer,
     TokenizerPair,
 )
-from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
+from keras_transformer.text.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 
 START_NAMES = ("<s>", "<start>", "<start of output>")
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece

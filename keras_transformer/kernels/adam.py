@@ -9,7 +9,7 @@ import typing
 import keras
 from keras import ops
 
-from keras_transformer.backend import ON_TENSORFLOW, Tensor
+from keras_transformer.base.backend import ON_TENSORFLOW, Tensor
 
 if ON_TENSORFLOW:
     import tensorflow as tf

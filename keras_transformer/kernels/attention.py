@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from keras import ops
 
-from keras_transformer.backend import ON_TENSORFLOW, Tensor
+from keras_transformer.base.backend import ON_TENSORFLOW, Tensor
 
 if not ON_TENSORFLOW:
     import jax

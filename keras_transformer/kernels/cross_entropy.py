@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from keras import ops
 
-from keras_transformer.backend import Tensor, precise_dtype, with_gradient
+from keras_transformer.base.backend import Tensor, precise_dtype, with_gradient
 
 
 def is_in_vocabulary(labels: Tensor, vocab_size: int) -> Tensor:

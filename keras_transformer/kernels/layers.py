@@ -9,14 +9,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import (
+from keras_transformer.base.backend import (
     ON_TENSORFLOW,
     Tensor,
     num_rows,
     precise_dtype,
     with_gradient,
 )
-from keras_transformer.base_layers import KeptWeights, check_axes
+from keras_transformer.kernels.base import KeptWeights, check_axes
 
 HAS_UNSIGNED = keras.backend.backend() in ("tensorflow", "jax")
 NOT_QUANTIZED = (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from keras import ops
 
-from keras_transformer.backend import (
+from keras_transformer.base.backend import (
     ON_TENSORFLOW,
     Tensor,
     after,

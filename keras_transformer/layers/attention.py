@@ -10,14 +10,19 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Shape, Tensor, num_rows, precise_dtype
-from keras_transformer.base_layers import TracedLayer, check_axes, check_built
-from keras_transformer.fields import check_positive
+from keras_transformer.base.backend import (
+    Shape,
+    Tensor,
+    num_rows,
+    precise_dtype,
+)
+from keras_transformer.base.fields import check_positive
+from keras_transformer.base.refusals import expect
 from keras_transformer.kernels.attention import attend, is_fused
+from keras_transformer.kernels.base import TracedLayer, check_axes, check_built
 from keras_transformer.kernels.layers import Dropout, Linear
 from keras_transformer.layers.cache import Position, Slots
-from keras_transformer.masking import checked_mask
-from keras_transformer.refusals import expect
+from keras_transformer.layers.masking import checked_mask
 
 # A score that softmax turns into zero. It is finite, so that a row that may
 # attend to nothing gives no NaN.

@@ -15,7 +15,7 @@ import typing
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.base.backend import Tensor
 
 
 class Position(typing.NamedTuple):

@@ -17,7 +17,7 @@ import typing
 
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.base.backend import Tensor
 
 Size: typing.TypeAlias = typing.Any  # int, or an int scalar tensor
 

@@ -7,18 +7,27 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Shape, Tensor, precise_dtype, whole_ids
-from keras_transformer.base_layers import (
+from keras_transformer.base.backend import (
+    Shape,
+    Tensor,
+    precise_dtype,
+    whole_ids,
+)
+from keras_transformer.base.fields import (
+    check_positive,
+    check_values,
+    unhandled,
+)
+from keras_transformer.base.refusals import expect
+from keras_transformer.config import TransformerConfig, check_even
+from keras_transformer.kernels.base import (
     KeptWeights,
     TracedLayer,
     check_axes,
     check_built,
 )
-from keras_transformer.config import TransformerConfig, check_even
-from keras_transformer.fields import check_positive, check_values, unhandled
 from keras_transformer.kernels.layers import Dropout, LayerNorm, unless_read
-from keras_transformer.refusals import expect
-from keras_transformer.vocabulary import PAD
+from keras_transformer.text.vocabulary import PAD
 
 
 def positional_encoding(

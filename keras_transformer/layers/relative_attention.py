@@ -5,8 +5,8 @@ import typing
 import keras
 from keras import ops
 
-from keras_transformer.backend import Shape, Tensor
-from keras_transformer.fields import check_positive
+from keras_transformer.base.backend import Shape, Tensor
+from keras_transformer.base.fields import check_positive
 from keras_transformer.layers.attention import (
     KeyValue,
     MultiHeadAttention,

@@ -5,8 +5,9 @@ import typing
 import keras
 from keras import ops
 
-from keras_transformer.backend import Tensor
-from keras_transformer.fields import is_of_kind
+from keras_transformer.base.backend import Tensor
+from keras_transformer.base.fields import is_of_kind
+from keras_transformer.base.refusals import expect
 from keras_transformer.layers.attention import (
     KeyValue,
     MultiHeadAttention,
@@ -16,8 +17,7 @@ from keras_transformer.layers.attention import (
 )
 from keras_transformer.layers.cache import Slots
 from keras_transformer.layers.chunks import Neighborhood, divide
-from keras_transformer.masking import band_mask, checked_mask
-from keras_transformer.refusals import expect
+from keras_transformer.layers.masking import band_mask, checked_mask
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

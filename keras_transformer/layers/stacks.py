@@ -5,9 +5,10 @@ import typing
 
 import keras
 
-from keras_transformer.backend import Shape, Tensor
-from keras_transformer.base_layers import TracedLayer
+from keras_transformer.base.backend import Shape, Tensor
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import TransformerConfig
+from keras_transformer.kernels.base import TracedLayer
 from keras_transformer.kernels.layers import LayerNorm
 from keras_transformer.layers.attention import KeyValue, MultiHeadAttention
 from keras_transformer.layers.cache import Position, Slots
@@ -22,7 +23,6 @@ from keras_transformer.layers.sublayers import (
     Residual,
     activation_name,
 )
-from keras_transformer.refusals import expect
 
 
 class Memory(typing.NamedTuple):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from keras_transformer.backend import Shape, Tensor
-from keras_transformer.base_layers import TracedLayer
+from keras_transformer.base.backend import Shape, Tensor
+from keras_transformer.base.fields import check_values
 from keras_transformer.config import TransformerConfig
-from keras_transformer.fields import check_values
+from keras_transformer.kernels.base import TracedLayer
 from keras_transformer.kernels.layers import Dropout, LayerNorm, Linear
 
 _ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {

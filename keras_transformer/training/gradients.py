@@ -16,7 +16,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from keras_transformer.backend import seed_variables
+from keras_transformer.base.backend import seed_variables
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.training.token_losses import (
     TokenLosses,

@@ -23,11 +23,11 @@ import numpy as np
 from absl import logging
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from keras_transformer import vocabulary
-from keras_transformer.backend import seed_variables
+from keras_transformer.base.backend import seed_variables
 from keras_transformer.kernels.adam import FusedAdam
 from keras_transformer.kernels.attention import Implementation, fused_attention
 from keras_transformer.kernels.layers import drawn_keys
+from keras_transformer.text import vocabulary
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import (
     SEED_STRIDE,

@@ -5,10 +5,10 @@ import typing
 import keras
 from keras import ops
 
-from keras_transformer.backend import global_mean, running
+from keras_transformer.base.backend import global_mean, running
+from keras_transformer.base.refusals import expect
 from keras_transformer.data.labels import check_class_weight, token_labels
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
-from keras_transformer.refusals import expect
 from keras_transformer.training.update import (
     StepOptions,
     token_weights,

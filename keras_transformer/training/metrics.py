@@ -6,7 +6,7 @@ import typing
 import keras
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.base.backend import Tensor
 from keras_transformer.data.labels import token_labels
 from keras_transformer.kernels.cross_entropy import (
     is_in_vocabulary,

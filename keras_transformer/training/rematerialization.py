@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 
 import keras
 
-from keras_transformer.backend import ON_TENSORFLOW, Tensor, seed_variables
+from keras_transformer.base.backend import ON_TENSORFLOW, Tensor, seed_variables
 
 if ON_TENSORFLOW:
     import tensorflow as tf

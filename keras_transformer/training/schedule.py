@@ -6,9 +6,9 @@ import typing
 import keras
 from keras import ops
 
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import PAPER_BETA_2, PAPER_SCALE
 from keras_transformer.kernels.adam import FusedAdam
-from keras_transformer.refusals import expect
 
 
 class _Schedule(keras.optimizers.schedules.LearningRateSchedule):

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from keras_transformer.backend import precise_dtype, seed_variables
+from keras_transformer.base.backend import precise_dtype, seed_variables
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.training.gradients import (
     Gradients,

@@ -6,13 +6,13 @@ import typing
 import keras
 from keras import ops
 
-from keras_transformer.backend import Tensor, precise_dtype
+from keras_transformer.base.backend import Tensor, precise_dtype
+from keras_transformer.base.refusals import expect
 from keras_transformer.kernels.projected_loss import (
     projected_cross_entropy,
     projected_r_drop,
 )
 from keras_transformer.layers.attention import recorded_weights
-from keras_transformer.refusals import expect
 from keras_transformer.training.update import StepOptions
 
 SMALLEST_ATTENTION = 1e-6  # keeps its logarithm finite in half precision

@@ -16,9 +16,9 @@ import typing
 import keras
 from keras import ops
 
-from keras_transformer.backend import Tensor, global_norm
-from keras_transformer.refusals import expect
-from keras_transformer.vocabulary import PAD
+from keras_transformer.base.backend import Tensor, global_norm
+from keras_transformer.base.refusals import expect
+from keras_transformer.text.vocabulary import PAD
 
 SEED_STRIDE = 1_000_003  # between the seeds of devices
 SLICE_STRIDE = 7_368_787  # between the seeds of slices of a device's rows

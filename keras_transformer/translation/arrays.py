@@ -6,11 +6,11 @@ import numpy as np
 
 from keras_transformer.decoding import UNCONSTRAINED, Constraints
 from keras_transformer.decoding.phrases import NO_TOKEN, Phrases
+from keras_transformer.text.vocabulary import EOS, PAD
 from keras_transformer.translation.automaton import Automaton
 from keras_transformer.translation.draws import make_draws
 from keras_transformer.translation.grouping import padded_length
 from keras_transformer.translation.requests import Row
-from keras_transformer.vocabulary import EOS, PAD
 
 
 def constraints_of(

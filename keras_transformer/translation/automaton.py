@@ -3,7 +3,7 @@
 import typing
 from collections.abc import Sequence
 
-from keras_transformer.refusals import expect
+from keras_transformer.base.refusals import expect
 
 Ids: typing.TypeAlias = Sequence[int]
 

@@ -11,9 +11,10 @@ import keras
 import numpy as np
 import tqdm
 
-from keras_transformer.backend import ON_TENSORFLOW
+from keras_transformer.base.backend import ON_TENSORFLOW
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import MISSING_SCORE, UNFINISHED
+from keras_transformer.text.vocabulary import EOS, UNK
 from keras_transformer.translation.arrays import constraints_of, pad_rows
 from keras_transformer.translation.grouping import (
     batches_of,
@@ -34,7 +35,6 @@ from keras_transformer.translation.requests import Row
 from keras_transformer.translation.search import Found, Setup, Step, Steps
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.translation.single import Single
-from keras_transformer.vocabulary import EOS, UNK
 
 # Numbers in each table of a batch's phrases.
 LARGEST_PHRASES = 1 << 19

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from keras_transformer.refusals import expect
+from keras_transformer.base.refusals import expect
 
 CHAR_ORDER = 6  # of chrF: characters of the longest n-gram
 BETA = 2  # of chrF: weight of recall

@@ -16,15 +16,15 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.checkpoints import named_weights
+from keras_transformer.base.fields import unhandled
+from keras_transformer.base.files import new_directory, sums_of, with_checksum
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
     find_alignment_layer,
 )
 from keras_transformer.data.languages import LANGUAGE_TOKENS, Languages
-from keras_transformer.fields import unhandled
-from keras_transformer.files import new_directory, sums_of, with_checksum
 from keras_transformer.layers import (
     DecoderLayer,
     EncoderLayer,
@@ -32,8 +32,10 @@ from keras_transformer.layers import (
     positional_encoding,
 )
 from keras_transformer.model import Transformer, model_to_be_read
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.storage.checkpoints import named_weights
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.vocabulary import BOS, EOS, SPECIAL_IDS, UNK
 from keras_transformer.translation.batched import BatchedSearch
 from keras_transformer.translation.ctranslate2 import (
     CTranslate2Model,
@@ -41,8 +43,6 @@ from keras_transformer.translation.ctranslate2 import (
 )
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.requests import Row
-from keras_transformer.vocabulary import BOS, EOS, SPECIAL_IDS, UNK
-from keras_transformer.workdir import WorkDirectory
 
 Spec: typing.TypeAlias = typing.Any  # a `LayerSpec` of CTranslate2
 # A conversion is checked with pairs of these numbers of tokens, whose

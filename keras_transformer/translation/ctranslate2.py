@@ -23,6 +23,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keras_transformer.base.files import read_json
+from keras_transformer.base.machine import count_cores
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands.flags import how_to_install
 from keras_transformer.config import (
     COMPUTE_TYPES,
@@ -32,10 +35,8 @@ from keras_transformer.config import (
     aligns_when_read,
     find_alignment_layer,
 )
-from keras_transformer.files import read_json
-from keras_transformer.machine import count_cores
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.vocabulary import EOS, UNK
 from keras_transformer.translation.abilities import EngineOptions, check
 from keras_transformer.translation.around.words import Words
 from keras_transformer.translation.engines import Loaded, Opened, column_of
@@ -50,7 +51,6 @@ from keras_transformer.translation.search import (
     Step,
     Steps,
 )
-from keras_transformer.vocabulary import EOS, UNK
 
 if typing.TYPE_CHECKING:
     import ctranslate2

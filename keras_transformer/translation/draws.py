@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keras_transformer.base.refusals import expect
 from keras_transformer.decoding.rules import MAX_DRAW
-from keras_transformer.refusals import expect
 
 
 def make_draws(

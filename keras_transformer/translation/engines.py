@@ -13,14 +13,14 @@ from collections.abc import Collection, Sequence
 
 from absl import logging
 
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import DecodingConfig, changed_search
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation import abilities
 from keras_transformer.translation.abilities import EngineOptions
 from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.search import Search, Setup
-from keras_transformer.workdir import WorkDirectory
 
 ENGINES = {
     "native": "keras_transformer.translation.native",

@@ -23,15 +23,15 @@ from logging import getLogger
 from absl import logging
 
 from keras_transformer import __version__
-from keras_transformer.checkpoints import ENDING
-from keras_transformer.files import (
+from keras_transformer.base.files import (
     check_checksum,
     check_sums,
     read_json,
     sha256_of,
 )
-from keras_transformer.locking import locked
-from keras_transformer.workdir import TOKENIZER_SUMS, WorkDirectory
+from keras_transformer.base.locking import locked
+from keras_transformer.storage.checkpoints import ENDING
+from keras_transformer.storage.workdir import TOKENIZER_SUMS, WorkDirectory
 
 progress = getLogger(__name__)  # which commands show
 DIGITS = 16  # the number of a checksum's digits in a name

@@ -35,8 +35,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import regex
 from absl import logging
 
-from keras_transformer.data.pairs import SEPARATOR
-from keras_transformer.refusals import expect
+from keras_transformer.base.refusals import expect
+from keras_transformer.data.files.pairs import SEPARATOR
 
 # What checks the translations of a term; it may raise ValueError.
 Check = Callable[[Sequence[str]], object]

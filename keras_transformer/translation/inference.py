@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.base.backend import Tensor
+from keras_transformer.base.fields import unhandled
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import (
     DecodingConfig,
     aligns_when_read,
@@ -22,13 +24,11 @@ from keras_transformer.decoding import (
     SearchResult,
     search,
 )
-from keras_transformer.fields import unhandled
+from keras_transformer.decoding.row_loop import pick_rows
 from keras_transformer.layers import recorded_weights
 from keras_transformer.model import Transformer
-from keras_transformer.refusals import expect
-from keras_transformer.row_loop import pick_rows
+from keras_transformer.text.vocabulary import EOS, PAD
 from keras_transformer.translation.limits import Limits
-from keras_transformer.vocabulary import EOS, PAD
 
 SHAPES = ("free", "growing", "static")
 # Numbers in the largest softmax matrix that is transposed once for each call.

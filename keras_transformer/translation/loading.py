@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from absl import logging
 
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.languages import Direction, Languages
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.storage.workdir import open_ensemble
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation import engines
 from keras_transformer.translation.abilities import EngineOptions, check
 from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.shortlist import Shortlist
-from keras_transformer.workdir import open_ensemble
 
 IN_BOTH = ("jit_compile",)  # options of engine and `Translator`
 

@@ -5,8 +5,8 @@ What needs Keras is imported when it is used: options are checked before.
 
 import importlib
 
-from keras_transformer.checkpoints import named_weights
-from keras_transformer.machine import check_products
+from keras_transformer.base.machine import check_products
+from keras_transformer.storage.checkpoints import named_weights
 from keras_transformer.translation.abilities import EngineOptions
 from keras_transformer.translation.around.samples import Consensus, Samples
 from keras_transformer.translation.around.terms import Terms

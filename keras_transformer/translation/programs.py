@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
-from keras_transformer.backend import ON_TENSORFLOW
-from keras_transformer.fields import unhandled
+from keras_transformer.base.backend import ON_TENSORFLOW
+from keras_transformer.base.fields import unhandled
 from keras_transformer.translation.inference import Inference
 
 Nest: typing.TypeAlias = typing.Any  # of tensors, arrays or shapes

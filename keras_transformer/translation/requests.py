@@ -14,14 +14,14 @@ import re
 import typing
 from collections.abc import Callable, Sequence
 
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import Direction
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.vocabulary import EOS, UNK
 from keras_transformer.translation.automaton import Automaton, make_automaton
 from keras_transformer.translation.glossary import SPACELESS, Glossary
 from keras_transformer.translation.limits import Limits
-from keras_transformer.vocabulary import EOS, UNK
 
 SHOWN = 60  # characters of a long sentence that a message shows
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
     check_position_limit,
 )
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.requests import Row
 from keras_transformer.translation.shortlist import Shortlist

@@ -19,11 +19,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from keras_transformer.base.files import write_atomically
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import TransformerConfig
-from keras_transformer.files import write_atomically
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from keras_transformer.vocabulary import EOS, SPECIAL_IDS
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.vocabulary import EOS, SPECIAL_IDS
 
 SMALLEST = 1024  # tokens of a batch
 ITERATIONS = 5  # of the EM algorithm

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from absl import logging
 
+from keras_transformer.text.vocabulary import EOS, UNK
 from keras_transformer.translation.grouping import first_steps, padded_length
 from keras_transformer.translation.requests import Row
 from keras_transformer.translation.search import Step
-from keras_transformer.vocabulary import EOS, UNK
 
 LONGEST = 64  # tokens of a sentence that XLA compiles for
 TRIALS = 3  # of which the fastest counts

@@ -1,4 +1,4 @@
-"""Case marks, as in `keras_transformer/case_marks.py`."""
+"""Case marks, as in `keras_transformer/text/case_marks.py`."""
 
 import functools
 import re

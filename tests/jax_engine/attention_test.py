@@ -14,7 +14,7 @@ from keras_transformer.layers.attention import (
     MultiHeadAttention,
     scaled_dot_product_attention,
 )
-from keras_transformer.masking import causal_mask, padding_mask
+from keras_transformer.layers.masking import causal_mask, padding_mask
 from keras_transformer.training import jax_step
 from keras_transformer.training.schedule import scheduled_adam
 

@@ -23,11 +23,10 @@ from commands import (
 )
 
 import keras_transformer as kt
-from keras_transformer import devices
-from keras_transformer.checkpoints import named_weights
-from keras_transformer.commands import startup
+from keras_transformer.commands import devices, startup
+from keras_transformer.storage.checkpoints import named_weights
+from keras_transformer.text.vocabulary import EOS, UNK
 from keras_transformer.translation import shortlist
-from keras_transformer.vocabulary import EOS, UNK
 from trainers import align, average, evaluate, score, wmt
 from trainers.run import jax_engine, loop
 from trainers.run.jax_engine import in_background

@@ -8,7 +8,7 @@ import itertools
 import lzma
 import pathlib
 
-from keras_transformer.refusals import expect
+from keras_transformer.base.refusals import expect
 
 FOLDER = pathlib.Path(__file__).parents[1] / "data"
 HELD_OUT = 1000  # examples of the validation split, and of the test split

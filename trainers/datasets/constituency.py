@@ -11,7 +11,7 @@ import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from keras_transformer.data.pairs import read_lines
+from keras_transformer.data.files.pairs import read_lines
 
 TOP = "TOP"  # label of the root
 # Labels of the root in treebanks and parsers; "" as in the files of the WSJ.

@@ -5,17 +5,17 @@ import pathlib
 import typing
 from collections.abc import Iterable
 
+from keras_transformer.base.fields import check_values, hp, same_field
+from keras_transformer.base.refusals import expect
+from keras_transformer.data.files.pairs import Pairs, read_lines
 from keras_transformer.data.languages import Languages, with_tag
-from keras_transformer.data.pairs import Pairs, read_lines
-from keras_transformer.fields import check_values, hp, same_field
-from keras_transformer.refusals import expect
 from keras_transformer.translation.requests import Request
 from trainers.datasets import DATASETS, OF_FILES, OPTIONS, find_kind
 from trainers.datasets.built_in import PHRASEBOOK, BuiltIn
 
 if typing.TYPE_CHECKING:
     from keras_transformer.data.batches import AnyCorpus
-    from keras_transformer.tokenization import Tokenizer, TokenizerPair
+    from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 
 # For each direction: sources, as a translator takes them, and references.
 PairsToTranslate: typing.TypeAlias = dict[str, list[tuple[str | Request, str]]]

@@ -2,15 +2,15 @@
 
 import pathlib
 
-from keras_transformer.data.languages import read_directions
-from keras_transformer.data.pairs import Pairs, find_file, has_file
-from keras_transformer.data.records import (
+from keras_transformer.base.refusals import expect
+from keras_transformer.data.files.pairs import Pairs, find_file, has_file
+from keras_transformer.data.files.records import (
     find_form,
     find_record_files,
     read_parallel_files,
     read_records,
 )
-from keras_transformer.refusals import expect
+from keras_transformer.data.languages import read_directions
 from trainers.datasets.dataset import CorpusConfig, Dataset
 
 

@@ -1,6 +1,6 @@
 """The data of a model that another system has trained."""
 
-from keras_transformer.data.pairs import Pairs
+from keras_transformer.data.files.pairs import Pairs
 from trainers.datasets.dataset import CorpusConfig, Dataset
 
 IMPORTED = "imported"  # the value of `dataset`

@@ -4,8 +4,8 @@ A model that is trained on it translates sentences of its words and
 constructions, which `overview` lists.
 """
 
-from keras_transformer.data.pairs import Pairs
-from keras_transformer.refusals import expect
+from keras_transformer.base.refusals import expect
+from keras_transformer.data.files.pairs import Pairs
 from trainers.datasets.built_in import FOLDER, HELD_OUT, PHRASEBOOK, BuiltIn
 from trainers.datasets.dataset import CorpusConfig, Dataset
 

@@ -2,14 +2,14 @@
 
 import pathlib
 
-from keras_transformer.data.pairs import Pairs
+from keras_transformer.data.files.pairs import Pairs
 from keras_transformer.data.shards import (
     TOKENIZER,
     PreparedCorpus,
     read_index,
     read_prepared,
 )
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from trainers.datasets.dataset import CorpusConfig
 from trainers.datasets.files import Files
 

@@ -1,7 +1,7 @@
 """Data sets of TensorFlow Datasets: `tfds:NAME`."""
 
 from keras_transformer.commands.startup import load_tensorflow
-from keras_transformer.data.pairs import (
+from keras_transformer.data.files.pairs import (
     MissingSplitError,
     Pairs,
     check_prepared,

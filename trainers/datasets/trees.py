@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 
 from absl import logging
 
-from keras_transformer.data.pairs import Pairs
-from keras_transformer.fields import GIVEN, Fields, hp
+from keras_transformer.base.fields import GIVEN, Fields, hp
+from keras_transformer.data.files.pairs import Pairs
 from trainers.datasets.built_in import HELD_OUT, TREEBANK, BuiltIn
 from trainers.datasets.constituency import (
     Node,

@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.figures.colors import COLORS
 from keras_transformer.figures.saving import STYLE, save_figure
-from keras_transformer.refusals import expect
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
 from trainers.run.event_file import Curves, read_curves
 
 WIDTH = 7.5  # inches

@@ -6,10 +6,10 @@ import os
 import pathlib
 from collections.abc import Sequence
 
+from keras_transformer.base.files import check_new, new_directory
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
-from keras_transformer.data.pairs import read_lines
-from keras_transformer.files import check_new, new_directory
-from keras_transformer.hub import find_model
+from keras_transformer.data.files.pairs import read_lines
 from keras_transformer.importers import read_model
 from keras_transformer.importers.imported import (
     Imported,
@@ -18,8 +18,8 @@ from keras_transformer.importers.imported import (
     with_languages,
 )
 from keras_transformer.importers.pruning import prune
-from keras_transformer.refusals import expect
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.hub import find_model
+from keras_transformer.storage.workdir import WorkDirectory
 from trainers.datasets.imported import IMPORTED
 from trainers.run.checkpoints import write
 from trainers.run.data_config import DataConfig

@@ -10,7 +10,7 @@ import collections
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from keras_transformer.refusals import expect
+from keras_transformer.base.refusals import expect
 from trainers.datasets.constituency import TOP, TRACE, Leaf, Node, leaves, walk
 from trainers.datasets.linearization import PUNCTUATION
 

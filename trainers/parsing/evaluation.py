@@ -5,10 +5,10 @@ import time
 import typing
 from collections.abc import Mapping
 
+from keras_transformer.base.files import write_atomically
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
-from keras_transformer.files import write_atomically
-from keras_transformer.refusals import expect
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
 from trainers.datasets.constituency import Node, leaves, retag, write_tree
 from trainers.datasets.linearization import repair
 from trainers.datasets.trees import TreeFiles, make_pair, read_split_trees

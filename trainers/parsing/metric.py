@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from keras_transformer.metrics import DirectionalMetric
+from keras_transformer.translation.metrics import DirectionalMetric
 from trainers.datasets.constituency import leaves
 from trainers.datasets.linearization import is_tree, read_reference, repair
 from trainers.parsing.bracketing import DELETED, count_brackets, sum_counts

@@ -1,7 +1,7 @@
 """Configuration of `kt-parse`, in place of the one of translation."""
 
+from keras_transformer.base.fields import hp, same_field
 from keras_transformer.config import DecodingConfig, LengthConfig
-from keras_transformer.fields import hp, same_field
 from trainers.datasets.trees import TreeFiles
 from trainers.run.data_config import DataConfig, RunData
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from absl import logging
 
 from keras_transformer.commands import flags
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
 from trainers.datasets.constituency import write_tree
 from trainers.datasets.linearization import is_tree, repair
 from trainers.parsing.words import escape_brackets, split_words

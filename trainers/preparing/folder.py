@@ -16,9 +16,9 @@ import pathlib
 import shutil
 import typing
 
+from keras_transformer.base.files import read_json
+from keras_transformer.base.locking import locked
 from keras_transformer.data import shards
-from keras_transformer.files import read_json
-from keras_transformer.locking import locked
 from trainers.run.resuming import describe_differences
 
 

@@ -1,11 +1,12 @@
 """The options of `kt-prepare`."""
 
+from keras_transformer.base.fields import Fields, hp, required, same_field
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data import cleaning, shards
-from keras_transformer.fields import Fields, hp, required, same_field
-from keras_transformer.refusals import expect
+from keras_transformer.data import shards
 from trainers.datasets import OF_IDS
 from trainers.datasets.dataset import CorpusConfig
+from trainers.preparing import cleaning
 from trainers.run.data_config import DataConfig
 
 

@@ -10,13 +10,14 @@ import typing
 import numpy as np
 import tqdm
 
+from keras_transformer.base.files import read_json
+from keras_transformer.base.machine import count_cores
 from keras_transformer.commands import flags
-from keras_transformer.data import cleaning, shards
-from keras_transformer.data.pairs import Pairs
-from keras_transformer.files import read_json
-from keras_transformer.machine import count_cores
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.data import shards
+from keras_transformer.data.files.pairs import Pairs
+from keras_transformer.text.tokenization import Tokenizer
 from trainers.datasets.dataset import find_dataset, read_split
+from trainers.preparing import cleaning
 from trainers.preparing.folder import Folder
 from trainers.preparing.options import (
     CleaningOptions,

@@ -7,7 +7,7 @@ import keras
 
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.data.batches import Shape, make_batches
-from keras_transformer.writing import counted
+from keras_transformer.text.writing import counted
 from trainers.run.engine import Engine, OutOfMemoryError, Task
 from trainers.run.progress import span
 

@@ -6,7 +6,10 @@ import typing
 
 import numpy as np
 
-from keras_transformer.checkpoints import (
+from keras_transformer.base.refusals import expect
+from keras_transformer.commands.flags import RunError
+from keras_transformer.config import TransformerConfig
+from keras_transformer.storage.checkpoints import (
     Checkpoint,
     Checkpoints,
     Groups,
@@ -17,10 +20,7 @@ from keras_transformer.checkpoints import (
     named_weights,
     step_of,
 )
-from keras_transformer.commands.flags import RunError
-from keras_transformer.config import TransformerConfig
-from keras_transformer.refusals import expect
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
 from trainers.run.training_config import TrainingConfig
 
 if typing.TYPE_CHECKING:

@@ -4,17 +4,20 @@ import contextlib
 import typing
 
 from keras_transformer.data.batches import AnyCorpus
-from keras_transformer.data.corpus import Corpus, encode_corpus, join_corpora
-from keras_transformer.data.mixture import (
+from keras_transformer.data.changing.mixture import (
     Mixture,
     parse_mixture,
     temperature_stage,
 )
-from keras_transformer.data.modifiers import ModifiedCorpus, parse_modifiers
-from keras_transformer.data.pairs import Pairs
-from keras_transformer.data.subword_sampling import SampledCorpus
+from keras_transformer.data.changing.modifiers import (
+    ModifiedCorpus,
+    parse_modifiers,
+)
+from keras_transformer.data.changing.subword_sampling import SampledCorpus
+from keras_transformer.data.corpus import Corpus, encode_corpus, join_corpora
+from keras_transformer.data.files.pairs import Pairs
 from keras_transformer.data.word_links import TokenLinks, read_links
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.requests import direction_ids, text_tokenizer
 from trainers.datasets.dataset import find_dataset, read_split
 from trainers.run.data_config import DataConfig, RunData

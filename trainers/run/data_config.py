@@ -3,13 +3,13 @@
 import dataclasses
 import typing
 
+from keras_transformer.base.fields import GIVEN, hp
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import LengthConfig
 from keras_transformer.data.buckets import NUM_BUCKETS
+from keras_transformer.data.changing.mixture import parse_mixture
+from keras_transformer.data.changing.modifiers import MODIFIERS, parse_modifiers
 from keras_transformer.data.languages import prefixes_with
-from keras_transformer.data.mixture import parse_mixture
-from keras_transformer.data.modifiers import MODIFIERS, parse_modifiers
-from keras_transformer.fields import GIVEN, hp
-from keras_transformer.refusals import expect
 from trainers.datasets import OF_FILES, OF_IDS, OF_TEXT_FILES
 from trainers.datasets.dataset import CorpusConfig, find_dataset
 

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 
-from keras_transformer.backend import Tensor
-from keras_transformer.checkpoints import Groups
+from keras_transformer.base.backend import Tensor
 from keras_transformer.commands.flags import RunError
 from keras_transformer.data.batches import Batches, Shape
 from keras_transformer.model import Transformer
+from keras_transformer.storage.checkpoints import Groups
 from keras_transformer.training.update import StepOptions
 from trainers.run.data_config import RunData
 from trainers.run.training_config import TrainingConfig

@@ -9,22 +9,22 @@ import typing
 import keras
 
 from keras_transformer import __version__
-from keras_transformer.adapters import Base, add_adapters
-from keras_transformer.checkpoints import check_weights, named_weights
+from keras_transformer.base.machine import count_cores
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands.startup import load_tensorflow
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.batches import Batches, make_batches
-from keras_transformer.data.pairs import Pairs
-from keras_transformer.machine import count_cores
-from keras_transformer.metrics import DirectionalMetric
+from keras_transformer.data.files.pairs import Pairs
 from keras_transformer.model import Transformer
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.storage.adapters import Base, add_adapters
+from keras_transformer.storage.checkpoints import check_weights, named_weights
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.writing import counted
 from keras_transformer.training.update import GuidedHead, StepOptions
 from keras_transformer.translation.limits import Limits
+from keras_transformer.translation.metrics import DirectionalMetric
 from keras_transformer.translator import Translator
-from keras_transformer.workdir import WorkDirectory
-from keras_transformer.writing import counted
 from trainers.datasets.dataset import SPLITS, read_split
 from trainers.run.corpora import (
     encode_valid_corpus,

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import keras
 
-from keras_transformer.checkpoints import weight_name
-from keras_transformer.refusals import expect
+from keras_transformer.base.refusals import expect
+from keras_transformer.storage.checkpoints import weight_name
 
 EMBEDDINGS = "embeddings"  # the name of all tables of tokens and positions
 TABLES = ("embeddings", "table")  # their names, of tokens and of positions

@@ -10,12 +10,12 @@ import os
 import typing
 from collections.abc import Mapping
 
-from keras_transformer.adapters import Base
+from keras_transformer.base.fields import names_of, resolved
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.fields import names_of, resolved
-from keras_transformer.hub import suggest
-from keras_transformer.refusals import expect
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.adapters import Base
+from keras_transformer.storage.hub import suggest
+from keras_transformer.storage.workdir import WorkDirectory
 from trainers.run.training_config import Configuration, TrainingConfig
 
 LANGUAGES = ("source_language", "target_language")

@@ -13,18 +13,22 @@ import keras
 import numpy as np
 from jax.experimental import multihost_utils
 
-from keras_transformer.backend import Tensor
-from keras_transformer.checkpoints import Groups, weight_name
+from keras_transformer.base.backend import Tensor
+from keras_transformer.base.machine import count_cores
+from keras_transformer.base.refusals import expect
+from keras_transformer.commands.devices import (
+    check_device,
+    count_searches,
+    describe,
+)
 from keras_transformer.data.batches import Shape
-from keras_transformer.devices import check_device, count_searches, describe
-from keras_transformer.machine import count_cores
 from keras_transformer.model import Transformer
-from keras_transformer.refusals import expect
+from keras_transformer.storage.checkpoints import Groups, weight_name
+from keras_transformer.text.vocabulary import PAD
 from keras_transformer.training.jax_step import AXIS, JaxStep, State
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import StepOptions
-from keras_transformer.vocabulary import PAD
 from trainers.run.engine import (
     Batch,
     Devices,

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from absl import logging
 
-from keras_transformer.backend import Tensor
+from keras_transformer.base.backend import Tensor
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands.flags import RunError
-from keras_transformer.refusals import expect
 from trainers.run.checkpoints import TrainingCheckpoint, last_good
 from trainers.run.engine import TOTALS, Batch, Engine, Workers
 from trainers.run.experiment import Experiment

@@ -14,8 +14,8 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tqdm import tqdm
 
-from keras_transformer.checkpoints import Checkpoint
 from keras_transformer.commands.flags import discard_output, print_at_once
+from keras_transformer.storage.checkpoints import Checkpoint
 from trainers.run.event_file import EventFile
 
 Log = Callable[[str], None]  # shows a line

@@ -6,9 +6,9 @@ import os
 import typing
 from collections.abc import Iterator
 
+from keras_transformer.base.files import write_atomically
+from keras_transformer.base.refusals import LostProcessError
 from keras_transformer.commands.flags import DISK_ERRORS, RunError
-from keras_transformer.files import write_atomically
-from keras_transformer.refusals import LostProcessError
 
 
 def describe_differences(

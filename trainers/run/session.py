@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 import keras
 
-from keras_transformer import metrics
-from keras_transformer.checkpoints import step_of
+from keras_transformer.base.files import write_atomically
+from keras_transformer.base.machine import check_products
 from keras_transformer.commands import flags
 from keras_transformer.commands.flags import CommandError
-from keras_transformer.files import write_atomically
-from keras_transformer.machine import check_products
-from keras_transformer.workdir import WorkDirectory
-from keras_transformer.writing import counted
+from keras_transformer.storage.checkpoints import step_of
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.writing import counted
+from keras_transformer.translation import metrics
 from trainers.datasets.dataset import find_dataset
 from trainers.run.budget import budget_lines, try_batches
 from trainers.run.checkpoints import average

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
+from keras_transformer.base.fields import unhandled
+from keras_transformer.base.machine import count_cores
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import startup
-from keras_transformer.fields import unhandled
-from keras_transformer.machine import count_cores
-from keras_transformer.refusals import expect
 from trainers.run import engine
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
 

@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from keras_transformer import vocabulary
-from keras_transformer.backend import seed_variables
-from keras_transformer.checkpoints import Groups, named_weights, weight_name
-from keras_transformer.data.batches import Shape
-from keras_transformer.devices import (
+from keras_transformer.base.backend import seed_variables
+from keras_transformer.base.refusals import expect
+from keras_transformer.commands.devices import (
     check_device,
     count_searches,
     describe,
     hide_gpus,
 )
+from keras_transformer.data.batches import Shape
 from keras_transformer.model import Transformer
-from keras_transformer.refusals import expect
+from keras_transformer.storage.checkpoints import (
+    Groups,
+    named_weights,
+    weight_name,
+)
+from keras_transformer.text import vocabulary
 from keras_transformer.training.gradients import add_losses, slice_sizes
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.step import (

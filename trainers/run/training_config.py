@@ -4,6 +4,8 @@ import dataclasses
 import os
 import pathlib
 
+from keras_transformer.base.fields import GIVEN, Fields, check_options, hp
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import (
     PAPER_BETA_2,
     PAPER_SCALE,
@@ -12,9 +14,7 @@ from keras_transformer.config import (
     check_alignment,
     check_position_limit,
 )
-from keras_transformer.data.pairs import read_lines
-from keras_transformer.fields import GIVEN, Fields, check_options, hp
-from keras_transformer.refusals import expect
+from keras_transformer.data.files.pairs import read_lines
 from trainers.datasets import OF_TEXT_FILES
 from trainers.datasets.dataset import SPLITS, find_dataset
 from trainers.run.data_config import RunData

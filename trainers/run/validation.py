@@ -7,8 +7,8 @@ import numpy as np
 
 from keras_transformer.config import NO_SAMPLING
 from keras_transformer.data.batches import Batches
-from keras_transformer.metrics import Scores
 from keras_transformer.model import Transformer
+from keras_transformer.translation.metrics import Scores
 from keras_transformer.translator import Translator
 from trainers.datasets.dataset import (
     PairsToTranslate,

@@ -4,15 +4,15 @@ import dataclasses
 import typing
 from collections.abc import Callable, Iterable
 
-from keras_transformer.data.pairs import Pairs
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import (
+from keras_transformer.base.refusals import expect
+from keras_transformer.data.files.pairs import Pairs
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.tokenization import (
     PAIR_FILES,
     SHARED_FILE,
     Tokenizer,
     TokenizerPair,
 )
-from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import find_dataset
 from trainers.run.training_config import Configuration
 

@@ -8,13 +8,13 @@ import time
 import typing
 from collections.abc import Sequence
 
+from keras_transformer.base.files import write_atomically
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
+from keras_transformer.data.files.pairs import find_file
 from keras_transformer.data.languages import prefixes_with, shortened
-from keras_transformer.data.pairs import find_file
-from keras_transformer.files import write_atomically
-from keras_transformer.metrics import TranslationMetric
-from keras_transformer.refusals import expect
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.translation.metrics import TranslationMetric
 from trainers.datasets.dataset import find_dataset
 from trainers.run.data_config import DataConfig
 from trainers.run.training_config import TrainingConfig

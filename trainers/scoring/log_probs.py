@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from absl import logging
 
-from keras_transformer.case_marks import GLYPHS
 from keras_transformer.commands import flags
+from keras_transformer.text.case_marks import GLYPHS
 from trainers.scoring.options import TestOptions
 from trainers.scoring.test_sets import read_data, read_test_pairs
 from trainers.translating.lines import CHUNK, open_translator, write_lines

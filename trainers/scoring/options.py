@@ -1,6 +1,6 @@
 """Options of the commands that score."""
 
-from keras_transformer.fields import GIVEN, Fields, hp
+from keras_transformer.base.fields import GIVEN, Fields, hp
 from trainers.run.training_config import BLEU_TOKENIZERS
 
 

@@ -13,9 +13,9 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 
+from keras_transformer.base.files import write_atomically
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
-from keras_transformer.files import write_atomically
-from keras_transformer.refusals import expect
 
 PLACEHOLDER = re.compile(r"\{(\w*)\}")
 # In "sys.txt score (wmt22): -0.83." it is -0.83, no digits of names. 0,83 is

@@ -6,8 +6,8 @@ import statistics
 import time
 
 from keras_transformer.commands import flags
+from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.translation.shortlist import make_shortlist
-from keras_transformer.workdir import WorkDirectory
 from trainers.scoring.test_sets import read_data, read_pairs
 from trainers.translating.options import LanguageOptions
 

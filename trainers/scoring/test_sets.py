@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from sacrebleu import utils as sacrebleu_sets
 from sacrebleu.dataset import DATASETS
 
+from keras_transformer.base.refusals import expect
+from keras_transformer.data.files.pairs import Pairs, read_lines
 from keras_transformer.data.languages import base_language
-from keras_transformer.data.pairs import Pairs, read_lines
-from keras_transformer.refusals import expect
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
 from trainers.datasets.dataset import read_split
 from trainers.run.data_config import DataConfig
 from trainers.scoring.options import TestOptions

@@ -8,13 +8,13 @@ import time
 import typing
 from collections.abc import Callable, Iterable, Sequence
 
+from keras_transformer.base.files import write_atomically
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.files import write_atomically
-from keras_transformer.metrics import make_metric
-from keras_transformer.refusals import expect
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.translation.metrics import make_metric
 from keras_transformer.translation.requests import Sentences
-from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.dataset import sources_of, to_translate
 from trainers.scoring.evaluation import bleu_tokenizer_of
 from trainers.scoring.options import MetricOptions

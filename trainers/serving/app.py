@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from keras_transformer.refusals import expect
+from keras_transformer.base.refusals import expect
 from trainers.serving import libretranslate, page, translations
 from trainers.serving.access_log import AccessLog
 from trainers.serving.metrics import HUNG_UP

@@ -11,7 +11,7 @@ import tempfile
 
 from starlette.exceptions import HTTPException
 
-from keras_transformer.locking import lock_file
+from keras_transformer.base.locking import lock_file
 
 MAX_BYTES = 2**30  # of all files
 PREFIX, LOCK = "translated-", "lock"

@@ -10,7 +10,7 @@ from starlette.responses import FileResponse
 
 from keras_transformer import documents
 from keras_transformer.data.languages import name_of
-from keras_transformer.writing import direction
+from keras_transformer.text.writing import direction
 from trainers.serving import requests
 from trainers.serving.requests import TERMINOLOGY, Values
 from trainers.serving.service import Service

@@ -2,8 +2,8 @@
 
 import re
 
-from keras_transformer.fields import Fields, hp
-from keras_transformer.refusals import expect
+from keras_transformer.base.fields import Fields, hp
+from keras_transformer.base.refusals import expect
 
 
 class ServeOptions(Fields):

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from absl import logging
 
-from keras_transformer.adapters import SwitchedAdapters, read_factors
-from keras_transformer.checkpoints import Checkpoint
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import Direction, Languages
-from keras_transformer.refusals import expect
+from keras_transformer.storage.adapters import SwitchedAdapters, read_factors
+from keras_transformer.storage.checkpoints import Checkpoint
+from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.translation import abilities, engines
 from keras_transformer.translation.requests import Request
-from keras_transformer.workdir import WorkDirectory
 from trainers.translating.lines import open_translator
 from trainers.translating.options import TranslatorChoice, TranslatorOptions
 

@@ -18,10 +18,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
 from keras_transformer import documents
+from keras_transformer.base.fields import Fields, hp
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import DecodingConfig
 from keras_transformer.documents.charsets import decode
-from keras_transformer.fields import Fields, hp
-from keras_transformer.refusals import expect
 from keras_transformer.translation import abilities
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import Request, Terminology

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import changed_search
 from keras_transformer.data.languages import shortened
-from keras_transformer.refusals import expect
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,

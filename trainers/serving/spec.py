@@ -9,7 +9,7 @@ import re
 import typing
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from keras_transformer.fields import kinds_of
+from keras_transformer.base.fields import kinds_of
 
 TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 LIMITS = {

@@ -11,9 +11,9 @@ import numpy as np
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
-from keras_transformer.refusals import expect
 from keras_transformer.translation.alignment import SpanLink
 from keras_transformer.translation.requests import (
     Request,

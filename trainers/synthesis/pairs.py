@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from keras_transformer.data import cleaning, shards
-from keras_transformer.data.cleaning import KEPT
-from keras_transformer.data.pairs import Pairs
+from keras_transformer.data import shards
+from keras_transformer.data.files.pairs import Pairs
+from trainers.preparing import cleaning
+from trainers.preparing.cleaning import KEPT
 from trainers.synthesis.plan import Filters
 
 REASONS = {

@@ -6,9 +6,7 @@ import re
 import typing
 from collections.abc import Iterator
 
-from keras_transformer.config import DecodingConfig
-from keras_transformer.data.pairs import find_file
-from keras_transformer.fields import (
+from keras_transformer.base.fields import (
     Fields,
     check_values,
     from_values,
@@ -16,8 +14,10 @@ from keras_transformer.fields import (
     kinds_of,
     same_field,
 )
-from keras_transformer.importers.files import check_file, shown
-from keras_transformer.importers.yaml_files import read_options
+from keras_transformer.base.foreign_files import check_file, shown
+from keras_transformer.base.yaml_files import read_options
+from keras_transformer.config import DecodingConfig
+from keras_transformer.data.files.pairs import find_file
 from trainers.preparing.options import CleaningOptions
 from trainers.run.data_config import DataConfig
 from trainers.translating.options import split_workdirs

@@ -23,19 +23,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from keras_transformer.base.files import read_checked_json, with_checksum
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data import cleaning
-from keras_transformer.data.pairs import (
+from keras_transformer.data.files.pairs import (
     Pairs,
     read_aligned_files,
     read_lines,
     with_single_spaces,
 )
-from keras_transformer.files import read_checked_json, with_checksum
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from trainers.preparing import cleaning
 from trainers.run.inheritance import UNKNOWN_LANGUAGES
 from trainers.run.resuming import describe_file, run_errors, write_json
 from trainers.synthesis.pairs import FILLER, REASONS, PairFilter, add_noise

@@ -8,9 +8,9 @@ import shutil
 import typing
 from collections.abc import Iterator
 
+from keras_transformer.base.files import new_file
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
-from keras_transformer.files import new_file
-from keras_transformer.refusals import expect
 from trainers.translating.plan import read_plan
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from absl import logging
 
 from keras_transformer import documents
+from keras_transformer.base.files import write_atomically
 from keras_transformer.commands import flags
 from keras_transformer.documents.document import Document
-from keras_transformer.files import write_atomically
 from keras_transformer.translation.requests import shown
 from trainers.translating.lines import CHUNK, open_translator
 from trainers.translating.options import TranslatorChoice

@@ -18,7 +18,7 @@ from absl import logging
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load, start_jax
-from keras_transformer.data.pairs import FIRST_BYTES, text_lines
+from keras_transformer.data.files.pairs import FIRST_BYTES, text_lines
 from keras_transformer.translation import engines
 from keras_transformer.translation.requests import (
     Request,
@@ -45,7 +45,7 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
     engine = engines.find_engine(options.engine)
     if engine.NEEDS_KERAS:
         start_jax()
-        devices = load("keras_transformer.devices")
+        devices = load("keras_transformer.commands.devices")
         translators = load("keras_transformer.translator")
         with flags.user_errors():
             number = devices.count_searches(options.device)

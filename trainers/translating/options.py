@@ -4,6 +4,8 @@ import dataclasses
 import typing
 from collections.abc import Mapping, Sequence
 
+from keras_transformer.base.fields import GIVEN, Fields, hp, names_of, required
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands.flags import Arguments, CommandError
 from keras_transformer.commands.startup import (
     DeviceOptions,
@@ -19,12 +21,10 @@ from keras_transformer.config import (
     changed_search,
 )
 from keras_transformer.data.languages import LANGUAGE_TOKENS, shortened
-from keras_transformer.fields import GIVEN, Fields, hp, names_of, required
-from keras_transformer.refusals import expect
+from keras_transformer.storage.workdir import WorkDirectory, open_ensemble
 from keras_transformer.translation import abilities, engines
 from keras_transformer.translation.glossary import Check, Glossary, read_words
 from keras_transformer.translation.requests import Terminology
-from keras_transformer.workdir import WorkDirectory, open_ensemble
 
 
 class WorkdirOptions(Fields):

@@ -42,9 +42,7 @@ import zlib
 from collections.abc import Iterator
 
 from keras_transformer import __version__
-from keras_transformer.commands import flags
-from keras_transformer.data.pairs import text_lines
-from keras_transformer.files import (
+from keras_transformer.base.files import (
     CHECKSUM,
     new_directory,
     new_file,
@@ -52,8 +50,10 @@ from keras_transformer.files import (
     sha256_of,
     with_checksum,
 )
-from keras_transformer.locking import lock_file, without_empty_directories
-from keras_transformer.refusals import expect
+from keras_transformer.base.locking import lock_file, without_empty_directories
+from keras_transformer.base.refusals import expect
+from keras_transformer.commands import flags
+from keras_transformer.data.files.pairs import text_lines
 from trainers.run.resuming import describe_differences, write_json
 
 FORMAT_VERSION = 2  # of plan and records

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 import tqdm
 
-from keras_transformer.checkpoints import ENDING
+from keras_transformer.base.files import sha256_of
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import backend_name
-from keras_transformer.files import sha256_of
+from keras_transformer.storage.checkpoints import ENDING
+from keras_transformer.storage.workdir import TOKENIZER_SUMS
 from keras_transformer.translation import engines
-from keras_transformer.workdir import TOKENIZER_SUMS
 from trainers.run.resuming import run_errors
 from trainers.translating.lines import (
     CHUNK,

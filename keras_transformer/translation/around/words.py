@@ -11,7 +11,7 @@ import re
 import typing
 from collections.abc import Sequence
 
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.translation.glossary import (
     SPACELESS,
     casings,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from keras_transformer.refusals import expect
+from keras_transformer.base.refusals import expect
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 if ON_TENSORFLOW:

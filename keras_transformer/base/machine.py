@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 
-from keras_transformer.refusals import expect
+from keras_transformer.base.refusals import expect
 
 # The products that `ending_of_products` tries: of matrices, and of batches.
 PRODUCTS = """

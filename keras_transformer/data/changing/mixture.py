@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_transformer.fields import read_amounts
+from keras_transformer.base.fields import read_amounts
 
 STREAM = 2  # its random numbers; subword sampling has 0 and 1
 

@@ -22,7 +22,7 @@ import functools
 import re
 import typing
 
-from keras_transformer.vocabulary import SPACE
+from keras_transformer.text.vocabulary import SPACE
 
 # Characters of a private use area, whose last byte is a letter of ASCII.
 TITLE, UPPER = "\U0010ff54", "\U0010ff55"

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from xml.parsers import expat
 
-from keras_transformer.data.pairs import open_bytes
+from keras_transformer.data.files.pairs import open_bytes
 
 CHUNK = 2**16  # bytes read at once
 NESTING = ["tu", "tuv", "seg"]  # each is in the one before alone

@@ -12,8 +12,8 @@ from collections.abc import Callable, MutableMapping
 
 import keras
 
-from keras_transformer.backend import Tensor, is_tracing
-from keras_transformer.refusals import expect
+from keras_transformer.base.backend import Tensor, is_tracing
+from keras_transformer.base.refusals import expect
 
 # Arguments of Keras' and KerasHub's layers, and what is used here instead.
 _DRAWN = (

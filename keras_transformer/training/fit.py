@@ -16,16 +16,16 @@ from collections.abc import Callable, Mapping, MutableMapping
 import keras
 from absl import logging
 
-from keras_transformer.backend import (
+from keras_transformer.base.backend import (
     ON_TENSORFLOW,
     Tensor,
     check_dense,
     seed_variables,
 )
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands.startup import prepared_slices
 from keras_transformer.data.labels import check_class_weight, token_labels
 from keras_transformer.kernels.layers import NOT_QUANTIZED
-from keras_transformer.refusals import expect
 
 SEEDS = "seeds"  # the name of the dropout seeds in a file
 

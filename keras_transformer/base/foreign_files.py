@@ -10,8 +10,8 @@ import reprlib
 import typing
 from collections.abc import Iterator, Sequence
 
-from keras_transformer import files
-from keras_transformer.refusals import expect
+from keras_transformer.base import files
+from keras_transformer.base.refusals import expect
 
 MAX_TEXT = 16 << 20  # bytes of a vocabulary or of a file of options
 MAX_WEIGHTS = 16 << 30  # bytes

@@ -18,15 +18,15 @@ from collections.abc import Iterable, Sequence
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2, sentencepiece_pb2
 
-from keras_transformer.case_marks import (
+from keras_transformer.base.files import write_atomically
+from keras_transformer.text.case_marks import (
     END,
     MARKS,
     capitalize,
     mark,
     remove_marks,
 )
-from keras_transformer.files import write_atomically
-from keras_transformer.vocabulary import (
+from keras_transformer.text.vocabulary import (
     BOS,
     EOS,
     LANGUAGE_CODE,
@@ -35,7 +35,7 @@ from keras_transformer.vocabulary import (
     SPECIAL_IDS,
     UNK,
 )
-from keras_transformer.vocabulary_training import ID_NAMES, train_model
+from keras_transformer.text.vocabulary_training import ID_NAMES, train_model
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -282,7 +282,7 @@ class Tokenizer:
         Raises:
             ValueError: `strings` does not have exactly one axis.
         """
-        from keras_transformer import graph_tokenization
+        from keras_transformer.text import graph_tokenization
 
         return graph_tokenization.encode(self, strings)
 
@@ -296,7 +296,7 @@ class Tokenizer:
         Returns:
             String tensor `[N]`.
         """
-        from keras_transformer import graph_tokenization
+        from keras_transformer.text import graph_tokenization
 
         return graph_tokenization.decode(self, ids)
 

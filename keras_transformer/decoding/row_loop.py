@@ -12,7 +12,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.base.backend import Tensor
 
 Nest: typing.TypeAlias = typing.Any  # of tensors
 State: typing.TypeAlias = typing.Any  # a nest with the attribute `done`

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from keras_transformer.case_marks import MARKS, mark
-from keras_transformer.vocabulary import SPACE, SPECIAL_IDS
+from keras_transformer.text.case_marks import MARKS, mark
+from keras_transformer.text.vocabulary import SPACE, SPECIAL_IDS
 
 NORMALIZATION = "nmt_nfkc"
 ID_NAMES = ("pad_id", "bos_id", "eos_id", "unk_id")  # of `SPECIAL_IDS`

@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from absl import logging
 
+from keras_transformer.base.files import read_json, unique_names
 from keras_transformer.commands.flags import how_to_install
-from keras_transformer.data.pairs import (
+from keras_transformer.data.files.pairs import (
     SEPARATOR,
     Pairs,
     read_aligned_files,
@@ -30,8 +31,7 @@ from keras_transformer.data.pairs import (
     with_bar,
     with_single_spaces,
 )
-from keras_transformer.data.tmx import LeftOut, read_tmx
-from keras_transformer.files import read_json, unique_names
+from keras_transformer.data.files.tmx import LeftOut, read_tmx
 
 Records = Iterator[tuple[str, typing.Any]]
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")

@@ -14,14 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from keras_transformer.checkpoints import (
+from keras_transformer.base.fields import Fields, hp
+from keras_transformer.base.refusals import expect
+from keras_transformer.storage.checkpoints import (
     Checkpoint,
     check_weights,
     named_weights,
     weight_name,
 )
-from keras_transformer.fields import Fields, hp
-from keras_transformer.refusals import expect
 
 if typing.TYPE_CHECKING:
     import keras

@@ -4,10 +4,10 @@ import os
 import typing
 from collections.abc import Sequence
 
-from keras_transformer.backend import ON_TENSORFLOW
+from keras_transformer.base.backend import ON_TENSORFLOW
+from keras_transformer.base.machine import count_cores, find_gpus
 from keras_transformer.commands.flags import how_to_install
-from keras_transformer.machine import count_cores, find_gpus
-from keras_transformer.writing import counted
+from keras_transformer.text.writing import counted
 
 if ON_TENSORFLOW:
     import tensorflow as tf

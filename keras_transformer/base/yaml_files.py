@@ -12,8 +12,8 @@ import types
 import typing
 from collections.abc import Iterator
 
+from keras_transformer.base.foreign_files import named_errors, read_text, shown
 from keras_transformer.commands import flags
-from keras_transformer.importers.files import named_errors, read_text, shown
 
 MAX_VALUES = 100_000  # of options; what aliases repeat counts again
 MAX_NESTING = 32

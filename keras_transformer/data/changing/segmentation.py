@@ -16,10 +16,10 @@ import re
 
 import numpy as np
 
-from keras_transformer.case_marks import MARKS
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer
-from keras_transformer.vocabulary import UNK
+from keras_transformer.base.refusals import expect
+from keras_transformer.text.case_marks import MARKS
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.text.vocabulary import UNK
 
 # A case mark is a word of its own, and no part of others.
 WORD = re.compile(f"[{MARKS}]|▁[^▁{MARKS}]*|[^▁{MARKS}]+")

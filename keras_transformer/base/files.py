@@ -13,7 +13,7 @@ import typing
 import uuid
 from collections.abc import Iterator
 
-from keras_transformer.refusals import expect
+from keras_transformer.base.refusals import expect
 
 CHECKSUM = "checksum"
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_transformer.backend import Tensor, dense
-from keras_transformer.vocabulary import EOS, PAD
+from keras_transformer.base.backend import Tensor, dense
+from keras_transformer.text.vocabulary import EOS, PAD
 
 
 def padding_mask(ids: Tensor, hide_eos: bool = False) -> Tensor:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from keras_transformer.case_marks import MARKS
-from keras_transformer.data.changing_corpus import CHUNK_PAIRS, ChangingCorpus
+from keras_transformer.base.fields import read_amounts
+from keras_transformer.data.changing.corpus import CHUNK_PAIRS, ChangingCorpus
 from keras_transformer.data.corpus import (
     Corpus,
     TokenRows,
@@ -24,9 +24,9 @@ from keras_transformer.data.corpus import (
     encode_pairs,
     replace_rows,
 )
-from keras_transformer.fields import read_amounts
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from keras_transformer.vocabulary import SPACE
+from keras_transformer.text.case_marks import MARKS
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.vocabulary import SPACE
 
 STREAM = 3  # its random numbers; subword sampling has 0, 1, a mixture 2
 # Final punctuation of one kind, after NFKC, in the scripts that have their own.

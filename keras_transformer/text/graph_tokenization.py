@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
-from keras_transformer.case_marks import (
+from keras_transformer.text.case_marks import (
     BEGIN,
     END,
     FINAL_SIGMA,
@@ -26,7 +26,7 @@ from keras_transformer.case_marks import (
     UPPER,
     casing,
 )
-from keras_transformer.vocabulary import (
+from keras_transformer.text.vocabulary import (
     BOS,
     EOS,
     LANGUAGE_CODE,

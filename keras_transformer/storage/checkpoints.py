@@ -24,7 +24,7 @@ from absl import logging
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from keras_transformer.files import (
+from keras_transformer.base.files import (
     CHECKSUM,
     check_checksum,
     naming,

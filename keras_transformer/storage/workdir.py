@@ -28,16 +28,10 @@ from collections.abc import Iterator, Sequence
 
 from absl import logging
 
-from keras_transformer.adapters import Base
-from keras_transformer.checkpoints import (
-    ENDING,
-    Checkpoints,
-    assign,
-    check_weights,
-    corruption,
-    is_there,
-    step_of,
-)
+from keras_transformer.base.fields import REMOVED_FIELDS, from_values, kinds_of
+from keras_transformer.base.files import read_json, sha256_of, write_atomically
+from keras_transformer.base.locking import lock_file, without_empty_directories
+from keras_transformer.base.refusals import expect
 from keras_transformer.config import (
     CHECKPOINT_KINDS,
     NO_SAMPLING,
@@ -48,12 +42,18 @@ from keras_transformer.config import (
     check_position_limit,
 )
 from keras_transformer.data.languages import Languages
-from keras_transformer.fields import REMOVED_FIELDS, from_values, kinds_of
-from keras_transformer.files import read_json, sha256_of, write_atomically
-from keras_transformer.hub import suggest
-from keras_transformer.locking import lock_file, without_empty_directories
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import (
+from keras_transformer.storage.adapters import Base
+from keras_transformer.storage.checkpoints import (
+    ENDING,
+    Checkpoints,
+    assign,
+    check_weights,
+    corruption,
+    is_there,
+    step_of,
+)
+from keras_transformer.storage.hub import suggest
+from keras_transformer.text.tokenization import (
     PAIR_FILES,
     SHARED_FILE,
     Tokenizer,

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from keras_transformer.data.changing_corpus import CHUNK_PAIRS, ChangingCorpus
+from keras_transformer.base.refusals import expect
+from keras_transformer.data.changing.corpus import CHUNK_PAIRS, ChangingCorpus
+from keras_transformer.data.changing.segmentation import Sampler, make_sampler
 from keras_transformer.data.corpus import (
     Corpus,
     TokenRows,
@@ -21,10 +23,8 @@ from keras_transformer.data.corpus import (
     encode_corpus,
     replace_rows,
 )
-from keras_transformer.data.segmentation import Sampler, make_sampler
-from keras_transformer.refusals import expect
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from keras_transformer.vocabulary import EOS, UNK
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.vocabulary import EOS, UNK
 
 CHECKED_PAIRS = 1000  # whose text must equal the text of the canonical ids
 

@@ -24,9 +24,9 @@ from multiprocessing.connection import Connection
 import numpy as np
 from sentencepiece import sentencepiece_model_pb2
 
-from keras_transformer.refusals import LostProcessError
-from keras_transformer.tokenization import Tokenizer
-from keras_transformer.vocabulary import EOS, SPACE
+from keras_transformer.base.refusals import LostProcessError
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.text.vocabulary import EOS, SPACE
 
 KEPT = ""  # the "reason" of pairs that are not dropped
 CHUNK_SIZE = 4096  # pairs that a process takes at a time

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import tqdm
 
-from keras_transformer.refusals import expect
+from keras_transformer.base.refusals import expect
 
 # The delimiter in Excel's first line of a table, `sep=;`.
 SEPARATOR = re.compile(r'"?sep=([^\w"\r\n])"?\s*', re.I)

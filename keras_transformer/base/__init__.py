@@ -1,0 +1,1 @@
+"""What all the rest stands on: files, locks, fields, refusals, the backend."""

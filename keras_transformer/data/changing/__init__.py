@@ -1,0 +1,1 @@
+"""Corpora that differ from epoch to epoch: mixtures, modifiers, subwords."""

@@ -1,0 +1,1 @@
+"""What is kept: the work directory, checkpoints, adapters, downloads."""

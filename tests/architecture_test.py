@@ -1,4 +1,4 @@
-"""Who may import whom: the table of ARCHITECTURE.md, held by reading code."""
+"""Who may import whom: the lines of ARCHITECTURE.md, held by reading code."""
 
 import ast
 import dataclasses
@@ -15,26 +15,21 @@ ROOT = pathlib.Path(__file__).parents[1]
 PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 
 
-def tables():
-    """Reads the table of ARCHITECTURE.md: a list of rows for each package."""
+def read_orders():
+    """Reads ARCHITECTURE.md: package -> its folders and files, in order."""
     text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     [block] = re.findall(r"## Who may import whom.*?```\n(.*?)```", text, re.S)
-    found: dict[str, list[list[str]]] = {}
-    for line in block.splitlines():
-        if line.startswith(" "):
-            found[list(found)[-1]].append(line.split())
-        else:
-            found[line] = []
-    assert tuple(found) == PACKAGES
-    return found
+    lines = (line.partition(": ") for line in block.splitlines())
+    return {package: names.split() for package, _, names in lines}
 
 
+ORDERS = read_orders()
 # Mathematics in keras.ops, so that it runs on every backend.
 ON_EVERY_BACKEND = (
     "layers.stacks layers.attention layers.sublayers layers.embeddings "
     "kernels.layers layers model training.loss training.metrics "
-    "training.schedule training.token_losses masking row_loop "
-    "training.update fit decoding decoding.searches "
+    "training.schedule training.token_losses layers.masking "
+    "decoding.row_loop training.update training.fit decoding decoding.searches "
     "decoding.selection decoding.rules decoding.greedy "
     "decoding.beam decoding.stopping kernels.cross_entropy "
     "kernels.projected_loss"
@@ -42,7 +37,8 @@ ON_EVERY_BACKEND = (
 # Read before a command's flags are checked, so that bad ones are refused at
 # once.
 WITHOUT_TENSORFLOW = (
-    "vocabulary fields config machine commands.flags commands.startup"
+    "text.vocabulary base.fields config base.machine commands.flags "
+    "commands.startup"
 )
 
 # How many modules a command may need, whatever names them: bars that only fall.
@@ -134,46 +130,42 @@ def reach(module):
     return found
 
 
-def rows():
-    """Returns {module: the number of its row in the package's table}."""
-    return {
-        f"{package}.{name}": number
-        for package, table in tables().items()
-        for number, row in enumerate(table)
-        for name in row
-    }
+def room_of(module):
+    """Returns the package of a module, and its folder there, or its file."""
+    return (*module.split("."), "")[:2]
 
 
-ROWS = rows()
-
-
-def place(module):
-    """Returns package and row of a module; an empty package has no row."""
-    package = module.partition(".")[0]
-    if module not in ROWS:
-        own = {n for n in imports(module) if n.startswith(f"{module}.")}
-        has_code = imports(module) & set(MODULES) - own
-        is_package = MODULES[module].name == "__init__.py"
-        assert is_package and not has_code, (
-            f"{module} needs a row in ARCHITECTURE.md"
-        )
-        return package, None
-    return package, ROWS[module]
+def test_every_folder_has_a_place():
+    """In trainers, a module outside the folders is a command."""
+    for package, order in ORDERS.items():
+        rooms = {
+            room_of(module)[1]
+            for module, path in MODULES.items()
+            if room_of(module)[0] == package
+            and (package != "trainers" or path.name == "__init__.py")
+        }
+        assert sorted(order) == sorted(rooms - {""})
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_imports_come_from_the_rows_above(module):
-    package, row = place(module)
+def test_imports_come_from_the_folders_before(module):
+    package, room = room_of(module)
+    order = ORDERS.get(package, [])
     for name in imports(module):
-        other, other_row = name.partition(".")[0], None
+        other, other_room = room_of(name)
         if other not in PACKAGES:
             assert not name.startswith("keras.src"), f"{module}: {name}"
             continue
         assert other in (package, "keras_transformer"), f"{module}: {name}"
-        if name in MODULES:
-            other, other_row = place(name)
-        if other == package and None not in (row, other_row):
-            assert other_row < row, f"{module} must not import {name}"
+        if other == package and room in order and other_room not in (room, ""):
+            assert other_room in order[: order.index(room)], (
+                f"{module} must not import {name}"
+            )
+
+
+def test_imports_have_no_circles():
+    below = {module: imports(module) & set(MODULES) for module in MODULES}
+    assert list(graphlib.TopologicalSorter(below).static_order())
 
 
 def test_modules_that_strings_name_are_listed():
@@ -304,33 +296,6 @@ def test_the_core_imports_no_shelf_and_a_shelf_those_of_its_row():
             if part_of(name) not in (own, *PARTS[own].imports):
                 found.add((module, name))
     assert found == FORBIDDEN_IMPORTS
-
-
-def folder_of(module):
-    """Returns the folder of a module of trainers, or the name of a command."""
-    return module.split(".")[1]
-
-
-def test_folders_of_trainers_are_layers():
-    """None imports a command, and no folders import each other in a circle."""
-    folders = {
-        folder_of(module)
-        for module, path in MODULES.items()
-        if module.startswith("trainers.") and path.name == "__init__.py"
-    }
-    below = {
-        folder: {
-            folder_of(name)
-            for module in MODULES
-            if module.startswith("trainers.") and folder_of(module) == folder
-            for name in imports(module)
-            if name.startswith("trainers.")
-        }
-        - {folder}
-        for folder in folders
-    }
-    assert set().union(*below.values()) <= folders
-    assert list(graphlib.TopologicalSorter(below).static_order())
 
 
 def test_the_reloading_of_exports_stands_alone():

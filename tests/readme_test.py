@@ -26,6 +26,9 @@ from trainers.datasets import phrasebook
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PAGES += sorted(ROOT.glob("benchmarks/*.md"))
+PACKAGES = ("keras_transformer", "trainers", "savedmodel")
+SHELVES = [p for name in PACKAGES for p in sorted(ROOT.glob(f"{name}/**/*.md"))]
+PAGES += SHELVES
 LIBRARY = "docs/library.md"
 SENTENCE = "A dog runs."  # which the scripts translate
 # Flags of TensorFlow and its Serving, of Marian and fairseq, of COMET and
@@ -338,15 +341,49 @@ def test_recipes_are_listed():
             assert name in recipes | {"NAME"}, f"{page.name}: {name}"
 
 
-def test_architecture_names_every_module_and_no_other():
+def test_architecture_names_every_folder_and_every_shelf_has_a_page():
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    for package in ("keras_transformer", "trainers", "savedmodel"):
-        for path in ROOT.glob(f"{package}/*.py"):
-            if path.stem != "__init__":
-                assert re.search(rf"`{path.stem}(\.py)?`", text), path
-    for name in re.findall(r"`([\w/]+\.py)`", text):
-        folders = ("", "keras_transformer", "trainers", "savedmodel")
-        assert any((ROOT / f / name).exists() for f in folders), name
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*"):
+            name = path.relative_to(ROOT / package).as_posix()
+            if path.is_dir() and path.name != "__pycache__":
+                assert f"`{name}/`" in text, path
+    links = set(re.findall(r"\((\w+/[\w/]*README\.md)\)", text))
+    assert links == {str(page.relative_to(ROOT)) for page in SHELVES}
+    assert len(text.split()) <= 2500
+    for page in SHELVES:
+        assert len(page.read_text(encoding="utf-8").split()) <= 400, page
+
+
+@pytest.fixture(scope="module")
+def known():
+    """The files of the repository, and the words of its code."""
+    paths = [
+        path
+        for folder in (*PACKAGES, "tests", "docs")
+        for path in (ROOT / folder).rglob("*.*")
+    ]
+    paths += ROOT.glob("*.*")
+    code = (".py", ".pyi", ".js", ".toml")
+    texts = [p.read_text("utf-8") for p in paths if p.suffix in code]
+    files = [f"/{path.relative_to(ROOT).as_posix()}" for path in paths]
+    return files, set(re.findall(r"\w+", "\n".join(texts)))
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "ARCHITECTURE.md", *SHELVES], ids=lambda p: p.parent.name
+)
+def test_names_in_pages_of_maintainers_exist(page, known):
+    """A path is the end of a file's path, a name has words of the code."""
+    files, words = known
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.S)
+    for name in re.findall(r"`([^`\n]+)`", text):
+        if re.fullmatch(r"[\w./]+\.(py|pyi|js|css|html|md|toml|yml)", name):
+            assert any(file.endswith(f"/{name}") for file in files), name
+        elif re.fullmatch(r"(?!tests/)[\w/]+/", name):
+            assert any(f"/{name}" in file for file in files), name
+        elif re.fullmatch(r"[\w.]+", name):
+            assert set(re.findall(r"\w+", name)) <= words, name
 
 
 def test_figure_names_classes_and_files_that_exist():

@@ -16,7 +16,6 @@ from commands import fails
 
 import keras_transformer as kt
 from keras_transformer.base import foreign_files as files
-from keras_transformer.base import yaml_files
 from keras_transformer.base.files import check_new
 from keras_transformer.importers import find_format, torch_pickle, vocabularies
 from keras_transformer.importers.imported import Imported, take_arrays
@@ -31,6 +30,7 @@ from keras_transformer.importers.tensors import (
 )
 from keras_transformer.importers.torch_pickle import Plain, read_torch
 from keras_transformer.importers.vocabularies import make_tokenizer, start_name
+from keras_transformer.storage import yaml_files
 from keras_transformer.storage.checkpoints import named_weights
 from keras_transformer.text.tokenization import Tokenizer
 from trainers import import_model

@@ -17,7 +17,6 @@ import pathlib
 import numpy as np
 import sentencepiece
 
-from keras_transformer.base import yaml_files
 from keras_transformer.base.foreign_files import named_errors, only, read_file
 from keras_transformer.base.refusals import expect
 from keras_transformer.config import DecodingConfig, TransformerConfig
@@ -25,6 +24,7 @@ from keras_transformer.importers import stacks, vocabularies
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.tensors import Tensors, holds_array, read_npz
+from keras_transformer.storage import yaml_files
 from keras_transformer.text.vocabulary import BOS, PAD
 
 OPTIONS = "special:model.yml"  # the member of the archive that has them

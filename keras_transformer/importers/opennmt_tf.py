@@ -22,7 +22,6 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from keras_transformer.base import foreign_files as files
 from keras_transformer.base.refusals import expect
-from keras_transformer.base.yaml_files import read_options
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.importers import stacks, vocabularies
 from keras_transformer.importers.imported import Imported
@@ -30,6 +29,7 @@ from keras_transformer.importers.model_description import read_description
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.tensors import Tensors
 from keras_transformer.storage.checkpoints import NAME as CHECKPOINT
+from keras_transformer.storage.yaml_files import read_options
 
 DESCRIPTION = "model_description.py"
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"

@@ -15,9 +15,9 @@ from keras_transformer.base.fields import (
     same_field,
 )
 from keras_transformer.base.foreign_files import check_file, shown
-from keras_transformer.base.yaml_files import read_options
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.files.pairs import find_file
+from keras_transformer.storage.yaml_files import read_options
 from trainers.preparing.options import CleaningOptions
 from trainers.run.data_config import DataConfig
 from trainers.translating.options import split_workdirs

@@ -289,16 +289,15 @@ class Translator:
 
     def check(self, record: DecodingConfig | Request) -> None:
         """Raises ValueError for what the engine lacks."""
-        abilities.check(engines.column_of(self.engine), record)
+        abilities.check(self._column, record)
 
     def has(self, use: str) -> bool:
         """Tells if the engine has a use; see `abilities`."""
-        return abilities.has(engines.column_of(self.engine), use)
+        return abilities.has(self._column, use)
 
     def check_use(self, use: str) -> None:
         """Raises ValueError unless the engine has a use."""
-        column = engines.column_of(self.engine)
-        abilities.check_value(column, use, True)
+        abilities.check_value(self._column, use, True)
 
     def without_shortlist(self) -> typing.Self:
         """Returns the translator with the whole vocabulary for its outputs."""
@@ -316,6 +315,7 @@ class Translator:
         engine = getattr(self.model, "engine", "native")
         self._search = engines.find_engine(engine).make_search(setup)
         self.engine, self.limits = self._search.name, self._search.limits
+        self._column = engines.column_of(self.engine)
 
     @functools.cached_property
     def inference(self) -> "Inference":

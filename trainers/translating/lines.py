@@ -49,10 +49,8 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
         translators = load("keras_transformer.translator")
         with flags.user_errors():
             number = devices.count_searches(options.device)
-        others = {
-            "jit_compile": options.jit_compile,
-            "num_threads": options.num_threads or number,
-        }
+        threads = options.num_threads or number
+        others = {"jit_compile": options.jit_compile, "num_threads": threads}
     else:
         translators = importlib.import_module("keras_transformer.translator")
         others = {"device": options.device, "num_threads": options.num_threads}
@@ -73,8 +71,7 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
                 choice.languages.source_language,
                 choice.languages.target_language,
             )
-        files = choice.terminology
-        found = files.read(translator.check_forms)
+        found = choice.terminology.read(translator.check_forms)
         return translator.with_terminology(found)
 
 

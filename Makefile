@@ -23,11 +23,11 @@ quickstart: $(VENV)/installed  ## Train a translator on the built-in corpus.
 	$(BIN)/python -m trainers.wmt \
 	    --flagfile=trainers/configs/quickstart.flags --workdir=$(WORKDIR)
 
-test: $(VENV)/installed-test  ## Run the tests of every law once, in three processes.
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+test: $(VENV)/installed-test  ## Run the tests of every law once, in three processes; PART=documents, those of a folder.
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PART:%=tests/%)
 
 test-rest: $(VENV)/installed-test  ## Run what a rule of tests/later.py moves from `test`.
-	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder $(PART:%=tests/%)
 
 test-all: test test-rest  ## Run all tests that need no other environment.
 
@@ -44,10 +44,10 @@ test-jax: $(VENV_JAX)/installed  ## Run the tests of JAX, without TensorFlow.
 	    --confcutdir=tests/jax_engine tests/jax_engine
 
 test-beam: $(VENV_BEAM)/installed  ## Run the tests with Apache Beam.
-	$(VENV_BEAM)/bin/python -m pytest -m beam tests/bulk_test.py
+	$(VENV_BEAM)/bin/python -m pytest -m beam tests/bulk/bulk_test.py
 
 test-argos: $(VENV)/installed-test $(VENV_PEERS)/argos/installed  ## Run the test with Argos Translate.
-	$(BIN)/python -m pytest -m argos tests/argos_test.py
+	$(BIN)/python -m pytest -m argos tests/exports/argos_test.py
 
 lint: $(VENV)/installed-test  ## Check style, format and types.
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = map(str, (ROOT, ROOT / "tests", ROOT / "tests/core"))
 
 import decoding_test as laws  # noqa: E402
 import keras  # noqa: E402

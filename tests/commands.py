@@ -9,6 +9,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ import pytest
 
 from keras_transformer.storage.checkpoints import Checkpoint
 from trainers import wmt
-from trainers.run import session
+from trainers.run import loop, session
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Console script, as pages name it -> its module.
@@ -154,6 +155,33 @@ def copy_of_run(path, step, target):
         if file.stem != f"ckpt-{step}":
             file.unlink()
     return target
+
+
+def stopped_at(step, patch, number=signal.SIGTERM):
+    """Sends a signal to this process when a trainer has made a step."""
+    make_step = loop.Trainer._step
+
+    def then_signal(trainer, batch):
+        make_step(trainer, batch)
+        if trainer.progress.step == step:
+            signal.raise_signal(number)
+
+    patch.setattr(loop.Trainer, "_step", then_signal)
+
+
+def free_ports(number):
+    """Returns ports of this machine that nobody uses."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def cluster_of(hosts, index, kind="worker", **others):
+    """What TF_CONFIG tells a worker."""
+    cluster = {"worker": hosts, **others}
+    return {"cluster": cluster, "task": {"type": kind, "index": index}}
 
 
 def losses_in(text):

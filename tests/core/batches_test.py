@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
-from random_pairs import make_pairs
+from random_pairs import make_pairs, rows_of
 
 from keras_transformer.data.batches import Batches, make_batches
 from keras_transformer.data.buckets import choose_boundaries, choose_shapes
@@ -35,10 +35,6 @@ def corpus(tokenizer):
 @pytest.fixture(scope="module")
 def batches(corpus):
     return make_batches(corpus, 256, num_buckets=5, seed=7)
-
-
-def row_of(rows, index):
-    return rows.ids[rows.offsets[index] : rows.offsets[index + 1]].tolist()
 
 
 def corpus_of(*sides):
@@ -139,12 +135,13 @@ def test_every_pair_is_in_exactly_one_batch(corpus, seed, epoch):
 
 
 def test_batches_hold_the_pairs_of_the_order(corpus, batches):
+    sources, targets = rows_of(corpus.source), rows_of(corpus.target)
     for (indices, _), (source_ids, _, labels) in zip(
         batches.epoch_order(0), take(batches.dataset(epochs=1)), strict=True
     ):
-        for rows, ids in ((corpus.source, source_ids), (corpus.target, labels)):
+        for rows, ids in ((sources, source_ids), (targets, labels)):
             for index, row in zip(indices, ids, strict=False):
-                assert row[row != PAD].tolist() == row_of(rows, index)
+                assert row[row != PAD].tolist() == rows[index]
         assert not np.any(source_ids[len(indices) :])
 
 

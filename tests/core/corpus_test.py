@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from random_pairs import make_pairs
+from random_pairs import make_pairs, rows_of
 
 from keras_transformer.data.corpus import (
     _encode_chunks,
@@ -21,10 +21,6 @@ def tokenizer():
     return Tokenizer.train(lines, vocab_size=90)
 
 
-def row_of(rows, index):
-    return rows.ids[rows.offsets[index] : rows.offsets[index + 1]].tolist()
-
-
 def test_a_corpus_holds_the_ids_of_its_pairs(tokenizer):
     pairs = make_pairs(20)
     corpus = encode_corpus(iter(pairs), tokenizer, max_length=1000)
@@ -34,7 +30,7 @@ def test_a_corpus_holds_the_ids_of_its_pairs(tokenizer):
         (corpus.source, corpus.target), zip(*pairs, strict=True), strict=True
     ):
         rows = tokenizer.encode(list(strings)).to_list()
-        assert [row_of(side, i) for i in range(20)] == rows
+        assert rows_of(side) == rows
 
 
 def test_chunks_keep_their_order(tokenizer):
@@ -46,9 +42,9 @@ def test_chunks_keep_their_order(tokenizer):
 
 def _rows(chunks):
     return [
-        (row_of(source, i), row_of(target, i))
+        pair
         for source, target in chunks
-        for i in range(len(source.lengths))
+        for pair in zip(rows_of(source), rows_of(target), strict=True)
     ]
 
 

@@ -10,7 +10,7 @@ import signal
 import commands
 import numpy as np
 import pytest
-from commands import changed_config, fails, open_trainer
+from commands import changed_config, fails, open_trainer, stopped_at
 
 import keras_transformer as kt
 from keras_transformer.config import DecodingConfig, TransformerConfig
@@ -25,7 +25,7 @@ from keras_transformer.translation.metrics import Scores
 from keras_transformer.translator import Translator
 from trainers import wmt
 from trainers.datasets.dataset import read_split
-from trainers.run import loop, session
+from trainers.run import session
 from trainers.run.checkpoints import write
 from trainers.run.data_config import DataConfig
 from trainers.run.freezing import find_frozen
@@ -292,18 +292,6 @@ def test_a_model_is_fitted_from_a_work_directory(parent, tmp_path):
 # The options together, in a run that is stopped
 
 
-def stop_at(monkeypatch, step):
-    """Sends SIGTERM while a step is made."""
-    make_step = loop.Trainer._step
-
-    def step_and_signal(self, batch):
-        make_step(self, batch)
-        if self.progress.step == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(loop.Trainer, "_step", step_and_signal)
-
-
 OPTIONS = (
     "--schedule=linear",
     "--learning_rate=0.01",
@@ -397,7 +385,7 @@ def test_a_stopped_fine_tuning_resumes_without_its_parent(
     argv = [*train_files, *RECIPE, *OPTIONS, f"--workdir={tmp_path}/run"]
     argv.append(f"--init_from={initial}")
     with monkeypatch.context() as patch:
-        stop_at(patch, 2)
+        stopped_at(2, patch)
         wmt.main(argv)
     shutil.rmtree(initial)
     other = [*argv, f"--init_from={parent}"]

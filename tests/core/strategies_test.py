@@ -1,6 +1,5 @@
 """One device to many: the same numbers, and what workers owe each other."""
 
-import contextlib
 import functools
 import json
 import re
@@ -12,7 +11,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import SMALL_MODEL, fails, losses_in, open_trainer
+from commands import (
+    SMALL_MODEL,
+    cluster_of,
+    fails,
+    free_ports,
+    losses_in,
+    open_trainer,
+)
 from later import later
 
 import keras_transformer as kt
@@ -161,14 +167,6 @@ def test_the_clip_is_felt():
     assert max(change) > 1e-2
 
 
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("localhost", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 def start_workers(processes, arguments, **options):
     """Two processes that find each other by TF_CONFIG.
 
@@ -184,12 +182,6 @@ def start_workers(processes, arguments, **options):
         )
         for index, given in enumerate(arguments)
     ]
-
-
-def cluster_of(hosts, index, kind="worker", **others):
-    """What TF_CONFIG tells a worker."""
-    cluster = {"worker": hosts, **others}
-    return {"cluster": cluster, "task": {"type": kind, "index": index}}
 
 
 def worker(arguments):

@@ -21,6 +21,7 @@ from commands import (
     fails,
     largest_batch_untried,
     open_trainer,
+    stopped_at,
     tensors,
     write_pairs,
 )
@@ -76,7 +77,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def untried():
-    """One training tries its largest batch, that of `trained_and_log`."""
+    """One training tries its largest batch, that of `trained`."""
     with largest_batch_untried():
         yield
 
@@ -88,18 +89,12 @@ def command(corpus):
 
 
 @pytest.fixture(scope="session")
-def trained_and_log(command, tmp_path_factory):
-    """A work directory after a training, and what that logged."""
-    path = tmp_path_factory.mktemp("trained") / "run"
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        wmt.main([*command, f"--workdir={path}"])
-    return path, out.getvalue()
-
-
-@pytest.fixture(scope="session")
-def trained(trained_and_log):
+def trained(command, tmp_path_factory):
     """A work directory after a training."""
-    return trained_and_log[0]
+    path = tmp_path_factory.mktemp("trained") / "run"
+    with contextlib.redirect_stdout(io.StringIO()):
+        wmt.main([*command, f"--workdir={path}"])
+    return path
 
 
 @pytest.fixture
@@ -158,15 +153,8 @@ def test_stopped_and_resumed_is_as_never_stopped(
     command, trained, tmp_path, monkeypatch, capsys
 ):
     argv = [*command, *UNMEASURED, f"--workdir={tmp_path}"]
-    make_step = loop.Trainer._step
-
-    def step_and_signal(trainer, batch):
-        make_step(trainer, batch)
-        if trainer.progress.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Trainer, "_step", step_and_signal)
+        stopped_at(3, patch)
         wmt.main(argv)  # and so ends with status 0
     out = capsys.readouterr().out
     assert "stopped by SIGTERM | step 3" in out

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from commands import (
     losses_in,
     open_trainer,
     run_python,
+    stopped_at,
     tensors,
 )
 
@@ -212,18 +212,6 @@ def test_a_moving_average(exact, tmp_path):
 # A run, its end, and what follows
 
 
-def stopped_at(step, monkeypatch, number=signal.SIGTERM):
-    """Sends a signal to this process after a step."""
-    make_step = loop.Trainer._step
-
-    def then_signal(trainer, batch):
-        make_step(trainer, batch)
-        if trainer.progress.step == step:
-            signal.raise_signal(number)
-
-    monkeypatch.setattr(loop.Trainer, "_step", then_signal)
-
-
 def test_a_stopped_run_resumes_exactly(command, tmp_path, monkeypatch, capsys):
     argv = [*command, "--dropout=0.1"]
     wmt.main([*argv, f"--workdir={tmp_path}/one"])
@@ -317,7 +305,7 @@ def test_commands_that_use_a_work_directory(run, corpus, capsys):
     test = next(flag for flag in corpus if flag.startswith("--test"))
     evaluate.main([f"--workdir={run}", test])
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert result["pairs"] == 8 if "pairs" in result else "bleu" in result
+    assert "bleu" in result
     score.main([f"--workdir={run}", test])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 9

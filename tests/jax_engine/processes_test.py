@@ -1,6 +1,5 @@
 """Trainings in processes: two are equal to one, and a killed one resumes."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -14,7 +13,7 @@ import time
 
 import numpy as np
 import pytest
-from commands import Process, losses_in, open_trainer
+from commands import Process, cluster_of, free_ports, losses_in, open_trainer
 from engine_test import assert_same_arrays, assert_same_training
 
 from trainers import wmt
@@ -61,14 +60,7 @@ def in_tf_config():
     """The environment of each of two workers on this machine."""
     hosts = [f"localhost:{port}" for port in free_ports(2)]
     return [
-        {
-            "TF_CONFIG": json.dumps(
-                {
-                    "cluster": {"worker": hosts},
-                    "task": {"type": "worker", "index": index},
-                }
-            )
-        }
+        {"TF_CONFIG": json.dumps(cluster_of(hosts, index))}
         for index in range(2)
     ]
 
@@ -89,14 +81,6 @@ def under_slurm():
         }
         for index in range(2)
     ]
-
-
-def free_ports(number):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("localhost", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def is_free(port):

@@ -145,15 +145,6 @@ def test_batches_hold_the_pairs_of_the_order(corpus, batches):
         assert not np.any(source_ids[len(indices) :])
 
 
-def test_shapes_are_few_and_keep_to_the_budget(batches):
-    elements = take(batches.dataset(epochs=2))
-    for arrays in elements:
-        assert len({array.shape for array in arrays}) == 1
-        assert arrays[0].size <= 256
-    assert {arrays[0].shape for arrays in elements} <= set(batches.shapes)
-    assert len(batches.shapes) <= 5
-
-
 def test_no_thread_tunes_the_pipeline(batches):
     """For it `fit` would wait at its end, if the data has not ended."""
     assert batches.dataset().options().autotune.enabled is False

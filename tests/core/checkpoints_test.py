@@ -132,21 +132,11 @@ def kernel(**changes):
     [
         (metadata(step="15"), "expected the checksum"),
         (metadata("checksum"), "expected a header of fo"),
-        (
-            # Version 2 has no checksum of the header.
-            metadata(format_version="2"),
-            "expected a header of format_version 3. Received: format_version="
-            "'2' with checksum, format_version, progress, sha256, step",
-        ),
-        (
-            metadata(format_version="4"),
-            "expected a header of format_version 3. Received: format_version",
-        ),
+        # Version 2 has no checksum of the header.
+        (metadata(format_version="2"), "3. Received: format_version='2' with"),
+        (metadata(format_version="4"), "format_version 3. Received"),
         # Two changes: its checksums match the version's.
-        (
-            metadata("checksum", "step", format_version="2"),
-            "checksum mismatch",
-        ),
+        (metadata("checksum", "step", format_version="2"), "checksum mismatch"),
         (lambda h: h.pop("__metadata__"), "expected a header of format_versi"),
         (kernel(dtype="I32"), "checksum mismatch in weights/kernel"),
         (kernel(shape=[3, 2]), "checksum mismatch in weights/kernel"),

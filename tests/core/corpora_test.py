@@ -112,12 +112,3 @@ def test_a_mixture_is_not_of_the_files_to_measure_on(tmp_path):
         dataset="files", train_files=("a", "b"), mixture="a 1, b 1"
     )
     assert list(test_sets.read_pairs(data, "test", files)) == [("dog", "Hund")]
-
-
-def test_a_batch_has_no_more_rows_than_there_are_pairs(configure, read):
-    made, lines = read(configure(batch_tokens=10**12))
-    ((rows, length),) = made.train_batches.shapes
-    assert rows == 60
-    told = f"rows x tokens: 60 x {length}, limited to the 60 pairs available"
-    assert told in lines[1]
-    assert made.valid_batches.shapes[0][0] == 10

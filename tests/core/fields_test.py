@@ -134,43 +134,29 @@ def test_bounds_are_inclusive_or_say_below(field, valid, wrong, message):
 
 
 @pytest.mark.parametrize(
-    ("bread", "oven", "message"),
+    ("bread", "oven", "rule"),
     [
-        (
-            {"seeds": "sesame"},
-            {},
-            "seeds needs flour=oats or wheat. Received: seeds='sesame',"
-            " flour='rye'",
-        ),
+        ({"seeds": "sesame"}, {}, "seeds needs flour=oats or wheat"),
         (
             {"salted": False, "flour": "oats"},
             {},
-            "salted=False needs flour=rye. Received: salted=False,"
-            " flour='oats'",
+            "salted=False needs flour=rye",
         ),
         (
             {"flour": "oats", "seeds": "oats", "glaze": "egg"},
             {},
-            "glaze excludes seeds. Received: glaze='egg', seeds='oats'",
+            "glaze excludes seeds",
         ),
-        (
-            {"flour": "oats"},
-            {"steam": True},
-            "steam=True excludes flour=oats. Received: steam=True,"
-            " flour='oats'",
-        ),
-        (
-            {"glaze": "egg"},
-            {"stone": "slate"},
-            "stone needs door=True. Received: stone='slate', door=False",
-        ),
+        ({"flour": "oats"}, {"steam": True}, "steam=True excludes flour=oats"),
+        ({"glaze": "egg"}, {"stone": "slate"}, "stone needs door=True"),
     ],
 )
-def test_what_an_option_needs_and_excludes(bread, oven, message):
+def test_what_an_option_needs_and_excludes(bread, oven, rule):
     """In one dataclass when it is made, of several when they are checked."""
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(
+        ValueError, match=rf"^{rule}.*[.] Received: \w+=.*, \w+="
+    ):
         check_options(Bread(**bread), Oven(**oven))
-    assert str(error.value) == message
 
 
 def test_a_default_needs_nothing_and_an_unknown_option_is_not_checked():

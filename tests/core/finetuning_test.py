@@ -96,19 +96,10 @@ COSINE = {"schedule": "cosine", "learning_rate": 0.1, "warmup_steps": 9}
     "flags, message",
     [
         ({"learning_rate": 0.1}, "needs schedule=constant or linear or cosi"),
-        (
-            {"warmup_steps": 0},
-            "schedule=noam: expected warmup_steps of at least 1",
-        ),
+        ({"warmup_steps": 0}, "expected warmup_steps of at least 1"),
         ({"schedule": "linear"}, "expected learning_rate, its peak"),
-        (
-            {**CONSTANT, "learning_rate_scale": 2.0},
-            "learning_rate_scale needs schedule=noam",
-        ),
-        (
-            {**COSINE, "train_steps": 9},
-            "expected warmup_steps below train_steps",
-        ),
+        ({**CONSTANT, "learning_rate_scale": 2.0}, "needs schedule=noam"),
+        ({**COSINE, "train_steps": 9}, "warmup_steps below train_steps"),
     ],
 )
 def test_options_of_another_schedule(flags, message):
@@ -236,10 +227,7 @@ def test_what_an_imported_model_does_not_say_is_not_compared(
         ("--alignment_layer=2", "alignment_layer of at most 1"),
         ("--tokenizer={other}", "expected the vocabulary of init_from"),
         ("--freeze=encodr", "as decoder, embedding, encoder or encoder.layer"),
-        (
-            "--freeze=embeddings,encoder,decoder",
-            "expected weights that are left to train",
-        ),
+        ("--freeze=embeddings,encoder,decoder", "that are left to train"),
     ],
 )
 def test_what_contradicts_the_weights_is_refused(

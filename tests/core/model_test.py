@@ -75,28 +75,13 @@ def test_weights_that_will_be_read_are_not_drawn(small_config):
     [
         ({"positions": "absolute"}, "one of 'sinusoidal', 'learned', 'relat"),
         ({"max_positions": 9}, "max_positions=9, positions='sinusoidal'"),
-        (
-            {"positions": "learned", "max_relative_position": 9},
-            "needs positions=relative.*max_relative_position=9",
-        ),
+        ({"positions": "learned", "max_relative_position": 9}, "=relative.*=9"),
         ({"attention_window": 0}, "attention_window=0"),
-        (
-            {"attention_window": 4, "positions": "relative"},
-            "excludes positions=relative.*attention_window=4, positions='rela",
-        ),
+        ({"attention_window": 4, "positions": "relative"}, "excludes positi"),
         ({"activation": "tanh"}, "one of 'relu', 'swish', 'gelu', 'gelu_ta"),
-        (
-            {"positions": "learned", "first_position": 2},
-            "needs positions=sinusoidal.*first_position=2, positions='learned",
-        ),
-        (
-            {"positions": "relative", "sinusoids": "t2t"},
-            "needs positions=sinusoidal.*sinusoids='t2t'",
-        ),
-        (
-            {"source_vocab_size": 9, "share_embeddings": "inputs"},
-            "excludes share_embeddings=all or inputs.*=9, .*='inputs'",
-        ),
+        ({"positions": "learned", "first_position": 2}, "needs.*=sinusoidal"),
+        ({"positions": "relative", "sinusoids": "t2t"}, "needs.*=sinusoidal"),
+        ({"source_vocab_size": 9, "share_embeddings": "inputs"}, "excludes sh"),
         ({"layer_norm_epsilon": 0.0}, "layer_norm_epsilon must be at least"),
     ],
 )

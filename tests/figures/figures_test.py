@@ -3,7 +3,6 @@
 import itertools
 import pathlib
 import re
-import subprocess
 import sys
 
 import numpy as np
@@ -360,16 +359,6 @@ def test_fonts_have_the_scripts_that_are_installed(monkeypatch):
     monkeypatch.setattr(attention_plots, "_families", lambda: families[:1])
     [axes] = make_figure()._draw().axes
     assert axes.get_xticklabels()[0].get_fontfamily() == ["DejaVu Sans"]
-
-
-@pytest.mark.slow("process")
-def test_the_package_needs_no_matplotlib():
-    """Keras imports it where it is installed; this package never does."""
-    code = (
-        "import sys; sys.modules['matplotlib'] = None;"
-        " import keras_transformer as kt; kt.AttentionFigure"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # From a translator

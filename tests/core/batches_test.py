@@ -294,28 +294,6 @@ def test_order_id_depends_on_the_settings(corpus):
     assert len(others) == 6
 
 
-def test_order_id_depends_on_the_contents(tokenizer):
-    """Of the same size, the lengths in the same order, or not."""
-
-    def order_id(pairs):
-        corpus = encode_corpus(pairs, tokenizer, max_length=60)
-        return make_batches(corpus, 256, seed=1).order_id
-
-    pairs = make_pairs(30)
-    first, second = ("the dog", "der Hund"), ("the cat", "der Hund")
-    corpora = [
-        [first, second, *pairs],
-        [second, first, *pairs],  # reordered
-        [first, first, *pairs],  # one word differs
-        [*pairs, first, second],
-        [("the cat", "der Hund"), ("the dog", "der Hund"), *pairs[::-1]],
-    ]
-    sizes = {sum(map(len, itertools.chain(*corpus))) for corpus in corpora}
-    assert len(sizes) == 1
-    assert order_id(list(corpora[0])) == order_id(corpora[0])
-    assert len({order_id(corpus) for corpus in corpora}) == 5
-
-
 def test_order_id_sees_which_side_and_which_row():
     """The same flat ids on other sides or in other rows are other corpora."""
 

@@ -24,7 +24,6 @@ from keras_transformer.translation.around.words import without_words
 from keras_transformer.translation.requests import Row, phrase_ids
 from savedmodel import formats, huggingface, reload, saved_model
 from trainers import prepare, wmt
-from trainers.preparing.cleaning import Encoder
 
 # Every character that Python has in two or three cases.
 CASED = [
@@ -332,17 +331,6 @@ def test_the_vocabulary_file_says_that_it_has_marks(small, tmp_path, pairs):
 
 
 # ------------------------------------------------------------- training data
-
-
-def test_a_corpus_is_encoded_as_its_sentences(small, pairs):
-    encoder = Encoder(small.model_bytes)
-    lines = [source for source, _ in pairs]
-    ids, lengths = encoder.encode(lines)
-    assert (
-        np.split(ids, np.cumsum(lengths)[:-1])[3].tolist()
-        == (small.to_ids(lines)[3])
-    )
-    assert ids.tolist() == sum(small.to_ids(lines), [])
 
 
 def test_marks_stay_whole_in_sampled_segmentations(small, pairs):

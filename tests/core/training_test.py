@@ -591,33 +591,27 @@ def test_xla_computes_layers_again():
 
 
 @pytest.mark.slow("backend")
-def test_xla_compiles_the_steps_of_fit(tmp_path):
+def test_xla_compiles_the_steps_of_fit(tmp_path, monkeypatch):
     """On one device, on two replicas, and after a file; with equal results."""
-    weights = make_model().get_weights()
-    inputs, labels = batch()
-    np.savez(
-        tmp_path / "data.npz",
-        sizes=json.dumps(SIZES),
-        labels=labels,
-        count=len(weights),
-        **inputs,
-        **{f"weight_{i}": w for i, w in enumerate(weights)},
-    )
-    dump = tmp_path / "programs"
-    counts = run_program(
-        "fit_with_xla.py",
-        tmp_path / "data.npz",
-        dump,
-        tmp_path,
-        XLA_FLAGS=f"--xla_dump_to={dump} --xla_backend_optimization_level=0",
-    )
-    assert counts.pop("auto") == 0
-    assert set(counts) == {"one_device", "loaded", "mirrored"}
-    assert all(counts.values()), counts
-    expected, _ = reference_step()
-    for name in ("one_device", "mirrored"):
-        with np.load(tmp_path / f"{name}.npz") as file:
-            assert_same_weights(expected, list(file.values()))
+    used, make = [], gradients_module.compiled
+
+    def spy(function, jit_compile=False):
+        made = make(function, jit_compile)
+        return lambda *rows: used.append(jit_compile) or made(*rows)
+
+    def by_xla(model):
+        used.clear()
+        model.fit(dataset(batch()), verbose=0)
+        return any(used)
+
+    monkeypatch.setattr(gradients_module, "compiled", spy)
+    assert not by_xla(make_model())  # "auto" on a machine without a GPU
+    for strategy in (None, two_replicas()):
+        model = make_model(strategy, jit_compile=True)
+        assert by_xla(model)
+        assert_same_weights(reference_step()[0], model.get_weights())
+    model.save(tmp_path / "model.keras")
+    assert by_xla(keras.saving.load_model(tmp_path / "model.keras"))
 
 
 def test_eager_steps_are_not_compiled():

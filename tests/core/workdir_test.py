@@ -158,9 +158,9 @@ def test_wrong_field_is_named(tmp_path, section, field, values):
         workdir = edited(tmp_path, section, **{field: value})
         with pytest.raises(ValueError) as error:
             workdir.read_section(section, SECTIONS[section])
-        start = f"{workdir.config_path}: in {section!r}: {field} must be "
-        assert str(error.value).startswith(start)
-        assert f" Received: {field}={value!r}" in str(error.value)
+        message = str(error.value)
+        assert message.startswith(f"{workdir.config_path}: in {section!r}: ")
+        assert f" Received: {field}={value!r}" in message
 
 
 @pytest.mark.parametrize("value", [None, 1])

@@ -103,15 +103,6 @@ def test_parameters_are_stored_in_parts(exact, tmp_path):
         assert part == array.size // 8
 
 
-def test_several_steps_in_one_call(exact, one_device, tmp_path, capsys):
-    """The same steps as one by one: with one shape, in the same order."""
-    argv = [*exact, "--steps_per_call=3", "--checkpoint_steps=3"]
-    wmt.main([*argv, f"--workdir={tmp_path}"])
-    losses = losses_in(capsys.readouterr().out)
-    mean = np.mean(list(one_device[1].values()))
-    assert list(losses) == [3] and losses[3] == pytest.approx(mean, rel=0.01)
-
-
 def steps_of_equal_rows(argv, num_rows):
     """Losses and seeds of three steps of the same weights on equal rows."""
     engine = open_trainer(argv).engine

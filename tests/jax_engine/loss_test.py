@@ -5,8 +5,13 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import references
 
-from keras_transformer.kernels.projected_loss import projected_cross_entropy
+import keras_transformer as kt
+from keras_transformer.kernels.projected_loss import (
+    projected_cross_entropy,
+    projected_r_drop,
+)
 
 ROWS, LENGTH, WIDTH, VOCAB = 3, 7, 16, 410
 SMOOTHING = 0.1
@@ -69,3 +74,37 @@ def test_nothing_as_wide_as_the_vocabulary_is_float32():
     [entry] = [text for text in computations if "\nENTRY" in "\n" + text]
     shape = rf"= f32\[{ROWS * LENGTH},{VOCAB}\]"
     assert len(re.findall(shape, entry)) <= 2
+
+
+def test_r_drop_and_its_slopes():
+    """By its definition, and by differences of that along directions."""
+    random = np.random.default_rng(4)
+    labels = np.array([[3, 6, 2, 5], [5, 2, 6, 3]])
+    values = [random.normal(size=(4, 4, 3)), random.normal(size=(7, 3))]
+
+    def defined(x, matrix):
+        halves = np.split(x @ matrix.T, 2)
+        return references.r_drop(labels, *halves, 0.1, 3.0)
+
+    found, pull_back = jax.vjp(
+        lambda x, matrix: projected_r_drop(labels, x, matrix, None, 0.1, 3.0)[
+            0
+        ],
+        *(jnp.asarray(value, "float32") for value in values),
+    )
+    np.testing.assert_allclose(found, defined(*values), rtol=1e-4)
+    for i, slope in enumerate(pull_back(jnp.ones_like(found))):
+        ends, along = [], random.normal(size=slope.shape)
+        for step in (1e-5, -1e-5):
+            moved = [*values]
+            moved[i] = moved[i] + step * along
+            ends.append(defined(*moved).sum())
+        expected = (ends[0] - ends[1]) / 2e-5
+        np.testing.assert_allclose((slope * along).sum(), expected, 1e-3)
+
+
+def test_a_label_outside_the_vocabulary_makes_nan():
+    logits = np.zeros((1, 2, 7), "float32")
+    loss = kt.SmoothedCrossEntropy(0.1)
+    assert np.isnan(loss(np.array([[99, 2]]), logits))
+    assert np.isfinite(loss(np.array([[6, 2]]), logits))

@@ -16,7 +16,7 @@ from trainers.datasets import (
     tfds,
 )
 from trainers.datasets.constituency import write_tree
-from trainers.datasets.dataset import CorpusConfig, find_dataset, read_split
+from trainers.datasets.dataset import find_dataset, read_split
 from trainers.datasets.trees import TreeFiles, make_pair, read_treebank
 from trainers.run import session
 from trainers.run.data_config import DataConfig
@@ -190,15 +190,6 @@ def test_other_files_have_the_kind_of_the_training_files(monkeypatch):
         assert other.dataset == "files"
         for split in dataset.SPLITS:
             assert other.files_of(split) == ("b", "c")
-
-
-def test_only_files_have_several_target_languages():
-    with pytest.raises(ValueError, match="several .* need dataset=files"):
-        CorpusConfig(target_language="de,fr")
-    data = CorpusConfig(
-        dataset="files", train_files=("x",), target_language="de,fr"
-    )
-    assert data.tags == {"de": "<2de>", "fr": "<2fr>"}
 
 
 def test_the_options_are_there_without_keras():

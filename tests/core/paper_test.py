@@ -129,24 +129,6 @@ def test_a_relative_is_as_its_source_has_it(name):
     assert fields == dataclasses.asdict(model)
 
 
-@pytest.mark.parametrize(
-    "name, more",
-    [
-        (
-            "table3_b1",
-            {"positions": "relative", "max_relative_position": 3}
-            | {"source_vocab_size": 17},
-        ),
-        ("table3_e", {"max_positions": 7, "pre_norm": True, "d_value": 5}),
-    ],
-)
-def test_parameters_are_those_of_the_model(name, more):
-    sizes = {"vocab_size": 29, "d_model": 16, "d_ff": 24, "num_heads": 4}
-    depths = {"num_layers": 1, "num_decoder_layers": 2}
-    config = kt.preset(name, **sizes, **depths, **more)
-    assert kt.Transformer(config).count_params() == count_parameters(config)
-
-
 def peak_of(configuration):
     """The maximum of the learning rate, and its step, counted from 1."""
     schedule = make_schedule(configuration.model, configuration.training)

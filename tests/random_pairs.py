@@ -4,6 +4,8 @@ import random
 
 import numpy as np
 
+from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
+
 ENGLISH = "the dog cat runs sees house garden and small big red in a".split()
 GERMAN = "der Hund Katze läuft sieht Haus Gärten und klein groß rot im".split()
 
@@ -18,6 +20,20 @@ def make_pairs(num_pairs, seed=0):
         german = rng.choices(GERMAN, k=length + rng.randint(0, 4))
         pairs.append((" ".join(english), " ".join(german)))
     return pairs
+
+
+def random_corpus(num_pairs, shortest, longest, vocab_size):
+    """A corpus of random ids; each row ends with EOS."""
+    random = np.random.default_rng(3)
+
+    def rows():
+        lengths = random.integers(shortest, longest + 1, num_pairs)
+        ids = random.integers(4, vocab_size, lengths.sum()).astype("int32")
+        ids[np.cumsum(lengths) - 1] = 2
+        return TokenRows(ids, np.cumsum([0, *lengths]))
+
+    counts = CorpusCounts(num_pairs, num_pairs, 0, 0, longest)
+    return Corpus(rows(), rows(), counts)
 
 
 def ids_of(corpus):

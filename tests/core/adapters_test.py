@@ -9,10 +9,10 @@ from commands import (
     changed_config,
     copy_of_run,
     fails,
-    largest_batch_untried,
     losses_in,
     open_trainer,
     tensors,
+    train,
 )
 from tolerance import assert_close
 
@@ -81,8 +81,7 @@ def flags(train_files, base):
 def run(flags, tmp_path_factory):
     """A work directory of adapters."""
     path = tmp_path_factory.mktemp("adapters") / "run"
-    with largest_batch_untried():
-        wmt.main([*flags, f"--workdir={path}"])
+    train([*flags, f"--workdir={path}"])
     return path
 
 
@@ -184,12 +183,10 @@ def test_a_translator_has_the_sum(base, run):
 
 
 @pytest.mark.slow("run")
-def test_a_resumed_training_is_the_same(run, flags, tmp_path, capsys):
+def test_a_resumed_training_is_the_same(run, flags, tmp_path):
     """Of the same losses and adapters, bit by bit; without init_from."""
     again = copy_of_run(run, 2, tmp_path / "again")
-    with largest_batch_untried():
-        wmt.main([*flags, f"--workdir={again}"])
-    out = capsys.readouterr().out
+    out = train([*flags, f"--workdir={again}"])
     assert "adapters: query, value; 288 of" in out
     assert list(losses_in(out)) == [3, 4]
     wanted = tensors(run / "checkpoints/ckpt-4")
@@ -297,8 +294,7 @@ def test_a_server_has_several_adapters_over_one_model(
     """Of other ranks and matrices; batches alternate."""
     other = tmp_path / "other"
     argv = [*flags, f"--workdir={other}", "--lora_rank=5", "--train_steps=3"]
-    with largest_batch_untried():
-        wmt.main([*argv, "--lora_targets=key,inner", "--seed=3"])
+    train([*argv, "--lora_targets=key,inner", "--seed=3"])
     given = ServeOptions(adapter=(f"one={run}", f"two={other}"))
     options = EnsembleOptions(workdir=str(base))
     [pair] = load_pairs(options, {}, 2, given.adapters)

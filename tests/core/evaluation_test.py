@@ -18,6 +18,7 @@ import pytest
 import sacrebleu
 from babel.core import get_global
 from commands import changed_config, fails, fails_without_room
+from random_pairs import random_corpus
 from sacrebleu import dataset as sacrebleu_dataset
 from sacrebleu import utils as sacrebleu_utils
 from sacrebleu.metrics.bleu import _TOKENIZERS
@@ -28,11 +29,9 @@ from keras_transformer.commands import flags
 from keras_transformer.config import NO_SAMPLING
 from keras_transformer.data import languages
 from keras_transformer.data.batches import make_batches
-from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
 from keras_transformer.data.files.pairs import Pairs
 from keras_transformer.storage.checkpoints import Checkpoints
 from keras_transformer.storage.workdir import WorkDirectory
-from keras_transformer.text.vocabulary import EOS
 from keras_transformer.translation.metrics import (
     DirectionalMetric,
     TranslationMetric,
@@ -437,7 +436,6 @@ def test_evaluate_takes_the_tokenizer(work_directory, evaluated, given, used):
     "flag, message",
     [
         ("--bleu_tokenizer=ja-mecab", "'keras-transformer-nmt[ja]'"),
-        ("--test_files=", "expected --test_files=PREFIX"),
         ("--test_set=wmt14", "test_files excludes test_set. Received"),
         ("--compare=a,b,a", "each system once in compare"),
         (f"--compare={__file__}", "expected 2 lines, one for each source"),
@@ -769,26 +767,12 @@ def test_a_test_set_by_name(test_sets, work_directory, capsys, evaluated):
 # ---------------------------------------------------------------- validation
 
 
-def make_corpus(num_pairs):
-    """Rows of random ids between 4 and 19, of 3 to 8 tokens, with EOS."""
-    random = np.random.default_rng(3)
-
-    def rows():
-        lengths = random.integers(3, 9, num_pairs)
-        ids = random.integers(4, 19, lengths.sum()).astype(np.uint16)
-        ids[np.cumsum(lengths) - 1] = EOS
-        return TokenRows(ids, np.concatenate([[0], np.cumsum(lengths)]))
-
-    counts = CorpusCounts(num_pairs, num_pairs, 0, 0, 8)
-    return Corpus(rows(), rows(), counts)
-
-
 def test_validation_is_of_all_tokens_and_of_the_first_sentences(small_config):
     config = dataclasses.replace(
         small_config, num_layers=1, num_decoder_layers=1, dropout=0.5
     )
     model, smoothing = kt.Transformer(config), 0.2
-    batches = make_batches(make_corpus(7), 24, num_buckets=2)
+    batches = make_batches(random_corpus(7, 3, 8, 19), 24, num_buckets=2)
     asked = {}
 
     def make_translator(model, **decoding):

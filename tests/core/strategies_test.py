@@ -20,6 +20,7 @@ from commands import (
     open_trainer,
 )
 from later import later
+from random_pairs import random_corpus
 
 import keras_transformer as kt
 from keras_transformer.commands import startup
@@ -52,17 +53,7 @@ ONE_SHAPE = TWO_SHAPES[1:]  # for XLA, which compiles for each shape
 
 def make_batches(num_pairs=13, shapes=TWO_SHAPES):
     """Pairs of 2 to 9 tokens; the last batch has a row, and three empty."""
-    random = np.random.default_rng(3)
-
-    def rows():
-        lengths = random.integers(2, 10, num_pairs)
-        ids = random.integers(4, 16, lengths.sum()).astype("int32")
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        ids[offsets[1:] - 1] = 2
-        return corpus_module.TokenRows(ids, offsets)
-
-    counts = corpus_module.CorpusCounts(num_pairs, num_pairs, 0, 0, 9)
-    corpus = corpus_module.Corpus(rows(), rows(), counts)
+    corpus = random_corpus(num_pairs, 2, 9, vocab_size=16)
     batches = batches_module.Batches(
         corpus, list(shapes), seed=None, steps_per_call=1
     )

@@ -438,16 +438,6 @@ def test_each_dropout_has_the_rate_of_its_field(small_config, monkeypatch):
     }
 
 
-def test_every_dropout_is_the_cheap_one(small_config):
-    model = kt.Transformer(dataclasses.replace(small_config, dropout=0.1))
-    kinds = {
-        type(layer)
-        for layer in model._flatten_layers()
-        if isinstance(layer, keras.layers.Dropout)
-    }
-    assert kinds == {Dropout}
-
-
 def test_attention_maps_are_those_of_every_layer_and_head(small_config):
     """Against NumPy: the first layers from embeddings, the rest by sums."""
     model = kt.Transformer(small_config)

@@ -358,6 +358,11 @@ def test_tokens_of_a_string_and_their_words(tokenizer):
     assert tokens[-1] == (UNK, "", 3, len(text))
     assert all(text[t.begin :].startswith(t.text) for t in tokens)
     assert [t.begin for t in tokens][:1] == [2]
+    # Also where normalization changes what is written.
+    text = "the\u00a0quick ﬁ x…"
+    (tokens,) = tokenizer.tokens([text])
+    words = ["".join(t.text for t in tokens if t.word == i) for i in range(4)]
+    assert words == text.split()
     (tokens,) = with_table(tokenizer).tokens([">>fra<<Öl dog"])
     assert [token.word for token in tokens[:2]] == [0, 0]
     assert tokens[0].text == ">>fra<<" and tokens[-1].word == 1

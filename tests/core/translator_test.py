@@ -27,7 +27,7 @@ from keras_transformer.model import Transformer
 from keras_transformer.storage.checkpoints import named_weights
 from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.text.tokenization import Tokenizer
-from keras_transformer.text.vocabulary import EOS, PAD, UNK
+from keras_transformer.text.vocabulary import EOS, PAD
 from keras_transformer.translation import batched
 from keras_transformer.translation.arrays import pad_rows
 from keras_transformer.translation.batched import room
@@ -436,22 +436,6 @@ def test_rows_with_prefixes_leave_the_batch_and_find_the_same(monkeypatch):
 # Alignment, and what is made of it
 
 
-def test_tokens_know_their_words(translator):
-    """Also where normalization changes what is written."""
-    lines = ["  the\u00a0quick 日本fox  dog\u3000", "ﬁ x…", ""]
-    found = translator.tokenizer.tokens(lines)
-    encoded = translator.tokenizer.encode(lines).to_list()
-    for line, tokens, ids in zip(lines, found, encoded, strict=True):
-        assert [token.id for token in tokens] == ids[:-1]
-        texts = [""] * len(line.split())
-        for token in tokens:
-            if token.text:
-                texts[token.word] += token.text
-        assert texts == line.split()
-    (unknown,) = [token for token in found[0] if token.id == UNK]
-    assert (unknown.text, unknown.word) == ("日本", 2)
-
-
 def make_two_layers(**changes):
     """A translator with two decoder layers, to be asked for either."""
     config = dataclasses.replace(CONFIG, num_decoder_layers=2, **changes)
@@ -842,13 +826,6 @@ def test_load_in_bfloat16(tmp_path, translator):
     assert len(rounded.translate(["the fox", "", "the dog"])) == 3
     with pytest.raises(ValueError, match="one of float32, bfloat16. Received"):
         load(precision="int8")
-
-
-def test_load_tells_of_corrupt_checkpoints(tmp_path, translator):
-    prefix = save(WorkDirectory(tmp_path), "latest", 1, translator)
-    (tmp_path / "checkpoints/ckpt-1.safetensors").write_bytes(b"")
-    with pytest.raises(ValueError, match=f"every .* corrupt: {prefix}"):
-        Translator.load(tmp_path, max_source_length=30)
 
 
 def test_only_files_count_and_leftovers_go(tmp_path, translator):

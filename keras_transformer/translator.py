@@ -427,7 +427,8 @@ class Translator:
             for request in make_requests(strings, prefixes)
         ]
         for request in requests:
-            self.check(request)
+            if request != request.as_source:
+                self.check(request)
         if num_best is None:
             num_best = self.decoding.num_hypotheses
         self.decoding.check_number(num_best=num_best)

@@ -85,7 +85,8 @@ class Terminology:
 
     def of(self, request: Request) -> Request:
         """Adds the terms of the text, and the forbidden words."""
-        terms = self.glossary.terms_of(request.text)
+        has_terms = bool(self.glossary.terms)
+        terms = self.glossary.terms_of(request.text) if has_terms else ()
         if not terms and not self.avoid:
             return request
         return dataclasses.replace(

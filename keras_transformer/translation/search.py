@@ -5,6 +5,7 @@ some sentences is a search around it, in `around/`.
 """
 
 import dataclasses
+import operator
 import typing
 from collections.abc import Callable, Iterator, Sequence
 
@@ -114,9 +115,16 @@ class Search(typing.Protocol):
 
 @dataclasses.dataclass(eq=False)
 class Around:
-    """A search around another one, which it changes in part."""
+    """A search around another one, which it changes for some rows.
+
+    A subclass has `change`, a search of rows of which some concern it.
+    """
 
     inner: Search
+    # The attribute of a row whose search it changes: each row has ids.
+    concerns: typing.ClassVar[operator.attrgetter] = operator.attrgetter(
+        "source_ids"
+    )
 
     @property
     def name(self) -> str:
@@ -130,8 +138,13 @@ class Around:
         inner = self.inner.with_decoding(decoding)
         return dataclasses.replace(self, inner=inner)
 
+    def change(self, rows: Sequence[Row], num_best: int) -> list[Found]:
+        raise NotImplementedError
+
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        return self.inner.search(rows, num_best)
+        is_concerned = any(map(self.concerns, rows))
+        search = self.change if is_concerned else self.inner.search
+        return search(rows, num_best)
 
     def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
         return self.inner.score(rows)

@@ -15,7 +15,7 @@ from keras_transformer.translation.search import Around, Found, Steps
 class Samples(Around):
     """A search for `num_best` samples: each is a row of its own."""
 
-    def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
+    def change(self, rows: Sequence[Row], num_best: int) -> list[Found]:
         counts = [num_best if len(r.source_ids) > 1 else 1 for r in rows]
         samples = [
             row._replace(sample=number)
@@ -43,7 +43,7 @@ class Consensus(Around):
     metric: str  # the utility, as in `rank`
     to_strings: Callable[[Sequence[Sequence[int]]], list[str]]
 
-    def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
+    def change(self, rows: Sequence[Row], num_best: int) -> list[Found]:
         """Ranks samples by utility; a failed search stays as it is."""
         results = []
         samples = self.inner.search(rows, self.num_samples)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Sequence
 
 from absl import logging
@@ -21,14 +22,15 @@ class Terms(Around):
     It notes missing terms, and forced terms that may break an output.
     """
 
-    def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
+    concerns = operator.attrgetter("has_terms")
+
+    def change(self, rows: Sequence[Row], num_best: int) -> list[Found]:
         results: list = [None] * len(rows)
         for has_terms in (False, True):
             chosen = [i for i, r in enumerate(rows) if r.has_terms == has_terms]
             if not chosen:
                 continue
             own = [rows[i] for i in chosen]
-            # `exact` warns of another beam: only if a row has terms.
             search = self.exact if has_terms else self.inner
             found = search.search(own, num_best)
             if has_terms:

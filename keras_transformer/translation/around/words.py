@@ -7,6 +7,7 @@ does not emit them.
 
 import bisect
 import itertools
+import operator
 import re
 import typing
 from collections.abc import Sequence
@@ -31,7 +32,9 @@ MORE_SEARCHES = 8
 class Words(Around):
     """A search without the words that rows are to avoid."""
 
-    def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
+    concerns = operator.attrgetter("avoid")
+
+    def change(self, rows: Sequence[Row], num_best: int) -> list[Found]:
         rows, found = list(rows), self.inner.search(rows, num_best)
         left = [i for i, row in enumerate(rows) if row.avoid]
         for _ in range(MORE_SEARCHES):

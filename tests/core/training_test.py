@@ -1,18 +1,22 @@
 """One step, exact in tokens: `fit`, XLA, replicas, files, another backend."""
 
 import functools
+import json
+import pathlib
 from unittest import mock
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import run_python
 from later import later
 from strategies_test import SIZES, two_replicas
 
 import keras_transformer as kt
 from keras_transformer.base.backend import seed_variables
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
+from keras_transformer.kernels.projected_loss import projected_r_drop
 from keras_transformer.training import fit as fit_module
 from keras_transformer.training import gradients as gradients_module
 from keras_transformer.training.gradients import StepSums
@@ -22,6 +26,8 @@ from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.training.update import (
     StepOptions,
 )
+
+PROGRAMS = pathlib.Path(__file__).parents[1] / "programs"
 
 # Weights of rows and of tokens, none like another.
 ROW_WEIGHTS = np.arange(1, 7, dtype="float32") / 4
@@ -585,27 +591,33 @@ def test_xla_computes_layers_again():
 
 
 @pytest.mark.slow("backend")
-def test_xla_compiles_the_steps_of_fit(tmp_path, monkeypatch):
+def test_xla_compiles_the_steps_of_fit(tmp_path):
     """On one device, on two replicas, and after a file; with equal results."""
-    used, make = [], gradients_module.compiled
-
-    def spy(function, jit_compile=False):
-        made = make(function, jit_compile)
-        return lambda *rows: used.append(jit_compile) or made(*rows)
-
-    def by_xla(model):
-        used.clear()
-        model.fit(dataset(batch()), verbose=0)
-        return any(used)
-
-    monkeypatch.setattr(gradients_module, "compiled", spy)
-    assert not by_xla(make_model())  # "auto" on a machine without a GPU
-    for strategy in (None, two_replicas()):
-        model = make_model(strategy, jit_compile=True)
-        assert by_xla(model)
-        assert_same_weights(reference_step()[0], model.get_weights())
-    model.save(tmp_path / "model.keras")
-    assert by_xla(keras.saving.load_model(tmp_path / "model.keras"))
+    weights = make_model().get_weights()
+    inputs, labels = batch()
+    np.savez(
+        tmp_path / "data.npz",
+        sizes=json.dumps(SIZES),
+        labels=labels,
+        count=len(weights),
+        **inputs,
+        **{f"weight_{i}": w for i, w in enumerate(weights)},
+    )
+    dump = tmp_path / "programs"
+    counts = run_program(
+        "fit_with_xla.py",
+        tmp_path / "data.npz",
+        dump,
+        tmp_path,
+        XLA_FLAGS=f"--xla_dump_to={dump} --xla_backend_optimization_level=0",
+    )
+    assert counts.pop("auto") == 0
+    assert set(counts) == {"one_device", "loaded", "mirrored"}
+    assert all(counts.values()), counts
+    expected, _ = reference_step()
+    for name in ("one_device", "mirrored"):
+        with np.load(tmp_path / f"{name}.npz") as file:
+            assert_same_weights(expected, list(file.values()))
 
 
 def test_eager_steps_are_not_compiled():
@@ -741,3 +753,60 @@ def test_no_attribute_of_keras_is_taken():
     }
     taken = ours & {*vars(plain), *dir(keras.Model)}
     assert taken == set(fit_module.OVERRIDDEN_PRIVATE_METHODS)
+
+
+# Another backend
+
+
+def run_program(name, *arguments, **environment):
+    """Runs one of `programs` in a process of its own; its last line as JSON."""
+    out = run_python(PROGRAMS / name, *arguments, **environment)
+    return json.loads(out.splitlines()[-1])
+
+
+@pytest.mark.slow("backend")
+def test_jax_trains_alike_without_tensorflow(tmp_path):
+    """Files, layers, loss and step; the package's import imports nothing."""
+    model = make_model()
+    inputs, labels = batch()
+    np.savez(tmp_path / "data.npz", labels=labels, **inputs)
+    model.save(tmp_path / "model.keras")
+    result = run_program(
+        "train_on_jax.py",
+        tmp_path / "data.npz",
+        tmp_path / "model.keras",
+        KERAS_BACKEND="jax",
+    )
+    assert result["backend"] == "jax"
+    assert result["imported"] == []
+    assert result["loaded"] == "Transformer"
+    assert result["out_of_range"] == "nan"
+    np.testing.assert_allclose(result["logits"], model(inputs), atol=1e-4)
+    step, _ = model.decode_step(
+        inputs["target_ids"][:, 0],
+        model.encode(inputs["source_ids"]),
+        model.make_cache(6, 4),
+        0,
+    )
+    np.testing.assert_allclose(result["step"], step, atol=1e-4)
+    states = tf.reshape(tf.linspace(-1.0, 1.0, 12), (1, 4, 3))
+    matrix = tf.reshape(tf.linspace(-2.0, 1.0, 21), (7, 3))
+    with tf.GradientTape() as tape:
+        tape.watch((states, matrix))
+        logits = tf.matmul(states, matrix, transpose_b=True)
+        losses, nll = smoothed_cross_entropy([[3, 6, 3, 0]], logits, 0.1)
+        loss = tf.reduce_sum(losses + 2 * nll)
+    slopes = tape.gradient(loss, (states, matrix))
+    with tf.GradientTape() as tape:
+        tape.watch((states, matrix))
+        halves = tf.reshape(states, (2, 2, 3))
+        losses, nll = projected_r_drop([[3, 6]], halves, matrix, None, 0.1, 3.0)
+        loss = tf.reduce_sum(losses + 2 * nll)
+    slopes += tape.gradient(loss, (states, matrix))
+    for slope, expected in zip(result["slopes"], slopes, strict=True):
+        np.testing.assert_allclose(slope, expected, atol=1e-5)
+    numbers = np.array(result["numbers"])
+    assert numbers.shape == (3, 5) and len(np.unique(numbers)) > 12
+    assert 0 <= numbers.min() and numbers.max() < 2**16
+    losses = [model.train_on_batch(inputs, labels) for _ in range(3)]
+    np.testing.assert_allclose(result["losses"], losses, atol=1e-4)

@@ -500,7 +500,7 @@ class DecodingConfig(SearchConfig, changeable=True):
         expect(seed is None or self.sampling, "sampling with a seed", seed=seed)
 
     def check_one_output(self) -> None:
-        """Raises ValueError for samples none of which is chosen."""
+        """Raises ValueError for several samples with no `consensus` of them."""
         expect(
             self.num_samples == 1 or self.consensus,
             "consensus with num_samples: only one translation is used",

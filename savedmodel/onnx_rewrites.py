@@ -52,8 +52,8 @@ def document(
 ) -> None:
     """Names the axes, and describes the model and its tensors.
 
-    `tensors` has for each input and output its axes, `str` (free) or `int`, and
-    one sentence.
+    For each input and output, `tensors` has its axes, `str` (free) or `int`,
+    and a sentence about it.
     """
     model.producer_name = "keras_transformer"
     model.doc_string = text

@@ -71,7 +71,7 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        """Whether the export is right: quantized scores may differ a little."""
+        """Whether the export is right: if quantized, at most half are `far`."""
         if self.texts or self.greedy:
             return False
         if self.exact:

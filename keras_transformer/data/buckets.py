@@ -24,8 +24,8 @@ def choose_shapes(
         2 rows of 10 tokens   4 to 10
 
     No shape has more rows than there are pairs. If one batch can hold all
-    pairs, there is one shape. Arguments as in `make_batches`; lengths of
-    the longer sides.
+    pairs, there is one shape. `lengths` are those of the longer sides; the
+    other arguments are as in `make_batches`.
 
     >>> choose_shapes([2, 2, 3, 9, 10] * 9, 24, num_buckets=2, rows_multiple=1)
     [(8, 3), (2, 10)]

@@ -71,7 +71,7 @@ class TokenRows:
 
     @classmethod
     def of_lengths(cls, ids: Ids, lengths: np.ndarray) -> TokenRows:
-        """Makes rows with these numbers of tokens, integers `[rows]`."""
+        """Divides ids into rows of these lengths, integers `[rows]`."""
         offsets = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, dtype=np.int64, out=offsets[1:])
         return cls(ids, offsets)
@@ -137,8 +137,8 @@ class Corpus(SameEveryEpoch):
         source: `TokenRows` of the source sentences.
         target: `TokenRows` of the target sentences, the same number.
         counts: How many pairs were read, kept and dropped.
-        selected: Which of the pairs that were read it has, bool `[read]`; None
-            for all.
+        selected: Whether each pair that was read is kept, bool `[read]`; None
+            if all are.
     """
 
     source: TokenRows
@@ -302,7 +302,7 @@ def concatenate_rows(chunks: Iterable[TokenRows]) -> TokenRows:
 def replace_rows(
     rows: TokenRows, numbers: np.ndarray, others: TokenRows
 ) -> TokenRows:
-    """Puts others in the place of some rows, whose numbers increase."""
+    """Replaces the rows of these numbers, which increase, with `others`."""
     lengths = rows.lengths.copy()
     replaced = np.zeros(len(lengths), bool)
     replaced[numbers] = True

@@ -1,7 +1,7 @@
-"""The languages of a model, and how a multilingual one is told them.
+"""A model's languages, and how a multilingual model is told which to use.
 
 A model of another system, such as NLLB-200, translates between many languages.
-Tokens of their own name the two of a sentence: see `LANGUAGE_TOKENS`.
+Special tokens name the languages of a sentence: see `LANGUAGE_TOKENS`.
 
 A multilingual model that was trained here has one source language and several
 target languages. The first word of a source, its tag, names the one to
@@ -249,7 +249,7 @@ def shortened(codes: Sequence[str]) -> str:
 
 
 def prefixes_with(prefixes: Sequence[str], *languages: str) -> tuple[str, ...]:
-    """Returns the prefixes that have a file in each of some languages."""
+    """Returns the prefixes that have a file in each of the languages."""
     return tuple(
         prefix
         for prefix in prefixes

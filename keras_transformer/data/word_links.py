@@ -103,10 +103,10 @@ def read_links(corpora: Sequence[tuple[str, Pairs]]) -> WordLinks:
 class TokenLinks:
     """The links of a corpus' words, as links of tokens in batches.
 
-    All tokens of linked words are linked. The words of tokens follow from the
-    ids, since SentencePiece marks the beginning of a word: ids may be sampled
-    anew in every epoch. In a few pairs the words of the vocabulary are not the
-    text's, because its normalization changes white space; they have no links.
+    All tokens of linked words are linked. The ids themselves show where words
+    begin, since SentencePiece marks it: they may be sampled anew in every
+    epoch. In a few pairs, the vocabulary's normalization changes white space,
+    so that the ids have other words than the text; these pairs have no links.
 
     The corpus is `encode_corpus` of all pairs of `words`; for a sampled corpus,
     it is the canonical one. Raises ValueError if no link is left.

@@ -337,7 +337,7 @@ def _next_beams(
     config: DecodingConfig,
     stopping: Exact,
 ) -> tuple[BeamState, Tensor]:
-    """Returns the `BeamState` after a position, and live ones' parents [B, W].
+    """Returns the `BeamState` after a position, and live beams' parents [B, W].
 
     The pool has 3W places: the W finished so far, then the 2W candidates. The
     lower place wins a tie. A frozen sentence does not change.

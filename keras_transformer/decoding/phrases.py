@@ -21,8 +21,8 @@ NO_TOKEN = -1
 class Phrases(typing.NamedTuple):
     """The automaton of each sentence, int32, a row for each.
 
-    L is the number of different tokens of a sentence's phrases, N of states, K
-    of terms. A part that no sentence has is ().
+    A sentence has up to L different tokens in its phrases, N states and K
+    terms. A part that no sentence has is ().
     """
 
     tokens: Tensor = ()  # `[B, L]`, then `NO_TOKEN`

@@ -115,9 +115,9 @@ class Document:
         translations: Sequence[str],
         alignments: Sequence[Sequence[SpanLink]] = (),
     ) -> tuple[bytes, str]:
-        """Returns bytes and charset of the document, with these translations.
+        """Returns the document's bytes and charset, with these translations.
 
-        A sentence whose translation is its text stays as it is written.
+        A sentence whose translation equals its text stays as it is written.
         `alignments` are the `SpanLink`s of each sentence that needs them, from
         `Translator.align_spans`; without them markup keeps its relative
         position. Raises ValueError unless all sentences have a translation.

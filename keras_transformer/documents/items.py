@@ -119,7 +119,7 @@ def divide(
 def pair_tags(items: Sequence[Item]) -> list[Item]:
     """Gives each pair of tags a unique name.
 
-    Tags without a partner, or that cross another pair, stand alone.
+    Tags that have no partner, or cross another pair, stand alone.
     """
     paired = list(items)
     open_tags: list[int] = []

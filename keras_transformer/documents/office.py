@@ -214,10 +214,10 @@ def read_parts(
     readers: dict[str, Callable[[str], Iterator]],
     languages: tuple[str, str] = ("", ""),
 ) -> tuple[list, Callable]:
-    """Returns the pieces of an archive's XML files, and what writes it.
+    """Returns the pieces of an archive's XML files, and its writer.
 
-    `files` are from `read_archive`; `readers` make pieces of the text of the
-    file of their name. The files say `languages`, codes of source and target.
+    `files` are from `read_archive`; `readers`, by file name, make pieces of a
+    file's text. In the files, the code of the target replaces the source's.
     """
     charsets, texts, parts = {}, [], []
     for name in filter(readers.__contains__, files):

@@ -210,10 +210,11 @@ class _Sources:
 
 
 def _choose_gap(found, free, outer, links):
-    """Chooses the gap between links that is nearest to a place.
+    """Chooses the free gap between links for a place in the source.
 
-    It is beside the link whose source is nearest; between two such links, it is
-    before the second.
+    It is the one nearest to the link whose source is nearest to the place:
+    before a link that begins there or later, after any other. If a link on each
+    side is equally near, the later one counts.
     """
     place = found.begin
 

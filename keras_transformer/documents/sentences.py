@@ -289,7 +289,7 @@ def split(
         language: Its code, such as "en".
         fits: Whether the model can read a text. A sentence that is too long is
             divided, at clause marks if there are any.
-        depth: How many of ICU's messages are around the text.
+        depth: How many ICU messages enclose the text.
     """
 
     def split_branch(items: Iterable[Item]) -> list[Piece]:

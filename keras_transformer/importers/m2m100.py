@@ -82,7 +82,7 @@ LICENCES = {
 
 
 def recognizes(directory: pathlib.Path) -> bool:
-    """Says whether config.json describes such a model."""
+    """Says whether config.json names one of `TYPES`."""
     return huggingface.model_type(directory) in TYPES
 
 

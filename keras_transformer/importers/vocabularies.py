@@ -47,9 +47,9 @@ def make_tokenizer(
     end: str = END_OF_TABLE_WITH_CODES,
     controls: Collection[str] = (),
 ) -> Tokenizer:
-    """Makes a tokenizer of a SentencePiece model's segments and a table's ids.
+    """Makes a tokenizer with the segments of SentencePiece and a table's ids.
 
-    The table, whose first four are PAD, BOS, EOS and UNK, is ended by `end`:
+    The table begins with PAD, BOS, EOS and UNK, and `end` is put after it:
     see `Tokenizer.has_table`. A piece of the model that is not in the table
     still takes part in the segmentation, and its id is `UNK`. A subword that
     only the table has is never found, unless it is a run of characters that the

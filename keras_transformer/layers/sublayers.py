@@ -131,7 +131,7 @@ class Residual(TracedLayer):
 
     Call arguments:
         x: float `[B, T, D]`, the residual stream.
-        sublayer: Function of one such tensor that returns another; by name.
+        sublayer: Function from such a tensor to another, passed by keyword.
         training: Whether dropout is active.
 
     Returns float `[B, T, D]` in the compute dtype.

@@ -89,7 +89,7 @@ class Flat:
         return flat[start : start + math.prod(shape)].reshape(shape)
 
     def split(self, flat: typing.Any) -> list[typing.Any]:
-        """Splits the flat array into all arrays."""
+        """Splits a flat array into the arrays that `join` joined."""
         return [self.part(flat, index) for index in range(len(self.shapes))]
 
 
@@ -239,11 +239,11 @@ class JaxStep:
         batches: Iterable[tuple[dict[str, jax.Array], jax.Array]],
         num_threads: int,
     ) -> None:
-        """Compiles the programs of batches, a batch of each shape.
+        """Compiles a program for each of these batches, one of each shape.
 
-        `num_threads` of them are compiled at the same time. A call with such a
-        batch raises the compiler's error. A call with another shape compiles
-        its program.
+        `num_threads` programs are compiled at the same time. If one fails, a
+        call with its shape raises the compiler's error. A call with a new shape
+        compiles its program.
         """
         pool = concurrent.futures.ThreadPoolExecutor(num_threads)
         try:

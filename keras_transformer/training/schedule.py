@@ -184,7 +184,7 @@ class CosineSchedule(_DecayingSchedule):
 
 
 def _warmup(step, warmup_steps):
-    """Computes min(1, (step + 1) / warmup_steps), float32, or 1."""
+    """Computes min(1, (step + 1) / warmup_steps), float32; 1 for no warm-up."""
     step = ops.cast(step, "float32") + 1.0
     return ops.minimum(step / max(warmup_steps, 1), 1.0)
 
@@ -229,7 +229,7 @@ def scheduled_adam(
     beta_2: float = PAPER_BETA_2,
     weight_decay: float | None = None,
 ) -> keras.optimizers.Adam:
-    """Makes `paper_adam` with another schedule, such as for fine-tuning.
+    """Makes `paper_adam` with another schedule, such as one for fine-tuning.
 
     Args:
         schedule: The learning rate of each step.

@@ -230,7 +230,7 @@ TABLE: dict[type, dict[str, dict[str, Cell]]] = {
 def cell_of(column: str, name: str, section: type = EngineOptions) -> Cell:
     """Returns the cell of a runtime and an option.
 
-    Another runtime than those in the table has the search of this package.
+    A runtime that is not in the table has the search of this package.
 
     >>> cell_of("engine=ctranslate2", "min_length", DecodingConfig).shown
     '`0`, `1`'
@@ -297,5 +297,5 @@ def following(
 
 
 def names_with(cell: Cell, column: str, section: type) -> list[str]:
-    """Returns the options with a cell in the column of a runtime."""
+    """Returns the options that have this cell in the column of a runtime."""
     return [n for n, row in TABLE[section].items() if row[column] == cell]

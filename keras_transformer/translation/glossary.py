@@ -355,7 +355,7 @@ def read_words(path: str | os.PathLike) -> tuple[str, ...]:
 
 
 def find_words(words: tuple[str, ...], text: str) -> list[regex.Match]:
-    """Finds words, in any case, in a text.
+    """Finds words in a text, ignoring case.
 
     >>> [m.group() for m in find_words(("valve",), "Valves (VALVE)")]
     ['VALVE']
@@ -460,7 +460,7 @@ def _read_lines(path):
 
 
 def _delimiter(name, line):
-    """Finds the separator of fields by a glossary's name and first line."""
+    """Infers a glossary's field separator from its file name and first line."""
     if "\t" in line or not (name.lower().endswith(".csv") or line[:1] == '"'):
         return "\t"
     return max(",;", key=lambda sign: len(_fields(line, sign)))

@@ -410,9 +410,9 @@ def _truncated(
     before: Sequence[int] = (),
     after: Sequence[int] = (),
 ):
-    """Yields ids and notes of each sentence, `[EOS]` if it is blank.
+    """Yields the ids and the notes of each sentence; a blank one is `[EOS]`.
 
-    Other sentences have the ids `before`, and after EOS the ids `after`.
+    Other sentences begin with the ids `before`; `after` follows their EOS.
     """
     max_length -= len(after)
     rows = tokenizer.to_ids(strings) if strings else []

@@ -234,7 +234,7 @@ def _rebuild(
     change_leaf: Callable[[Leaf], Leaf | None],
     change_label: Callable[[str], str],
 ) -> Node:
-    """Makes a tree with other leaves, or fewer, and other labels."""
+    """Copies a tree with its leaves and labels changed; None drops a leaf."""
     builder = TreeBuilder()
     for event, part in list(walk(tree))[1:-1]:  # without the root
         if event == "close":

@@ -49,7 +49,7 @@ def load_parser(
 def parse_sentences(
     translator: "Translator", sentences: Iterable[list[str]], chunk_size: int
 ) -> Iterator[str]:
-    """Yields a tree for each sentence, a list of words; "" if it has none.
+    """Yields a tree for each sentence, a list of words; "" for an empty list.
 
     `chunk_size` sentences are parsed together. Raises RunError if the model's
     logits are not finite.

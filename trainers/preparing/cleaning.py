@@ -62,7 +62,7 @@ def longest_word(text: str) -> int:
 
 
 class Rules(typing.NamedTuple):
-    """What drops a pair; by default, only an empty side.
+    """Reasons to drop a pair; by default, an empty side or one too long.
 
     Token counts include EOS.
     """

@@ -245,7 +245,7 @@ class Preparation:
             )
 
     def encode(self) -> int:
-        """Writes the parts that are not there yet; how many pairs they had."""
+        """Writes the missing parts; returns how many pairs they had."""
         first = self.parts_done()
         if first == self.num_parts:
             return 0

@@ -31,7 +31,7 @@ def open_train_corpus(
 
     The seed is for `subword_sampling` and `modifiers`.
 
-    Raises ValueError: no pair is left, or ids do not fit; see
+    Raises ValueError if no pair is left, or if ids do not fit: see
     `Dataset.read_ids`.
     """
     dataset = find_dataset(data.dataset)

@@ -250,7 +250,7 @@ class JaxEngine:
         return groups
 
     def synchronize(self) -> None:
-        """Collects arrays that are divided among hosts on each of them."""
+        """Gathers on each host the arrays that are divided among hosts."""
         if self._copy is None and self._workers.size > 1:
             self._copy = self._copied()
 
@@ -357,7 +357,7 @@ def _are_finite(arrays: list[jax.Array]) -> jax.Array:
 
 
 def _on_host() -> contextlib.AbstractContextManager[object]:
-    """Makes arrays in the memory of the host."""
+    """Returns a context in which arrays are made in the memory of the host."""
     try:
         cpu = jax.local_devices(backend="cpu")[0]
     except RuntimeError:  # JAX_PLATFORMS names no CPU

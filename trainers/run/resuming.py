@@ -33,7 +33,7 @@ def describe_file(path: str | os.PathLike) -> str:
 
 
 def write_json(path: str | os.PathLike, value: typing.Any) -> None:
-    """Writes a file of JSON: to a temporary name, then renamed."""
+    """Writes a JSON file under a temporary name, then renames it."""
     write_atomically(path, json.dumps(value, indent=1) + "\n")
 
 

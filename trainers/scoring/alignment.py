@@ -29,7 +29,7 @@ Gold = Sequence[tuple[Links, Links]]  # of each pair, sure and possible ones
 
 
 def read_gold(path: str, pairs: Sequence[tuple[str, str]]) -> Gold:
-    """Reads the sure links of each pair, and all that are possible."""
+    """Reads two sets of links for each pair: the sure ones, and all."""
     lines = read_text(path)
     check_lines(path, lines, pairs)
     found = []

@@ -45,7 +45,7 @@ def try_options(
 ) -> list[Trial]:
     """Translates with each pair of options, and with the translator's own.
 
-    Returns trials by beam size and length penalty.
+    Returns the trials, sorted by beam size and length penalty.
     """
     grid = {*itertools.product(beam_sizes, length_penalties)}
     trials = []

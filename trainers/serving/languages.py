@@ -23,7 +23,7 @@ SAME = {"aka": "ak", "twi": "tw"}
 def choose_pair(
     source: str, target: str, pairs: Collection[tuple[str, str]]
 ) -> tuple[str, str] | None:
-    """Chooses the language pair that two codes mean; None: none, or several.
+    """Chooses the language pair that two codes mean; None for none or several.
 
     Exact codes win; then the same languages, preferably with the same region,
     then without a region, then with the same spelling. A script that a code

@@ -104,7 +104,7 @@ class Pair:
 
     @property
     def translator(self) -> "Translator":
-        """The translator for its sentences."""
+        """The model's translator, set to this pair if it is multilingual."""
         languages = self.model.translator.languages
         if not languages.language_tokens and not languages.tags:
             return self.model.translator

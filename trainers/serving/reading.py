@@ -80,10 +80,12 @@ class Readers:
         fits: Callable,
         results: list,
     ) -> Step:
-        """Calls `advance` in a process, which alone has the file in memory.
+        """Calls the function `advance` in a process.
 
-        Raises BadRequest if the file is wrong or takes too much, RuntimeError
-        if reading has failed.
+        Only that process has the file in memory.
+
+        Raises BadRequest if the file is wrong, or takes too much time or
+        memory; RuntimeError if reading has failed.
         """
         call = self._memory, name, languages, pickle.dumps(fits), results
         size = file.seek(0, os.SEEK_END)

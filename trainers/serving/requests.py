@@ -101,7 +101,7 @@ TERMINOLOGY: dict[str, Schema] = {
 
 
 class Body:
-    """The body of a request, an ASGI channel, up to a number of bytes."""
+    """Receives the body of an ASGI request, of at most `max_bytes`."""
 
     def __init__(self, receive: Receive, max_bytes: int):
         self._receive, self._max_bytes = receive, max_bytes

@@ -164,7 +164,7 @@ def reload_at_sighup(service: Service) -> None:
 
 
 def _end(server):
-    """Also before the server runs, which then ends at once."""
+    """Ends the server; if it does not run yet, it ends as soon as it does."""
     server.should_exit = True
 
 

@@ -51,7 +51,7 @@ class Answer(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SearchWork:
-    """Work for the batcher: `Request`s, which have a direction -> `Answer`s."""
+    """Work for the batcher: `Answer`s to `Request`s, each with a direction."""
 
     model: Model
     decoding: DecodingConfig
@@ -264,7 +264,7 @@ def _batches(sizes, most):
 
 @functools.lru_cache(64)  # the texts of a request have the same terms
 def _count_tokens(translator, forms, direction):
-    """Counts the tokens of a term's forms; ValueError as `check_forms`."""
+    """Counts the tokens of a term's forms; raises what `check_forms` raises."""
     return translator.check_forms(forms, direction)
 
 

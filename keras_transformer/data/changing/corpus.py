@@ -65,10 +65,10 @@ class ChangingCorpus(abc.ABC):
 
     @property
     def checksum(self) -> int:
-        """A number for the contents: the ids of the first epoch.
+        """A checksum of the canonical ids and those of the first epoch.
 
-        They show the text, the vocabulary, the options and the seed; and a
-        change of the code that draws them, too.
+        It depends on the text, the vocabulary, the options and the seed, and on
+        the code that draws ids.
         """
         content = repr((self.canonical.checksum, self.first.checksum))
         return zlib.crc32(content.encode())

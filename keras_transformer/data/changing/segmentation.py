@@ -275,7 +275,7 @@ class UnigramSampler(Sampler):
 
 
 def _without(array: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Removes one element of each row: [N, L] -> [N, L - 1]."""
+    """Removes one element from each row: [N, L] -> [N, L - 1]."""
     index = np.arange(array.shape[1] - 1)
     index = index + (index >= columns[:, None])
     return np.take_along_axis(array, index, axis=1)

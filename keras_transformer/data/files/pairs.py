@@ -184,9 +184,9 @@ def whole_lines(path: pathlib.Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def open_bytes(path: pathlib.Path) -> Iterator[io.BufferedIOBase]:
-    """Opens a file; reading a `.gz` file gives its original bytes.
+    """Opens a file; a `.gz` file is decompressed as it is read.
 
-    Raises ValueError: it is `.gz` and corrupt; OSError: it cannot be read.
+    Raises ValueError if it is `.gz` and corrupt, OSError if it cannot be read.
     """
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rb") as file:

@@ -213,7 +213,7 @@ def _find_text(record, column):
 
 
 def _read_catalogue(reader, path, languages):
-    """Calls a reader of a shelf, which is loaded at its first use."""
+    """Calls a reader in `documents.catalogues`, imported when first used."""
     shelf = importlib.import_module("keras_transformer.documents.catalogues")
     return getattr(shelf, reader)(path, languages)
 
@@ -308,12 +308,12 @@ def find_record_files(name: str) -> list[pathlib.Path]:
 def read_records(
     path: pathlib.Path, columns: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yields the sentence pairs of a file, white space made single spaces.
+    """Yields the sentence pairs of a file, with single spaces for white space.
 
     What `open_records` counts as left out is not among them.
 
     Raises:
-        ValueError: A record is broken, or lacks a sentence; with its place.
+        ValueError: A record is broken, or lacks a sentence; says which one.
         OSError: The file cannot be read.
     """
     for pair in _read_pairs(path, columns):

@@ -66,7 +66,9 @@ class Terms(Around):
 
 
 def search_for_terms(decoding: DecodingConfig) -> DecodingConfig:
-    """Returns the search of sentences with terms.
+    """Returns the search for sentences with terms.
+
+    It stops exactly, and its beam is no narrower than the default.
 
     >>> search_for_terms(DecodingConfig(beam_size=1)).beam_size
     4
@@ -79,7 +81,7 @@ def search_for_terms(decoding: DecodingConfig) -> DecodingConfig:
 
 
 def _noted(row: Row, found: Found, free: Found | None) -> Found:
-    """Adds notes on terms; `free` is found without them, if they are forced.
+    """Adds notes on terms; if they are forced, `free` was found without them.
 
     A note warns if the best output lacks a term, or if forcing terms cost more
     than `FAR_BELOW`.

@@ -185,7 +185,7 @@ def test_align_prints_links_and_the_layer(
 @pytest.mark.parametrize(
     "flag, message",
     [
-        ("--alignment_layer=9", "at most 1, the decoder's. Received: alignment_"),
+        ("--alignment_layer=9", "at most 1, the decoder's. Received: a"),
         ("--gold={}/short", "expected 3 lines, one for each source"),
         ("--gold={}/wrong", "line 2: a link must look like 0-0 or 0p0. Rec"),
         (

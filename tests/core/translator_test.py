@@ -824,7 +824,9 @@ def test_load_in_bfloat16(tmp_path, translator):
             found.log_probs, expected.log_probs, rtol=0.1, atol=0.1
         )
     assert len(rounded.translate(["the fox", "", "the dog"])) == 3
-    with pytest.raises(ValueError, match="one of float32, bfloat16. Received"):
+    with pytest.raises(
+        ValueError, match="needs precision=float32 or bfloat16. Received"
+    ):
         load(precision="int8")
 
 

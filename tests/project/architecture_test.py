@@ -29,7 +29,7 @@ ON_EVERY_BACKEND = (
     "layers.stacks layers.attention layers.sublayers layers.embeddings "
     "kernels.layers layers model training.loss training.metrics "
     "training.schedule training.token_losses layers.masking "
-    "decoding.row_loop training.update training.fit decoding decoding.searches "
+    "decoding.row_loop training.update fit decoding decoding.searches "
     "decoding.selection decoding.rules decoding.greedy "
     "decoding.beam decoding.stopping kernels.cross_entropy "
     "kernels.projected_loss"

@@ -43,7 +43,7 @@ def _register():
     """
     if "keras" in sys.modules:
         importlib.import_module("keras_transformer.model")
-        importlib.import_module("keras_transformer.training")
+        importlib.import_module("keras_transformer.training.registration")
 
 
 def _execute_keras(execute, module):

@@ -484,16 +484,15 @@ class DecodingConfig(SearchConfig, changeable=True):
         """Hypotheses that are found for a sentence: a beam, or samples."""
         return self.num_samples if self.sampling else self.beam_size
 
-    def check_number(self, **number: int) -> None:
-        """Raises ValueError if a search does not find as many hypotheses."""
-        check_positive(**number)
+    def check_number(self, num_best: int, name: str = "num_best") -> None:
+        """Raises ValueError if a search does not find as many hypotheses.
+
+        `name` is that of the number in messages.
+        """
+        check_positive(**{name: num_best})
         kind = "num_samples" if self.sampling else "beam_size"
-        for name, value in number.items():
-            expect(
-                value <= self.num_hypotheses,
-                f"{name} of at most {kind}={self.num_hypotheses}",
-                f"{name}={value}",
-            )
+        most = f"{name} of at most {kind}={self.num_hypotheses}"
+        expect(num_best <= self.num_hypotheses, most, f"{name}={num_best}")
 
     def check_seed(self, seed: int | None) -> None:
         """Raises ValueError if there is a seed, but no sampling."""

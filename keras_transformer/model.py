@@ -13,7 +13,6 @@ from keras import ops
 from keras_transformer import layers
 from keras_transformer.base.backend import Shape, Tensor
 from keras_transformer.config import TransformerConfig
-from keras_transformer.fit import TokenExactTraining, check_inputs
 from keras_transformer.kernels.layers import weights_to_be_read
 from keras_transformer.layers.cache import reorder
 from keras_transformer.layers.masking import causal_mask, padding_mask
@@ -24,6 +23,7 @@ from keras_transformer.layers.stacks import (
     Memory,
     split_config,
 )
+from keras_transformer.training.fit import TokenExactTraining, check_inputs
 
 
 class AttentionMaps(typing.NamedTuple):

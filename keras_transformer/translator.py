@@ -59,6 +59,7 @@ if typing.TYPE_CHECKING:
 # What few translators need is imported when it is used.
 IMPORTERS = "keras_transformer.importers"
 INFERENCE = "keras_transformer.translation.inference"
+DEFAULTS = abilities.EngineOptions()
 
 
 class Translator:
@@ -144,6 +145,12 @@ class Translator:
         workdir: str | os.PathLike | Sequence[str | os.PathLike],
         decoding: DecodingConfig | None = None,
         checkpoint: str | None = None,
+        *,
+        precision: str = DEFAULTS.precision,
+        shortlist: bool = DEFAULTS.shortlist,
+        engine: str = DEFAULTS.engine,
+        compute_type: str = DEFAULTS.compute_type,
+        device: str | None = DEFAULTS.device,
         **options: typing.Any,
     ) -> typing.Self:
         """Loads the translator that training made.
@@ -158,23 +165,23 @@ class Translator:
             checkpoint: "averaged", "best", "latest" or a checkpoint's path,
                 which excludes several models; by default the first of these
                 three that exists, for each model.
+            precision: Dtype of weights and products, one of
+                `SEARCH_PRECISIONS`. With bfloat16 translations differ slightly
+                from float32.
+            shortlist: Whether to use the work directory's shortlist, which
+                `kt-shortlist` makes.
+            engine: What searches, one of `SEARCH_ENGINES`. "ctranslate2" needs
+                the extra of this name. It runs an export in the work directory,
+                which is made at the first call; `num_threads` is by default one
+                for each core. Options of a `decoding` that is not given follow
+                it.
+            compute_type: Type in which CTranslate2 computes, one of
+                `COMPUTE_TYPES`; by default float32.
+            device: Kind of device of CTranslate2, "cpu" or "gpu"; by default
+                the fastest that there is.
             **options: Keyword arguments that replace the defaults of
-                `Translator`; `max_source_length`, by default the maximum
-                length in training, of several models the smallest; and:
-
-                precision: Dtype of weights and products, "float32", the
-                    default, or "bfloat16": translations then differ slightly.
-                shortlist: Whether to use the work directory's shortlist, which
-                    `kt-shortlist` makes; by default False.
-                engine: What searches, "native", the default, or "ctranslate2",
-                    which needs the extra of this name. It runs an export in the
-                    work directory, which is made at the first call;
-                    `num_threads` is by default one for each core. Options of a
-                    `decoding` that is not given follow it.
-                compute_type: Type in which CTranslate2 computes, one of
-                    `COMPUTE_TYPES`; by default float32.
-                device: Kind of device of CTranslate2, "cpu" or "gpu"; by
-                    default the fastest that there is.
+                `Translator`, and `max_source_length`, by default the maximum
+                length in training, of several models the smallest.
 
         Raises:
             ValueError: It is not a work directory, has no checkpoint or
@@ -183,7 +190,18 @@ class Translator:
         """
         if isinstance(workdir, str | os.PathLike):
             workdir = [workdir]
-        parts = loading.open_workdirs(workdir, decoding, checkpoint, options)
+        own = abilities.EngineOptions(
+            engine,
+            precision,
+            compute_type,
+            device,
+            options.get("jit_compile"),
+            shortlist,
+            len(workdir),
+        )
+        parts = loading.open_workdirs(
+            workdir, decoding, checkpoint, own, options
+        )
         return cls(*parts[:-1], **parts.options)
 
     @classmethod
@@ -194,6 +212,7 @@ class Translator:
         *,
         source_language: str | None = None,
         target_language: str | None = None,
+        precision: str = DEFAULTS.precision,
         **options: typing.Any,
     ) -> typing.Self:
         """Loads a published model, of this or another system.
@@ -211,6 +230,7 @@ class Translator:
             source_language, target_language: As in `with_languages`:
                 "deu_Latn" in NLLB-200, "de" in M2M-100, "de_DE" in mBART-50.
                 Without them, each `Request` to such a model has a direction.
+            precision: As in `load`.
             **options: As in `load`; `shortlist`, `engine`, `compute_type` and
                 `device` for a work directory only.
 
@@ -223,10 +243,12 @@ class Translator:
         opened = importlib.import_module(IMPORTERS).opened
         with opened(name) as (directory, imported):
             if imported is None:
-                translator = cls.load(directory, decoding, **options)
+                translator = cls.load(
+                    directory, decoding, precision=precision, **options
+                )
                 return translator.with_languages(*languages)
         parts = loading.open_imported(
-            name, imported, decoding, languages, options
+            name, imported, decoding, languages, precision, options
         )
         return cls(*parts[:-1], **parts.options)
 
@@ -431,7 +453,7 @@ class Translator:
                 self.check(request)
         if num_best is None:
             num_best = self.decoding.num_hypotheses
-        self.decoding.check_number(num_best=num_best)
+        self.decoding.check_number(num_best)
         rows = encode(requests, self.encoding)
         found = self._search.search(rows, num_best)
         results = []

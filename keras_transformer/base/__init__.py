@@ -1,1 +1,1 @@
-"""What all the rest stands on: files, locks, fields, refusals, the backend."""
+"""Modules that all others use: files, locks, fields, refusals, the backend."""

@@ -49,10 +49,10 @@ def open_workdirs(
     workdirs: Sequence[str | os.PathLike],
     decoding: DecodingConfig | None,
     checkpoint: str | None,
+    own: EngineOptions,
     options: dict[str, typing.Any],
 ) -> Parts:
     """Loads the models of work directories; see `Translator.load`."""
-    own, options = _divided(options, models=len(workdirs))
     engine = engines.check_engine(own)
     directories = open_ensemble(workdirs, checkpoint)
     first = directories[0]
@@ -90,17 +90,21 @@ def open_imported(
     imported: typing.Any,
     decoding: DecodingConfig | None,
     languages: tuple[str | None, str | None],
+    precision: str,
     options: dict[str, typing.Any],
 ) -> Parts:
     """Makes the model of another system; see `Translator.from_pretrained`."""
-    own, options = _divided(options)
-    usable = EngineOptions(precision=own.precision, jit_compile=own.jit_compile)
-    others = [n for n in own._fields if getattr(own, n) != getattr(usable, n)]
+    own = {n: v for n, v in options.items() if n in EngineOptions._fields}
+    usable = EngineOptions(
+        precision=precision, jit_compile=options.get("jit_compile")
+    )
+    others = [n for n, value in own.items() if value != getattr(usable, n)]
     wanted = f"a work directory, which kt-import makes, for {', '.join(others)}"
     expect(not others, wanted, name)
-    engines.check_engine(own)
+    engines.check_engine(usable)
+    options = {n: options[n] for n in options if n not in own or n in IN_BOTH}
     about = About(imported.languages, imported.languages.direction(*languages))
-    model = imported.make_model(own.precision)
+    model = imported.make_model(precision)
     options = {"max_source_length": imported.max_length, **options}
     decoding = decoding or imported.decoding
     _warn(f"{name}: {note}" for note in imported.notes)
@@ -109,13 +113,6 @@ def open_imported(
     return Parts(
         imported.tokenizer, [model], decoding, {**options, "about": about}
     )
-
-
-def _divided(options, **others):
-    """Divides options into `EngineOptions` and a `Translator`'s arguments."""
-    own = {n: v for n, v in options.items() if n in EngineOptions._fields}
-    rest = {n: options[n] for n in options if n not in own or n in IN_BOTH}
-    return EngineOptions(**own, **others), rest
 
 
 def _warn(lines):

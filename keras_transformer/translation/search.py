@@ -1,9 +1,10 @@
 """What a search is: a function of rows.
 
-An engine has a search: `batched` or `ctranslate2`. What changes a search for
-some sentences is a search around it, in `around/`.
+An engine has a search: `batched` or `ctranslate2`. A search in `around/` wraps
+another one, and changes it for some sentences.
 """
 
+import abc
 import dataclasses
 import operator
 import typing
@@ -114,14 +115,14 @@ class Search(typing.Protocol):
 
 
 @dataclasses.dataclass(eq=False)
-class Around:
+class Around(abc.ABC):
     """A search around another one, which it changes for some rows.
 
-    A subclass has `change`, a search of rows of which some concern it.
+    Rows none of which has the attribute `concerns` go to the inner search.
     """
 
     inner: Search
-    # The attribute of a row whose search it changes: each row has ids.
+    # By default all rows: each has ids.
     concerns: typing.ClassVar[operator.attrgetter] = operator.attrgetter(
         "source_ids"
     )
@@ -138,8 +139,9 @@ class Around:
         inner = self.inner.with_decoding(decoding)
         return dataclasses.replace(self, inner=inner)
 
+    @abc.abstractmethod
     def change(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        raise NotImplementedError
+        """Searches rows, at least one of which has `concerns`."""
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
         is_concerned = any(map(self.concerns, rows))

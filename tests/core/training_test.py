@@ -14,10 +14,10 @@ from later import later
 from strategies_test import SIZES, two_replicas
 
 import keras_transformer as kt
-from keras_transformer import fit as fit_module
 from keras_transformer.base.backend import seed_variables
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.kernels.projected_loss import projected_r_drop
+from keras_transformer.training import fit as fit_module
 from keras_transformer.training import gradients as gradients_module
 from keras_transformer.training.gradients import StepSums
 from keras_transformer.training.rematerialization import REMATERIALIZE

@@ -220,7 +220,7 @@ def run(
                 requests = list(requests)
         with flags.user_errors():
             search = choice.read_search()
-            search.check_number(n_best=options.n_best or 1)
+            search.check_number(options.n_best or 1, "n_best")
             search.check_seed(options.seed or None)
         translator = open_translator(choice).with_seed(options.seed)
         outputs = translate_lines(

@@ -52,7 +52,7 @@ def run(
     with flags.user_errors():
         check_paths(pathlib.Path(output), pathlib.Path(input))
         search = choice.read_search()
-        search.check_number(n_best=options["n_best"] or 1)
+        search.check_number(options["n_best"] or 1, "n_best")
         search.check_seed(options["seed"] or None)
     plan = translate_file(open_translator(choice), input, output, **options)
     tell_state(plan)
@@ -103,7 +103,7 @@ def make_settings(
 
     A shard has `shard_lines` lines; the others are as in `OutputOptions`.
     """
-    translator.decoding.check_number(n_best=n_best or 1)
+    translator.decoding.check_number(n_best or 1, "n_best")
     translator.decoding.check_seed(seed or None)
     by_keras = engines.find_engine(translator.engine).NEEDS_KERAS
     of_shortlist = {}

@@ -187,7 +187,7 @@ class TokenExactTraining(keras.Model):
 
     def compile_from_config(self, config: dict) -> None:
         # Registers our losses, metrics and schedules with Keras.
-        importlib.import_module("keras_transformer.training")
+        importlib.import_module("keras_transformer.training.registration")
         config = keras.saving.deserialize_keras_object(config)
         config.pop("num_slices", None)  # files of 0.2.0 have a machine's
         self.compile(**config)

@@ -165,7 +165,8 @@ def translate_lines(
                 columns = [str(number), text, f"{score:.6f}"]
                 if not n_best:
                     columns = [text]
-                columns += itertools.islice(links, 1)
+                if alignments:
+                    columns.append(next(links))
                 yield " ||| ".join(columns)
         done += len(chunk)
 

@@ -6,14 +6,6 @@
     kt-export --workdir=runs/mine --format=ctranslate2 \\
         --precision=int8 --output=exports/fast
 
-saved_model   TensorFlow and TensorFlow Serving; DIR/1, text in, text out
-tflite        LiteRT, builtin operations only; one sentence at a time
-onnx          ONNX Runtime; search and cache in one file
-ctranslate2   CTranslate2, fast on CPUs
-argos         a package that Argos Translate and LibreTranslate install
-huggingface   a folder for transformers, and for the Hub: MarianMTModel, or
-              M2M100 and MBartForConditionalGeneration of imported models
-
 The output is reloaded in a separate process and compared with the live
 translator before it appears under its name (--verify); a failed export leaves
 nothing. The search flags override the work directory's. The export is made and
@@ -53,6 +45,7 @@ from savedmodel.formats import (
     ExportOptions,
     check_model,
     check_requirements,
+    describe,
     load_exporter,
     missing,
 )
@@ -314,7 +307,9 @@ def list_files(directory: pathlib.Path) -> list[str]:
     ]
 
 
-@flags.command("kt-export", __doc__, ExportOptions, SearchOptions)
+@flags.command(
+    "kt-export", f"{__doc__}\n{describe()}", ExportOptions, SearchOptions
+)
 def main(arguments: flags.Arguments) -> None:
     options = arguments.build(ExportOptions)
     verify.hide_gpus()

@@ -1,8 +1,8 @@
 """The formats: their abilities, and the contract of their modules.
 
 A new format is one file in this directory with a function `write`, one entry
-of `FORMATS`, and one loader in `reload`. Nothing here imports TensorFlow:
-bad flags are refused before that.
+of `FORMATS`, and a loader in `reload`, a file with the format's name. Nothing
+here imports TensorFlow: bad flags are refused before that.
 
     write(export)
 
@@ -15,6 +15,7 @@ import dataclasses
 import importlib
 import importlib.util
 import pathlib
+import textwrap
 import types
 import typing
 
@@ -37,6 +38,7 @@ class Format:
     """Properties of a format, known without importing it."""
 
     module: str  # it writes the format
+    about: str  # for the help of `kt-export`
     precisions: tuple[str, ...]  # precisions of the stored weights
     # Modules that it needs; the extra of the same name as the format installs
     # them.
@@ -60,21 +62,27 @@ class Format:
 
 FORMATS = {
     "saved_model": Format(
-        "savedmodel.saved_model", precisions=("float32",), has_versions=True
+        "savedmodel.saved_model",
+        "TensorFlow and TensorFlow Serving; DIR/1, text in, text out",
+        precisions=("float32",),
+        has_versions=True,
     ),
     "tflite": Format(
         "savedmodel.tflite",
+        "LiteRT, builtin operations only; one sentence at a time",
         precisions=("float32", "float16", "int8"),
         requirements=("ai_edge_litert",),
         greedy_search=True,
     ),
     "onnx": Format(
         "savedmodel.onnx",
+        "ONNX Runtime; search and cache in one file",
         precisions=("float32", "float16", "int8"),
         requirements=("onnx", "onnxruntime", "tf2onnx"),
     ),
     "ctranslate2": Format(
         "savedmodel.ctranslate2",
+        "CTranslate2, fast on CPUs",
         precisions=EXPORT_PRECISIONS,
         requirements=("ctranslate2",),
         own_search=True,
@@ -82,18 +90,42 @@ FORMATS = {
     ),
     "argos": Format(
         "savedmodel.argos",
+        "a package that Argos Translate and LibreTranslate install",
         precisions=EXPORT_PRECISIONS,
         requirements=("babel", "ctranslate2"),
         own_search=True,
     ),
     "huggingface": Format(
         "savedmodel.huggingface",
+        "a folder for transformers, and for the Hub: MarianMTModel, or"
+        " M2M100 and MBartForConditionalGeneration of imported models",
         precisions=("float32", "float16"),
         own_search=True,
         drops_unknown=True,
         verified_with=("torch", "transformers"),
     ),
 }
+
+
+def describe() -> str:
+    """Describes the formats: one line or more for each."""
+    return "\n".join(
+        textwrap.fill(
+            f"{name:14}{format.about}", 78, subsequent_indent=" " * 14
+        )
+        for name, format in FORMATS.items()
+    )
+
+
+def _describe_precisions():
+    """Describes the precisions that formats can store."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, format in FORMATS.items():
+        found.setdefault(format.precisions, []).append(name)
+    return "; ".join(
+        f"{', '.join(names)}: {', '.join(precisions)}"
+        for precisions, names in found.items()
+    )
 
 
 class ExportOptions(Fields):
@@ -107,9 +139,7 @@ class ExportOptions(Fields):
     overwrite: bool = hp(False, "Replace an existing export.", common=True)
     precision: str = hp(
         "float32",
-        "Precision of the stored weights. tflite, onnx: float32, float16, int8;"
-        " ctranslate2, argos: these and int16; huggingface: float32, float16;"
-        " saved_model: float32.",
+        f"Precision of the stored weights. {_describe_precisions()}.",
         choices=EXPORT_PRECISIONS,
     )
     version: int = hp(

@@ -143,10 +143,8 @@ def _best_candidates(
     """Finds the 2W best of the W * V continuations of W hypotheses."""
     beam_size = state.live_log_probs.shape[1]
     rules = rules_at(config, state, beam_size)
-    ids = None
-    if config.no_repeat_ngram:
-        # ids [B, 2W, T] -> [B * W, T] of the live hypotheses
-        ids = ops.reshape(state.ids[:, beam_size:], (-1, state.ids.shape[2]))
+    # ids [B, 2W, T] -> [B * W, T] of the live hypotheses
+    ids = ops.reshape(state.ids[:, beam_size:], (-1, state.ids.shape[2]))
     logits, normalizer = steer(logits, ids, rules)
     # Logits plus these are log-probabilities of whole hypotheses: [B * W]
     offsets = ops.reshape(state.live_log_probs, (-1,)) - normalizer

@@ -33,6 +33,9 @@ Reorder: typing.TypeAlias = Callable[[Cache, Tensor], Cache]
 MISSING_SCORE = -1e9  # replaces -inf in results: no such hypothesis
 MAX_DRAW = 1 << 24  # float32 has these integers, and these parts of 1
 UNFINISHED = -1  # the length of hypotheses whose search has not ended
+# Fields of `Constraints` that are a number of each sentence, int32 `[B, 1]`:
+# the field of the same name of a `Row`, if it is not 0.
+NUMBERS = ("num_given",)
 
 
 class SearchResult(typing.NamedTuple):
@@ -119,7 +122,7 @@ class Constraints(typing.NamedTuple):
                 ops.convert_to_tensor, self.phrases
             )
             self = self._replace(phrases=arrays)
-        for name in ("draws", "num_given"):
+        for name in ("draws", *NUMBERS):
             if not isinstance(value := getattr(self, name), tuple):
                 array = ops.convert_to_tensor(value, dtype="int32")
                 self = self._replace(**{name: array})
@@ -212,15 +215,12 @@ def is_banned(ids: Tensor, rules: Rules) -> Tensor:
     return banned
 
 
-def steer(
-    logits: Tensor, ids: Tensor | None, rules: Rules
-) -> tuple[Tensor, Tensor]:
+def steer(logits: Tensor, ids: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
     """Removes from logits [N, V] what constraints and n-grams forbid.
 
-    `ids`, int32 [N, T], are the tokens before; None without `no_repeat_ngram`.
-    Forbidden tokens have the logit -inf. Also returns what makes the logits
-    log-probabilities if it is subtracted: [N], NaN where the forced token is
-    outside [0, V).
+    `ids`, int32 [N, T], are the tokens before. Forbidden tokens get the logit
+    -inf. Also returns the normalizer, [N]: logits minus it are
+    log-probabilities. It is NaN where the forced token is outside [0, V).
     """
     logits = float32_logits(logits)
     normalizer = log_normalizer(logits)

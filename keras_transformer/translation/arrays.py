@@ -1,11 +1,13 @@
 """Rows of a batch as the arrays of a search, in few shapes."""
 
+import typing
 from collections.abc import Sequence
 
 import numpy as np
 
 from keras_transformer.decoding import UNCONSTRAINED, Constraints
 from keras_transformer.decoding.phrases import NO_TOKEN, Phrases
+from keras_transformer.decoding.rules import NUMBERS
 from keras_transformer.text.vocabulary import EOS, PAD
 from keras_transformer.translation.automaton import Automaton
 from keras_transformer.translation.draws import make_draws
@@ -37,10 +39,12 @@ def constraints_of(
         targets = [row.target_ids for row in rows]
         prefix = pad_rows(targets, longest, PAD, num_rows)
         constraints = constraints._replace(prefix=places(prefix))
-    if any(row.num_given for row in rows):
-        num_given = np.zeros((num_rows, 1), np.int32)
-        num_given[: len(rows), 0] = [row.num_given for row in rows]
-        constraints = constraints._replace(num_given=num_given)
+    columns = np.zeros((len(NUMBERS), num_rows, 1), np.int32)
+    columns[:, : len(rows), 0] = np.transpose([numbers_of(row) for row in rows])
+    for name, column in zip(NUMBERS, columns, strict=True):
+        if column.any():
+            value: typing.Any = column
+            constraints = constraints._replace(**{name: value})
     if any(row.automaton for row in rows):
         phrases = stack([row.automaton for row in rows], num_rows)
         phrases = phrases._replace(tokens=places(phrases.tokens))
@@ -51,6 +55,11 @@ def constraints_of(
             own[:] = make_draws(row.seed, row.source_ids, row.sample, longest)
         constraints = constraints._replace(draws=draws)
     return constraints
+
+
+def numbers_of(row: Row) -> tuple[int, ...]:
+    """Returns the numbers of a row that are a field of `Constraints` each."""
+    return tuple(getattr(row, name) for name in NUMBERS)
 
 
 def stack(

@@ -15,6 +15,7 @@ import numpy as np
 from absl import logging
 
 from keras_transformer.text.vocabulary import EOS, UNK
+from keras_transformer.translation.arrays import numbers_of
 from keras_transformer.translation.grouping import first_steps, padded_length
 from keras_transformer.translation.requests import Row
 from keras_transformer.translation.search import Step
@@ -23,8 +24,8 @@ LONGEST = 64  # tokens of a sentence that XLA compiles for
 TRIALS = 3  # of which the fastest counts
 EXAMPLES = 5  # of which one has an output of usual length
 
-# What a program is compiled for: padded length, num_best, num_given.
-Kind = tuple[int, int, int]
+# What a program is compiled for: padded length, num_best, `numbers_of`.
+Kind = tuple[int, int, tuple[int, ...]]
 
 
 class Single:
@@ -100,7 +101,7 @@ def _kind_of(row: Row, num_best: int) -> Kind | None:
     """Returns the kind of a row; None for an output with prefix or phrases."""
     if row.automaton is not None or len(row.target_ids) > row.num_given:
         return None
-    return padded_length(len(row.source_ids)), num_best, row.num_given
+    return padded_length(len(row.source_ids)), num_best, numbers_of(row)
 
 
 def _time(search: typing.Any, row: Row, num_best: int) -> float:

@@ -4,8 +4,8 @@
 
 DIR is the --output of `kt-export`. The folder can be copied, and has
 any name: it imports the packages that the format needs and nothing else of this
-repository. A format needs its own file, `sentences` and, if it is no
-SavedModel, `tokenizer` with `case_marks`.
+repository. A format needs its own file, which has its name and a function
+`load`, `sentences` and, if it is no SavedModel, `tokenizer` with `case_marks`.
 
 Input is a JSON list of sentences: strings, or objects with `text` and, for a
 model of several languages, `source_language` and `target_language`. Output is a
@@ -15,27 +15,23 @@ for other formats). BEAM is the beam size, for formats where the caller chooses
 it: any size with ctranslate2; 1 or the export's with tflite.
 """
 
+import importlib
 import os
 import pathlib
 
-from .ctranslate2 import load_argos, load_ctranslate2
-from .huggingface import load_huggingface
-from .onnx import load_onnx
-from .saved_model import load_saved_model
 from .sentences import Sentence, Translate, text_of
-from .tflite import load_tflite
 
 DESCRIPTION = "export.json"  # beside each model: its format and its limits
 BATCH_SIZE = 32  # sentences of about the same length translated together
 
-LOADERS = {
-    "huggingface": load_huggingface,
-    "saved_model": load_saved_model,
-    "tflite": load_tflite,
-    "onnx": load_onnx,
-    "ctranslate2": load_ctranslate2,
-    "argos": load_argos,
-}
+
+def load(directory: pathlib.Path, description: dict) -> Translate:
+    """Loads an export by the module that has the name of its format.
+
+    `description` is the content of its `export.json`.
+    """
+    module = importlib.import_module("." + description["format"], __name__)
+    return module.load(directory, description)
 
 
 def translate_all(
@@ -43,7 +39,7 @@ def translate_all(
 ) -> list[dict]:
     """Translates sentences in batches of about the same length.
 
-    `translate` is the result of a loader of `LOADERS`.
+    `translate` is the result of `load`.
     """
     by_length = sorted(
         range(len(sentences)), key=lambda i: len(text_of(sentences[i]))

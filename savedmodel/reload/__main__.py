@@ -31,7 +31,7 @@ def main() -> None:
     description = json.loads((directory / reload.DESCRIPTION).read_text())
     if sys.argv[2:]:
         description["decoding"]["beam_size"] = int(sys.argv[2])
-    translate = reload.LOADERS[description["format"]](directory, description)
+    translate = reload.load(directory, description)
     translations = reload.translate_all(translate, sentences)
     ours = {name.split(".")[0] for name in sys.modules}
     if ours & {"keras_transformer", "savedmodel"}:

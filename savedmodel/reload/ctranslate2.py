@@ -1,15 +1,13 @@
-"""Runs a model of CTranslate2, or a package of Argos Translate."""
+"""Runs a model of CTranslate2."""
 
 import math
 import pathlib
-import shutil
-import tempfile
 
 from .sentences import Languages, Sentence, Translate, answer, penalty
 from .tokenizer import load_tokenizer, load_vocabularies
 
 
-def load_ctranslate2(directory: pathlib.Path, description: dict) -> Translate:
+def load(directory: pathlib.Path, description: dict) -> Translate:
     """Loads CTranslate2's translator; a call has sentences of one limit.
 
     `max_decoding_length` is one number for a call, so it must be right for all.
@@ -70,14 +68,3 @@ def load_ctranslate2(directory: pathlib.Path, description: dict) -> Translate:
     # Not every CPU computes in the type that the weights are stored in.
     vars(translate)["computed_in"] = translator.compute_type
     return translate
-
-
-def load_argos(directory: pathlib.Path, description: dict) -> Translate:
-    """Unpacks a package as Argos Translate does, and loads its model."""
-    [package] = directory.glob("*.argosmodel")
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.unpack_archive(package, folder, "zip")
-        [root] = pathlib.Path(folder).iterdir()
-        model = root / "model"
-        (root / "sentencepiece.model").rename(model / "tokenizer.model")
-        return load_ctranslate2(model, description)

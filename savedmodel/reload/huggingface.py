@@ -17,7 +17,7 @@ from .sentences import (
 )
 
 
-def load_huggingface(directory: pathlib.Path, description: dict) -> Translate:
+def load(directory: pathlib.Path, description: dict) -> Translate:
     """Loads a model of transformers, for one sentence at a time.
 
     The limit is one number for a call, so it must be right for each. The length

@@ -7,7 +7,7 @@ from .sentences import PAD, Languages, Sentence, Translate, answer
 from .tokenizer import load_tokenizer
 
 
-def load_onnx(directory: pathlib.Path, description: dict) -> Translate:
+def load(directory: pathlib.Path, description: dict) -> Translate:
     """Loads a session of ONNX Runtime."""
     import numpy as np
     import onnxruntime

@@ -8,7 +8,7 @@ import sys
 from .sentences import Languages, Sentence, Translate, answer, text_of
 
 
-def load_saved_model(directory: pathlib.Path, description: dict) -> Translate:
+def load(directory: pathlib.Path, description: dict) -> Translate:
     """Loads the signature `n_best`.
 
     Operations of a position are too short to be divided among threads. On x86

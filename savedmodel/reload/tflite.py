@@ -6,7 +6,7 @@ from .sentences import PAD, Languages, Sentence, Translate, answer
 from .tokenizer import load_tokenizer
 
 
-def load_tflite(directory: pathlib.Path, description: dict) -> Translate:
+def load(directory: pathlib.Path, description: dict) -> Translate:
     """Loads a signature of LiteRT's interpreter, for one sentence at a time."""
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter

@@ -171,7 +171,7 @@ def test_ctranslate2_translates_as_the_translator(translator, tmp_path):
     description = export_to(tmp_path, "ctranslate2", greedy)
     assert description["source_vocab_size"] == 70
     assert description["vocab_size"] == 90
-    answers = reload.LOADERS["ctranslate2"](tmp_path, description)(SENTENCES)
+    answers = reload.load(tmp_path, description)(SENTENCES)
     expected = [found[0] for found in greedy.n_best_ids(SENTENCES)]
     for answer, (ids, score) in zip(answers, expected, strict=True):
         assert answer["ids"] == ids

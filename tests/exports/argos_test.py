@@ -77,7 +77,7 @@ def test_a_package_is_reloaded_as_the_model_of_ctranslate2():
     for name in ("argos", "ctranslate2"):
         directory, _ = exports.exported(name)
         description = verify.read_description(directory)
-        found.append(reload.LOADERS[name](directory, description)(lines))
+        found.append(reload.load(directory, description)(lines))
     assert found[0] == found[1]
     assert len({result["text"] for result in found[0]}) > 4
 

@@ -584,7 +584,9 @@ def test_verify_of_what_is_no_export(tmp_path, capsys):
 
 def test_an_export_that_cannot_be_run_is_named(tmp_path):
     (tmp_path / "export.json").write_text('{"format": "pdf"}')
-    with pytest.raises(verify.ExportError, match="does not run: KeyError"):
+    with pytest.raises(
+        verify.ExportError, match="does not run: .* No module named .*pdf"
+    ):
         verify.run(tmp_path, ["one"])
 
 

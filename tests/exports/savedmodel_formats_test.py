@@ -1,6 +1,7 @@
 """TFLite, ONNX and CTranslate2: the translator's answer, without TensorFlow."""
 
 import functools
+import importlib
 import inspect
 import itertools
 import json
@@ -57,7 +58,7 @@ def loaded(format_name, beam_size, precision="float32"):
     description = verify.read_description(directory)
     description["decoding"]["beam_size"] = beam_size
     directory = reload.find_export(directory)
-    return reload.LOADERS[format_name](directory, description)
+    return reload.load(directory, description)
 
 
 @functools.cache
@@ -74,8 +75,12 @@ def test_a_format_keeps_the_contract(format_name):
     write = formats.load_exporter(format_name).write
     arguments = ", ".join(inspect.signature(write).parameters)
     assert f"write({arguments})" in formats.__doc__
-    assert format_name in reload.LOADERS
-    assert f"\n{format_name} " in export.__doc__
+    loader = importlib.import_module(f"savedmodel.reload.{format_name}")
+    assert [*inspect.signature(loader.load).parameters] == [
+        "directory",
+        "description",
+    ]
+    assert f"\n{format_name} " in f"\n{formats.describe()}"
     assert formats.FORMATS[format_name].precisions[0] == "float32"
 
 
@@ -100,7 +105,7 @@ def test_a_saved_model_has_one_thread_within_an_operation(
     environment = {"TF_NUM_INTRAOP_THREADS": own} if own else {}
     folder = str(pathlib.Path(reload.__file__).parents[1])
     code = f"import sys; sys.path.append({folder!r}); import reload"
-    code += "; reload.load_saved_model('', None)"
+    code += "; reload.load('', {'format': 'saved_model'})"
     found = run_python("-c", code, PYTHONPATH=str(tmp_path), **environment)
     assert found == f"{own or 1}\n"
 
@@ -221,7 +226,7 @@ def test_ctranslate2_is_told_our_limits():
     def ids(lines, **limits):
         description = verify.read_description(directory)
         description["decoding"] |= {"beam_size": 1, **limits}
-        translate = reload.load_ctranslate2(directory, description)
+        translate = reload.load(directory, description)
         return [result["ids"] for result in translate(lines)]
 
     [best] = ids(["tree"])
@@ -579,7 +584,7 @@ def test_other_positions_and_attention_are_exported(
     description = export.write(source, options, tmp_path)
     max_positions = LIMIT if "learned" in kind else None
     assert description["max_positions"] == max_positions
-    found = reload.LOADERS[format_name](tmp_path, description)(LONG_AND_SHORT)
+    found = reload.load(tmp_path, description)(LONG_AND_SHORT)
     wanted = translator.n_best_ids(LONG_AND_SHORT)
     assert found[0]["truncated"] and len(wanted[0][0][0]) >= 20
     for result, [(ids, score), *_] in zip(found, wanted, strict=True):

@@ -193,7 +193,7 @@ def test_an_export_gives_linear_trees(
     source = export.load_source(options)
     description = export.write(source, options, tmp_path)
     assert description["decoding"]["extra_length"] == 40
-    translate = reload.load_saved_model(tmp_path, description)
+    translate = reload.load(tmp_path, description)
     lines = [" ".join(words_of(tree)) for tree in trees]
     found = [answer["text"] for answer in translate(lines)]
     assert found == parser.translate(lines)

@@ -176,7 +176,7 @@ PLACES = {
     (MetricOptions, "bleu_tokenizer"): [make_metric],
     (export.ExportOptions, "format"): [
         formats.load_exporter,
-        reload.LOADERS.__getitem__,
+        lambda value: importlib.import_module(f"savedmodel.reload.{value}"),
     ],
     (export.ExportOptions, "precision"): [],  # below: each format has its own
     (export.ExportOptions, "verify"): [

@@ -3,17 +3,17 @@
     kt-align --workdir=DIR --test_files=PREFIX [--gold=FILE]
 
 It writes one line for each pair: the links of its words, source-target, counted
-from 0, as in 0-0 1-2 (the Pharaoh format, which fast_align writes, too). The
-last line is a JSON object. The layer and the head are the model's, if it
-was trained with --guided_alignment. For other models, without --alignment_layer
-and --alignment_head, it tries every decoder layer and takes the best:
+from 0, as in 0-0 1-2 (the Pharaoh format, which fast_align also writes). The
+last line is a JSON object. A model that was trained with --guided_alignment has
+a layer and a head for this. For other models, without --alignment_layer and
+--alignment_head, the command tries every decoder layer and chooses the best:
 
 - with --gold, the layer with the lowest alignment error rate (Och and Ney
   2003);
-- without, the layer that links most anchors: words that occur once in the
-  source and once in the target, such as names and numbers.
+- without --gold, the layer that links the most anchors: words that occur once
+  in the source and once in the target, such as names and numbers.
 
-The chosen layer is the value for --alignment_layer of other commands.
+Pass the chosen layer to other commands as --alignment_layer.
 """
 
 from keras_transformer.base.fields import Fields, hp, same_field

@@ -2,9 +2,9 @@
 
     kt-average --workdir=DIR [--last=5]
 
-kt-translate, kt-evaluate and kt-export then use the result.
-It may run during training. --merged=DIR also adds low-rank adapters to the
-weights that they belong to: a work directory that needs no other.
+kt-translate, kt-evaluate and kt-export then use the result. kt-average may run
+during training. For low-rank adapters, --merged=DIR also makes a work directory
+whose weights include them, so that it does not need the original model.
 """
 
 from keras_transformer.base.fields import hp

@@ -4,9 +4,9 @@
     kt-evaluate --workdir=DIR --test_set=wmt14/full
     kt-evaluate --workdir=DIR --test_files=PREFIX --compare=DIR2
 
-Without either, the test pairs of the data set that the model was trained on are
-used, if it has any. The last line is a JSON object. With --compare, a table
-before it shows the differences between systems and their significance.
+By default, it uses the test pairs of the data set that the model was trained
+on, if there are any. The last line is a JSON object. With --compare, the table
+above it shows the differences between systems and their significance.
 --score_command='comet-score -s {source} -t {output} -r {reference}' runs COMET.
 """
 

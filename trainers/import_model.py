@@ -1,10 +1,10 @@
-"""Makes a work directory of a model that another system has trained.
+"""Makes a work directory from a model that another system has trained.
 
     kt-import --source=DIR --workdir=DIR
     kt-import --source=hf://OWNER/NAME --workdir=DIR
 
-DIR of --source, or the repository on the Hugging Face Hub (extra hub), holds
-one of these, as it was published:
+--source is a directory, or a repository on the Hugging Face Hub (extra hub). It
+contains one of these, as published:
 
 huggingface   a Marian model of Hugging Face, such as OPUS-MT's: config.json,
               model.safetensors or pytorch_model.bin, source.spm, target.spm,
@@ -19,9 +19,9 @@ opennmt_tf    a run of OpenNMT-tf 2: ckpt-*.index, model_description.py,
 fairseq       a model of fairseq: checkpoint_best.pt, dict.*.txt, the
               SentencePiece model
 
-Then kt-translate, kt-evaluate, kt-export and the rest work
-with --workdir as with a model that was trained here. Nothing in the files is
-run. docs/pretrained.md lists the files and possible differences.
+kt-translate, kt-evaluate, kt-export and the other commands then use --workdir
+like that of a model trained here. No code in the files is run.
+docs/pretrained.md lists the files and possible differences.
 """
 
 from keras_transformer.base.fields import GIVEN, Fields, hp, required

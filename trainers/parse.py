@@ -4,9 +4,9 @@
     kt-parse --train_trees=FILE --valid_trees=FILE \\
         --test_trees=FILE --workdir=DIR [--flag=value ...]
 
-Without --train_trees it learns the trees of the built-in treebank. The best
+Without --train_trees, the parser is trained on the built-in treebank. The best
 checkpoint is chosen by labeled bracketing F1, and F1 on the test trees is shown
-when training ends. If it is killed, rerun the same command to resume.
+when training ends. If training is killed, rerun the same command to resume.
 """
 
 from keras_transformer.base.fields import hp
@@ -42,7 +42,7 @@ SECTIONS = (
 def read_configuration(
     arguments: flags.Arguments, preset: str
 ) -> Configuration:
-    """Reads the `Configuration` of a command line.
+    """Builds the `Configuration` of a command line.
 
     Raises CommandError if a value is wrong, or a flag has no effect.
     """

@@ -2,8 +2,8 @@
 
     kt-parse-evaluate --workdir=DIR --trees=FILE[,FILE...]
 
-Without --trees, the test trees of the data that the parser was trained on are
-used, if it has any. The last line is a JSON object.
+By default, it uses the test trees of the data that the parser was trained on,
+if there are any. The last line is a JSON object.
 """
 
 from keras_transformer.base.fields import Fields, hp

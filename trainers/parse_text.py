@@ -3,8 +3,8 @@
     kt-parse-text --workdir=DIR < sentences.txt > trees.txt
 
 It writes one tree for each input line, in order, in the format of the Penn
-Treebank; blank lines stay blank. Words are tagged XX, except punctuation. On a
-terminal each line is answered at once.
+Treebank. Blank lines stay blank. Words are tagged XX, except punctuation. On a
+terminal, each line is parsed immediately.
 """
 
 from keras_transformer.base.fields import Fields, hp, required

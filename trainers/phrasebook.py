@@ -2,7 +2,7 @@
 
     kt-phrasebook
 
-A model that is trained on the phrasebook translates sentences made of these.
+A model that is trained on the phrasebook translates sentences built from them.
 """
 
 from keras_transformer.commands import flags

@@ -1,11 +1,11 @@
-"""Cleans a corpus and writes its ids to disk, on all cores.
+"""Cleans a corpus and writes its token ids to disk, using all cores.
 
     kt-prepare --dataset=files --train_files=PREFIX \\
         --output=DIR [--flag=value ...]
     kt-train --dataset=prepared --train_files=DIR ...
 
-If stopped or killed, rerun the same command to resume. The output reports how
-many pairs each rule dropped.
+If kt-prepare is stopped or killed, rerun the same command to resume. The output
+reports how many pairs each rule dropped.
 """
 
 from keras_transformer.commands import flags

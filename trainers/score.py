@@ -4,9 +4,9 @@
     kt-score --workdir=DIR --test_files=PREFIX --tokens
 
 It writes one line for each pair: the natural logarithm of the translation's
-probability, a tab, and its number of tokens, EOS included. With --tokens, two
-more columns: the tokens, and the log-probability of each, both separated by
-spaces. The last line is a JSON object with the perplexity per token.
+probability, a tab, and its number of tokens, EOS included. --tokens adds two
+columns: the tokens and their log-probabilities, both separated by spaces. The
+last line is a JSON object with the perplexity per token.
 """
 
 from keras_transformer.base.fields import Fields, hp, same_field

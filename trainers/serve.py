@@ -5,11 +5,11 @@
         --host=0.0.0.0 --api_keys=keys.txt
     kt-serve --workdir=DIR --engine=ctranslate2
 
-Each work directory is a language pair; those with the same languages are an
-ensemble. The requests of many clients share batches. SIGTERM and SIGHUP finish
-accepted requests, and end with status 0; with --glossaries, SIGHUP reads these
-again. It needs the extra `serve`. See
-docs/serving.md.
+Each work directory is a language pair. Work directories with the same languages
+form an ensemble. The requests of many clients share batches. On SIGTERM or
+SIGHUP, the server finishes accepted requests and exits with status 0. With
+--glossaries, SIGHUP reloads the glossaries instead. It needs the extra `serve`.
+See docs/serving.md.
 """
 
 import os

@@ -3,9 +3,9 @@
     kt-shortlist --workdir=DIR --train_files=PREFIX[,PREFIX...]
 
 It writes DIR/shortlist.txt, from sentence pairs in the languages of the model.
-With --shortlist, the commands that translate and kt-evaluate then score
-each batch against some thousand tokens instead of the whole vocabulary. That
-pays on a CPU, for a vocabulary above 16,000 tokens. See docs/training.md. The
+With --shortlist, kt-evaluate and the translating commands then score each batch
+against a few thousand tokens instead of the whole vocabulary. This is faster on
+a CPU if the vocabulary has more than 16,000 tokens. See docs/training.md. The
 last line is a JSON object.
 """
 

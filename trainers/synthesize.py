@@ -5,8 +5,8 @@
 The plan names an original corpus and steps: back-translation of text in the
 target language, diversification, distillation. Each step writes its pairs as
 OUTPUT/NAME.en.gz and OUTPUT/NAME.de.gz. If the command is stopped or killed,
-rerun it to resume. At the end it shows the counts of each step, and the
-command that trains on its pairs. It needs the extra `import`.
+rerun it to resume. At the end it shows the counts of each step, and the command
+that trains on the pairs. It needs the extra `import`.
 """
 
 from keras_transformer.base.fields import required

@@ -4,13 +4,13 @@
     echo "Hello world." | kt-translate --workdir=DIR --n_best=4
     kt-translate --workdir=DIR --glossary=terms.tsv < source.txt
 
-It writes one line for each input line, in order; blank lines stay blank. On a
-terminal each line is answered at once. With --alignments, ' ||| ' and the links
-of words follow each translation: 1-0 means that the first target word
+It writes one line for each input line, in order. Blank lines stay blank. On a
+terminal, each line is translated immediately. With --alignments, ' ||| ' and
+the links of words follow each translation: 1-0 means that the first target word
 translates the second source word.
 
-kt-translate-document translates documents, kt-translate-corpus
-large files, in shards.
+kt-translate-document translates documents. kt-translate-corpus translates large
+files in shards.
 """
 
 from keras_transformer.base.fields import hp

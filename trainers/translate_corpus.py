@@ -4,9 +4,9 @@
         --output=DIR
     kt-translate-corpus --output=DIR --collect=mono.en.gz
 
-If the first command is stopped or killed, rerun it to resume; start it several
-times, also on other machines that share --output, to go faster. --collect
-checks the shards and joins them.
+If the first command is stopped or killed, rerun it to resume. To go faster,
+start it several times, on one machine or on several that share --output.
+--collect checks the shards and joins them.
 """
 
 import importlib.util
@@ -65,7 +65,7 @@ class TranslateCorpusOptions(Fields):
 def collect(
     options: TranslateCorpusOptions, given: Mapping[str, typing.Any]
 ) -> None:
-    """Joins the shards; raises CommandError for options of the translator."""
+    """Joins the shards. Raises CommandError if translator options are given."""
     others = sorted(given.keys() - names_of(TranslateCorpusOptions))
     expect(
         not others,

@@ -3,9 +3,9 @@
     kt-translate-document --workdir=DIR --format=html \
         < page.html > translated.html
 
-It finds the sentences of the document, and writes the same document with
-translated sentences: white space, line ends, markup, placeholders such as %s or
-{name}, and addresses stay. It needs the extra `documents`.
+It writes the same document with its sentences translated. White space, line
+ends, markup, placeholders such as %s or {name}, and addresses do not change. It
+needs the extra `documents`.
 """
 
 from keras_transformer.base.fields import Fields, hp

@@ -5,8 +5,8 @@
     kt-tune --workdir=DIR --valid_files=PREFIX
 
 The pairs are the validation pairs of the training, or --valid_files. The table
-has the score of every combination; the last line is a JSON object with the best
-one. With --save, the work directory keeps it.
+has the score of every combination. The last line is a JSON object with the best
+combination. --save makes it the default of the work directory.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,10 @@ class TuneOptions(Fields):
         self.grid()
 
     def grid(self) -> tuple[list[int], list[float]]:
-        """Reads the beam sizes and length penalties to try, and checks them."""
+        """Returns the beam sizes and length penalties to try.
+
+        Raises ValueError if one is out of range.
+        """
         beam_sizes = read_numbers("beam_sizes", self.beam_sizes, int)
         for beam_size in beam_sizes:
             check_values(DecodingConfig, beam_size=beam_size)
@@ -63,7 +66,7 @@ class TuneOptions(Fields):
 
 
 def read_numbers(name: str, texts: Sequence[str], kind: type) -> list:
-    """Reads the numbers in a flag that is a list."""
+    """Parses the numbers in a list flag. Raises ValueError if one is wrong."""
     try:
         return [kind(text) for text in texts]
     except ValueError:

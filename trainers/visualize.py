@@ -3,15 +3,15 @@
     kt-visualize --workdir=DIR --text="A sentence." \
         [--reference="Its translation."] --output=attention.html
 
-The page has the attention of every layer and head, for the sentence and its
+The page shows the attention of every layer and head, for the sentence and its
 translation, or the reference. It is one file that works without a network. An
 output that ends with .svg, .png or .pdf is a figure of one layer, as in Figures
-3 to 5 of the paper; it needs the extra `figures`.
+3 to 5 of the paper, and needs the extra `figures`.
 
     kt-visualize --workdir=DIR --plot=training \
         --output=training.svg
 
-The figure has the losses, the validation score and the learning rate by step,
+The figure shows the losses, the validation score and the learning rate by step,
 from the records of the run in DIR/logs.
 """
 
@@ -30,10 +30,10 @@ from trainers.translating.options import (
     WorkdirOptions,
 )
 
-LENGTHS = ("extra_length", "max_output_length")  # a reference has them, too
-# Search options of ensembles and glossaries, which a figure lacks.
+LENGTHS = ("extra_length", "max_output_length")  # also limit a reference
+# Search options of ensembles and glossaries, which a figure does not have.
 UNUSED = ("ensemble", "glossary_mode", "glossary_bonus")
-ATTENTION = {"plot": "attention"}  # that many options belong to
+ATTENTION = {"plot": "attention"}  # what most options need
 
 
 class VisualizeOptions(WorkdirOptions):
@@ -137,7 +137,7 @@ class VisualizeOptions(WorkdirOptions):
 def check_search(
     options: VisualizeOptions, given: typing.Collection[str]
 ) -> None:
-    """Raises CommandError if flags of the search, by name, have no effect."""
+    """Raises CommandError if one of the given search flags has no effect."""
     searching = [name for name in given if name not in LENGTHS]
     for names, is_wrong, why in (
         (given, options.plot != "attention", "the curves have no search"),
@@ -154,7 +154,7 @@ def draw(
     search: dict[str, typing.Any],
     languages: LanguageOptions,
 ) -> None:
-    """Draws and writes the figure; `search` has the flags of the search."""
+    """Draws and writes the figure. `search` has the given search flags."""
     if options.plot == "attention":
         model = TranslatorOptions(
             workdir=options.workdir, checkpoint=options.checkpoint

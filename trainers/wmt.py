@@ -7,10 +7,10 @@
     kt-train --init_from=runs/mine --workdir=runs/domain \\
         --dataset=files --train_files=domain.csv --columns=English,German
 
-If it is killed, rerun the same command to resume. The shape of the model, the
-data set, the languages, the vocabulary and the precision must stay the same;
-the rest may change. If the batches change, a new epoch begins. Ctrl-C saves
-before it ends.
+If training is killed, rerun the same command to resume. The shape of the model,
+the data set, the languages, the vocabulary and the precision must stay the
+same. The rest may change. If the batches change, a new epoch begins. Ctrl-C
+saves a checkpoint before training ends.
 """
 
 import contextlib
@@ -97,9 +97,10 @@ def read_arguments(
     description: str = __doc__,
     sections: tuple[type, ...] = SECTIONS,
 ) -> tuple[flags.Arguments, WmtOptions]:
-    """Reads a command line and its recipe: all arguments, and `WmtOptions`.
+    """Parses a command line and its recipe.
 
-    Takes what `flags.parse` takes; `WmtOptions` is the first of the sections.
+    Takes the arguments of `flags.parse`. Returns all arguments, and the options
+    of the first section.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = flags.parse(argv, description, *sections)
@@ -124,9 +125,10 @@ def read_arguments(
 def scaled_warmup(
     recipe: dict[str, typing.Any], own: dict[str, typing.Any]
 ) -> dict[str, int]:
-    """Shortens a recipe's warm-up in proportion, if `own` flags end before it.
+    """Shortens a recipe's warm-up if `own` flags end training within it.
 
-    Returns the changed flag, and shows a line about it.
+    Scales it in proportion to `train_steps`. Shows a line about the change, and
+    returns the changed flag, or {}.
 
     >>> recipe = {"train_steps": 12000, "warmup_steps": 1000}
     >>> scaled_warmup(recipe, {"train_steps": 600})
@@ -168,7 +170,10 @@ def read_configuration(
     data_section: type = DataConfig,
     decoding_section: type = DecodingConfig,
 ) -> Configuration:
-    """Builds the `Configuration` of a command line."""
+    """Builds the `Configuration` of a command line.
+
+    Raises CommandError if a value is wrong, or values do not fit together.
+    """
     training = arguments.build(TrainingConfig)
     workdir = arguments.given.get("workdir", "")
     with flags.user_errors():
@@ -191,12 +196,15 @@ def read_configuration(
     with flags.user_errors():  # the sections may not fit together
         configuration = Configuration(model, data, training, decoding)
         if not os.path.exists(os.path.join(workdir, "config.json")):
-            configuration.check_vocabulary()  # before much is loaded
+            configuration.check_vocabulary()  # before loading takes time
     return configuration
 
 
 def check_input(configuration: Configuration, workdir: str) -> None:
-    """Raises CommandError for files and for a run that has begun."""
+    """Raises CommandError if files are wrong, or the run began otherwise.
+
+    A run in `workdir` must have the same configuration, as for `check_same`.
+    """
     with flags.user_errors():
         WorkDirectory(workdir).check_path()
         configuration.check_files()
@@ -206,7 +214,8 @@ def check_input(configuration: Configuration, workdir: str) -> None:
 def build_model(
     arguments: flags.Arguments, preset: str, data: DataConfig
 ) -> TransformerConfig:
-    """Builds the model of a command line, with given vocabularies' sizes."""
+    """Builds the model, with the sizes of the given vocabularies."""
+
     with flags.user_errors():
         base = {**PRESETS[preset], **given_vocab_sizes(data)}
     model = arguments.build(TransformerConfig, **base)
@@ -216,7 +225,7 @@ def build_model(
 
 
 def given_vocab_sizes(data: DataConfig) -> dict[str, int]:
-    """Reads the sizes of the vocabularies that data names, by their field."""
+    """Reads the sizes of the given vocabularies, by field of the model."""
     return {
         field: Tokenizer.load(path).vocab_size
         for field, path in data.given_tokenizers.items()
@@ -227,8 +236,8 @@ def given_vocab_sizes(data: DataConfig) -> dict[str, int]:
 def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:
     """Chooses the backend and sets the environment that TensorFlow reads.
 
-    With several workers its network logs errors from several threads;
-    `Workers.watch` sums them up in one line.
+    With several workers, TensorFlow's error log is off: several threads would
+    report one network failure, which `Workers.watch` reports in one line.
     """
     choose_backend(arguments.build(DeviceOptions))
     training = arguments.build(TrainingConfig)

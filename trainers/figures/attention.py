@@ -15,9 +15,10 @@ def run(
     output: str,
     choice: Mapping[str, typing.Any],
 ) -> None:
-    """Writes the attention of a model.
+    """Writes a page or a figure of a model's attention.
 
-    `choice` has arguments of `AttentionFigure.save`; the others are the flags.
+    `choice` has arguments of `AttentionFigure.save`. The other parameters are
+    flags of kt-visualize.
     """
     with flags.user_errors():
         model.check()

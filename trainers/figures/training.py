@@ -17,20 +17,20 @@ from keras_transformer.storage.workdir import WorkDirectory
 from trainers.run.event_file import Curves, read_curves
 
 WIDTH = 7.5  # inches
-# A curve with fewer points has a mark at each. With more, the loss of training,
-# which is noisy, is drawn faintly behind the mean of neighboring points.
+# A curve with fewer points has a mark at each point. With as many or more, the
+# noisy training loss is drawn faintly behind the mean of neighboring points.
 MANY = 50
-# The first part of a record's name -> its name in the legend, and its color.
+# The first part of a record's name -> its label in the legend, and its color.
 KINDS = {
     "train": ("training", COLORS[0]),
     "validation": ("validation", COLORS[1]),
 }
-NO_SCORES = ("loss", "perplexity", "wall_seconds")  # of a validation
+NO_SCORES = ("loss", "perplexity", "wall_seconds")  # validation's other records
 SPELLED = {"bleu": "BLEU", "chrf": "chrF", "f1": "F1"}
 
 
 class Panel(typing.NamedTuple):
-    """Axes that share the steps with those above and below."""
+    """Axes with the curves of some records. All panels share the x axis."""
 
     label: str  # of the y axis
     height: float  # inches
@@ -42,7 +42,7 @@ def run(workdir: str, output: str) -> None:
     """Draws the records in a work directory's `logs/`."""
     with flags.user_errors():
         directory = WorkDirectory(workdir)
-        directory.read_config()  # is it one?
+        directory.read_config()  # raises if this is no work directory
         curves = read_curves(directory.logs)
         expected = "TensorBoard records of a training"
         expect(panels_of(curves), expected, f"none in {directory.logs}")
@@ -50,7 +50,7 @@ def run(workdir: str, output: str) -> None:
 
 
 def panels_of(curves: Curves) -> list[Panel]:
-    """Lists panels with records: losses, validation scores, learning rate.
+    """Lists the panels with records: losses, validation scores, learning rate.
 
     >>> [panel.label for panel in panels_of({"validation/bleu": {10: 2.5}})]
     ['BLEU']
@@ -75,7 +75,7 @@ def panels_of(curves: Curves) -> list[Panel]:
 
 @matplotlib.rc_context(STYLE)
 def draw(curves: Curves, title: str) -> Figure:
-    """Draws the panels of a run, at least one, one above the other."""
+    """Draws the panels of a run, at least one, in a column."""
     panels = panels_of(curves)
     heights = [panel.height for panel in panels]
     figure = Figure((WIDTH, sum(heights)), layout="constrained", label=title)

@@ -1,4 +1,4 @@
-"""The work of `kt-import`: a model becomes a work directory."""
+"""The work of `kt-import`: makes a work directory from a model."""
 
 import glob
 import itertools
@@ -37,9 +37,9 @@ def run(
     keep_languages: str | None,
     vocabulary_from: tuple[str, ...],
 ) -> None:
-    """Imports a model, and shows what it is; arguments as the options.
+    """Imports a model, and shows its size. Parameters: `ImportModelOptions`.
 
-    Raises CommandError: the source cannot be imported, the work directory
+    Raises CommandError if the source cannot be imported, the work directory
     exists, or a file cannot be read or written.
     """
     with flags.user_errors():
@@ -70,7 +70,7 @@ def run(
 
 
 def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
-    """Finds the files of patterns; ValueError if a pattern has none."""
+    """Finds the files that match. Raises ValueError if a pattern has none."""
     found = {pattern: sorted(glob.glob(pattern)) for pattern in patterns}
     for pattern, files in found.items():
         expect(files, "files in vocabulary_from", repr(pattern))
@@ -80,13 +80,16 @@ def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
 def choose_languages(
     model: Imported, source_language: str | None, target_language: str | None
 ) -> Imported:
-    """Sets the languages of a model that are given; its files name others."""
+    """Sets the given languages of a model. Its files name the others.
+
+    If the files name the same language twice, the model gets none, and a note.
+    """
     model = with_languages(model, source_language, target_language)
     given = source_language is not None or target_language is not None
     language = model.source_language
     if given or not language or language != model.target_language:
         return model
-    # Files of test data, PREFIX.gem and PREFIX.gem, would be the same.
+    # Both files of test data would be PREFIX.gem.
     note = (
         f"both languages are {language}: here they are named source and target,"
         " unless --source_language and --target_language say otherwise"
@@ -98,9 +101,10 @@ def choose_languages(
 def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
     """Makes the work directory of an imported model, whole or not at all.
 
-    Raises ValueError: the weights do not fit the model that `config` makes, or
-    the path is in use; OSError: it cannot be written.
+    Raises ValueError if the weights do not fit the model of `config`, or
+    something is at the path. Raises OSError if a file cannot be written.
     """
+
     with new_directory(check_new(path)) as directory:
         workdir = WorkDirectory(directory)
         workdir.save_tokenizer(imported.tokenizer)

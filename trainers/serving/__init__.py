@@ -1,1 +1,1 @@
-"""The server: HTTP around translators, in shared batches."""
+"""The translation server: an HTTP API whose requests share batches."""

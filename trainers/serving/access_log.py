@@ -1,6 +1,6 @@
-"""A line for each answer, in the Common Log Format of web servers.
+"""The access log: a line for each answer, in the Common Log Format.
 
-It has no texts of users: the path is that of a route, without the query.
+The lines contain no user text: the path is that of a route, without the query.
 """
 
 import ipaddress
@@ -12,13 +12,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainers.serving.metrics import Metrics
 
-METHODS = "GET", "HEAD", "POST", "OPTIONS"  # a client may send any word
+METHODS = "GET", "HEAD", "POST", "OPTIONS"  # other words are logged as "-"
 
 
 def open_log(path: str) -> logging.Handler:
-    """Opens a log, a file or, if the path is "-", standard error.
+    """Opens a log file, or standard error if the path is "-".
 
-    A file that is renamed is made again, so rotation needs no signal.
+    If the file is renamed, a new one is made, so rotation needs no signal.
     """
     if path == "-":
         return logging.StreamHandler()
@@ -26,7 +26,7 @@ def open_log(path: str) -> logging.Handler:
 
 
 class AccessLog:
-    """Middleware that counts refusals, and writes lines unless `path` is ""."""
+    """Middleware that counts refusals, and logs answers if it has a path."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, path: str):
         self._app, self._metrics = app, metrics
@@ -35,7 +35,7 @@ class AccessLog:
     async def __call__(
         self, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Answers as the application does."""
+        """Passes a request to the application, and logs the answer."""
         began = time.strftime("%d/%b/%Y:%H:%M:%S %z")
         status, size = 0, 0
 
@@ -59,8 +59,8 @@ class AccessLog:
 
 
 def _address(scope):
-    """Returns the address of the client, which a proxy may have given."""
+    """Returns the client's IP address, or "-" if there is no valid one."""
     try:
         return ipaddress.ip_address(scope["client"][0])
-    except (TypeError, ValueError):  # there is none, or any text
+    except (TypeError, ValueError):  # missing, or a proxy sent other text
         return "-"

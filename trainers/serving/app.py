@@ -1,4 +1,4 @@
-"""The routes of the server: keys, deadlines and errors of all answers."""
+"""The ASGI application: its routes, with API keys, deadlines and errors."""
 
 import asyncio
 import hashlib
@@ -24,10 +24,10 @@ from trainers.serving.requests import Body, read_fields
 from trainers.serving.service import Service
 from trainers.serving.spec import FILE_FORM, Api, Get, describe
 
-# What is still read of a request that is answered before its end.
+# Limits on reading the rest of a request that is answered before its end.
 DISCARD_BYTES = 2**26
 DISCARD_SECONDS = 10.0
-LONGEST_ERROR = 500  # characters; more is a value that was received
+LONGEST_ERROR = 500  # characters; a longer one quotes a received value
 
 
 def make_app(service: Service) -> Starlette:
@@ -107,10 +107,10 @@ APIS: tuple[Api, ...] = (COMMON, libretranslate.API, translations.API)
 
 
 class _Bodies:
-    """Middleware: bodies have a limit, and are read to their end.
+    """Middleware that limits bodies, and reads them to the end.
 
-    If a connection is closed while its client still sends, it is reset, and the
-    client may not get the answer.
+    Closing a connection while the client still sends resets it, and the client
+    may not get the answer.
     """
 
     def __init__(self, app, limits, seconds):
@@ -132,9 +132,9 @@ class _Bodies:
 
 
 class _Post:
-    """An endpoint that works for clients: an ASGI application.
+    """The ASGI endpoint of a POST path, with its API keys and deadline.
 
-    `keys` come from `read_keys`; `path` is one of the `api`'s posts.
+    `keys` come from `read_keys`. `path` is one of the `api`'s posts.
     """
 
     def __init__(self, service, keys, api, path):
@@ -156,7 +156,7 @@ class _Post:
         await response(scope, receive, send)
 
     async def _respond(self, request):
-        """Makes the response, also to a request that fails."""
+        """Makes the response, or the error response if the request fails."""
         try:
             return await self._answer(request)
         except HTTPException as error:
@@ -168,10 +168,10 @@ class _Post:
             failure = HTTPException(500, "the server has failed")
             return _refuse(failure, self._api)
         finally:
-            await request.close()  # and the file of a form
+            await request.close()  # also closes the file of a form
 
     async def _answer(self, request):
-        """Makes the response of the API; stops if the client hangs up."""
+        """Makes the API's response. Raises ClientDisconnect on a hang-up."""
         self._service.check_ready()
         post = self._api.posts[self._path]
         fields = await read_fields(request, post)
@@ -188,7 +188,7 @@ class _Post:
         finally:
             for task in (work, hang_up):
                 task.cancel()
-            # Their work leaves the queue before this request is over.
+            # The work must have left the queue before this request ends.
             await asyncio.gather(work, hang_up, return_exceptions=True)
 
 
@@ -203,7 +203,7 @@ def _response(answer):
 
 
 def _refuse(error, api):
-    """Makes an API's answer to a request that is refused."""
+    """Makes an API's response from an HTTPException."""
     message = error.detail
     if len(message) > LONGEST_ERROR:
         message = f"{message[:LONGEST_ERROR]} ..."
@@ -215,9 +215,10 @@ def _refuse(error, api):
 
 
 def read_keys(path: str | None) -> list[bytes] | None:
-    """Reads the keys in a file, as digests; None without a file.
+    """Reads the keys in a file, and returns their SHA-256 digests.
 
-    Each line has a key; blank lines and lines that begin with # are skipped.
+    Each line is a key. Blank lines and lines that begin with # are skipped.
+    Returns None without a file. Raises ValueError if the file has no key.
     """
     if path is None:
         return None
@@ -228,7 +229,7 @@ def read_keys(path: str | None) -> list[bytes] | None:
 
 
 def _bearer(request):
-    """Reads the key in the header `Authorization: Bearer KEY`; "": none."""
+    """Returns the key in the header `Authorization: Bearer KEY`, or ""."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
 
@@ -243,6 +244,6 @@ def _check_key(keys, key):
     if not isinstance(key, str) or not key:
         raise HTTPException(403, "api_key is missing")
     digest = _digest(key)
-    # All are compared, so that the time tells nothing.
+    # Compares all keys, so that the time reveals nothing.
     if not sum(hmac.compare_digest(digest, known) for known in keys):
         raise HTTPException(403, "api_key is not known")

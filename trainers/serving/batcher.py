@@ -1,8 +1,8 @@
-"""Requests of many clients in shared batches: one thread, one bounded queue.
+"""Shared batches for many clients: one thread, one bounded queue.
 
-It knows neither HTTP nor models. A job is a list of items and the work that
-they need; items with equal work are done together, in the order of their turns.
-A long job may take several batches, a batch may have items of several jobs.
+This module knows neither HTTP nor models. A job is a list of items and the work
+to do on them. Items with equal work share batches, in the order of their turns.
+A long job may take several batches, and a batch may have items of several jobs.
 """
 
 import bisect
@@ -19,23 +19,24 @@ from collections.abc import Callable, Sequence
 
 # Weight of the last batch in the moving averages of the speed.
 RECENT = 0.2
-# A job is served before later ones only up to this share of the speed. So a
-# short job waits for the batch that runs, even behind several long jobs, and a
-# long job goes on whatever comes.
+# A job has priority over later ones only for this share of the throughput. So a
+# short job behind several long jobs waits only for the running batch, and a
+# long job advances even if others keep coming.
 SHARE = 1 / 8
 # Seconds without a job after which other work may begin: clients that wait for
-# an answer send their next request at once.
+# an answer send their next request immediately.
 IDLE_SECONDS = 1.0
-# Seconds between two works that are done although jobs keep coming.
+# Seconds after which more of this other work begins whenever the queue is
+# empty, without waiting IDLE_SECONDS.
 PATIENCE = 60.0
 
-# Makes a result of each item, in their order. Equal works, such as a method of
-# one object, share batches.
+# Makes one result per item, in order. Items share batches if their works are
+# equal, such as the same method of one object.
 Work = Callable[[list], Sequence]
 
 
 class QueueFullError(Exception):
-    """No room in the queue; `retry_after`: seconds until there may be some."""
+    """The queue is full. It may have room after `retry_after` seconds."""
 
     def __init__(self, retry_after: int):
         super().__init__("the queue is full")
@@ -46,9 +47,9 @@ class Batch(typing.NamedTuple):
     """Measurements of a finished batch.
 
     Attributes:
-        waits: Seconds that each job waited for its first batch.
+        waits: Seconds that each job waited, if this is its first batch.
         items: Number of items.
-        tokens: Sum of their sizes.
+        tokens: Sum of the items' sizes.
     """
 
     waits: list[float]
@@ -69,9 +70,9 @@ class _Job:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Entry:
-    """An item that waits.
+    """A waiting item.
 
-    Its turn comes before jobs which arrive when more tokens are done.
+    It precedes jobs that arrive when more than `turn` tokens are done.
     """
 
     job: _Job
@@ -84,8 +85,8 @@ class _Entry:
 class Batcher:
     """Runs jobs in batches, in its own thread.
 
-    To abandon a job, cancel its future: items that are not in a batch yet are
-    dropped.
+    To abandon a job, cancel its future: its items that are not yet in a batch
+    are dropped.
 
     Args:
         max_batch_tokens: Maximum sum of the sizes of a batch's items; a single
@@ -95,11 +96,11 @@ class Batcher:
         max_queue_tokens: Maximum sum of the sizes in the queue; a single job
             may be larger.
         max_queue_seconds: Maximum time to drain the queue, estimated from the
-            speed of the last batches; later jobs are rejected.
-        observe: Called with the `Batch` after each.
+            speed of the last batches. Jobs beyond it are rejected.
+        observe: Called after each batch with its measurements.
 
     Attributes:
-        waiting_tokens: Sum of the sizes that wait.
+        waiting_tokens: Sum of the waiting items' sizes.
     """
 
     def __init__(
@@ -130,10 +131,10 @@ class Batcher:
     def submit(
         self, work: Work, items: Sequence, sizes: Sequence[int]
     ) -> concurrent.futures.Future:
-        """Puts a job of at least one item into the queue; sizes are in tokens.
+        """Queues a job of at least one item. `sizes` are in tokens.
 
         Returns a future with the list of results. Raises QueueFullError if
-        there is no room, or no time.
+        there is no room or no time, and RuntimeError after `close`.
         """
         job = _Job(
             work, len(items), concurrent.futures.Future(), time.monotonic()
@@ -161,7 +162,7 @@ class Batcher:
     ) -> concurrent.futures.Future:
         """Does other work in the thread when no job has come for a while.
 
-        Returns a future with its result, which `close` cancels.
+        Returns a future with the result. `close` cancels it.
         """
         future: concurrent.futures.Future = concurrent.futures.Future()
         with self._changed:
@@ -173,12 +174,12 @@ class Batcher:
         return future
 
     def rest(self) -> None:
-        """Makes other work wait as if a job had just been done."""
+        """Delays other work as if a job had just been done."""
         with self._changed:
             self._busy_until = time.monotonic()
 
     def close(self) -> None:
-        """Refuses new jobs from now on; accepted ones are still done."""
+        """Refuses new jobs and cancels other work. Accepted jobs are done."""
         with self._changed:
             self._is_closed = True
             for _, future in self._idle:
@@ -186,13 +187,13 @@ class Batcher:
             self._changed.notify()
 
     def join(self) -> None:
-        """Waits until the thread has ended, after `close`."""
+        """Waits for the thread to end, after `close`."""
         self._thread.join()
 
     # The queue
 
     def _is_full(self, tokens):
-        """Tells whether others wait, and there is no room for more tokens."""
+        """Tells whether `tokens` do not fit. They always fit an empty queue."""
         tokens += self.waiting_tokens
         seconds = tokens * self._seconds_per_token()
         return self.waiting_tokens > 0 and (
@@ -208,7 +209,7 @@ class Batcher:
         self._keep(e for e in self._entries if not e.job.future.done())
 
     def _wait_for_work(self):
-        """Waits for what the thread does next; None: the batcher is closed."""
+        """Waits for the next work, and returns it. Returns None at the end."""
         while True:
             self._drop_cancelled()
             if self._entries:
@@ -237,7 +238,7 @@ class Batcher:
                 self._changed.wait()
 
     def _collect(self):
-        """Collects a batch from the first entry on; also whether it is full."""
+        """Returns the first entry's batch, and whether it is full."""
         work, room = self._entries[0].job.work, self._max_batch_tokens
         batch: list[_Entry] = []
         for entry in self._entries:
@@ -277,7 +278,7 @@ class Batcher:
         self._other_until = time.monotonic()
 
     def _learn(self, seconds, tokens):
-        """Updates the moving averages: a small batch counts for little."""
+        """Updates the moving averages. A small batch has little weight."""
         if not self._recent_tokens:
             self._recent_seconds, self._recent_tokens = seconds, tokens
         self._recent_seconds += RECENT * (seconds - self._recent_seconds)
@@ -288,7 +289,7 @@ class Batcher:
 
 
 def _process(batch):
-    """Runs a batch, and each job alone if it fails: one may be bad."""
+    """Runs a batch. If it fails, runs its jobs one by one: one may be bad."""
     job = batch[0].job
     try:
         results = job.work([entry.item for entry in batch])
@@ -310,6 +311,6 @@ def _process(batch):
 
 
 def _settle(setter, value):
-    """Ends a future, unless its caller has cancelled it meanwhile."""
+    """Calls the setter of a future, unless the caller has cancelled it."""
     with contextlib.suppress(concurrent.futures.InvalidStateError):
         setter(value)

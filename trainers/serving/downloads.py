@@ -1,4 +1,4 @@
-"""Translated files, each of which can be downloaded for a while."""
+"""Translated files that can be downloaded for a limited time."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ PREFIX, LOCK = "translated-", "lock"
 class Downloads:
     """Files in a temporary directory, found by keys that nobody can guess.
 
-    Their paths do not contain their names.
+    Each is removed after `seconds`. The paths do not contain the files' names.
     """
 
     def __init__(self, seconds: float):
@@ -28,10 +28,13 @@ class Downloads:
         self._files: dict[str, tuple[pathlib.Path, str]] = {}
         self._folder: tempfile.TemporaryDirectory | None = None
         _remove_abandoned()
-        self._size = 0  # bytes of all
+        self._size = 0  # bytes of all files
 
     async def add(self, name: str, data: bytes) -> str:
-        """Writes a file; returns its key, which ends with its name."""
+        """Writes a file. Returns its key, which ends with its name.
+
+        Raises HTTPException with status 429 if the files would be too large.
+        """
         if self._size + len(data) > MAX_BYTES:
             raise HTTPException(
                 429,
@@ -51,7 +54,10 @@ class Downloads:
         return key
 
     def find(self, key: str) -> tuple[pathlib.Path, str]:
-        """Finds the path and the name of a file."""
+        """Returns the path and the name of a file.
+
+        Raises HTTPException with status 404 if no file has this key.
+        """
         if key not in self._files:
             raise HTTPException(404, "there is no such file, or no longer")
         return self._files[key]
@@ -69,9 +75,9 @@ class Downloads:
 
 
 def _remove_abandoned():
-    """Removes the directories of killed servers, whose locks ended then."""
+    """Removes the directories of killed servers, whose locks are free."""
     for path in pathlib.Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
-        with contextlib.suppress(OSError):  # of another user
+        with contextlib.suppress(OSError):  # a directory of another user
             lock = lock_file(path)
             if lock is not None:
                 shutil.rmtree(path.parent)

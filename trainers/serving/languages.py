@@ -1,4 +1,4 @@
-"""The languages of a server: what codes mean, and which a text is in."""
+"""The languages of a server: matches language codes, detects languages."""
 
 import copy
 import functools
@@ -14,8 +14,8 @@ from keras_transformer.data.languages import shortened
 
 # Codes of LibreTranslate that are in no standard.
 ALIASES = {"pb": "pt_BR", "zt": "zh_Hant"}
-# What Unicode's aliases lack: languages of codes that mean their usual form;
-# and two languages that are one there, with codes of two and of three letters.
+# Missing in Unicode's aliases: languages of codes for their usual forms, and
+# the two-letter codes of two languages that Unicode treats as one.
 USUAL_FORMS = {"fuv": "ff", "nb": "no", "ns": "nso", "pbt": "ps", "quy": "qu"}
 SAME = {"aka": "ak", "twi": "tw"}
 
@@ -23,12 +23,12 @@ SAME = {"aka": "ak", "twi": "tw"}
 def choose_pair(
     source: str, target: str, pairs: Collection[tuple[str, str]]
 ) -> tuple[str, str] | None:
-    """Chooses the language pair that two codes mean; None for none or several.
+    """Chooses the language pair that two codes mean.
 
-    Exact codes win; then the same languages, preferably with the same region,
-    then without a region, then with the same spelling. A script that a code
-    names, or that follows from its region, must be the same; a code with
-    neither may mean any script.
+    Exact codes win, then the same languages: those with the same region, then
+    those without a region. The same spelling decides between equals. A script
+    that a code names, or that follows from its region, must be the same. A code
+    with neither may mean any script. Returns None for no pair, or several.
 
     >>> choose_pair("EN", "de-AT", [("en", "fr"), ("en", "de")])
     ('en', 'de')
@@ -49,13 +49,13 @@ def choose_pair(
 
 
 def _near(code, known):
-    """Measures how far a code is from each known code that it may mean."""
+    """Returns the distance of each known code that a code may mean."""
     distances = {other: _distance(code, other) for other in known}
     return {o: d for o, d in distances.items() if d < math.inf}
 
 
 def _distance(code, known):
-    """Measures how far a known code is from what a client means by its own."""
+    """Returns the distance of a known code from a client's, inf for others."""
     (base, script, region, own), other = _read(code), _read(known)
     if base != other[0]:
         return math.inf
@@ -69,13 +69,13 @@ def _distance(code, known):
 
 
 def is_same(code: str, known: str) -> bool:
-    """Tells whether a code may mean the language of a known one."""
+    """Tells whether a code may mean the language of a known code."""
     return _distance(code, known) < math.inf
 
 
 @functools.lru_cache(1024)
 def _read(code):
-    """Returns language, script (given or usual), region and first part.
+    """Returns a code's language, script (given or usual), region, first part.
 
     >>> _read("zho_Hans"), _read("zh-TW")
     (('zh', 'Hans', None, 'zho'), ('zh', 'Hant', 'TW', 'zh'))
@@ -90,7 +90,7 @@ def _read(code):
     try:
         base, usual_region, *_ = parse_locale(alias)
         _, region, script, *_ = parse_locale("_".join([base, *rest]))
-    except ValueError:  # a code of its own
+    except ValueError:  # not a standard code
         return code.lower(), None, None, own
     region = region or usual_region
     usual = get_global("likely_subtags")
@@ -99,11 +99,11 @@ def _read(code):
 
 
 class Detector:
-    """Finds the language of a text among a few.
+    """Detects which of a few languages a text is in.
 
-    If there is only one, every text is in it. Languages that the detection does
-    not know are never found; a warning names them. If it knows no source, no
-    text is taken for one in a target language.
+    If there is only one, every text is in it. Languages that the detector does
+    not know are never found, and a warning names them. If it knows no source,
+    it finds no target language either.
     """
 
     def __init__(self, sources: list[str], targets: Sequence[str] = ()):
@@ -127,9 +127,9 @@ class Detector:
             self._identifier = identifier
 
     def rank(self, text: str) -> list[tuple[str, float]]:
-        """Ranks the languages that a text may be in, most probable first.
+        """Returns the languages that a text may be in, most probable first.
 
-        Each has its code and a confidence from 0 to 100.
+        Each is a code and a confidence from 0 to 100.
         """
         if self._identifier is None:
             return [(code, 100.0) for code in self._codes.values()][:1]
@@ -144,12 +144,12 @@ class Detector:
 
 
 def _labels():
-    """Finds the detection's label for each language that it knows."""
+    """Returns the detector's label for each language that it knows."""
     labels = sorted(_load_identifier().labels, key=lambda x: (-len(x), x))
     return {_read(label)[0]: label for label in labels}
 
 
 @functools.cache
 def _load_identifier():
-    """Loads the detection of all its languages, in a second."""
+    """Loads the detector with all its languages, which takes a second."""
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

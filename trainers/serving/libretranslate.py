@@ -1,6 +1,6 @@
-"""LibreTranslate's API: what its clients send and expect.
+"""LibreTranslate's API, as its clients expect it.
 
-As there, fields that it does not know are ignored.
+Like LibreTranslate, it ignores unknown fields.
 """
 
 import itertools
@@ -32,7 +32,7 @@ async def translate(service: Service, fields: Values) -> dict:
     terminology = requests.read_terminology(
         fields, service.glossaries, service.limits
     )
-    # Few clients know how wide the beam is.
+    # Few clients know the beam size, so they may get fewer alternatives.
     found = await service.translate(
         texts, options, terminology=terminology, may_be_fewer=True
     )
@@ -93,10 +93,10 @@ def _language(code, confidence):
 
 
 def list_languages(service: Service) -> list[dict]:
-    """Answers /languages; `direction` is for our own page.
+    """Answers /languages. `direction` is for our own page.
 
-    Languages without targets are listed, too: clients look for both languages
-    of a pair.
+    Languages without targets are also listed: clients look up both languages of
+    a pair.
     """
     targets_of: dict[str, list[str]] = {}
     for source, target in service.pairs:
@@ -114,7 +114,7 @@ def list_languages(service: Service) -> list[dict]:
 
 
 def describe(service: Service) -> dict:
-    """Answers /frontend/settings; `glossaries` and below are for our page."""
+    """Answers /frontend/settings. `glossaries` and below are for our page."""
     (source, target), pair = next(iter(service.pairs.items()))
     decoding, needs_key = (
         pair.translator.decoding,

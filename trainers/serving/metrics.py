@@ -1,12 +1,12 @@
-"""What the server counts, for Prometheus."""
+"""The server's metrics, for Prometheus."""
 
 import prometheus_client
 
 from trainers.serving.batcher import Batch
 
-# Seconds: from a cached answer to the deadline of a request.
+# Bounds of buckets: from a cached answer to the deadline of a request.
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-HUNG_UP = 499  # the status of an answer that nobody reads
+HUNG_UP = 499  # the status if the client has hung up
 POWERS_OF_TWO = tuple(1 << i for i in range(14))
 
 
@@ -59,22 +59,22 @@ class Metrics:
         )
 
     def observe_batch(self, batch: Batch) -> None:
-        """Counts a batch of the `Batcher`."""
+        """Records a batch of the `Batcher`."""
         for wait in batch.waits:
             self.waits.observe(wait)
         self.batch_items.observe(batch.items)
         self.tokens.inc(batch.tokens)
 
     def observe_request(self, path: str, status: int, seconds: float) -> None:
-        """Counts an answered request."""
+        """Records the status and the time of an answered request."""
         self.requests.labels(path, str(status)).inc()
         self.seconds.labels(path).observe(seconds)
 
     def observe_answer(self, path: str, status: int) -> None:
-        """Counts a refusal; `path` is "-" if there is no such path."""
+        """Counts an answer if it is a refusal. An unknown `path` is "-"."""
         if status >= 400 and status != HUNG_UP:
             self.refusals.labels(path, str(status)).inc()
 
     def text(self) -> bytes:
-        """Writes all metrics as Prometheus reads them."""
+        """Returns all metrics in Prometheus' text format."""
         return prometheus_client.generate_latest(self.registry)

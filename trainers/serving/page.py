@@ -22,17 +22,17 @@ _PROGRAM = (
 
 @functools.cache
 def render() -> tuple[str, str]:
-    """Makes the page that translates, and its Content-Security-Policy.
+    """Renders the translation page, and makes its Content-Security-Policy.
 
-    The policy allows the page's own style sheet and program, by their hashes,
-    and requests to its server, nothing else: text that is inserted as HTML by
-    mistake cannot run.
+    The policy allows only the page's own style sheet and script, by their
+    hashes, and requests to its server: text that is inserted as HTML by mistake
+    cannot run.
     """
     return _render("page.html", _POLICY + _PROGRAM)
 
 
 def render_docs(description: dict[str, typing.Any]) -> tuple[str, str]:
-    """Makes the page about the APIs in an OpenAPI document, and its policy."""
+    """Renders an OpenAPI document as a page, and makes its policy."""
     return _render("docs.html", _POLICY, **description)
 
 
@@ -43,7 +43,7 @@ def _render(template, policy, **values):
 
 
 def _hash_of(page, tag):
-    """Makes the source of a policy that allows the only element with a tag."""
+    """Returns the policy's value that allows the only element with a tag."""
     [content] = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
     digest = hashlib.sha256(content.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

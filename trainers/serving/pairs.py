@@ -22,14 +22,14 @@ from trainers.translating.options import TranslatorChoice, TranslatorOptions
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator
 
-# Sources of at most this many tokens are translated as soon as the server is
-# ready; for longer ones a program may still be missing.
+# A ready server has the programs for sources of at most this many tokens. Those
+# for longer sources may still be missing.
 USUAL_TOKENS = 64
-Step = Callable[[], object]  # of the warm-up
+Step = Callable[[], object]  # a step of the warm-up
 
 
 class Model:
-    """A translator of one direction or many, also with other search options.
+    """A translator of one direction or many, with any search options.
 
     The programs of `max_searches` other search options stay in memory.
     """
@@ -50,11 +50,11 @@ class Model:
         return self._with_decoding(decoding)
 
     def warm_up_steps(self) -> tuple[Sequence[Step], ...]:
-        """Returns three lists of functions that make a program each.
+        """Returns three lists of functions, each of which makes a program.
 
-        Usual sentences need the first ones, also with what the page asks for,
-        details and alternatives; long sentences need the second ones. The third
-        compile searches of a sentence alone.
+        The first list is for usual sentences, including the details and
+        alternatives that the page asks for. The second is for long sentences.
+        The third compiles searches of a single sentence.
         """
         translator = self.translator
         languages = translator.languages
@@ -77,7 +77,10 @@ class Model:
         return usual, late, single
 
     def use(self, adapter: str) -> None:
-        """Chooses an adapter; "": none. Only the thread that computes may."""
+        """Switches to an adapter, or to none if it is "".
+
+        Only the thread that computes may call this.
+        """
         if self.switched is not None:
             self.switched.use(adapter)
 
@@ -88,8 +91,9 @@ class Pair:
 
     Attributes:
         source, target: The codes of its languages.
-        model: Its model; pairs that have the same one share batches.
-        direction: What tells the model these languages.
+        model: Its model. Pairs with the same model share batches.
+        direction: The tokens that tell the model these languages, or None if
+            the text begins with a tag.
     """
 
     source: str
@@ -99,7 +103,7 @@ class Pair:
 
     @property
     def is_same(self) -> bool:
-        """Whether its texts are in the target language already."""
+        """Whether its texts already are in the target language."""
         return self.source == self.target
 
     @property
@@ -117,16 +121,17 @@ def load_pairs(
     max_searches: int,
     adapters: Sequence[tuple[str, str]] = (),
 ) -> list[Pair]:
-    """Loads the pairs of work directories.
+    """Loads the models of work directories, and returns their pairs.
 
-    Work directories with the same languages are one model, an ensemble; a
-    multilingual model has a pair for each of its directions.
+    Work directories with the same languages form an ensemble. A multilingual
+    model has a pair for each of its directions. Raises CommandError if
+    something is wrong.
 
     Args:
         options: The work directories.
-        search: Fields of `DecodingConfig` that override theirs.
+        search: Fields of `DecodingConfig` that override the work directories'.
         max_searches: As for `Model`.
-        adapters: Names and work directories.
+        adapters: The name and the work directory of each adapter.
     """
     pairs: dict[tuple[str, str], Pair] = {}
     models: dict[Languages, list[str]] = {}
@@ -137,7 +142,7 @@ def load_pairs(
     choice = TranslatorChoice(options, search, languages=None)
     choices = [choice.at(",".join(paths)) for paths in models.values()]
     with flags.user_errors():
-        for one in choices:  # all, before the first is loaded
+        for one in choices:  # checks all before loading the first
             one.check()
         column = engines.column_of(options.engine)
         abilities.check_value(column, "adapter", adapters)

@@ -1,7 +1,7 @@
-"""Files are read in processes of their own, whose limits end them.
+"""Reads files in separate processes with limits on CPU time and memory.
 
-A file may take CPU time in proportion to its size. A hostile one ends only its
-own process; the server has the CPU before all of them.
+A file may take CPU time in proportion to its size. A hostile file ends only its
+own process. The server's process has a higher priority.
 """
 
 import asyncio
@@ -25,13 +25,14 @@ from trainers.serving.requests import BadRequest
 
 NUM_PROCESSES = 2  # one of them reads only files of at most SMALL bytes
 SMALL = 1 << 16
-# CPU seconds for a stage of a file, and for each of its MiB.
+# Limit of the CPU seconds for a stage of a file, and more for each of its MiB.
 SECONDS, SECONDS_PER_MIB = 4, 20
 NICENESS = 10
-# Ctrl-C and systemd send them to all processes; readers end with the server.
+# Ctrl-C and systemd send these signals to all processes. Readers block them and
+# end with the server.
 IGNORED = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
-# What comes next in the translation of a file: work for the model, or the end;
-# and `Document.summary`.
+# The next stage of a file's translation, or the translated file; and
+# `Document.summary()`.
 Step = tuple[documents.Stage | documents.Translated, str]
 
 
@@ -42,10 +43,10 @@ def advance(
     fits: Callable[[str], bool],
     results: Sequence[list],
 ) -> Step:
-    """Makes the `Step` of a file that follows the results of earlier stages.
+    """Returns the next `Step` of a file, given the results of earlier stages.
 
-    Each stage reads the file again: no process keeps a document while the model
-    works.
+    Each stage parses the file again, so that no process keeps a document while
+    the model works. Raises ValueError if the file is wrong.
     """
     language, target = languages
     document = documents.parse(
@@ -62,7 +63,7 @@ class Readers:
     """Processes that call `advance`, each for one file at a time.
 
     Args:
-        memory: Bytes that a stage may take.
+        memory: Bytes of memory that a stage may take.
     """
 
     def __init__(self, memory: int):
@@ -82,10 +83,10 @@ class Readers:
     ) -> Step:
         """Calls the function `advance` in a process.
 
-        Only that process has the file in memory.
+        The server has the file in memory only during the call.
 
         Raises BadRequest if the file is wrong, or takes too much time or
-        memory; RuntimeError if reading has failed.
+        memory. Raises RuntimeError if reading fails.
         """
         call = self._memory, name, languages, pickle.dumps(fits), results
         size = file.seek(0, os.SEEK_END)
@@ -123,18 +124,19 @@ class Readers:
 
 
 def log_failure(error: BaseException) -> None:
-    """Logs a failure without its message, which may have a user's text."""
+    """Logs a failure without its message, which may contain user text."""
     frames = "".join(traceback.format_tb(error.__traceback__))
     logging.error("%s\n%s", type(error).__name__, frames)
 
 
 def _seconds(size):
-    """Computes the CPU seconds for a stage of a file, from its bytes."""
+    """Returns the CPU seconds allowed for a stage of a file of `size` bytes."""
     return SECONDS + SECONDS_PER_MIB * size // (1 << 20)
 
 
 def _start():
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)  # it inherits
+    # The process inherits the mask.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
     try:
         return subprocess.Popen(
             [sys.executable, "-c", f"import {__name__} as x; x.main()"],
@@ -143,7 +145,7 @@ def _start():
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(sys.path),
-                "OPENBLAS_NUM_THREADS": "1",  # each takes memory
+                "OPENBLAS_NUM_THREADS": "1",  # each thread takes memory
             },
         )
     finally:
@@ -151,7 +153,7 @@ def _start():
 
 
 def _ask(process, file, question):
-    """Asks a process; returns None if it has ended."""
+    """Returns a process's answer about a file, or None if it has ended."""
     file.seek(0)
     data = file.read()
     try:
@@ -163,11 +165,11 @@ def _ask(process, file, question):
 
 
 def main() -> None:
-    """Answers questions on standard input, until it ends."""
+    """Answers the questions of `_ask` until standard input ends."""
     os.nice(NICENESS)
     unpickle = functools.lru_cache(4)(pickle.loads)
     output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # libraries may print, which must not mix with answers
     while True:
         try:
             data, memory, *call = pickle.load(sys.stdin.buffer)

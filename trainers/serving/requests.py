@@ -1,6 +1,6 @@
-"""Bodies of requests: read within limits, checked, or refused with one line.
+"""Reads the bodies of requests within limits, and checks their fields.
 
-Errors are `HTTPException`s with status 400, 413 or 415.
+Errors are `HTTPException`s with status 400, 413 or 415, and a line of text.
 """
 
 import asyncio
@@ -80,11 +80,11 @@ class TranslationRequest(Fields):
 
 
 # What a request may have for each text, as a field of its `Request`: a text, or
-# a list of as many texts as there are. Each is of one sentence.
+# a list of as many texts. Each is for one sentence.
 PER_TEXT = dict.fromkeys(
     abilities.names_with(abilities.EACH_TEXT, abilities.SERVER, Request), TEXTS
 )
-# What a request may have for all of its texts, as their `Terminology`.
+# What a request may have for all of its texts. It becomes a `Terminology`.
 TERMINOLOGY: dict[str, Schema] = {
     "glossary": {
         "description": "The name of a glossary of the server, or an object of"
@@ -101,14 +101,14 @@ TERMINOLOGY: dict[str, Schema] = {
 
 
 class Body:
-    """Receives the body of an ASGI request, of at most `max_bytes`."""
+    """The body of an ASGI request, of at most `max_bytes`."""
 
     def __init__(self, receive: Receive, max_bytes: int):
         self._receive, self._max_bytes = receive, max_bytes
         self._size, self._has_more = 0, True
 
     async def receive(self) -> Message:
-        """Receives the next message."""
+        """Receives the next message. Raises 413 if the body is too large."""
         message = await self._next()
         if self._size > self._max_bytes:
             raise HTTPException(
@@ -117,7 +117,7 @@ class Body:
         return message
 
     async def discard(self, max_bytes: int, seconds: float) -> None:
-        """Receives the rest, up to a number of bytes in all and a time."""
+        """Drops the rest, up to `max_bytes` of the whole body and a time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._has_more and self._size < max_bytes:
@@ -133,11 +133,11 @@ class Body:
 async def read_fields(
     request: starlette.requests.Request, post: Post
 ) -> dict[str, typing.Any]:
-    """Reads the fields of a body: a JSON object, or a form if it may be one.
+    """Reads the fields of a body: a JSON object, or a form if `post` allows it.
 
-    A form also has the fields of the query; a field that is given several times
-    is a list. A form with a file also has `address`, the address of the server
-    as the client sees it.
+    A form also has the fields of the query. A field that is given several times
+    is a list. If `post` takes a file, there is also `address`, the address of
+    the server as the client sees it.
     """
     kind = request.headers.get("content-type", "").partition(";")[0]
     kind = kind.strip().lower()
@@ -156,7 +156,7 @@ async def read_fields(
         )
         items = [*request.query_params.multi_items(), *form.multi_items()]
         "".join(n + v for n, v in items if isinstance(v, str)).encode()
-    except (LookupError, ValueError) as error:  # of a charset, of surrogates
+    except (LookupError, ValueError) as error:  # bad charset, surrogates
         raise BadRequest(f"expected a form: {error}") from error
     fields = _merged(request.query_params.multi_items())
     fields |= _merged(form.multi_items())
@@ -164,7 +164,7 @@ async def read_fields(
 
 
 def _merged(items):
-    """Merges fields by name; the values of a repeated name are a list."""
+    """Merges fields by name. The values of a repeated name are a list."""
     values: dict[str, list] = {}
     for name, value in items:
         values.setdefault(name, []).append(value)
@@ -172,7 +172,7 @@ def _merged(items):
 
 
 def parse_json(body: bytes) -> dict[str, typing.Any]:
-    """Parses a JSON object, which has each name once."""
+    """Parses a JSON object. Raises BadRequest, also for repeated names."""
 
     def unique(pairs: list[tuple[str, typing.Any]]) -> dict:
         fields = dict(pairs)
@@ -188,7 +188,7 @@ def parse_json(body: bytes) -> dict[str, typing.Any]:
 
 
 def read_texts(fields: Values, name: str, limits: Limits) -> list[str]:
-    """Reads a field that is a text or a list of texts."""
+    """Reads a field that is a text or a list of texts. Returns a list."""
     value = fields.get(name)
     if value in (None, "", []):
         raise BadRequest(f"{name} is missing")
@@ -211,7 +211,10 @@ def read_texts(fields: Values, name: str, limits: Limits) -> list[str]:
 
 
 def read_file(fields: Values, name: str) -> tuple[str, typing.BinaryIO]:
-    """Reads a field that is a file: its name, without folders, and itself."""
+    """Reads a field that is a file. Returns its name and itself.
+
+    The name is without folders.
+    """
     value = fields.get(name)
     if not isinstance(value, UploadFile):
         raise BadRequest(f"{name} must be a file")
@@ -227,7 +230,7 @@ def read_file(fields: Values, name: str) -> tuple[str, typing.BinaryIO]:
 def read_requests(
     fields: Values, options: TranslationRequest, limits: Limits
 ) -> list[Request]:
-    """Reads the field `text`, with the fields in `PER_TEXT`."""
+    """Makes a `Request` of each text, with its fields in `PER_TEXT`."""
     texts = read_texts(fields, "text", limits)
     columns: dict[str, typing.Any] = {}
     for name in PER_TEXT:
@@ -252,7 +255,7 @@ def read_requests(
 def read_terminology(
     fields: Values, glossaries: Mapping[str, Glossary], limits: Limits
 ) -> Terminology:
-    """Reads the terminology of a request; `glossaries` are the server's."""
+    """Reads the terminology of a request. `glossaries` are the server's."""
     avoid: Sequence[str] = ()
     if fields.get("avoid") not in (None, "", []):
         avoid = read_texts(fields, "avoid", limits)
@@ -262,7 +265,7 @@ def read_terminology(
 
 
 def _read_glossary(fields, glossaries, limits):
-    """Reads the glossary of a request; ValueError if it is wrong."""
+    """Reads the glossary of a request. Raises ValueError if it is wrong."""
     value, other = fields.get("glossary"), fields.get("glossary_id")
     expect(not (value and other), "glossary or glossary_id", "both")
     value = value or other or {}
@@ -300,7 +303,7 @@ def read_text(fields: Values, name: str, default: str | None = None) -> str:
 
 
 def read_alternatives(fields: Values, limits: Limits) -> int:
-    """Reads LibreTranslate's number of alternatives, a text in a form."""
+    """Reads LibreTranslate's number of alternatives. A form has it as text."""
     value = fields.get("alternatives") or 0
     try:
         alternatives = int(str(value))
@@ -320,7 +323,7 @@ def read_options(
 ) -> tuple[TranslationRequest, dict[str, typing.Any]]:
     """Reads the options of a request, and unchecked fields of `DecodingConfig`.
 
-    The fields `others` are read elsewhere.
+    Raises BadRequest for unknown fields. `others` are read elsewhere.
     """
     own = TranslationRequest.__dataclass_fields__
     known = [*others, *own, *SEARCH_FIELDS]
@@ -337,7 +340,7 @@ def _chosen(fields, names):
 
 @contextlib.contextmanager
 def bad_values() -> Iterator[None]:
-    """Turns errors of checked values into errors of the request."""
+    """Raises BadRequest for a ValueError in the block."""
     try:
         yield
     except ValueError as error:

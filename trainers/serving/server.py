@@ -1,7 +1,7 @@
-"""The process of the server: its socket, uvicorn, start and end.
+"""The server's process: its socket, uvicorn, startup and shutdown.
 
 It relies on uvicorn's documented options and on its behavior at SIGTERM, and
-leaves slow clients to a proxy: docs/serving.md.
+leaves slow clients to a proxy. See docs/serving.md.
 """
 
 import concurrent.futures
@@ -30,8 +30,8 @@ from trainers.translating.options import TranslatorOptions
 
 MAX_HEADER_BYTES = 16384
 KEEP_ALIVE_SECONDS = 30
-# How long a thread that computes in Python, such as one that reads a glossary,
-# may make others wait.
+# Seconds that a thread computing in Python, such as one reading a glossary, may
+# make others wait.
 SWITCH_SECONDS = 2e-4
 
 
@@ -43,10 +43,12 @@ def run(
 ) -> None:
     """Serves the pairs of `load_pairs` until SIGTERM, SIGINT or SIGHUP.
 
-    SIGHUP reads the glossaries again, if there are any.
+    With glossaries, SIGHUP reloads them instead. Raises CommandError for wrong
+    options, and RunError if the warm-up fails.
     """
     with flags.user_errors():
-        # Before the models, whose loading takes long. Nobody can connect yet.
+        # Loading the models takes long, so this is checked first. Nobody can
+        # connect yet.
         read_keys(options.api_keys)
         if options.access_log:
             open_log(options.access_log).close()
@@ -61,9 +63,9 @@ def run(
             service = Service(pairs, options, limits)
             server = make_server(service)
         with contextlib.closing(service):
-            # uvicorn has handlers of its own while it runs. When it has
-            # finished what was accepted, it raises the signal again. No handler
-            # raises an exception: it would end whatever line Python is in, such
+            # uvicorn has its own handlers while it runs. When it has finished
+            # the accepted requests, it raises the signal again. No handler
+            # raises an exception: that could interrupt any line of Python, such
             # as the start of a thread, or be ignored there.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: _end(server))
@@ -84,7 +86,10 @@ def run(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Makes a TCP socket that has an address, and does not listen yet."""
+    """Returns a TCP socket that is bound, and does not listen yet.
+
+    Raises OSError with the address if it cannot be bound.
+    """
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -98,7 +103,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def make_server(service: Service) -> uvicorn.Server:
-    """Makes uvicorn with the application of a service."""
+    """Makes the uvicorn server for the application of a service."""
     return uvicorn.Server(
         uvicorn.Config(
             make_app(service),
@@ -107,10 +112,10 @@ def make_server(service: Service) -> uvicorn.Server:
             lifespan="off",
             log_config=None,
             log_level="error",
-            access_log=False,  # it has whole paths, and so texts of users
+            access_log=False,  # it has whole paths, which may have user text
             server_header=False,
             headers=[("X-Content-Type-Options", "nosniff")],
-            # uvicorn counts the connection that asks, too.
+            # uvicorn also counts the connection that makes the request.
             limit_concurrency=service.limits.max_connections + 1,
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -122,21 +127,21 @@ def make_server(service: Service) -> uvicorn.Server:
 
 
 def _warm_up(service):
-    """Warms up, in a thread of its own; a failure ends the process."""
+    """Warms up the service. A failure ends the process."""
     try:
         for line in service.warm_up():
             flags.show(line)
     except concurrent.futures.CancelledError:
-        pass  # the server ends
+        pass  # the server is shutting down
     except Exception as error:
         service.failure = error
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def reload(service: Service) -> None:
-    """Reads the glossaries again."""
+    """Reads the glossaries again. Logs an error if they are wrong."""
     try:
-        gc.disable()  # it would stop all threads to look at all terms
+        gc.disable()  # a collection would stop all threads to scan all terms
         service.read_glossaries()
         gc.freeze()
     except (ValueError, OSError) as error:
@@ -148,10 +153,10 @@ def reload(service: Service) -> None:
 
 
 def reload_at_sighup(service: Service) -> None:
-    """Each SIGHUP reads the glossaries again, one after the other.
+    """Makes each SIGHUP read the glossaries again, one after the other.
 
-    Its thread runs from the start: a handler that starts one may wait for ever,
-    if the signal comes while the main thread starts another.
+    The thread for this starts now: a handler that starts a thread may wait
+    forever if the signal comes while the main thread starts another.
     """
     signals: queue.SimpleQueue = queue.SimpleQueue()
 
@@ -164,7 +169,7 @@ def reload_at_sighup(service: Service) -> None:
 
 
 def _end(server):
-    """Ends the server; if it does not run yet, it ends as soon as it does."""
+    """Ends the server, as soon as it runs."""
     server.should_exit = True
 
 

@@ -50,19 +50,19 @@ from trainers.serving.work import (
 )
 
 LONGEST_CODE = 35  # characters of a language code (RFC 5646)
-SURE = 90  # percent, that a text is in the target language already
-RETRY_START = 10  # seconds, for a client that comes while the server warms up
+SURE = 90  # percent: the text already is in the target language
+RETRY_START = 10  # seconds after which a client retries during warm-up
 
 
 class TranslatedText(typing.NamedTuple):
     """A translated text.
 
     Attributes:
-        source: The language code of its source.
-        confidence: From 0 to 100, if the language was detected.
+        source: The language code of the source.
+        confidence: From 0 to 100, or None if the language was given.
         texts: The whole text's translations, best first: the n-th has the n-th
             hypothesis of each sentence, or its last one.
-        sentences: Each sentence, what stands before it, and its `Answer`.
+        sentences: Each sentence, the text before it, and its `Answer`.
     """
 
     source: str
@@ -82,7 +82,8 @@ def read_glossaries(path: str | None, tell: bool = True) -> dict[str, Glossary]:
     `tell` is that of `Glossary.parse`.
 
     Raises:
-        ValueError, OSError: As `Glossary.read`, or there are none.
+        ValueError, OSError: As `Glossary.read`. ValueError also if there are no
+            glossaries, or two of one name.
     """
     if path is None:
         return {}
@@ -103,7 +104,7 @@ class Service:
     """Translates for many clients.
 
     Attributes:
-        glossaries: Its glossaries by name.
+        glossaries: The glossaries, by name.
         downloads: The translated files.
         is_ready: Whether it has warmed up.
         failure: What the warm-up raised, or None.
@@ -141,17 +142,17 @@ class Service:
         self.failure: Exception | None = None
 
     def read_glossaries(self) -> None:
-        """Reads the glossaries again; they stay if one is wrong."""
+        """Reads the glossaries again. If one is wrong, the old ones stay."""
         found = read_glossaries(self.options.glossaries)
         for glossary in found.values():
             glossary.find("")  # makes its index before a request does
         self.glossaries = found
 
     def warm_up(self) -> Iterator[str]:
-        """Makes the programs of all models; yields a line after each.
+        """Makes the programs of all models, and yields a line after each.
 
-        The service is ready when usual requests have theirs; the others are
-        made when no request has come for a while.
+        The service is ready when the programs of usual requests are made. The
+        others are made when no request has come for a while.
         """
         kinds = zip(
             *(model.warm_up_steps() for model in self.models), strict=True
@@ -168,7 +169,7 @@ class Service:
                 what = "answering; in the background, for long texts and speed"
             yield f"{what}: {number} of {len(steps)} programs"
             if number >= len(usual):
-                gc.freeze()  # a collection of graphs stops all for 0.5 s
+                gc.freeze()  # to collect graphs stops all threads for 0.5 s
             if number == len(usual):
                 self.is_ready = True
                 self.batcher.rest()  # clients have waited for this
@@ -185,22 +186,22 @@ class Service:
             )
 
     def close(self) -> None:
-        """Ends when all accepted work is done; removes all files."""
+        """Refuses new work, ends the readers, and removes all files."""
         self.batcher.close()
         self._readers.close()
         self.downloads.close()
 
     def check_ready(self) -> None:
-        """Raises HTTPException with status 503 before the server is ready."""
+        """Raises HTTPException with status 503 until the server is ready."""
         if not self.is_ready:
             raise try_again(503, "the server is starting", RETRY_START)
 
     def find_pair(
         self, source: str, target: str, is_detected: bool = False
     ) -> Pair:
-        """Finds the pair of two languages.
+        """Finds the pair of two languages. Raises BadRequest if there is none.
 
-        If the source is detected, it may be the target: see `Pair.is_same`.
+        A detected source may also be the target; see `Pair.is_same`.
         """
         _check_codes(source, target)
         codes = choose_pair(source, target, self.pairs)
@@ -217,7 +218,7 @@ class Service:
         )
 
     def _detect(self, text, source, target):
-        """Finds a text's language and a confidence: None if it is given."""
+        """Returns a text's language and a confidence, None if it is given."""
         if source.lower() != AUTO:
             return source, None
         _check_codes(target)  # before they are cached
@@ -232,18 +233,18 @@ class Service:
         return next(usable, ranked[0])
 
     def _is_usable(self, source, target):
-        """Whether there is a pair of a detected language."""
+        """Tells whether there is a pair with a detected source."""
         with contextlib.suppress(HTTPException):
             return bool(self.find_pair(source, target, is_detected=True))
         return False
 
     @property
     def max_n_best(self) -> int:
-        """The number of translations that a request may ask for."""
+        """The most translations of a text that a request may ask for."""
         return self.limits.max_alternatives + 1
 
     def max_beam_size(self, pair: Pair) -> int:
-        """The widest beam: the limit, or the pair's own if it is wider."""
+        """Returns the limit of the beam size, or the pair's own if larger."""
         return max(
             self.limits.max_beam_size, pair.model.translator.decoding.beam_size
         )
@@ -256,11 +257,11 @@ class Service:
         terminology: Terminology = NO_TERMINOLOGY,
         may_be_fewer: bool = False,
     ) -> list[TranslatedText]:
-        """Translates texts. The sentences of a `Request` have its other fields.
+        """Translates texts. A `Request`'s sentences share its other fields.
 
-        `search` has fields of `DecodingConfig` that differ from the server's;
-        `terminology` holds for each sentence; `may_be_fewer`: `n_best` may be
-        more than a search finds.
+        `search` has fields of `DecodingConfig` that override the server's.
+        `terminology` applies to each sentence. With `may_be_fewer`, `n_best`
+        may be more than a search finds. Raises HTTPException.
         """
         worker = self._make_worker()
         seed = options.seed
@@ -300,7 +301,7 @@ class Service:
     async def _translate_text(
         self, worker: Worker, plan: Plan, options: TranslationRequest
     ) -> tuple[list[str], list[tuple[str, str, Answer]]]:
-        """Returns the last two fields of a `TranslatedText`."""
+        """Returns the `texts` and `sentences` of a `TranslatedText`."""
         text, pair = plan.request.text, plan.pair
         if pair.is_same:
             return [text], []
@@ -332,10 +333,10 @@ class Service:
         terminology: Terminology,
         adapter: str = "",
     ) -> tuple[str, list[str]]:
-        """Translates a file; returns its key in `downloads`, and notes.
+        """Translates a file. Returns its key in `downloads`, and notes.
 
-        Its format follows from its name; `source` may be `AUTO`. The notes are
-        on truncated sentences, and on what is left as it was.
+        The format follows from the file's name. `source` may be `AUTO`. The
+        notes are about truncated sentences, and texts that were not translated.
         """
         worker = self._make_worker()
         self._check_adapter(adapter)
@@ -378,7 +379,10 @@ class Service:
     async def draw_attention(
         self, pair: Pair, text: str, translation: str, adapter: str
     ) -> str:
-        """Draws the page of attention for a text and its translation."""
+        """Returns an HTML page with the attention of a text and a translation.
+
+        Raises BadRequest if a text is blank, or does not fit into the model.
+        """
         self._check_adapter(adapter)
         translator = pair.translator
         with bad_values():
@@ -402,7 +406,8 @@ class Service:
         return Worker(self.batcher, self.options.max_batch_tokens)
 
     def _make_work(self, pair, options, search, may_be_fewer):
-        """Makes the search of a request, within the limits."""
+        """Makes the search of a request. Raises BadRequest above a limit."""
+
         with bad_values():
             before = pair.model.translator
             decoding = changed_search(before.decoding, search)

@@ -1,7 +1,7 @@
-"""What an API of the server is, and the description of all of them in OpenAPI.
+"""The form of the server's APIs, and their description in OpenAPI.
 
-An API is a module of this folder with its paths, their fields, and the form of
-its errors, in an `Api`; `trainers.serving.app.APIS` has a row for it.
+An API is a module of this folder that defines an `Api`: its paths, their
+fields, and the form of its errors. `trainers.serving.app.APIS` lists all APIs.
 """
 
 import dataclasses
@@ -28,12 +28,12 @@ FORMS = (JSON, "application/x-www-form-urlencoded", *FILE_FORM)
 
 
 class Get(typing.NamedTuple):
-    """What a path answers to GET.
+    """The GET method of a path.
 
     Attributes:
         summary: One line about it.
-        answer: A function of the `Service` and, by name, of the parts of the
-            path in braces; returns a value for JSON, or a
+        answer: A function of the `Service` and, by name, the parts of the path
+            in braces. It returns a JSON value or a
             `starlette.responses.Response`.
     """
 
@@ -42,12 +42,12 @@ class Get(typing.NamedTuple):
 
 
 class Post(typing.NamedTuple):
-    """What a path does with the fields of a request.
+    """The POST method of a path.
 
     Attributes:
         summary: One line about it.
-        answer: A coroutine function of the `Service` and the fields, which it
-            checks; returns as in `Get`.
+        answer: A coroutine function of the `Service` and the request's fields,
+            which it checks. It returns the same as in `Get`.
         required, optional: The schemas of the fields by name, for the
             description.
         kinds: The content types of the body: `FORMS`, JSON only, or
@@ -62,11 +62,11 @@ class Post(typing.NamedTuple):
 
 
 class Api(typing.NamedTuple):
-    """Paths, and what their errors look like.
+    """The paths of an API, and the form of their errors.
 
     Attributes:
-        gets, posts: By path.
-        error: Makes the JSON value of an error, from its status and message.
+        gets, posts: The methods, by path.
+        error: Makes the JSON value of an error from its status and message.
     """
 
     gets: Mapping[str, Get] = {}
@@ -102,7 +102,7 @@ def describe(apis: Collection[Api]) -> Schema:
 def schemas_of(
     section: type, names: Collection[str] | None = None
 ) -> dict[str, Schema]:
-    """Makes the schemas of `hp` fields, by name; by default of all."""
+    """Makes the schemas of `hp` fields, by name. None selects all fields."""
     schemas = {}
     for field in dataclasses.fields(section):
         if names and field.name not in names:

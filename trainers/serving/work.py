@@ -1,4 +1,4 @@
-"""The work of a request: what the model does, and how it gets to the model."""
+"""The work that the model does for a request, and how it gets to the model."""
 
 import asyncio
 import dataclasses
@@ -28,21 +28,20 @@ if typing.TYPE_CHECKING:
     from keras_transformer.translation.results import Translation
     from keras_transformer.translator import Translator
 
-# Characters that a thread prepares at once, since nothing stops it; a sentence
-# takes as long as so many.
+# Characters that a thread prepares without a stop, and characters that take as
+# long as the rest of the work on a sentence.
 PREPARED, PREPARED_SENTENCE = 100_000, 50
-MOST_TERM_TOKENS = 512  # of a sentence
+MOST_TERM_TOKENS = 512  # per sentence
 
 
 class Answer(typing.NamedTuple):
-    """What the model answers to a sentence.
+    """The model's answer to a sentence.
 
     Attributes:
         translation: The hypotheses, best first.
-        details: For each hypothesis, if they are wanted: its "tokens" without
-            EOS and its "words" at white space, with the "text" and the
-            "probability" of each; "alignment": links of words, source and
-            target, from 0.
+        details: For each hypothesis, if wanted: "tokens" without EOS and
+            "words" split at white space, each with "text" and "probability";
+            and "alignment", the links of source and target words, from 0.
     """
 
     translation: "Translation"
@@ -55,8 +54,8 @@ class SearchWork:
 
     model: Model
     decoding: DecodingConfig
-    # Whether all hypotheses are wanted, or the best one. A number between would
-    # need a program of its own.
+    # Whether to return all hypotheses, or only the best. Each number between
+    # would need a program of its own.
     everything: bool = False
     details: bool = False
     adapter: str = ""  # its name
@@ -90,7 +89,7 @@ class AlignSpans(typing.NamedTuple):
     adapter: str
 
     def __call__(self, items: Sequence[tuple[Request, str]]) -> list:
-        """Aligns as `Translator.align_spans` does."""
+        """Aligns words of pairs; see `Translator.align_spans`."""
         self.model.use(self.adapter)
         return self.model.translator.align_spans(items)
 
@@ -102,7 +101,7 @@ class DrawAttention(typing.NamedTuple):
     adapter: str
 
     def __call__(self, items: Sequence[tuple[str, str]]) -> list[str]:
-        """Draws as `attention_figure` does."""
+        """Makes an HTML page for each item; see `attention_figure`."""
         self.pair.model.use(self.adapter)
         figures = load("keras_transformer.figures.attention")
         languages = self.pair.source, self.pair.target
@@ -125,7 +124,7 @@ def _details(
         both = text_tokenizer(translator.tokenizer, request.direction)
         [tokens] = both.target.tokens([text])
         words = text.split()
-        log_probs = np.zeros(len(words) + 1)  # one more for white space
+        log_probs = np.zeros(len(words) + 1)  # the last for white space
         # Without EOS; a translation may be longer than what can be scored.
         for token, log_prob in zip(tokens, score.log_probs, strict=False):
             log_probs[token.word] += log_prob
@@ -150,14 +149,15 @@ class Plan(typing.NamedTuple):
     work: SearchWork
     terminology: Terminology
     seed: int
-    request: Request = Request("")  # the text, and what its sentences share
+    request: Request = Request("")  # the text, and fields of its sentences
 
 
 class Worker:
     """Does the work of one request, a part at a time.
 
-    One thread prepares its texts, so that others need not wait for all of them.
-    Items go into the queue batch after batch: a file must not fill it.
+    A request uses one thread at a time, so that others need not wait for all of
+    its texts. It queues one batch at a time, so that a file does not fill the
+    queue.
     """
 
     def __init__(self, batcher: Batcher, max_batch_tokens: int):
@@ -168,7 +168,7 @@ class Worker:
     async def in_thread(
         self, work: Callable[..., typing.Any], *arguments: typing.Any
     ) -> typing.Any:
-        """Calls a function in the request's thread."""
+        """Calls a function in a thread, after earlier calls have ended."""
         async with self._turn:
             return await asyncio.get_running_loop().run_in_executor(
                 None, work, *arguments
@@ -177,9 +177,10 @@ class Worker:
     async def run(
         self, work: typing.Any, items: Sequence, sizes: Sequence[int]
     ) -> list:
-        """Returns the results of a `Work` on items, of which there may be none.
+        """Does a `Work` on items, if there are any, and returns the results.
 
-        A full queue refuses only the first items of a request; later ones wait.
+        If the queue is full, the first items of a request raise HTTPException
+        with status 429. Later items wait.
         """
         results: list = []
         for part in _batches(sizes, self._max_batch_tokens):
@@ -202,7 +203,7 @@ class Worker:
         return results
 
     async def search(self, plan: Plan, texts: Sequence[str]) -> list[Answer]:
-        """Translates sentences, which are prepared some at a time."""
+        """Prepares some sentences at a time, and translates them."""
         answers: list[Answer] = []
         sizes = [PREPARED_SENTENCE + len(text) for text in texts]
         for part in _batches(sizes, PREPARED):
@@ -231,9 +232,9 @@ class Worker:
     ) -> documents.Translated:
         """Does the stages of a document after the search of its sentences.
 
-        `advance` sends the results of a stage, and returns the next stage or
-        the translated document; `answers` belong to its sentences; `rank` is
-        that of the hypotheses, where a sentence has as many.
+        `advance` takes the results of a stage, and returns the next stage or
+        the translated document. `answers` are those of the search. `rank`
+        selects the hypothesis of each sentence, or else the last one.
         """
         results = _hypotheses(answers, rank)
         while isinstance(stage := await advance(results), documents.Stage):
@@ -251,7 +252,7 @@ def try_again(status: int, message: str, seconds: int) -> HTTPException:
 
 
 def _batches(sizes, most):
-    """Yields the slices of items whose sizes make a batch."""
+    """Yields slices of items whose sizes sum to `most`, or of one item."""
     begin = total = 0
     for end, size in enumerate(sizes):
         if total and total + size > most:
@@ -264,12 +265,15 @@ def _batches(sizes, most):
 
 @functools.lru_cache(64)  # the texts of a request have the same terms
 def _count_tokens(translator, forms, direction):
-    """Counts the tokens of a term's forms; raises what `check_forms` raises."""
+    """Counts the tokens of a term's forms, as `Translator.check_forms` does."""
     return translator.check_forms(forms, direction)
 
 
 def _prepare(plan, texts):
-    """Makes the requests of sentences, and counts the tokens of each."""
+    """Makes the requests of sentences, and counts the tokens of each.
+
+    Raises BadRequest if a request or its terms are wrong.
+    """
     translator = plan.pair.model.translator
     shared = dataclasses.replace(
         plan.request, seed=plan.seed, direction=plan.pair.direction
@@ -296,6 +300,6 @@ def _prepare(plan, texts):
 
 
 def _hypotheses(answers, rank):
-    """Takes the hypothesis of a rank from each answer, or its last one."""
+    """Returns each answer's hypothesis of a rank, or else its last one."""
     texts = [answer.translation.texts for answer in answers]
     return [of[min(rank, len(of) - 1)] for of in texts]

@@ -1,1 +1,1 @@
-"""One run of a training: from its configuration to its last checkpoint."""
+"""A training run, from its configuration to its last checkpoint."""

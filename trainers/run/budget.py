@@ -1,4 +1,4 @@
-"""The cost of a training, tried and shown before it begins."""
+"""The cost of a training run, measured and shown before it begins."""
 
 import math
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from trainers.run.engine import Engine, OutOfMemoryError, Task
 from trainers.run.progress import span
 
 MIB = 2**20
-# With more padding, as a share of a batch, in an epoch of so few batches, a
-# smaller `batch_tokens` is proposed.
+# A smaller `batch_tokens` is proposed if more than this share of a batch is
+# padding, and an epoch has at most this many batches.
 MOST_PADDING, FEW_BATCHES = 0.5, 100
 
 
 def largest_shapes(shapes: Sequence[Shape]) -> list[Shape]:
-    """Returns the shapes of a batch that need the most memory, one or two.
+    """Returns the one or two shapes of a batch that need the most memory.
 
     Projections need memory for each token, attention for each pair of tokens.
 
@@ -33,11 +33,11 @@ def largest_shapes(shapes: Sequence[Shape]) -> list[Shape]:
 def try_batches(task: Task, engine: Engine) -> float:
     """Makes the steps that need the most memory, and undoes them.
 
-    If XLA compiles a program for each shape, it makes a step with each, since
-    the clock of `train_minutes` is not to run while XLA compiles.
+    If XLA compiles a program for each shape, tries all shapes, so that
+    compilation takes no time from `train_minutes`.
 
-    Returns the seconds of the slowest of these steps, without compilation.
-    Raises `CommandError` if the memory of a device is too small for one.
+    Returns the seconds of the slowest step, without compilation. Raises
+    `CommandError` if a batch does not fit into the memory of a device.
     """
     shapes = task.train_batches.shapes
     tried = largest_shapes(shapes)
@@ -56,9 +56,9 @@ def try_batches(task: Task, engine: Engine) -> float:
 
 
 def _advice(task: Task, engine: Engine, rows: int, length: int) -> str:
-    """Finds options with which a batch that was too large fits, as text.
+    """Suggests, as text, options that make a too large batch fit into memory.
 
-    A part of its rows needs as much memory as a micro-batch of them.
+    A batch with a part of the rows needs as much memory as a micro-batch.
     """
     multiple, config = task.rows_multiple, task.training
     parts = 2
@@ -83,7 +83,7 @@ def _advice(task: Task, engine: Engine, rows: int, length: int) -> str:
 def budget_lines(
     task: Task, engine: Engine, seconds_per_step: float
 ) -> list[str]:
-    """Describes the budget of a training in lines.
+    """Describes the budget of a training run in lines.
 
     `seconds_per_step` is the time of a step with the largest batch.
     """
@@ -121,7 +121,10 @@ def budget_lines(
 
 
 def notes_on(task: Task, steps: float) -> list[str]:
-    """Writes notes about what so many steps leave out, and about padding."""
+    """Returns notes on padding, and on warm-up and validation in `steps`.
+
+    `steps` is the number of updates that the time limit allows.
+    """
     notes, config, batches = [], task.training, task.train_batches
     if fewer_tokens := _fewer_tokens(task):
         notes.append(
@@ -143,10 +146,11 @@ def notes_on(task: Task, steps: float) -> list[str]:
 
 
 def _fewer_tokens(task: Task) -> int:
-    """Finds a value of `batch_tokens` that halves the padding; else 0.
+    """Finds a value of `batch_tokens` that halves the padding.
 
-    Only for much padding and few batches an epoch: the pairs of a small corpus
-    do not fill a batch of their own length.
+    Returns 0 if there is none, if padding is at most `MOST_PADDING`, or if an
+    epoch has more than `FEW_BATCHES` batches. Batches of a small corpus are
+    padded because too few of its pairs have the same length.
     """
     batches, multiple = task.train_batches, task.rows_multiple
     if (
@@ -171,7 +175,7 @@ def _fewer_tokens(task: Task) -> int:
 def memory_of_replica(task: Task, engine: Engine) -> dict[str, int]:
     """Counts the bytes on a replica by purpose, without activations.
 
-    On a CPU, each slice of a batch has gradients of its own.
+    Each slice of a replica's rows has its own gradients.
     """
     weights = bytes_of(engine.model.weights)
     gradients = bytes_of(engine.model.trainable_variables)
@@ -187,5 +191,5 @@ def memory_of_replica(task: Task, engine: Engine) -> dict[str, int]:
 
 
 def bytes_of(variables: Sequence[keras.Variable]) -> int:
-    """Counts the bytes of Keras variables of 4-byte numbers."""
+    """Counts the bytes of Keras variables, 4 for each number."""
     return sum(4 * math.prod(variable.shape) for variable in variables)

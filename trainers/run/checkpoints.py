@@ -1,4 +1,4 @@
-"""Checkpoints of a training: saved, restored, averaged."""
+"""Checkpoints of a training run: saving, restoring, averaging, merging."""
 
 import pathlib
 import shutil
@@ -28,7 +28,7 @@ if typing.TYPE_CHECKING:
 
 
 class TrainingCheckpoint:
-    """The variables of an `Engine` and a `Progress`, on disk."""
+    """The checkpoints of an `Engine` and a `Progress` in a work directory."""
 
     def __init__(self, workdir, engine, progress, keep):
         self.workdir = workdir
@@ -37,21 +37,24 @@ class TrainingCheckpoint:
         self.keep = keep
 
     def save(self) -> str:
-        """Saves the current state among the latest checkpoints."""
+        """Saves the state among the latest checkpoints. Returns its path."""
         return self._save(self.workdir.latest, self.keep)
 
     def save_best(self) -> str:
-        """Saves the current state as the best checkpoint."""
+        """Saves the state as the best checkpoint. Returns its path."""
         return self._save(self.workdir.best, 1)
 
     def copy_weights(self, model: "Transformer") -> None:
-        """Sets the weights of another model to those that are saved."""
+        """Copies the weights that `save` would save into another model."""
         weights = named_weights(model)
         for name, saved in self.engine.variables()["weights"].items():
             weights[name].assign(saved.numpy())
 
     def begin_with(self, path: str, choice: str | None) -> str:
-        """Sets the weights from another work directory; returns their path."""
+        """Sets the weights to those of a checkpoint in another work directory.
+
+        `choice` is as in `init_checkpoint`. Returns the checkpoint's path.
+        """
         groups = self.engine.variables()
         weights = groups["weights"]
         prefix = WorkDirectory(path).restore_weights(weights, choice)
@@ -61,10 +64,11 @@ class TrainingCheckpoint:
         return prefix
 
     def restore(self) -> str | None:
-        """Restores the newest intact checkpoint; returns its path, or None.
+        """Restores the newest intact checkpoint and returns its path.
 
-        Raises ValueError, OSError: as `Checkpoints.intact`, or the newest one
-        is of another training.
+        Returns None if there is no checkpoint. Raises ValueError or OSError as
+        `Checkpoints.intact` does, and ValueError if the checkpoint belongs to
+        another training run.
         """
         prefix = self.workdir.latest.find_intact()
         if prefix:
@@ -88,7 +92,10 @@ class TrainingCheckpoint:
 
 
 def _groups_in(checkpoint: Checkpoint, groups, prefix):
-    """Names the groups to restore from a checkpoint of a training."""
+    """Returns the names of the groups to restore from a checkpoint.
+
+    Raises ValueError if the checkpoint lacks one of their variables.
+    """
     found = checkpoint.shapes
     expect(
         checkpoint.progress and "optimizer/0" in found,
@@ -97,7 +104,7 @@ def _groups_in(checkpoint: Checkpoint, groups, prefix):
         where=prefix,
     )
     wanted = dict(groups)
-    # A dropout that was turned on or off since then has no seed there.
+    # The number of seeds changes if a dropout was turned on or off since then.
     num_seeds = sum(name.startswith("seeds/") for name in found)
     if num_seeds != len(groups["seeds"]):
         del wanted["seeds"]
@@ -122,7 +129,7 @@ def write(
     keep: int,
     progress: dict[str, typing.Any] | None = None,
 ) -> str:
-    """Calls `Checkpoints.save`; raises RunError, of one line, if it fails."""
+    """Calls `Checkpoints.save`. Raises a one-line RunError if that fails."""
     try:
         return checkpoints.save(groups, step, keep, progress)
     except OSError as error:
@@ -134,7 +141,7 @@ def write(
 
 
 def last_good(checkpoints: Checkpoints) -> str:
-    """Names the newest intact checkpoint in a sentence, if there is one."""
+    """Returns a sentence that names the newest intact checkpoint, if any."""
     try:
         for prefix in checkpoints.prefixes():
             if corruption(prefix) is None:
@@ -147,14 +154,15 @@ def last_good(checkpoints: Checkpoints) -> str:
 def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
     """Averages the weights of up to `last` checkpoints (sec. 6.1).
 
-    Weights that are not floats, if any, are taken from the newest. Returns the
-    paths of the averaged checkpoints, newest first, and of the result.
+    Weights that are not floats are copied from the newest checkpoint. Returns
+    the paths of the averaged checkpoints, newest first, and of the result.
 
-    Raises ValueError, OSError: there is no checkpoint that can be read;
-    RunError: the average cannot be written.
+    Raises ValueError or OSError if no checkpoint can be read, RunError if the
+    average cannot be written.
     """
-    workdir.read_section("model", TransformerConfig)  # translators can read it
-    workdir.load_tokenizer()  # the vocabulary of the weights is still there
+    # Both raise an error if a translator could not be opened here.
+    workdir.read_section("model", TransformerConfig)
+    workdir.load_tokenizer()
     while True:
         prefixes = workdir.latest.intact(last)
         if not prefixes:
@@ -163,8 +171,8 @@ def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
             weights = _mean_weights(prefixes)
             break
         except (OSError, ValueError):
-            # A training that runs beside may have removed one meanwhile: its
-            # newer ones are there to be averaged.
+            # A training run may have removed a checkpoint meanwhile. Then it
+            # has written newer ones, so try again.
             if all(map(is_there, prefixes)):
                 raise
     step, groups = step_of(prefixes[0]), {"weights": weights}
@@ -172,22 +180,24 @@ def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
 
 
 def merge(workdir: WorkDirectory, path: pathlib.Path) -> None:
-    """Fills a new work directory with the sums of weights and adapters.
+    """Fills the new work directory `path` with sums of weights and adapters.
 
-    Raises ValueError, OSError: the base, or the adapters, cannot be read.
+    `workdir` has the adapters. Raises ValueError or OSError if the adapters or
+    the weights that they belong to cannot be read.
     """
     base, prefix = workdir.need_base("merged"), workdir.choose_checkpoint()
     merged = WorkDirectory(path)
     shutil.copy(workdir.config_path, path)
     merged.save_tokenizer(workdir.load_tokenizer())
-    merged.replace_section("training", TrainingConfig())  # as if imported
+    # As in the work directory of an imported model.
+    merged.replace_section("training", TrainingConfig())
     merged.replace_section("base", None)
     groups: Groups = {"weights": dict(base.weights(prefix))}
     write(merged.averaged, groups, step_of(prefix), keep=1)
 
 
 def _mean_weights(prefixes):
-    """Averages the weights of checkpoints, by name; the newest comes first."""
+    """Averages the weights of checkpoints, given newest first, by name."""
     newest, *others = map(Checkpoint, prefixes)
     mean = {}
     for name in newest.shapes:

@@ -1,4 +1,4 @@
-"""TF_CONFIG: the workers of a training, read without TensorFlow."""
+"""The workers of a training run in TF_CONFIG, read without TensorFlow."""
 
 import dataclasses
 import json
@@ -18,11 +18,11 @@ class Cluster:
     """The contents of TF_CONFIG."""
 
     hosts: tuple[str, ...]  # HOST:PORT of each worker, the chief first
-    index: int  # which of them this process is
+    index: int  # index of this process in `hosts`
     task: str  # name of this process, as in "worker 0"
 
     def tell_waiting(self) -> None:
-        """Tells on standard error that this process waits for the others."""
+        """Prints to standard error that this process waits for the others."""
         print(
             f"{self.task}: waiting for the other workers",
             file=sys.stderr,
@@ -31,9 +31,9 @@ class Cluster:
 
 
 def find_cluster(strategy: str) -> Cluster | None:
-    """Returns the `Cluster` to train in; None if this process trains alone.
+    """Finds the `Cluster` to train in. Returns None to train alone.
 
-    Raises ValueError if the strategy needs a cluster and there is none.
+    Raises ValueError if the strategy needs a cluster and TF_CONFIG names none.
     """
     if strategy not in ("auto", "multi_worker"):
         return None
@@ -46,7 +46,10 @@ def find_cluster(strategy: str) -> Cluster | None:
 
 
 def read_cluster() -> Cluster | None:
-    """Reads the `Cluster` in TF_CONFIG; None if it names no workers."""
+    """Reads the `Cluster` in TF_CONFIG. Returns None if it names no workers.
+
+    Raises ValueError if TF_CONFIG is malformed.
+    """
     try:
         config = json.loads(os.environ.get("TF_CONFIG", "{}"))
         jobs = config.get("cluster", {})
@@ -65,7 +68,7 @@ def read_cluster() -> Cluster | None:
 
 
 def wrong_tf_config(problem: str) -> ValueError:
-    """Makes the error of a TF_CONFIG that has another form."""
+    """Makes the error for an unusable TF_CONFIG."""
     received = os.environ.get("TF_CONFIG")
     if received and len(received) > SHOWN:
         received = received[:SHOWN] + " ..."

@@ -1,4 +1,4 @@
-"""The pairs of a run as ids, with their word links and their mixture."""
+"""The pairs of a run as token ids, with their word links and mixture."""
 
 import contextlib
 import typing
@@ -27,12 +27,13 @@ from trainers.run.training_config import Configuration
 def open_train_corpus(
     data: RunData, pairs: Pairs, tokenizer: Tokenizer | TokenizerPair, seed: int
 ) -> AnyCorpus:
-    """Opens the training pairs as ids: encoded before, now or in every epoch.
+    """Opens the training pairs as token ids.
 
-    The seed is for `subword_sampling` and `modifiers`.
+    A prepared corpus has ids; other pairs are encoded here, or again in every
+    epoch with `subword_sampling` or `modifiers`, which use the seed.
 
-    Raises ValueError if no pair is left, or if ids do not fit: see
-    `Dataset.read_ids`.
+    Raises ValueError if no pair is left, or if the ids of a prepared corpus do
+    not fit: see `Dataset.read_ids`.
     """
     dataset = find_dataset(data.dataset)
     ids = dataset.read_ids(data, tokenizer, data.max_length)
@@ -60,7 +61,7 @@ def open_train_corpus(
 
 
 def _encode(data, pairs, tokenizer):
-    """Encodes pairs, with the tokens of their directions."""
+    """Encodes pairs, adding the language tokens of each direction."""
     if not pairs.directions:
         return encode_corpus(pairs, tokenizer, data.max_length)
     corpora = []
@@ -81,10 +82,10 @@ def open_links(
     corpus: AnyCorpus,
     tokenizer: Tokenizer | TokenizerPair,
 ) -> TokenLinks | None:
-    """Reads the links of the training pairs; None without guided alignment.
+    """Reads the word links of the training pairs.
 
-    Raises ValueError: as `read_links` and `TokenLinks`; OSError: a file of
-    links cannot be read.
+    Returns None without guided alignment. Raises ValueError as `read_links` and
+    `TokenLinks` do, OSError if a file of links cannot be read.
     """
     data, paths = configuration.data, configuration.training.guided_alignment
     if not paths:
@@ -102,11 +103,12 @@ def open_links(
 def open_mixture(
     data: RunData, pairs: Pairs, corpus: AnyCorpus, seed: int
 ) -> Mixture | None:
-    """Makes the `Mixture` of the training pairs; None without one.
+    """Makes the `Mixture` of the training pairs.
 
-    Several directions are mixed, too.
+    Returns None without `mixture`, unless there are several directions, which
+    are mixed by `language_temperature`.
 
-    Raises ValueError: no pair of one of the corpora is left.
+    Raises ValueError if no pair is left in one of the corpora.
     """
     names = ["-".join(codes) for codes in pairs.directions] or list(data.tags)
     if not (data.mixture or len(names) > 1):
@@ -124,7 +126,7 @@ def encode_valid_corpus(
 ) -> Corpus:
     """Encodes the validation pairs for the validation loss.
 
-    Raises ValueError: no pair is left.
+    Raises ValueError if no pair is left.
     """
     with _naming("validation"):
         return _encode(data, pairs, tokenizer)
@@ -132,7 +134,7 @@ def encode_valid_corpus(
 
 @contextlib.contextmanager
 def _naming(name):
-    """Names the pairs in a ValueError of its body."""
+    """Adds the name of the pairs to a ValueError raised in the body."""
     try:
         yield
     except ValueError as error:

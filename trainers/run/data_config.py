@@ -1,4 +1,4 @@
-"""The configuration of a corpus: its pairs, vocabulary and batches."""
+"""The configuration of a run's data: pairs, vocabulary and batches."""
 
 import dataclasses
 import typing
@@ -15,7 +15,7 @@ from trainers.datasets.dataset import CorpusConfig, find_dataset
 
 
 class RunData(typing.Protocol):
-    """What a run asks of its data; a task gives the values that differ."""
+    """The data options that a run uses, with defaults for other tasks."""
 
     dataset: str
     max_length: int
@@ -34,12 +34,12 @@ class RunData(typing.Protocol):
 
     @property
     def tags(self) -> dict[str, str]:
-        """As `Languages.tags`; a task without languages has none."""
+        """`Languages.tags`; empty for a task without languages."""
         return {}
 
     @property
     def given_tokenizers(self) -> dict[str, str]:
-        """As `DataConfig.given_tokenizers`."""
+        """`DataConfig.given_tokenizers`."""
 
 
 class DataConfig(CorpusConfig, LengthConfig):
@@ -201,11 +201,12 @@ class DataConfig(CorpusConfig, LengthConfig):
     ) -> "DataConfig":
         """Returns the data of one direction, without tags.
 
-        It has the validation and test files of these languages.
+        By default, the languages are those of this data. The result keeps the
+        validation and test files that have the languages chosen.
 
-        Raises ValueError: there is no such language.
+        Raises ValueError if a language is unknown.
         """
-        self.direction(source_language, target_language)  # which are checked
+        self.direction(source_language, target_language)  # checks both
         source = source_language or self.source_language
         target = target_language or self.target_language
         chosen = {source, target} - {self.source_language, self.target_language}
@@ -225,9 +226,9 @@ class DataConfig(CorpusConfig, LengthConfig):
         )
 
     def with_files(self, files: tuple[str, ...]) -> "DataConfig":
-        """Returns the data with other files of pairs, the same for each split.
+        """Returns the data with the same files of pairs for each split.
 
-        They have the training pairs' kind if these are files of text.
+        `dataset` stays as it is if its files are text; otherwise it is "files".
         """
         return dataclasses.replace(
             self,
@@ -235,12 +236,12 @@ class DataConfig(CorpusConfig, LengthConfig):
             train_files=files,
             valid_files=files,
             test_files=files,
-            mixture="",  # of other files
+            mixture="",  # it names other files
         )
 
     @property
     def given_tokenizers(self) -> dict[str, str]:
-        """The paths of the SentencePiece models, by the field of their size.
+        """Paths of SentencePiece models, by the name of their size option.
 
         An empty path means that a new model is trained.
         """

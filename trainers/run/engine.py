@@ -1,13 +1,14 @@
 """The interface between the training loop and the devices that compute.
 
 The loop counts steps, reports, validates, saves and ends. `Devices` describes
-the devices of a run, and connects its workers. An `Engine` holds the model and
+the devices of a run and connects its workers. An `Engine` holds the model and
 the optimizer on these devices and makes the updates. The loop imports no
-framework; `tensorflow_engine.py` and `jax_engine.py` implement both.
+framework; `tensorflow_engine.py` and `jax_engine.py` implement `Devices` and
+`Engine`.
 
-Three things compute side by side. A worker is a process, usually on a machine
-of its own. A worker has a replica of the model for each of its devices. On CPUs
-a replica computes slices of its rows, each on a thread.
+There are three levels of parallelism. A worker is a process, usually on a
+machine of its own. It has a replica of the model for each of its devices. On
+CPUs, a replica divides its rows into slices, each computed on a thread.
 """
 
 import abc
@@ -30,20 +31,20 @@ from trainers.run.training_config import TrainingConfig
 # The order of the totals of steps.
 TOTALS = ("loss", "nll", "target_tokens", "source_tokens")
 
-# Inputs and labels on the devices; with `steps_per_call`, of several batches.
+# Inputs and labels on the devices; several batches if `steps_per_call` > 1.
 Batch: typing.TypeAlias = tuple[dict[str, Tensor], Tensor]
-# Function of inputs and labels; see `Engine.make_loss_sums`.
+# A function of inputs and labels; see `Engine.make_loss_sums`.
 LossSums: typing.TypeAlias = Callable[
     [dict[str, np.ndarray], np.ndarray], np.ndarray
 ]
 
 
 class OutOfMemoryError(Exception):
-    """The memory of a device is too small for a batch."""
+    """Raised if the memory of a device is too small for a batch."""
 
 
 class LostWorkerError(RunError):
-    """Another worker is gone, and the run cannot continue without it."""
+    """Raised if another worker is lost, without which a run cannot continue."""
 
 
 class Steps(typing.NamedTuple):
@@ -56,7 +57,7 @@ class Steps(typing.NamedTuple):
 
 
 class Workers(abc.ABC):
-    """The workers of a run, which agree on what they do."""
+    """The workers of a run, as one of them sees them."""
 
     size: int  # number of workers
     is_chief: bool  # whether this worker logs and writes
@@ -64,10 +65,13 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def all_reduce_sum(self, values: list[float]) -> list[float]:
-        """Sums numbers over the workers; all of them must call it."""
+        """Sums each number over the workers. All workers must call it."""
 
     def any_of(self, flags: list[bool]) -> list[bool]:
-        """Tells which flags any worker has raised; all of them must call it."""
+        """Returns, for each flag, whether it is true on any worker.
+
+        All workers must call it.
+        """
         return [
             count > 0 for count in self.all_reduce_sum([*map(float, flags)])
         ]
@@ -78,7 +82,7 @@ class Workers(abc.ABC):
 
     @contextlib.contextmanager
     def chief_first(self) -> Iterator[None]:
-        """Lets the other workers enter the body when the chief has left it."""
+        """Makes the other workers wait until the chief has left the body."""
         if not self.is_chief:
             self.barrier()
         yield
@@ -86,11 +90,11 @@ class Workers(abc.ABC):
             self.barrier()
 
     def part(self) -> None:
-        """Disconnects from the other workers; every worker calls it."""
+        """Disconnects from the other workers. Every worker must call it."""
         self.barrier()  # a worker that leaves early would count as lost
 
     def lost_another(self, reason: str) -> LostWorkerError:
-        """Makes the error of a worker whose connection to another broke."""
+        """Makes the error for a lost connection to another worker."""
         return LostWorkerError(
             f"{self.name} has lost another worker ({reason}). Rerun the same"
             " command on every worker to resume from the last checkpoint"
@@ -98,14 +102,14 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def watch(self) -> contextlib.AbstractContextManager[None]:
-        """Turns the network's errors in its body into a `LostWorkerError`."""
+        """Turns network errors in the body into a `LostWorkerError`."""
 
 
 class Devices(typing.Protocol):
     """The devices of a run."""
 
     num_replicas: int  # replicas of the model, over all workers
-    # Batches of sentences that this worker best translates at the same time.
+    # Batches of sentences that this worker should translate in parallel.
     num_searches: int
     description: str  # the devices in one line, or why a GPU cannot be used
     num_gpus: int  # GPUs of this worker
@@ -116,13 +120,13 @@ class Devices(typing.Protocol):
     def workers(self) -> Workers: ...
 
     def make_engine(self, task: "Task") -> "Engine":
-        """Makes an `Engine` that trains the model of a task here."""
+        """Makes an `Engine` that trains a task's model on these devices."""
 
 
 class Task(typing.Protocol):
-    """What an engine trains: an `Experiment`, as far as engines know it."""
+    """The part of an `Experiment` that an engine uses."""
 
-    devices: Devices  # those to train on
+    devices: Devices  # the devices to train on
     train_batches: Batches  # batches of the training pairs
 
     @property
@@ -137,27 +141,27 @@ class Task(typing.Protocol):
 
     @property
     def schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
-        """The learning rate, made when the engine uses it first."""
+        """The learning-rate schedule, made when the engine first uses it."""
 
     def make_model(self) -> Transformer:
-        """Makes a model with initial weights from the seed."""
+        """Makes a model whose initial weights are drawn with the seed."""
 
     def make_optimizer(
         self, model: Transformer
     ) -> keras.optimizers.Optimizer: ...
 
     def step_options(self, model: Transformer) -> StepOptions:
-        """Returns the options of a model's updates."""
+        """Returns the options for a model's updates."""
 
 
 class Engine(typing.Protocol):
     """A model and its optimizer on devices."""
 
     model: Transformer  # the model that is trained
-    # Whether `model` itself may be validated; if not, a copy.
+    # Whether `model` itself can be validated; otherwise a copy is needed.
     can_validate: bool
     optimizer: keras.optimizers.Optimizer
-    # Slices of its rows that a replica computes at the same time.
+    # Slices that a replica divides its rows into and computes in parallel.
     num_slices: int
     # Programs that XLA compiles for the batches; 0 without XLA.
     num_programs: int
@@ -165,8 +169,8 @@ class Engine(typing.Protocol):
     def try_batch(self, shape: Shape) -> float:
         """Makes a step with a full batch of a shape, and undoes it.
 
-        Returns its seconds, without compilation. Raises `OutOfMemoryError` if
-        the batch does not fit.
+        Returns the seconds that the step takes, without compilation. Raises
+        `OutOfMemoryError` if the batch does not fit.
         """
 
     def batches(
@@ -174,39 +178,43 @@ class Engine(typing.Protocol):
     ) -> Iterator[Batch]:
         """Yields this worker's batches on its devices, for `make_steps`.
 
-        The first one, and the one to stop before, are counted from the
-        beginning of `start_epoch`; epochs from 0.
+        Yields the batches from `start` up to, but not including, `end_step`.
+        Both are counted from the beginning of `start_epoch`, epochs from 0.
         """
 
     def make_steps(self, batch: Batch) -> Steps:
-        """Begins the updates for an element of `batches`; does not wait."""
+        """Begins the updates for an element of `batches`, without waiting."""
 
     def begin(self) -> None:
-        """Readies the first step; called once, after weights are restored."""
+        """Prepares the first step. Called once, after weights are restored."""
 
     def variables(self) -> Groups:
         """Returns the groups of variables that a checkpoint saves.
 
-        `weights` are by name; with `lora_rank` they are the adapters alone;
-        with a moving average they are the averages, and `trained` has the
-        weights that are trained. `optimizer`, and `seeds` of dropout, are
+        `weights` maps names to variables: only the adapters with `lora_rank`.
+        With a moving average, `weights` has the averages, and `trained` the
+        weights that are trained. `optimizer` and `seeds` (of dropout) are
         lists. A variable has `numpy()` and `assign(array)`.
         """
 
     def synchronize(self) -> None:
-        """Brings `variables` up to date; every worker calls it."""
+        """Brings `variables` up to date. Every worker must call it."""
 
     def make_loss_sums(self, model: Transformer) -> LossSums:
         """Makes a function that measures a model on a batch, without dropout.
 
-        It returns the sums of smoothed loss, loss and tokens, float64 `[3]`.
+        The function returns the sums of smoothed loss, loss and target tokens,
+        float64 `[3]`.
         """
 
     def first_not_finite(self) -> str | None:
-        """Finds a variable that is not finite; returns its path, or None."""
+        """Returns the path of a variable that is not finite, or None."""
 
     def learning_rate(self) -> float:
         """Returns the learning rate of the last update."""
 
     def set_elapsed(self, share: float) -> None:
-        """Tells a schedule with a clock the share of the time that is over."""
+        """Sets the share of the time that has passed, 0 to 1, in the schedule.
+
+        Does nothing for a schedule without a clock.
+        """

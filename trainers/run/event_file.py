@@ -1,4 +1,4 @@
-"""The file that TensorBoard shows, written and read without TensorFlow."""
+"""TensorBoard's event files, written and read without TensorFlow."""
 
 import os
 import pathlib
@@ -19,27 +19,26 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import (
 from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_ndarray
 
-# Numbers by the step of their record, in the order of the steps; by the name of
-# the record, such as "train/loss".
+# For each name, such as "train/loss", the values by step, in order.
 Curves = dict[str, dict[int, float]]
 
 
 class EventFile:
     """A file of records in a directory, for TensorBoard and `read_curves`.
 
-    Records of an earlier session after the step are purged: a killed session
-    may have recorded steps that the next one makes again. TensorBoard
+    Records of an earlier session after `step` are purged: a killed session may
+    have recorded steps that the next one repeats. TensorBoard
     (event_processing/plugin_event_accumulator.py) drops them at the start event
-    of a session, unless it is the first such event: two are written.
+    of a session, but not at the first such event, so two are written.
 
-    TensorBoard's own writer would import TensorFlow wherever it is installed,
-    for seconds, and write only every two minutes.
+    TensorBoard's own writer would take seconds to import TensorFlow if that is
+    installed, and would write only every two minutes.
     """
 
     def __init__(self, logs: str | os.PathLike, step: int):
         directory = pathlib.Path(logs)
         directory.mkdir(parents=True, exist_ok=True)
-        # TensorBoard reads the files in the order of their names.
+        # TensorBoard reads files in the order of their names.
         name = f"{time.time():017.6f}.{platform.node()}.{os.getpid()}"
         file = (directory / f"events.out.tfevents.{name}").open(
             "wb", buffering=0
@@ -51,7 +50,7 @@ class EventFile:
             self._write(session_log=start, step=step + 1)
 
     def add(self, step: int, summary: typing.Any) -> None:
-        """Writes a `Summary` at a step."""
+        """Writes a `Summary` protocol buffer at a step."""
         self._write(step=step, summary=summary)
 
     def close(self) -> None:
@@ -63,10 +62,11 @@ class EventFile:
 
 
 def read_curves(logs: pathlib.Path) -> Curves:
-    """Reads the numbers in a directory of TensorBoard's files, if it exists.
+    """Reads the numbers from TensorBoard's files in a directory.
 
-    Steps that a killed session recorded and the next one repeated count once,
-    as in TensorBoard. Warns about a file whose records cannot all be read.
+    Returns no curves if the directory does not exist. As in TensorBoard, a step
+    that a later session repeated has the later value. Warns about a file whose
+    records cannot all be read.
     """
     curves: Curves = {}
     for path in sorted(logs.glob("*tfevents*")):
@@ -84,7 +84,7 @@ def read_curves(logs: pathlib.Path) -> Curves:
 
 
 def _events(path: pathlib.Path) -> Iterator[Event]:
-    """Yields the events of a file, up to the first that cannot be read."""
+    """Yields the events of a file. Warns and ends at the first corrupt one."""
     reader, number = PyRecordReader_New(str(path)), 0
     try:
         while True:

@@ -1,4 +1,4 @@
-"""The parts of a training run: its data, its recipe, its model."""
+"""The parts of a training run: its data, its recipe and its model."""
 
 import contextlib
 import dataclasses
@@ -50,11 +50,11 @@ class Experiment:
     configuration: Configuration
     devices: Devices
     metric: DirectionalMetric  # of validation and test
-    # A pair of them without `share_vocabulary`.
+    # One for each language without `share_vocabulary`.
     tokenizer: Tokenizer | TokenizerPair
     train_batches: Batches
     valid_batches: Batches | None  # none without validation pairs
-    # In memory; may be empty.
+    # Both are in memory, and may be empty.
     valid_pairs: Pairs
     test_pairs: Pairs
     # The weights that adapters are added to; None without adapters.
@@ -70,11 +70,11 @@ class Experiment:
 
     @property
     def rows_multiple(self) -> int:
-        """The number of micro-batches of a batch, over all replicas."""
+        """Number of micro-batches in a batch, over all replicas."""
         return count_micro_batches(self.training, self.devices)
 
     def facts(self) -> dict[str, str]:
-        """Returns the texts in the records of a run, by name."""
+        """Returns texts for TensorBoard that describe the run, by name."""
         valid = "no pairs"
         if self.valid_batches:
             valid = str(self.valid_batches.corpus.counts)
@@ -91,8 +91,11 @@ class Experiment:
         }
 
     def make_model(self) -> Transformer:
-        """Makes a model whose weights, or adapters, come from the seed."""
-        with contextlib.suppress(ImportError):  # on JAX, Keras tries it, too
+        """Makes a model whose weights, or adapters, are drawn with the seed.
+
+        With adapters, the weights are those of `base`.
+        """
+        with contextlib.suppress(ImportError):  # Keras imports it on JAX, too
             load_tensorflow()
         keras.utils.set_random_seed(self.training.seed)
         model = Transformer(
@@ -110,7 +113,7 @@ class Experiment:
 
     @functools.cached_property
     def schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
-        """The learning rate, made when the engine uses it first."""
+        """The learning-rate schedule, made when the engine first uses it."""
         return make_schedule(self.configuration.model, self.training)
 
     def make_optimizer(self, model: Transformer) -> keras.optimizers.Optimizer:
@@ -118,7 +121,7 @@ class Experiment:
         return make_optimizer(self.schedule, self.training, model)
 
     def step_options(self, model: Transformer) -> StepOptions:
-        """Returns the options of a model's updates."""
+        """Returns the options for a model's updates."""
         training = self.training
         return StepOptions(
             training.label_smoothing,
@@ -143,7 +146,10 @@ class Experiment:
     def make_translator(
         self, model: Transformer, **decoding: typing.Any
     ) -> Translator:
-        """Makes a `Translator` with a model; `decoding` replaces fields."""
+        """Makes a `Translator` with a model.
+
+        `decoding` replaces fields of the configuration's `DecodingConfig`.
+        """
         return Translator(
             self.tokenizer,
             model,
@@ -154,16 +160,16 @@ class Experiment:
 
 
 def count_micro_batches(training: TrainingConfig, devices: Devices) -> int:
-    """Returns the number of micro-batches of a batch, over all replicas."""
+    """Counts the micro-batches in a batch, over all replicas."""
     return devices.num_replicas * training.accumulate_steps
 
 
-# Opening a work directory: all errors of the user are found here, before work
+# Opening a work directory finds all errors in the user's input before training
 # begins.
 
 
 class Opening(typing.NamedTuple):
-    """What an experiment is read from."""
+    """The arguments of `open_experiment`."""
 
     workdir: WorkDirectory
     configuration: Configuration
@@ -173,21 +179,21 @@ class Opening(typing.NamedTuple):
 
 
 def open_experiment(opening: Opening, keep: bool) -> Experiment:
-    """Reads the data and readies a work directory, new or begun.
+    """Reads the data for a work directory, which may be new.
 
-    With `keep` it locks the work directory, and writes configuration and
-    vocabulary.
+    With `keep`, locks the work directory and writes the configuration and the
+    vocabulary to it. Raises ValueError or OSError for bad input.
     """
     workdir = opening.workdir
     # The lock comes first: reading takes long, and no other process may write
-    # the vocabulary or weights meanwhile.
+    # the vocabulary or the weights meanwhile.
     with workdir.claimed() if keep else contextlib.nullcontext():
         check_same(workdir, opening.configuration)
         experiment = read_experiment(opening)
         check_start(experiment)
         configuration = experiment.configuration
         if configuration.training.freeze:
-            experiment.make_model()  # refuses names that no weight has
+            experiment.make_model()  # raises for names that match no weight
         if keep:
             workdir.save_tokenizer(experiment.tokenizer)
             base = {"base": experiment.base} if experiment.base else {}
@@ -196,9 +202,9 @@ def open_experiment(opening: Opening, keep: bool) -> Experiment:
 
 
 def check_start(experiment: Experiment) -> None:
-    """Checks the checkpoint that a new run begins with, if it names one."""
+    """Checks that a new run's `init_from` has a checkpoint for its model."""
     training = experiment.training
-    if experiment.base is not None:  # its checkpoint is known
+    if experiment.base is not None:  # `find_base` has found its checkpoint
         return
     if training.init_from and not experiment.workdir.latest.prefixes():
         parent = WorkDirectory(training.init_from)
@@ -208,7 +214,7 @@ def check_start(experiment: Experiment) -> None:
 
 
 def read_experiment(opening: Opening) -> Experiment:
-    """Reads the `Experiment` of a configuration; writes nothing."""
+    """Reads the `Experiment` of a configuration, without writing anything."""
     workdir, configuration, devices, metric, log = opening
     data, training = configuration.data, configuration.training
     train, *others = (read_split(data, name) for name in SPLITS)
@@ -236,8 +242,8 @@ def read_experiment(opening: Opening) -> Experiment:
     )
     valid_batches = None
     if valid:
-        # One device computes them, with at most as many tokens at once as in
-        # training.
+        # One device computes the validation loss, with at most as many tokens
+        # in a batch as a micro-batch of training has.
         valid_batches = make_valid_batches(
             valid, tokenizer, data, data.batch_tokens // rows_multiple
         )
@@ -275,7 +281,10 @@ def make_valid_batches(
     data: RunData,
     batch_tokens: int,
 ) -> Batches:
-    """Makes batches of validation pairs, also of one longer than a batch."""
+    """Makes batches of validation pairs.
+
+    `batch_tokens` is raised if the longest pair does not fit into a batch.
+    """
     corpus = encode_valid_corpus(data, pairs, tokenizer)
     return make_batches(
         corpus,

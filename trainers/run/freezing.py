@@ -1,4 +1,4 @@
-"""Weights that training leaves as they are: --freeze."""
+"""The weights that --freeze excludes from training."""
 
 import fnmatch
 from collections.abc import Iterable, Sequence
@@ -9,14 +9,15 @@ from keras_transformer.base.refusals import expect
 from keras_transformer.storage.checkpoints import weight_name
 
 EMBEDDINGS = "embeddings"  # the name of all tables of tokens and positions
-TABLES = ("embeddings", "table")  # their names, of tokens and of positions
+# The last word of a table's name, for tokens and for positions.
+TABLES = ("embeddings", "table")
 
 
 def freeze(model: keras.Model, names: Sequence[str]) -> None:
     """Freezes the weights of a model that `find_frozen` finds.
 
-    They get no gradient, and an optimizer that is built afterwards keeps
-    nothing for them.
+    Frozen weights get no gradient, and an optimizer that is built afterwards
+    has no variables for them.
     """
     weights = {weight_name(weight): weight for weight in model.weights}
     for name in find_frozen(weights, names):
@@ -24,13 +25,14 @@ def freeze(model: keras.Model, names: Sequence[str]) -> None:
 
 
 def find_frozen(weights: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Finds the weights that some names mean, in the order of `weights`.
+    """Finds the weights that the names match, in the order of `weights`.
 
-    A name is `embeddings`, or the beginning of a name that checkpoints have,
-    such as `encoder.layer_0.feed_forward.inner.kernel`, in whole words between
-    dots: `encoder`, `encoder.layer_0`, `decoder.*.cross_attention`, where `*`
-    stands for anything within a word. Every name must mean a weight, and a
-    weight must be left to train.
+    A name is `embeddings`, or a prefix of a weight's name in checkpoints, such
+    as `encoder.layer_0.feed_forward.inner.kernel`. A prefix consists of whole
+    words between dots, such as `encoder`, `encoder.layer_0` or
+    `decoder.*.cross_attention`, where `*` matches anything within a word.
+
+    Raises ValueError if a name matches no weight, or if all weights match.
 
     >>> find_frozen(["embedding.table", "encoder.layer_0.b", "decoder.b"],
     ...             ["embeddings", "encoder.layer_*"])
@@ -58,7 +60,7 @@ def find_frozen(weights: Iterable[str], names: Sequence[str]) -> list[str]:
 
 def _means(name: str, weight: str) -> bool:
     words = weight.split(".")
-    if name == EMBEDDINGS:  # not their norms, nor the bias of the logits
+    if name == EMBEDDINGS:  # the tables only, no norms and no logit bias
         return words[0].endswith(("embedding", "_positions")) and (
             words[-1] in TABLES
         )

@@ -1,8 +1,8 @@
-"""The settings that a run takes from the work directory it begins with.
+"""The settings that a run inherits from the work directory in `--init_from`.
 
-`--init_from` names that directory. Its model, its languages and its decoding
-are the defaults of the new run; flags may change the dropouts and the decoding,
-and nothing else of the model.
+The model, the languages and the decoding of that directory, the parent, are the
+defaults of the new run. Flags may change the decoding and, in the model, only
+the dropouts.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from keras_transformer.storage.workdir import WorkDirectory
 from trainers.run.training_config import Configuration, TrainingConfig
 
 LANGUAGES = ("source_language", "target_language")
-# Languages of an imported model whose files do not name them.
+# Languages of an imported model if its files do not name them.
 UNKNOWN_LANGUAGES = ("source", "target")
 
 
@@ -32,14 +32,14 @@ class Parent(typing.NamedTuple):
     decoding: DecodingConfig
 
     def data_defaults(self) -> dict[str, typing.Any]:
-        """Returns the values of its data that a new run takes over."""
+        """Returns the values of the parent's data that a new run inherits."""
         names = names_of(self.data, inherited=True)
         return {name: getattr(self.data, name) for name in names}
 
     def check_data(self, data: typing.Any) -> None:
-        """Raises ValueError if the data of a new run contradicts its data.
+        """Raises ValueError if a new run's data contradicts the parent's.
 
-        With `language_tokens` a run may have some of the languages.
+        With `language_tokens`, a run may have some of the parent's languages.
         """
 
         def fits(name: str, own: typing.Any, theirs: typing.Any) -> bool:
@@ -61,7 +61,10 @@ class Parent(typing.NamedTuple):
     def change_model(
         self, wanted: Mapping[str, typing.Any]
     ) -> TransformerConfig:
-        """Returns its model with other dropouts; no other field may differ."""
+        """Returns the parent's model with the dropouts that are in `wanted`.
+
+        Raises ValueError if another field of `wanted` differs from its value.
+        """
         dropouts = names_of(TransformerConfig, changeable=True)
         own = {n: value for n, value in wanted.items() if n in dropouts}
         others = {n: value for n, value in wanted.items() if n not in dropouts}
@@ -74,7 +77,7 @@ class Parent(typing.NamedTuple):
     def _check_same(
         self, values: Mapping[str, tuple[typing.Any, typing.Any]]
     ) -> None:
-        """Raises ValueError if a run's value is not the parent's."""
+        """Raises ValueError if a value of the run differs from the parent's."""
         different = [
             f"{name}={ours!r}, there {theirs!r}"
             for name, (ours, theirs) in values.items()
@@ -91,13 +94,13 @@ class Parent(typing.NamedTuple):
 def read_parent(
     training: TrainingConfig, own_path: str, data_section: type
 ) -> Parent | None:
-    """Reads the work directory that a run begins with; None without one.
+    """Reads the configuration of the work directory in `init_from`.
 
-    A run that has begun has a copy of it: if the other directory is gone, the
-    run's own configuration counts, at `own_path`.
+    Returns None without `init_from`. If that directory is gone, a run that has
+    begun uses its own configuration, in `own_path`.
 
-    Raises ValueError: there is no such work directory, or it belongs to the run
-    itself or to another task.
+    Raises ValueError if there is no such work directory, or if it has adapters,
+    is `own_path`, or belongs to another task.
     """
     path = training.init_from
     if not path:
@@ -137,9 +140,10 @@ def read_parent(
 
 
 def find_base(workdir: WorkDirectory, training: TrainingConfig) -> Base | None:
-    """Finds the weights that a run adds adapters to; None if it adds none.
+    """Finds the weights that a run adds adapters to.
 
-    A run that has begun keeps its own, whatever `init_from` has by now.
+    Returns None without `lora_rank`. A run that has checkpoints keeps the
+    weights that it began with, even if `init_from` has changed since.
     """
     if not training.lora_rank:
         return None
@@ -152,9 +156,10 @@ def find_base(workdir: WorkDirectory, training: TrainingConfig) -> Base | None:
 def check_same(workdir: WorkDirectory, configuration: Configuration) -> None:
     """Raises ValueError if the work directory has another configuration.
 
-    Fields that are `changeable` may differ; before there are weights, so may
-    all fields of model and training. A run without a precision keeps its own.
-    A vocabulary may be smaller than wanted if its corpus had no more.
+    Fields that are `changeable` may differ. Until there are checkpoints, all
+    fields of model and training may differ. `precision=None` fits any
+    precision. A vocabulary may be smaller than configured if its corpus has no
+    more subwords.
     """
     begun = workdir.latest.prefixes()
     if not workdir.config_path.exists():
@@ -184,7 +189,7 @@ def check_same(workdir: WorkDirectory, configuration: Configuration) -> None:
 
 
 def _is_all(workdir, data, field, vocab_size):
-    """Tells whether a new vocabulary has all the subwords of its corpus."""
+    """Tells if a vocabulary trained here has all subwords of its corpus."""
     if not vocab_size or data.given_tokenizers.get(field):
         return False
     tokenizer = workdir.load_tokenizer()

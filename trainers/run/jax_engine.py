@@ -1,4 +1,4 @@
-"""The engine of JAX: a mesh of devices, and one compiled step."""
+"""The JAX engine: a mesh of devices and a compiled step."""
 
 import collections
 import concurrent.futures
@@ -40,12 +40,16 @@ from trainers.run.engine import (
 from trainers.run.jax_workers import Workers, connect
 from trainers.run.training_config import TrainingConfig
 
-PREFETCH = 4  # batches that are on the devices before they are needed
+PREFETCH = 4  # batches placed on the devices in advance
 Item = typing.TypeVar("Item")
 
 
 def open_devices(training: TrainingConfig, device: str | None) -> Devices:
-    """Opens the devices of a training; `device` is a kind that must compute."""
+    """Opens the devices of a training run and connects its workers.
+
+    `device` is the kind of device that must compute, or None. Raises ValueError
+    if it is missing or an option needs TensorFlow.
+    """
     _check_options(training)
     connect(training.strategy)
     devices = JaxDevices(training)
@@ -71,7 +75,7 @@ def _check_options(training: TrainingConfig) -> None:
 
 
 class JaxDevices:
-    """The `Devices` of JAX: all of them, of all hosts, or the first."""
+    """The `Devices` of JAX: those of all hosts, or the first one."""
 
     framework = f"JAX {jax.__version__}"
 
@@ -103,11 +107,11 @@ class JaxDevices:
 class JaxEngine:
     """An `Engine` on a mesh of devices.
 
-    The state of the training is a `State` on the devices. The variables of
-    Keras stay on the host, and only name the arrays.
+    The training state is a `State` on the devices. The Keras variables stay on
+    the host, and only name the arrays.
     """
 
-    can_validate = False  # its weights are in the state
+    can_validate = False  # the trained weights are in the state
     num_slices = 1
 
     def __init__(self, task: Task, mesh: jax.sharding.Mesh, workers: Workers):
@@ -128,8 +132,8 @@ class JaxEngine:
                 self._clock,
             )
         self._state = self._step.initial_state()
-        self._copy: State | None = None  # in NumPy, complete
-        self._is_written = False  # whether the copy is newer than the devices
+        self._copy: State | None = None  # the whole state, in NumPy
+        self._is_written = False  # whether the copy is newer than the state
         self._elapsed = 0.0
         self._are_compiled = False
         self.num_programs = len(task.train_batches.shapes)
@@ -138,7 +142,7 @@ class JaxEngine:
 
     @property
     def _clock(self) -> keras.Variable | None:
-        """The variable of a schedule with a clock, or None."""
+        """Elapsed share of the time in the schedule; None without a clock."""
         return getattr(self._task.schedule, "elapsed", None)
 
     # Steps
@@ -151,7 +155,7 @@ class JaxEngine:
         before = self._copied()
         batch = self._full_batch(shape)
         try:
-            np.asarray(self._make_step(batch))  # may compile, for `_advice`
+            np.asarray(self._make_step(batch))  # compiles a shape of `_advice`
             started = time.monotonic()
             np.asarray(self._make_step(batch))
             return time.monotonic() - started
@@ -164,10 +168,10 @@ class JaxEngine:
             self._state = self._step.place(before)
 
     def _compile_all(self) -> None:
-        """Compiles the step for every shape of a batch, once.
+        """Compiles the step for every batch shape, unless that is done.
 
-        Several hosts compile one program after the other, in the same order:
-        compilers that work together were not tried with threads.
+        With several hosts, each compiles the programs one by one in the same
+        order, because compiling in threads was not tested there.
         """
         if self._are_compiled:
             return
@@ -176,16 +180,19 @@ class JaxEngine:
         self._are_compiled = True
 
     def _full_batches(self) -> Iterator[Batch]:
-        """Makes a batch of every shape, and a call's batches if several."""
+        """Yields a full batch of every shape.
+
+        With `steps_per_call` > 1, also yields the stacked batches of a call.
+        """
         for shape in self._task.train_batches.shapes:
             yield self._full_batch(shape)
             if self._config.steps_per_call > 1:
                 yield self._full_batch(shape, self._config.steps_per_call)
 
     def _full_batch(self, shape: Shape, num_steps: int | None = None) -> Batch:
-        """Makes this host's rows of a batch that has no room left.
+        """Makes this host's rows of a full batch.
 
-        With `num_steps`, the rows of so many batches, along another axis.
+        With `num_steps`, stacks as many such batches along a new first axis.
         """
         rows = self._task.train_batches.largest_rows(
             shape, self._workers.index, self._workers.size
@@ -211,12 +218,12 @@ class JaxEngine:
         labels = batch[1]
         num_steps = labels.shape[0] if labels.ndim == 3 else 1
         totals = self._make_step(batch)
-        if not self._workers.is_chief:  # they are of all workers already
+        if not self._workers.is_chief:  # the totals are those of all workers
             totals = jnp.zeros_like(totals)
         return Steps(num_steps, totals)
 
     def _make_step(self, batch: Batch) -> jax.Array:
-        """Updates the state; returns the totals on the device."""
+        """Updates the state. Returns totals, float32 `[4]`, on the device."""
         if self._copy is not None and self._is_written:
             self._state = self._step.place(self._copy)
         self._copy, self._is_written = None, False
@@ -250,22 +257,25 @@ class JaxEngine:
         return groups
 
     def synchronize(self) -> None:
-        """Gathers on each host the arrays that are divided among hosts."""
+        """Gathers arrays that are divided among hosts on each host."""
         if self._copy is None and self._workers.size > 1:
             self._copy = self._copied()
 
     def _copied(self) -> State:
-        """Copies the whole state to NumPy; every worker calls it."""
+        """Copies the whole state to NumPy. Every worker must call it."""
         state = self._copy if self._is_written else self._state
         return jax.tree.map(complete, state)
 
     def read(self, field: str, index: int) -> np.ndarray:
-        """Returns the value of a variable, in NumPy."""
+        """Returns a copy of a variable's value.
+
+        `field` is a field of `State`, `index` the variable's place in it.
+        """
         state = self._copy or self._state
         return np.array(self._step.value(state, field, index))
 
     def write(self, field: str, index: int, value: np.ndarray) -> None:
-        """Sets the value of a variable; the next step has it on the devices."""
+        """Sets the value of a variable, which the next step uses."""
         if self._copy is None or not self._is_written:
             self._copy, self._is_written = self._copied(), True
         self._step.value(self._copy, field, index)[...] = value
@@ -325,7 +335,10 @@ class JaxEngine:
 
 
 def complete(array: jax.Array | np.ndarray) -> np.ndarray:
-    """Copies a whole array to NumPy; hosts that have parts of it all call."""
+    """Copies a whole array to NumPy.
+
+    If the array is divided among hosts, all of them must call this.
+    """
     if (
         isinstance(array, np.ndarray)
         or array.is_fully_addressable
@@ -336,7 +349,7 @@ def complete(array: jax.Array | np.ndarray) -> np.ndarray:
 
 
 class _View:
-    """An array of an engine's state, as `Engine.variables` has it."""
+    """A variable of `Engine.variables`, stored in a `JaxEngine`'s state."""
 
     def __init__(self, engine: JaxEngine, field: str, index: int):
         self._engine, self._place = engine, (field, index)
@@ -357,7 +370,7 @@ def _are_finite(arrays: list[jax.Array]) -> jax.Array:
 
 
 def _on_host() -> contextlib.AbstractContextManager[object]:
-    """Returns a context in which arrays are made in the memory of the host."""
+    """Returns a context in which JAX creates arrays in host memory."""
     try:
         cpu = jax.local_devices(backend="cpu")[0]
     except RuntimeError:  # JAX_PLATFORMS names no CPU
@@ -366,9 +379,9 @@ def _on_host() -> contextlib.AbstractContextManager[object]:
 
 
 def in_background(items: Iterable[Item], size: int) -> Iterator[Item]:
-    """Yields items that a thread makes in advance; at most `size` wait.
+    """Yields items that a thread makes in advance, at most `size` of them.
 
-    What the iterable raises is raised here.
+    Raises the exceptions of the iterable.
     """
     iterator = iter(items)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

@@ -1,8 +1,8 @@
 """The workers of JAX: processes that `jax.distributed` connects.
 
-They are named in TF_CONFIG, as for TensorFlow: the first of them coordinates.
-On a TPU pod or under Slurm, `--strategy=multi_worker` without TF_CONFIG lets
-JAX find them.
+TF_CONFIG names the workers, as for TensorFlow, and the first one coordinates.
+On a TPU pod or under Slurm, JAX finds the workers by itself with
+`--strategy=multi_worker` and no TF_CONFIG.
 """
 
 import atexit
@@ -25,7 +25,8 @@ SIGNS = ("gloo", "heartbeat", "connection", "unavailable", "deadline", "peer")
 def connect(strategy: str) -> None:
     """Connects this process with the other workers, if there are any.
 
-    Call it before anything makes JAX look at its devices.
+    Call this before anything else makes JAX look at its devices. Raises
+    ValueError if the workers cannot connect.
     """
     if (
         strategy not in ("auto", "multi_worker")
@@ -61,7 +62,7 @@ class Workers(engine.Workers):
     def all_reduce_sum(self, values: list[float]) -> list[float]:
         if self.size == 1:
             return list(values)
-        # As pairs of 32 bits: JAX would round to float32.
+        # Sent as pairs of 32 bits, because JAX would round to float32.
         bits = np.array(values, np.float64).view(np.uint32)
         every = np.asarray(multihost_utils.process_allgather(bits))
         every = np.ascontiguousarray(every).reshape(self.size, -1)
@@ -70,8 +71,8 @@ class Workers(engine.Workers):
     def part(self) -> None:
         super().part()
         if self.size > 1:
-            # At the end of its process, JAX would give the chief, which still
-            # translates the test set, five minutes, and then abort all.
+            # Otherwise, JAX would wait five minutes at exit for the chief,
+            # which still translates the test set, and then abort all workers.
             jax.distributed.shutdown()
 
     @contextlib.contextmanager
@@ -87,7 +88,10 @@ class Workers(engine.Workers):
 
 
 def _exit_at_once() -> None:
-    """Ends this process, which would wait for the lost worker, then abort."""
+    """Ends this process at once.
+
+    Otherwise JAX would wait for the lost worker at exit, and then abort.
+    """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):

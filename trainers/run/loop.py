@@ -1,4 +1,4 @@
-"""The training loop: steps, reports, validation, checkpoints, the end.
+"""The training loop: steps, reports, validation, checkpoints and its end.
 
 The host syncs with the devices only at reports, validations and checkpoints:
 the totals of the steps stay on the devices until then.
@@ -33,22 +33,22 @@ from trainers.run.progress import (
 from trainers.run.validation import Validation, Validator
 
 Result = typing.TypeVar("Result")
-MEETING_STEPS = 10  # updates after which workers ask each other whether to end
+MEETING_STEPS = 10  # updates between two agreements of the workers on the end
 
 
 class TokenTotals:
-    """Totals over the tokens of steps, in float64, of all workers.
+    """Totals over the tokens of steps of all workers, in float64.
 
-    The host syncs only when they are read.
+    The host syncs with the devices only when the totals are read.
     """
 
     def __init__(self, workers: Workers):
         self._workers = workers
-        # (last step, float32 [4]) of the calls since `take`.
+        # The last step and the totals, float32 [4], of each call since `take`.
         self._calls: list[tuple[int, Tensor]] = []
 
     def add(self, step: int, totals: Tensor) -> None:
-        """Adds the totals of a call that ended with a step, float32 `[4]`."""
+        """Adds the totals, float32 `[4]`, of a call that ended with `step`."""
         self._calls.append((step, totals))
 
     def take(self) -> dict[str, float]:
@@ -59,7 +59,10 @@ class TokenTotals:
         return dict(zip(TOTALS, totals, strict=True))
 
     def first_not_finite(self) -> int | None:
-        """Finds the first step since `take` whose loss is not finite."""
+        """Finds the first call since `take` whose loss is not finite.
+
+        Returns its last step, or None. Reads this worker's totals only.
+        """
         for step, totals in self._calls:
             if not np.isfinite(np.asarray(totals)[0]):
                 return step
@@ -67,14 +70,15 @@ class TokenTotals:
 
 
 class _Stopped(BaseException):
-    """A signal has ended a computation."""
+    """Raised by a signal to end a computation."""
 
 
 class StopSignals:
-    """Notices Ctrl-C, SIGTERM and SIGHUP, and lets the current step finish.
+    """A context that notes Ctrl-C, SIGTERM and SIGHUP; the step can finish.
 
-    A second signal ends the process at once. A signal that the process was
-    started to ignore, as `nohup` does with SIGHUP, stays ignored.
+    If the same signal comes again, its earlier handler gets it, and by default
+    ends the process. A signal that was ignored before, such as SIGHUP under
+    `nohup`, stays ignored.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -104,11 +108,15 @@ class StopSignals:
     def unless_stopped(
         self, compute: Callable[[], Result], may_stop: bool
     ) -> Result | None:
-        """Calls a function; None if a signal came before it, or ends it."""
+        """Calls a function and returns its result.
+
+        With `may_stop`, a signal ends the call, or prevents it if it came
+        before; the result is then None.
+        """
         self._raises = may_stop
         try:
             return None if may_stop and self.received else compute()
-        except BaseException as error:  # also what others made of `_Stopped`
+        except BaseException as error:  # or what libraries turn `_Stopped` into
             is_stopped = may_stop and self.received is not None
             if not is_stopped or isinstance(error, KeyboardInterrupt):
                 raise
@@ -121,18 +129,18 @@ class StopSignals:
 class Ending:
     """Why training ends."""
 
-    reason: str  # in words
-    signal: str | None = None  # name of the signal, if it was one
+    reason: str  # text for the log
+    signal: str | None = None  # name of the signal that ended training, if any
 
 
 class Trainer:
-    """One training, from its current step to its end.
+    """The training of an experiment, from its current step to its end.
 
-    The work directory has the configuration already.
+    The work directory must already contain the configuration.
 
     Attributes:
         initial_prefix: Checkpoint whose weights the run began with, if any.
-        validator: None without validation pairs, and on other workers than the
+        validator: None without validation pairs, and on all workers but the
             chief.
         saved_step: Step of the newest checkpoint.
     """
@@ -164,7 +172,12 @@ class Trainer:
     # Before the first step
 
     def restore(self) -> str | None:
-        """Restores the newest intact checkpoint; returns its path, or None."""
+        """Restores the newest intact checkpoint and returns its path.
+
+        Returns None if there is no checkpoint. The weights are then those of
+        `init_from`, if it is given. Raises ValueError if the workers have
+        different files, or as `TrainingCheckpoint.restore` does.
+        """
         prefix = self.checkpoint.restore()
         base = self.experiment.base
         if prefix is None and base is not None:
@@ -186,7 +199,7 @@ class Trainer:
         return prefix
 
     def _find_data_position(self) -> None:
-        """Sets the data position; another batch order begins a new epoch."""
+        """Sets the data position. A new batch order begins a new epoch."""
         progress, batches = self.progress, self.experiment.train_batches
         if progress.step and progress.epoch_step == progress.epoch_steps:
             progress.begin_epoch()
@@ -196,7 +209,7 @@ class Trainer:
         progress.epoch_steps = batches.steps_of(progress.epoch)
 
     def _skip_epoch(self) -> None:
-        """Begins the next epoch; the chief says how much is skipped."""
+        """Skips the rest of the epoch. The chief warns how much that is."""
         progress = self.progress
         skipped = 1 - progress.epoch_step / progress.epoch_steps
         progress.begin_epoch()
@@ -210,7 +223,7 @@ class Trainer:
             )
 
     def _compare_metric(self) -> None:
-        """Forgets the best score of another metric."""
+        """Resets the best score if the metric has changed."""
         progress, label = self.progress, self.experiment.metric.label
         if progress.best_label not in ("", label):
             if self.workers.is_chief:
@@ -228,10 +241,10 @@ class Trainer:
     # The training
 
     def run(self) -> Ending:
-        """Trains to the end, or until a signal; saves, and tells why it ends.
+        """Trains to the end or until a signal, saves, and returns the reason.
 
-        Raises RunError: the training has diverged, or lost a worker, or cannot
-        write a checkpoint.
+        Raises RunError if the training has diverged, has lost a worker, or
+        cannot write a checkpoint.
         """
         progress = self.progress
         self.reporter = Reporter(
@@ -268,7 +281,7 @@ class Trainer:
         return ending
 
     def _batches(self) -> Iterator[Batch]:
-        """Reads the batches from the data position to the end of training."""
+        """Yields the batches from the data position to the end of training."""
         progress = self.progress
         start = progress.epoch_step
         end = start + self.config.train_steps - progress.step
@@ -281,7 +294,7 @@ class Trainer:
         self.reporter.advance(self.progress.step)
 
     def _advance(self, num_steps: int) -> None:
-        """Counts steps, and the batches and epochs that they used."""
+        """Adds steps to the progress, with the batches and epochs they used."""
         progress, batches = self.progress, self.experiment.train_batches
         progress.step += num_steps
         progress.data_step += num_steps
@@ -293,7 +306,7 @@ class Trainer:
                 self.reporter.log(f"epoch {progress.epoch + 1}: {text}")
 
     def _after_step(self, before: int) -> None:
-        """Does what became due since step `before`."""
+        """Reports, validates and saves if due since the step `before`."""
         if self._is_due(self.config.log_steps, before):
             self._log_steps()
         if self.experiment.valid_pairs and self._is_due(
@@ -304,7 +317,10 @@ class Trainer:
             self._save()
 
     def _is_due(self, every: int, before: int) -> bool:
-        """Tells whether a multiple of `every`, or the end, has been reached."""
+        """Tells if the steps since `before` reached a multiple of `every`.
+
+        The last step is always due.
+        """
         step = self.progress.step
         at_end = step == self.config.train_steps
         return at_end or step // every > before // every
@@ -312,9 +328,10 @@ class Trainer:
     # The end
 
     def _find_ending(self, before: int | None = None) -> Ending | None:
-        """Tells why training ends after the step `before`; None to continue.
+        """Finds out why training ends at this step. Returns None to continue.
 
-        Workers ask each other now and then: they end at the same step.
+        `before` is the step before the last updates, None at the beginning.
+        Workers agree every `MEETING_STEPS` steps, so all end at the same step.
         """
         self.clock.tick()
         progress = self.progress
@@ -333,9 +350,9 @@ class Trainer:
         return None
 
     def _endings(self) -> dict[Ending, bool]:
-        """Lists the endings before the last step, and whether each is due here.
+        """Returns the endings before the last step, and whether each is due.
 
-        The chief's clock and score count.
+        Only the chief checks the time limit and the patience.
         """
         config, progress = self.config, self.progress
         is_chief, minutes = self.workers.is_chief, config.train_minutes
@@ -357,9 +374,9 @@ class Trainer:
         return endings
 
     def _tell_time(self) -> None:
-        """Tells a schedule with a clock the share of the time that is over.
+        """Sets the share of `train_minutes` that has passed in the schedule.
 
-        It is the chief's, so that all workers have the same.
+        All workers use the chief's share.
         """
         limit = self.config.train_minutes * 60
         if limit:
@@ -372,7 +389,7 @@ class Trainer:
     # Reports, validations and checkpoints
 
     def _log_steps(self) -> None:
-        """Reports the steps since the last report; waits for them to end."""
+        """Waits for the steps since the last report, and reports them."""
         bad_step = self.totals.first_not_finite()
         totals = self.totals.take()
         if not math.isfinite(totals["loss"]):
@@ -405,11 +422,11 @@ class Trainer:
         return left
 
     def _validate(self) -> None:
-        """Measures and reports the weights, and keeps the best; on the chief.
+        """Validates on the chief, reports the result, saves the best weights.
 
-        A signal ends the validation, so that the steps are saved at once; the
-        next session validates first. At the last step of several workers, the
-        signal waits.
+        A signal ends the validation, so that the weights are saved at once; the
+        next session then begins with it. With several workers, the validation
+        of the last step is completed despite a signal.
         """
         self._check_finite()
         self.engine.synchronize()
@@ -457,7 +474,7 @@ class Trainer:
                 self.checkpoint.save_best()
 
     def _measure(self, validator: Validator) -> Validation:
-        """Measures the weights as a checkpoint would have them."""
+        """Measures the weights that a checkpoint would contain."""
         if validator.model is not self.engine.model:
             self.checkpoint.copy_weights(validator.model)
         try:
@@ -469,7 +486,10 @@ class Trainer:
         return result
 
     def _save(self) -> None:
-        """Writes a checkpoint on the chief, unless this step has one."""
+        """Writes a checkpoint on the chief, unless this step has one.
+
+        Every worker calls it at the same step.
+        """
         if self.saved_step == self.progress.step:
             return
         self._check_finite()
@@ -480,18 +500,18 @@ class Trainer:
         self.saved_step = self.progress.step
 
     def _check_finite(self) -> None:
-        """Raises RunError if a weight is not finite, before anything is saved.
+        """Raises RunError if a weight or optimizer value is not finite.
 
-        Every worker calls it at the same step, and finds the same.
+        Every worker calls it at the same step, with the same result.
         """
         name = self.engine.first_not_finite()
         if name is not None:
             raise self._diverged(name, self.totals.first_not_finite())
 
     def _diverged(self, what: str, bad_step: int | None = None) -> RunError:
-        """Makes the error of a training with a value that is not finite.
+        """Makes the error for a value that is not finite.
 
-        `bad_step` is the first step whose loss is not finite, if known.
+        `what` names the value. `bad_step` is from `first_not_finite`.
         """
         step = self.progress.step
         since = ""

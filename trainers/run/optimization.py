@@ -21,10 +21,9 @@ DECAYING = {"linear": LinearSchedule, "cosine": CosineSchedule}
 def make_schedule(
     model: TransformerConfig, training: TrainingConfig
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Makes the schedule of the learning rate.
+    """Makes the learning-rate schedule.
 
-    A `LinearSchedule` or `CosineSchedule` has a clock if `train_minutes` limits
-    the run.
+    With `train_minutes`, a `LinearSchedule` or `CosineSchedule` has a clock.
     """
     warmup_steps = training.updates_to_peak
     if training.schedule == "noam":
@@ -49,7 +48,7 @@ def make_optimizer(
 ) -> keras.optimizers.Optimizer:
     """Makes the optimizer of a built model.
 
-    It scales the loss if half precision needs that.
+    With mixed_float16, the optimizer scales the loss.
     """
     optimizer = scheduled_adam(
         schedule, training.adam_beta_2, training.weight_decay or None

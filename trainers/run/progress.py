@@ -1,4 +1,4 @@
-"""The progress of a training, and its report: console and TensorBoard."""
+"""The progress of a run, and its reports to the console and TensorBoard."""
 
 import contextlib
 import dataclasses
@@ -18,35 +18,34 @@ from keras_transformer.commands.flags import discard_output, print_at_once
 from keras_transformer.storage.checkpoints import Checkpoint
 from trainers.run.event_file import EventFile
 
-Log = Callable[[str], None]  # shows a line
+Log = Callable[[str], None]  # prints a line
 
 
 @dataclasses.dataclass
 class Progress:
-    """How far a training is; a part of every checkpoint."""
+    """How far a training run has come. Every checkpoint contains it."""
 
     step: int = 0  # updates made
     data_step: int = 0  # batches used, over all epochs
-    epoch: int = 0  # the epoch of the last of them, counted from 0
-    # Batches used before that epoch; with `epoch` and `data_step`, the data
-    # position.
+    epoch: int = 0  # current epoch, counted from 0
+    # Batches used before the current epoch. `epoch`, `data_step` and this are
+    # the data position.
     epoch_start: int = 0
-    order_id: int = 0  # `Batches.order_id` of the batches of that epoch
-    epoch_steps: int = 0  # batches of that epoch
+    order_id: int = 0  # `Batches.order_id` in the current epoch
+    epoch_steps: int = 0  # batches in the current epoch
     # Time of all sessions, validation and saving included.
     wall_seconds: float = 0.0
     train_seconds: float = 0.0  # the same without validation and saving
-    best_score: float = -1.0  # best score of a validation; below 0: none yet
-    stale_validations: int = 0  # validations since
-    # The metric of that score, as `Metric.label` names it; "" before the first
-    # session.
+    best_score: float = -1.0  # best validation score; below 0: none yet
+    stale_validations: int = 0  # validations since the best score
+    # `Metric.label` of the metric of `best_score`; "" before the first session.
     best_label: str = ""
     # Whether a signal ended the validation of this step.
     lacks_validation: bool = False
 
     @property
     def epoch_step(self) -> int:
-        """Batches used of that epoch."""
+        """Batches of the current epoch that were used."""
         return self.data_step - self.epoch_start
 
     def begin_epoch(self) -> None:
@@ -55,16 +54,16 @@ class Progress:
         self.epoch_start = self.data_step
 
     def values(self) -> dict[str, int | float | str]:
-        """Returns the attributes by name, as a checkpoint has them."""
+        """Returns the attributes by name, as Python values for a checkpoint."""
         return {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in dataclasses.asdict(self).items()
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Reads the attributes from a checkpoint.
+        """Sets the attributes to those in a checkpoint.
 
-        An attribute that an earlier version did not write keeps its value.
+        Attributes that are not in the checkpoint keep their values.
         """
         for field in dataclasses.fields(self):
             if field.name in checkpoint.progress:
@@ -79,7 +78,7 @@ class Progress:
 
 
 class Clock:
-    """Adds this session's seconds to a `Progress`."""
+    """A clock that adds this session's seconds to a `Progress`."""
 
     def __init__(self, progress: Progress):
         self.progress = progress
@@ -95,7 +94,7 @@ class Clock:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Counts the time of its body as work other than training."""
+        """Counts the time of the body as work other than training."""
         self.tick()
         try:
             yield
@@ -104,10 +103,10 @@ class Clock:
 
 
 class Reporter:
-    """Reports the progress: a bar on a terminal, lines, and TensorBoard.
+    """Reports of the chief: a bar on a terminal, lines, and TensorBoard.
 
-    It begins after `step` updates. In `logs`, TensorBoard's directory, later
-    records of an earlier session are purged. Only the chief reports.
+    `logs` is TensorBoard's directory. Its records of an earlier session after
+    `step` are purged. Other workers than the chief report nothing.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class Reporter:
             log(line)
 
     def advance(self, step: int) -> None:
-        """Moves the bar."""
+        """Moves the bar to a step."""
         if self._bar is not None:
             with self._without_terminal():
                 self._bar.update(step - self._bar.n)
@@ -142,11 +141,11 @@ class Reporter:
     def record(
         self, step: int, prefix: str, values: Mapping[str, float]
     ) -> None:
-        """Writes numbers for TensorBoard: `prefix/name`, at a step."""
+        """Writes numbers for TensorBoard at a step, named `prefix/name`."""
         self._write(step, scalar_pb, prefix, values)
 
     def describe(self, step: int, facts: Mapping[str, str]) -> None:
-        """Writes texts for TensorBoard: `run/name`, at a step."""
+        """Writes texts for TensorBoard at a step, named `run/name`."""
         self._write(step, text_pb, "run", facts)
 
     def _write(
@@ -168,7 +167,7 @@ class Reporter:
 
     @contextlib.contextmanager
     def _without_terminal(self) -> Iterator[None]:
-        """Removes the bar if its terminal is gone."""
+        """Removes the bar if writing to its terminal fails in the body."""
         try:
             yield
         except OSError:
@@ -178,7 +177,7 @@ class Reporter:
 
     @contextlib.contextmanager
     def _never_fatal(self) -> Iterator[None]:
-        """Warns if TensorBoard's file cannot be written; writes no more."""
+        """Warns and stops writing if TensorBoard's file cannot be written."""
         try:
             yield
         except OSError as error:
@@ -193,10 +192,10 @@ class Reporter:
 
 
 def log(line: str) -> None:
-    """Prints a line at once; training outlives a closed standard output."""
+    """Prints a line at once. Warns if standard output is closed."""
     try:
         print_at_once(line)
-    except OSError as error:  # its reader ended, as with `| head`
+    except OSError as error:  # the reader has ended, as with `| head`
         discard_output()
         logging.warning(
             "standard output cannot be written any more (%s): further lines are"
@@ -208,7 +207,10 @@ def log(line: str) -> None:
 def step_line(
     progress: Progress, values: Mapping[str, float], seconds_left: float
 ) -> str:
-    """Formats the report of the steps since the last one, with their means."""
+    """Formats the report of the steps since the last report.
+
+    `values` are means over these steps.
+    """
     epochs = progress.epoch + progress.epoch_step / progress.epoch_steps
     return (
         f"step {progress.step}"
@@ -229,7 +231,10 @@ def validation_line(
     is_best: bool,
     seconds: float,
 ) -> str:
-    """Formats the report of a validation; `score` has the metric's name."""
+    """Formats the report of a validation.
+
+    `score` includes the metric's name.
+    """
     return (
         f"validation at step {progress.step}"
         f" | loss {values['loss']:.4f}"
@@ -242,12 +247,12 @@ def validation_line(
 
 
 def perplexity(nll: float) -> float:
-    """Returns exp(nats per token), infinite rather than an overflow."""
+    """Computes exp(nats per token). Returns infinity instead of overflowing."""
     return math.exp(nll) if nll < 700 else math.inf
 
 
 def span(seconds: float) -> str:
-    """Formats a time as people read it: `3 h 20 min`, `12 min`, `45 s`."""
+    """Formats seconds as `3 h 20 min`, `12 min` or `45 s`."""
     seconds = int(seconds)
     if seconds < 120:
         return f"{seconds} s"

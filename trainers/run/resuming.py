@@ -1,4 +1,4 @@
-"""What commands share that continue where they were ended."""
+"""Helpers of commands that resume where they were stopped."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ def describe_differences(
 
 
 def describe_file(path: str | os.PathLike) -> str:
-    """Describes a file by its path, size and time of change."""
+    """Describes a file by path, size in bytes and time of change in ns."""
     status = os.stat(path)
     return f"{path} ({status.st_size} bytes, {status.st_mtime_ns})"
 
@@ -39,9 +39,10 @@ def write_json(path: str | os.PathLike, value: typing.Any) -> None:
 
 @contextlib.contextmanager
 def run_errors(path: str | os.PathLike) -> Iterator[None]:
-    """Turns the error of a full disk or a lost process into a RunError.
+    """Turns disk errors and `LostProcessError` of the body into a RunError.
 
-    Other errors, which are bugs, keep their traceback.
+    Disk errors are those in `DISK_ERRORS`; `path` is named in the message.
+    Other errors are bugs, and pass unchanged.
     """
     try:
         yield

@@ -1,6 +1,6 @@
-"""One session of a training, from a configuration to its end.
+"""A session of a training run, from its configuration to its end.
 
-A run has one session or, if it is stopped and resumed, several.
+A run has one session, or several if it is stopped and resumed.
 """
 
 import dataclasses
@@ -35,7 +35,8 @@ ENGINES = {
     "jax": "trainers.run.jax_engine",
     "tensorflow": "trainers.run.tensorflow_engine",
 }
-FEW_EPOCHS = 2  # of a corpus below `SMALL_CORPUS` pairs
+# Fewer epochs are too few for a corpus of less than `SMALL_CORPUS` pairs.
+FEW_EPOCHS = 2
 SMALL_CORPUS = 300_000
 MakeMetric = Callable[[Configuration], metrics.DirectionalMetric]
 
@@ -43,7 +44,7 @@ MakeMetric = Callable[[Configuration], metrics.DirectionalMetric]
 def make_translation_metric(
     configuration: Configuration,
 ) -> metrics.DirectionalMetric:
-    """Makes the metric of a training for translation."""
+    """Makes the metric of a translation run."""
     data = typing.cast(DataConfig, configuration.data)
     return metrics.make_metric(
         data.directions_in(*data.valid_files, *data.test_files),
@@ -58,13 +59,14 @@ def run(
     device: str | None = None,
     make_metric: MakeMetric = make_translation_metric,
 ) -> None:
-    """Trains to the end, or until a signal, in the work directory of a path.
+    """Trains to the end or until a signal, in the work directory at `path`.
 
-    A dry run writes nothing, and ends before its steps. `device` is the kind
-    that must compute, or None; the metric serves validation and test.
+    A dry run writes nothing, and ends before the first step. `device` is the
+    kind of device that must compute, or None. `make_metric` makes the metric of
+    validation and test.
 
-    Raises CommandError: flags, data or the work directory are bad; RunError:
-    the training has diverged, or lost a worker, or cannot save.
+    Raises CommandError if flags, data or the work directory are bad; RunError
+    if the training has diverged, has lost a worker, or cannot save.
     """
     if dry_run:
         data = configuration.data
@@ -101,7 +103,7 @@ def run(
 
 
 def warn_of_few_epochs(trainer: Trainer) -> None:
-    """Logs a note if a small corpus was read too few times to be learned."""
+    """Logs a note if a small corpus was read for less than `FEW_EPOCHS`."""
     batches, number = trainer.experiment.train_batches, trainer.progress.step
     pairs, steps = len(batches.corpus), batches.steps_per_epoch
     if (
@@ -123,10 +125,13 @@ def open_trainer(
     device: str | None = None,
     make_metric: MakeMetric = make_translation_metric,
 ) -> Trainer:
-    """Makes a `Trainer` of the work directory's state; `keep` writes there.
+    """Makes a `Trainer` with the state in the work directory at `path`.
 
-    All errors in the data or the work directory are found here, and the largest
-    batch is tried.
+    With `keep`, writes configuration, vocabulary and flags there. Tries the
+    largest batches.
+
+    Raises CommandError if flags, data or the work directory are bad, or if a
+    batch does not fit into memory.
     """
     workdir = WorkDirectory(path)
     with flags.user_errors():
@@ -142,7 +147,7 @@ def open_trainer(
         tell(line)
     with flags.user_errors(), workers.watch():
         metric = make_metric(configuration)
-        with workers.chief_first():  # the others find what it has written
+        with workers.chief_first():  # the others read what the chief writes
             opening = Opening(workdir, configuration, devices, metric, tell)
             experiment = open_experiment(opening, keep)
         trainer = Trainer(experiment, devices.make_engine(experiment))
@@ -162,9 +167,9 @@ def open_trainer(
 def with_precision(
     configuration: Configuration, workdir: WorkDirectory, devices: Devices
 ) -> tuple[Configuration, list[str]]:
-    """Adds a precision to the configuration; returns log lines, too.
+    """Returns the configuration with a precision, and log lines about it.
 
-    By default, a run keeps the precision that it began with, and a new run has
+    By default, a run keeps the precision that it began with, and a new run uses
     the fastest one of its devices.
     """
     if configuration.training.precision is not None:
@@ -190,7 +195,7 @@ def write_flags(workdir: WorkDirectory, configuration: Configuration) -> None:
 def start_lines(trainer: Trainer, restored: str | None) -> list[str]:
     """Returns lines about what is trained, and where training begins.
 
-    `restored` is the path of the checkpoint that the run resumes from.
+    `restored` is the path of the checkpoint that the run resumes from, or None.
     """
     config, model = trainer.config, trainer.engine.model
     lines = []

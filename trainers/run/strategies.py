@@ -1,4 +1,4 @@
-"""TensorFlow's devices and workers, and the rows that reach each of them.
+"""TensorFlow's strategies and workers, and how rows are divided among them.
 
     one_device     the first device
     mirrored       every GPU of this machine; without any, every CPU device
@@ -6,8 +6,9 @@
 
 TPUs need JAX: TensorFlow's support for them ended with version 2.20.
 
-A worker is a process. Every worker runs the same command; the chief, the first
-of them, logs the progress and writes the work directory, which all can read.
+A worker is a process. Every worker runs the same command. The chief, which is
+the first worker, logs the progress and writes the work directory; all workers
+must be able to read it.
 """
 
 import contextlib
@@ -24,19 +25,22 @@ from keras_transformer.commands import startup
 from trainers.run import engine
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
 
-# Beginnings of lines in which TensorFlow locates an error in the graph.
+# Beginnings of lines in which TensorFlow tells where in the graph an error is.
 TRACE = ("Graph execution error", "Detected at", "File ", "<", "[[")
 
-# Function of some replicas, and of the number of all, that returns their rows.
+# A function of the indices of some replicas and the number of all replicas. It
+# returns the rows of these replicas.
 MakeDataset: typing.TypeAlias = Callable[[Sequence[int], int], tf.data.Dataset]
 
 
 def make_strategy(name: str) -> tf.distribute.Strategy:
     """Makes the `tf.distribute.Strategy` of a name in `STRATEGIES`.
 
-    "auto" is multi_worker where TF_CONFIG names other workers, else mirrored
-    where there are several GPUs. Several workers connect here: make the
-    strategy before anything else makes TensorFlow look at its devices.
+    "auto" is multi_worker if TF_CONFIG names several workers, else mirrored if
+    there are several GPUs, else one_device. Several workers connect here: call
+    this before anything else makes TensorFlow look at its devices.
+
+    Raises ValueError for "tpu", and if workers cannot connect.
     """
     expect(
         name != "tpu",
@@ -64,11 +68,11 @@ def count_slices(
     num_tokens: int,
     jit_compile: bool,
 ) -> int:
-    """Counts the slices of a replica's rows that are computed side by side.
+    """Counts the slices of a replica's rows that are computed in parallel.
 
-    There is one where there is a GPU. The replicas of this process share
-    `cpu_threads`, by default one a core. A replica computes `num_tokens` on
-    each side at once.
+    With a GPU, there is one. The replicas of this process share `cpu_threads`,
+    by default one per core. `num_tokens` is the number of tokens on each side
+    of a replica's micro-batch.
     """
     if tf.config.list_logical_devices("GPU"):
         return 1
@@ -78,7 +82,7 @@ def count_slices(
 
 
 def has_bfloat16(gpu: typing.Any) -> bool:
-    """Tells whether a GPU is of NVIDIA's Ampere or later: fast in bfloat16."""
+    """Tells whether a GPU is NVIDIA's Ampere or later, and fast in bfloat16."""
     details = tf.config.experimental.get_device_details(gpu)
     return details.get("compute_capability", (0, 0)) >= (8, 0)
 
@@ -86,7 +90,7 @@ def has_bfloat16(gpu: typing.Any) -> bool:
 def _make_workers_strategy(
     cluster: Cluster,
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
-    """Makes the strategy of several workers; waits for all of them."""
+    """Waits for all workers of a cluster, and makes their strategy."""
     cluster.tell_waiting()
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
@@ -100,10 +104,11 @@ def _make_workers_strategy(
 def distribute(
     strategy: tf.distribute.Strategy, make_dataset: MakeDataset
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Makes a data set that gives every replica its rows of each batch.
+    """Makes this worker's data set for `strategy.run`.
 
-    It serves this worker, for `strategy.run`. `make_dataset` returns the rows
-    of all its replicas in the first batch, then in the second, and so on.
+    The data set gives every replica its rows of each batch. `make_dataset`
+    returns the rows of all replicas of this worker in the first batch, then in
+    the second, and so on.
     """
     num_replicas = strategy.num_replicas_in_sync
     if num_replicas == 1:
@@ -168,7 +173,7 @@ class Workers(engine.Workers):
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """Returns the message of a network error, without the graph's trace."""
+    """Returns the first line of an error's message that is not graph trace."""
     for line in str(error.message).splitlines():
         line = " ".join(re.sub(r"\{\{.*?\}\}", "", line).split())
         if line and not line.startswith(TRACE):

@@ -1,4 +1,4 @@
-"""The engine of TensorFlow: strategies, graphs, XLA, and the update in them."""
+"""The TensorFlow engine: updates in compiled graphs under a strategy."""
 
 import contextlib
 import functools
@@ -53,7 +53,11 @@ from trainers.run.training_config import TrainingConfig
 
 
 def open_devices(training: TrainingConfig, device: str | None) -> Devices:
-    """Opens the devices of a training; `device` is a kind that must compute."""
+    """Opens the devices of a training run.
+
+    `device` is the kind of device that must compute, or None. Raises ValueError
+    if it is missing or an option needs JAX.
+    """
     expect(
         not training.shard_parameters,
         "--backend=jax with shard_parameters",
@@ -63,7 +67,7 @@ def open_devices(training: TrainingConfig, device: str | None) -> Devices:
 
 
 class TensorFlowDevices:
-    """The `Devices` of a strategy, by its name in `make_strategy`."""
+    """The `Devices` of the strategy that `make_strategy` makes for a name."""
 
     framework = f"TensorFlow {tf.__version__}"
 
@@ -86,11 +90,7 @@ class TensorFlowDevices:
 
 
 class TensorFlowEngine:
-    """An `Engine` under a `tf.distribute.Strategy`.
-
-    Totals of steps stay on the devices until the loop reads them: the host does
-    not wait between steps.
-    """
+    """An `Engine` under a `tf.distribute.Strategy`."""
 
     can_validate = True
 
@@ -151,7 +151,7 @@ class TensorFlowEngine:
     def _compiled(
         self, steps: Callable[[Batch], tf.Tensor], make_dataset: MakeDataset
     ) -> Callable[[Batch], tf.Tensor]:
-        """Makes one graph of steps for all shapes."""
+        """Makes one graph of `steps` that takes batches of all shapes."""
         dataset = distribute(self._strategy, make_dataset)
         return tf.function(
             steps, input_signature=[dataset.element_spec], autograph=False
@@ -180,7 +180,7 @@ class TensorFlowEngine:
 
     @contextlib.contextmanager
     def _taking_back(self) -> Iterator[None]:
-        """Undoes the steps that its body makes."""
+        """Undoes the steps that are made in the body."""
         variables = [v.value for v in self.model.variables]
         variables += [v.value for v in self.optimizer.variables]
         if self._moving_average:
@@ -221,7 +221,7 @@ class TensorFlowEngine:
         )
 
     def _several_steps(self, batches: Batch) -> tf.Tensor:
-        """Makes the steps of stacked batches of one shape, in a loop there."""
+        """Makes the steps for stacked batches of one shape, in a graph loop."""
         inputs, labels = batches
         local_labels = self._strategy.experimental_local_results(labels)
         num_steps = tf.shape(local_labels[0])[0]
@@ -277,7 +277,7 @@ class TensorFlowEngine:
         return groups
 
     def synchronize(self) -> None:
-        pass  # the updates are made in the variables
+        pass  # updates change the variables themselves
 
     def make_loss_sums(self, model: Transformer) -> LossSums:
         return make_loss_sums(model, self._config.label_smoothing)
@@ -306,7 +306,7 @@ class TensorFlowEngine:
 
 
 def make_loss_sums(model: Transformer, label_smoothing: float) -> LossSums:
-    """Makes the function of `Engine.make_loss_sums`, without an engine."""
+    """Makes the function that `Engine.make_loss_sums` describes."""
     token_losses = TokenLosses(model, StepOptions(label_smoothing))
 
     @tf.function(reduce_retracing=True, autograph=False)

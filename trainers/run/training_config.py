@@ -1,4 +1,4 @@
-"""The recipe of a training, and the sections of `config.json`."""
+"""The training recipe, and the sections of `config.json`."""
 
 import dataclasses
 import os
@@ -19,7 +19,7 @@ from trainers.datasets import OF_TEXT_FILES
 from trainers.datasets.dataset import SPLITS, find_dataset
 from trainers.run.data_config import RunData
 
-# sacreBLEU's tokenizers that need no download; auto: by the target language.
+# sacreBLEU's tokenizers without a download; auto chooses by target language.
 BLEU_TOKENIZERS = (
     "auto",
     "13a",
@@ -36,7 +36,7 @@ STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 LORA_TARGETS = ("query", "key", "value", "output", "inner", "outer")
 REMATS = ("none", "layers")
 SCHEDULES = ("noam", "constant", "linear", "cosine")
-DECAYING_SCHEDULES = ("linear", "cosine")  # to 0 at the end of the budget
+DECAYING_SCHEDULES = ("linear", "cosine")  # they decay to 0 at the end
 PAPER_WARMUP_STEPS = 4000
 GUIDED_ALIGNMENT_WEIGHT = 0.05  # Garg et al. 2019
 
@@ -328,7 +328,7 @@ class TrainingConfig(Fields, changeable=True):
 class Configuration:
     """The sections of `config.json`.
 
-    Another task than translation has a `data` of its own.
+    Tasks other than translation have another class for `data`.
     """
 
     model: TransformerConfig
@@ -358,7 +358,10 @@ class Configuration:
         )
 
     def check_vocabulary(self) -> None:
-        """Refuses new vocabularies that a built-in corpus is too small for."""
+        """Raises ValueError if a built-in corpus is too small for a vocabulary.
+
+        Checks only vocabularies that are to be trained.
+        """
         corpus = find_dataset(self.data.dataset).built_in(self.data)
         if corpus is None or self.training.init_from:
             return
@@ -373,7 +376,7 @@ class Configuration:
             )
 
     def check_files(self) -> None:
-        """Raises OSError or ValueError if a file of the data is no text."""
+        """Raises OSError or ValueError if a data file cannot be read."""
         dataset = find_dataset(self.data.dataset)
         for split in SPLITS:
             for path in dataset.find_files(self.data, split):
@@ -403,5 +406,5 @@ class Configuration:
         )
 
     def sections(self):
-        """Returns the sections by name."""
+        """Returns the sections by name: model, data, training, decoding."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

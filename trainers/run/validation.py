@@ -1,4 +1,4 @@
-"""Validation during a run, and the result that is shown at its end."""
+"""Validation during a run, and the final result at its end."""
 
 import dataclasses
 import itertools
@@ -27,16 +27,17 @@ SAMPLES = 3  # translations shown when training ends
 class Validation:
     """The results of a validation."""
 
-    # Smoothed and plain cross entropy, means over tokens.
+    # Smoothed and plain cross-entropy, in nats per token.
     loss: float
     nll: float
-    scores: Scores  # of the metric, for each direction
+    scores: Scores  # the metric's score for each direction
 
 
 class Validator:
-    """Measures a model on the validation pairs of an experiment.
+    """A model with the validation pairs that measure it.
 
-    The weights at the time of `run` count; `loss_sums` measures that model.
+    `run` uses the weights that the model has at that time. `loss_sums` is
+    `Engine.make_loss_sums` of the model.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Validator:
         )
 
     def run(self) -> Validation:
-        """Measures the model's weights as they are now."""
+        """Computes the loss and the scores of the model's current weights."""
         batches = self.batches.arrays(epochs=1)
         sums = [self.loss_sums(*batch) for batch in batches]
         loss, nll, tokens = sum(sums, np.zeros(3)).tolist()
@@ -67,7 +68,7 @@ class Validator:
 
 
 def pairs_to_translate(experiment: Experiment) -> PairsToTranslate:
-    """Returns the first validation pairs of each direction, to translate."""
+    """Returns each direction's first `valid_sentences` validation pairs."""
     limit = experiment.training.valid_sentences
     found = to_translate(
         experiment.data, experiment.metric.by_direction, experiment.valid_pairs
@@ -76,9 +77,9 @@ def pairs_to_translate(experiment: Experiment) -> PairsToTranslate:
 
 
 def show_result(experiment: Experiment, log: Log) -> None:
-    """Translates the test pairs, or the validation pairs; shows the score.
+    """Translates the test pairs with the averaged weights, and logs the score.
 
-    The work directory has averaged weights.
+    Without test pairs, translates the validation pairs.
     """
     data, metric = experiment.data, experiment.metric
     name, tested = "test", experiment.test_pairs

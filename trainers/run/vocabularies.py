@@ -1,4 +1,4 @@
-"""The vocabulary of a run: found in its work directory, given, or trained."""
+"""The vocabulary of a run: from its work directory, given, or trained."""
 
 import dataclasses
 import typing
@@ -18,17 +18,17 @@ from trainers.run.training_config import Configuration
 
 
 class Vocabulary(typing.NamedTuple):
-    """A vocabulary as a `Configuration` describes it."""
+    """The vocabulary that a `Configuration` asks for."""
 
     file: str  # its file in a work directory
     name: str  # its name in log lines
-    field: str  # the field of its size
-    size: int  # its tokens
+    field: str  # the option that sets its size
+    size: int  # number of tokens
     given: str  # path of the model to use; empty to train one
     sides: slice  # the sides of a pair that it segments
     symbols: tuple[str, ...]  # words that must be one token each
     case_marks: bool  # whether it must have case marks
-    controls: tuple[str, ...]  # tokens of languages, which a new one has
+    controls: tuple[str, ...]  # language tokens to add to a new vocabulary
 
     def open(
         self,
@@ -37,9 +37,10 @@ class Vocabulary(typing.NamedTuple):
         pairs: Pairs,
         log: Callable[[str], None],
     ) -> Tokenizer:
-        """Returns the work directory's; else the given one; else a new one.
+        """Returns `used`, else the given tokenizer, else trains one on `pairs`.
 
-        Raises ValueError: it is not as described.
+        `used` is the work directory's tokenizer. Raises ValueError if the
+        tokenizer does not match this description.
         """
         path, tokenizer = self.given, None
         if path:
@@ -79,7 +80,10 @@ def train_vocabulary(
     log: Callable[[str], None],
     **options: typing.Any,
 ) -> Tokenizer:
-    """Trains a vocabulary; a line says if the corpus is too small for it."""
+    """Trains a vocabulary; `options` are those of `Tokenizer.train`.
+
+    If the corpus has fewer subwords than `vocab_size`, logs that and uses all.
+    """
     tokenizer = Tokenizer.train(lines, vocab_size, at_most=True, **options)
     if tokenizer.vocab_size < vocab_size:
         log(
@@ -92,7 +96,10 @@ def train_vocabulary(
 def with_sizes(
     configuration: Configuration, tokenizer: Tokenizer | TokenizerPair
 ) -> Configuration:
-    """Returns the configuration with the sizes of new vocabularies."""
+    """Sets the model's vocabulary sizes to the tokenizer's.
+
+    With `init_from`, the configuration stays as it is.
+    """
     if configuration.training.init_from:
         return configuration
     is_shared = configuration.data.share_vocabulary
@@ -107,7 +114,7 @@ def with_sizes(
 def check_symbols(
     tokenizer: Tokenizer, symbols: tuple[str, ...], path: str
 ) -> None:
-    """Raises ValueError if a symbol is no token of a vocabulary."""
+    """Raises ValueError if a vocabulary lacks a token for a symbol."""
     absent = tokenizer.find_missing(symbols)
     expect(
         not absent,
@@ -120,7 +127,7 @@ def check_symbols(
 
 
 def check_case_marks(tokenizer: Tokenizer, wanted: bool, path: str) -> None:
-    """Raises ValueError unless a vocabulary has case marks as wanted."""
+    """Raises ValueError unless a vocabulary has case marks as `wanted` says."""
     expect(
         tokenizer.has_case_marks == wanted,
         f"case_marks={tokenizer.has_case_marks}, as in the vocabulary {path}",
@@ -133,7 +140,7 @@ def describe_vocabularies(
     source_symbols: tuple[str, ...],
     target_symbols: tuple[str, ...],
 ) -> list[Vocabulary]:
-    """Describes the vocabulary of both languages, or one for each."""
+    """Describes the shared vocabulary, or that of each language."""
     data, model = configuration.data, configuration.model
     given = data.given_tokenizers
     both = Vocabulary(
@@ -174,15 +181,16 @@ def open_tokenizer(
     pairs: Pairs,
     log: Callable[[str], None],
 ) -> Tokenizer | TokenizerPair:
-    """Opens the work directory's vocabulary; else the given; else a new one.
+    """Opens the work directory's vocabulary, the given one, or trains one.
 
-    With `init_from` it is the vocabulary of the weights.
+    The first of them that exists is used. With `init_from`, the vocabulary is
+    the one that the weights were trained with.
 
-    Raises ValueError: its size is not the model's, or the given one is not the
-    work directory's, or it has no token for a symbol.
+    Raises ValueError if the vocabulary has not the model's size, lacks a token
+    for a symbol, or if the given one differs from the work directory's.
     """
     data, path = configuration.data, configuration.training.init_from
-    # A tag may be among vocabulary_symbols, too.
+    # vocabulary_symbols may contain tags.
     source_symbols = tuple(
         dict.fromkeys((*data.vocabulary_symbols, *data.tags.values()))
     )
@@ -210,9 +218,9 @@ def open_tokenizer(
 
 
 def _inherited_tokenizer(workdir, configuration):
-    """Loads the vocabulary of the work directory that a run begins with.
+    """Loads the vocabulary of `init_from`, or the copy of a run with weights.
 
-    A run that has begun has a copy of it.
+    Raises ValueError if another vocabulary is given or in the work directory.
     """
     path = configuration.training.init_from
     begun = bool(workdir.latest.prefixes())

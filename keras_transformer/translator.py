@@ -1,4 +1,4 @@
-"""Strings to strings: vocabulary, model and search as one object.
+"""`Translator`: tokenizer, model and search as one object, strings to strings.
 
 Validation, `kt-evaluate`, `kt-translate` and every exporter use a
 `Translator`.
@@ -56,50 +56,53 @@ from keras_transformer.translation.shortlist import Shortlist
 if typing.TYPE_CHECKING:
     from keras_transformer.translation.inference import Inference
 
-# What few translators need is imported when it is used.
+# Modules that few translators need are imported on first use.
 IMPORTERS = "keras_transformer.importers"
 INFERENCE = "keras_transformer.translation.inference"
 DEFAULTS = abilities.EngineOptions()
 
 
 class Translator:
-    """Translates sentences: tokenizer, model and search (sec. 6.1).
+    """Translates sentences with a tokenizer, a model and a search (sec. 6.1).
 
     Without a shortlist, a sentence's translation does not depend on the other
-    sentences, up to rounding (docs/equality.md). They are sorted by length, put
-    into batches of a few fixed lengths, and returned in their original order.
+    sentences, up to rounding (docs/equality.md). Sentences are sorted by
+    length and put into batches of a few fixed lengths. Translations are
+    returned in the original order.
 
     Args:
         tokenizer: The `Tokenizer`, or a `TokenizerPair`.
-        model: A `Transformer`; the weights it has at a call are used. Or
-            several with this vocabulary, an ensemble: they search and score by
-            their mean, as `DecodingConfig.ensemble` says. Or the model of
-            another engine, which `load` makes.
+        model: A `Transformer`; each call uses its current weights. Or several
+            with this vocabulary, an ensemble: search and scores use their mean,
+            as `DecodingConfig.ensemble` says. Or the model of another engine,
+            which `load` makes.
         decoding: The `DecodingConfig`.
-        max_source_length: Maximum length of a source in tokens, EOS included;
-            a longer one is truncated.
+        max_source_length: Maximum length of a source in tokens, EOS included.
+            Longer sources are truncated.
         batch_tokens: Maximum number of source tokens in a batch, padding
             included; a single sentence may have more.
-        jit_compile: Whether XLA compiles the search, once for each shape. None:
-            only in `warm_up`, for sentences of up to 64 tokens that come alone,
-            and where that is faster.
+        jit_compile: Whether XLA compiles the search, once for each shape. With
+            None, only `warm_up` compiles: for single sentences of up to 64
+            tokens, where XLA is faster.
         seed: Seed for sampling, from 0 to 2^64 - 1. The samples of a sentence
-            depend on it and on the sentence, their scores also on rounding.
+            depend on the seed and the sentence; their scores vary with
+            rounding.
         num_threads: Maximum number of batches that are searched in parallel.
-            More than one pays for many sentences on a CPU: one search cannot
-            keep its cores busy.
-        shortlist: The `Shortlist` of the tokens that outputs may have; None for
-            all. It pays for a large vocabulary on a CPU. Probabilities are then
-            those among the tokens of a batch.
-        about: What is known about the model, an `About`, which `load` makes.
+            On a CPU, more than one is faster for many sentences, since one
+            search cannot keep all cores busy.
+        shortlist: The `Shortlist` of the tokens that outputs may have; None
+            allows all. It is faster for a large vocabulary on a CPU.
+            Probabilities are then among the shortlisted tokens of a batch.
+        about: Languages and checkpoints of the model, an `About` that `load`
+            makes.
 
     Attributes:
         limits: The `Limits` of sources and outputs, in tokens.
         engine: One of `SEARCH_ENGINES`.
-        models: The models, a tuple; `model` is the first of them, whose
-            attention `align` reads.
-        languages, direction, checkpoints: As in `About`; `checkpoint` is the
-            first of these, or None.
+        models: The models, a tuple. `model` is the first of them, whose
+            attention `align` uses.
+        languages, direction, checkpoints: As in `About`. `checkpoint` is the
+            first of `checkpoints`, or None.
         terminology: The argument of `with_terminology`.
 
     Raises:
@@ -153,40 +156,41 @@ class Translator:
         device: str | None = DEFAULTS.device,
         **options: typing.Any,
     ) -> typing.Self:
-        """Loads the translator that training made.
+        """Loads a translator from a work directory of `kt-train`.
 
-        Logs the checkpoint that it reads, and why it skips another one.
+        Logs which checkpoint it reads, and why it skips others.
 
         Args:
-            workdir: Path of a work directory of `kt-train`; or of several,
-                an ensemble of models with the same vocabulary and languages.
-                Options and shortlist are the first one's.
+            workdir: Path of a work directory of `kt-train`. Several paths make
+                an ensemble of models with the same vocabulary and languages;
+                options and shortlist are those of the first.
             decoding: A `DecodingConfig`, by default the work directory's.
-            checkpoint: "averaged", "best", "latest" or a checkpoint's path,
-                which excludes several models; by default the first of these
-                three that exists, for each model.
+            checkpoint: "averaged", "best", "latest" or the path of a
+                checkpoint, which is for one model only. By default, for each
+                model, the first of these three that exists.
             precision: Dtype of weights and products, one of
                 `SEARCH_PRECISIONS`. With bfloat16 translations differ slightly
                 from float32.
             shortlist: Whether to use the work directory's shortlist, which
                 `kt-shortlist` makes.
-            engine: What searches, one of `SEARCH_ENGINES`. "ctranslate2" needs
-                the extra of this name. It runs an export in the work directory,
-                which is made at the first call; `num_threads` is by default one
-                for each core. Options of a `decoding` that is not given follow
-                it.
+            engine: The engine that searches, one of `SEARCH_ENGINES`.
+                "ctranslate2" needs the extra of this name. It runs an export in
+                the work directory, which the first call makes; `num_threads` is
+                by default one for each core. Without a `decoding`, the options
+                of the work directory are adapted to the engine.
             compute_type: Type in which CTranslate2 computes, one of
                 `COMPUTE_TYPES`; by default float32.
-            device: Kind of device of CTranslate2, "cpu" or "gpu"; by default
-                the fastest that there is.
-            **options: Keyword arguments that replace the defaults of
-                `Translator`, and `max_source_length`, by default the maximum
-                length in training, of several models the smallest.
+            device: Kind of device for CTranslate2, "cpu" or "gpu". By default
+                the fastest available.
+            **options: Further keyword arguments of `Translator`.
+                `max_source_length` is by default the maximum length in
+                training; for several models, the smallest of these.
 
         Raises:
-            ValueError: It is not a work directory, has no checkpoint or
-                shortlist that can be read, there is no such precision, several
-                models are not an ensemble, or the engine lacks an option.
+            ValueError: `workdir` is not a work directory or has no checkpoint
+                or shortlist that can be read, there is no such precision,
+                several models are not an ensemble, or the engine lacks an
+                option.
         """
         if isinstance(workdir, str | os.PathLike):
             workdir = [workdir]
@@ -215,29 +219,29 @@ class Translator:
         precision: str = DEFAULTS.precision,
         **options: typing.Any,
     ) -> typing.Self:
-        """Loads a published model, of this or another system.
+        """Loads a published model of this or another system.
 
-        Logs known differences from the system that it comes from. To train or
-        export a model of another system, import it with `kt-import`.
+        Logs known differences from the original system. To train or export a
+        model of another system, import it with `kt-import`.
 
         Args:
             name: A directory with a model of a system that `kt-import` knows,
                 such as OPUS-MT, or a work directory; or `hf://OWNER/NAME`, a
                 repository of the Hugging Face Hub that holds one of these, with
-                `@REVISION` for a branch, tag or commit. A download is kept: see
-                `keras_transformer.storage.hub`.
+                `@REVISION` for a branch, tag or commit. Downloads are cached:
+                see `keras_transformer.storage.hub`.
             decoding: A `DecodingConfig`, by default the model's own.
             source_language, target_language: As in `with_languages`:
                 "deu_Latn" in NLLB-200, "de" in M2M-100, "de_DE" in mBART-50.
-                Without them, each `Request` to such a model has a direction.
+                Without them, each `Request` to such a model needs a direction.
             precision: As in `load`.
             **options: As in `load`; `shortlist`, `engine`, `compute_type` and
                 `device` for a work directory only.
 
         Raises:
-            ValueError: There is no such model, or it cannot be used, or
+            ValueError: There is no such model, it cannot be used, or
                 huggingface_hub is not installed.
-            OSError: It cannot be read or downloaded.
+            OSError: The model cannot be read or downloaded.
         """
         languages = source_language, target_language
         opened = importlib.import_module(IMPORTERS).opened
@@ -256,7 +260,7 @@ class Translator:
         return self._with()
 
     def _with(self, **changes):
-        """Copies with other attributes; what is in memory stays shared."""
+        """Copies the translator with other attributes; models stay shared."""
         copied = object.__new__(type(self))
         vars(copied).update(vars(self), **changes)
         return copied
@@ -268,30 +272,31 @@ class Translator:
         )
 
     def with_decoding(self, **changes) -> typing.Self:
-        """Returns the translator with other fields of its `DecodingConfig`."""
+        """Returns a copy with other fields in its `DecodingConfig`."""
         translator = self._with()
         translator._set_decoding(changed_search(self.decoding, changes))
         return translator
 
     def with_seed(self, seed: int) -> typing.Self:
-        """Returns the translator with another seed: other samples."""
+        """Returns a copy with another seed for sampling."""
         return self._with(seed=seed)
 
     def with_languages(
         self, source: str | None = None, target: str | None = None
     ) -> typing.Self:
-        """Returns the translator for one direction of a multilingual model.
+        """Returns a copy for one direction of a multilingual model.
 
-        `source` and `target` are languages of the model, such as "en"; None for
-        its only one. Raises ValueError for other languages.
+        `source` and `target` are languages of the model, such as "en". None
+        means the only language on that side. Raises ValueError for languages
+        that the model does not have.
         """
         return self._with(direction=self.languages.direction(source, target))
 
     def with_terminology(self, terminology: Terminology) -> typing.Self:
-        """Returns the translator with a glossary and forbidden words.
+        """Returns a copy with a glossary and forbidden words.
 
-        They hold for every sentence, beside the terms and words of its
-        `Request`. Raises ValueError for terms if the translator samples.
+        They apply to every sentence, in addition to those of its `Request`.
+        Raises ValueError if there are terms and the translator samples.
         """
         terminology.check(self.decoding)
         return self._with(terminology=terminology)
@@ -310,27 +315,30 @@ class Translator:
         return sum(map(len, phrase_ids(target, forms)))
 
     def check(self, record: DecodingConfig | Request) -> None:
-        """Raises ValueError for what the engine lacks."""
+        """Raises ValueError if the engine does not support an option."""
         abilities.check(self._column, record)
 
     def has(self, use: str) -> bool:
-        """Tells if the engine has a use; see `abilities`."""
+        """Tells whether the engine supports a use, such as "align".
+
+        The uses are the rows of `EngineOptions` in `abilities`.
+        """
         return abilities.has(self._column, use)
 
     def check_use(self, use: str) -> None:
-        """Raises ValueError unless the engine has a use."""
+        """Raises ValueError unless the engine supports a use; see `has`."""
         abilities.check_value(self._column, use, True)
 
     def without_shortlist(self) -> typing.Self:
-        """Returns the translator with the whole vocabulary for its outputs."""
+        """Returns a copy whose outputs may have any token of the vocabulary."""
         translator = self._with(shortlist=None)
         translator._set_decoding(self.decoding)
         return translator
 
     def _set_decoding(self, decoding):
-        """Makes the search; what it has in memory is not shared by copies."""
+        """Sets the decoding and makes its search, which copies do not share."""
         self.decoding = decoding
-        vars(self).pop("inference", None)  # a copy's
+        vars(self).pop("inference", None)  # the copied translator's
         setup = Setup(**{name: getattr(self, name) for name in Setup._fields})
         setup.check()
         check_alignment(self.model.config, decoding)
@@ -341,7 +349,7 @@ class Translator:
 
     @functools.cached_property
     def inference(self) -> "Inference":
-        """The `Inference` of the native engine, ids to ids: exports use it."""
+        """The `Inference` of the models, from ids to ids, which exports use."""
         make = importlib.import_module(INFERENCE).Inference
         return make(self.models, self.decoding, self.max_source_length)
 
@@ -351,14 +359,15 @@ class Translator:
         return self.limits.max_target_length
 
     def warm_up(self, num_best: int = 1) -> None:
-        """Makes the programs of a search in advance: seconds to minutes.
+        """Makes the programs of a search in advance, in seconds to minutes.
 
-        Without it, each is made when the first sentence needs it. With XLA and
-        JAX there are as many programs as shapes of batches. With a shortlist,
-        batches of more tokens need more programs, which are made later.
+        Without `warm_up`, each program is made when a sentence first needs it.
+        XLA and JAX need a program for each shape of a batch. With a shortlist,
+        batches with more shortlisted tokens need further programs, which are
+        made later.
 
         Args:
-            num_best: As in `search`: another number needs other programs.
+            num_best: As in `search`. Another number needs other programs.
         """
         for step in self.programs(num_best):
             step.make()
@@ -366,28 +375,31 @@ class Translator:
     def programs(self, num_best: int) -> Iterator[Step]:
         """Yields the steps of `warm_up`."""
         languages = self.languages
-        # All directions of a model give outputs as many tokens.
+        # Outputs begin with equally many given tokens in all directions.
         one = self.direction or languages.direction(*languages.pairs[0])
         return self._search.programs(num_best, given_ids(self.encoding, one))
 
     def translate(
         self, strings: Sentences, prefixes: Sequence[str] | None = None
     ) -> list[str]:
-        """Translates sentences, in their order.
+        """Translates sentences and returns their translations in order.
 
         A sentence without tokens, such as a blank one, has an empty
         translation. A sentence that is too long is truncated, with a warning.
-        The vocabulary decides about white space: nothing is stripped before
+        The tokenizer handles white space: nothing is stripped before
         SentencePiece reads a sentence.
 
         Args:
-            strings: List of `str`, or of `Request`s.
-            prefixes: The beginning of each translation, a list of `str`, ""
-                for a free one; by default the `Request`s' own.
+            strings: List of `str` or `Request`s.
+            prefixes: The beginning of each translation, a list of `str`, "" for
+                none. By default those of the `Request`s.
 
         Raises:
-            TypeError: An argument is not a list of `str`.
-            ValueError: There are not as many prefixes as strings.
+            TypeError: `strings` is not a list of `str` or `Request`s, or
+                `prefixes` not a list of `str`.
+            ValueError: There are not as many prefixes as strings, a sentence
+                names no target language where it must, or the engine does not
+                support what a `Request` has.
             FloatingPointError: The model's logits are not finite.
         """
         found = self._search_and_warn(strings, prefixes, num_best=1)
@@ -399,7 +411,7 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         num_best: int | None = None,
     ) -> list[list[tuple[str, float]]]:
-        """As `search`, with a warning for each truncation.
+        """Works as `search`, but returns texts and scores and logs the notes.
 
         Returns:
             For each sentence a list of `(translation, score)`, best first, at
@@ -414,9 +426,10 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         num_best: int | None = None,
     ) -> list[list[tuple[list[int], float]]]:
-        """As `n_best`, in ids, `[([], 0.0)]` for a blank sentence.
+        """Works as `n_best`, but returns ids instead of texts.
 
-        They include EOS unless the length limit truncated the output.
+        The ids include EOS unless the length limit truncated the output. A
+        blank sentence has `[([], 0.0)]`.
         """
         found = self._search_and_warn(strings, prefixes, num_best)
         return [list(zip(t.ids, t.scores, strict=True)) for t in found]
@@ -427,18 +440,18 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         num_best: int | None = None,
     ) -> list[Translation]:
-        """As `translate`, with all hypotheses, their scores, and notes.
+        """Translates sentences into several hypotheses with scores and notes.
 
-        It logs nothing: the caller reports the notes on truncated sentences.
+        Logs nothing: the caller reports the notes, such as those on truncation.
 
         Args:
             strings, prefixes: As in `translate`.
-            num_best: Number of wanted hypotheses, at most and by default the
-                beam size, in sampling `num_samples`. A search for fewer finds
-                the same ones, and ends earlier if `stopping` is "exact".
+            num_best: Number of hypotheses, at most and by default the beam
+                size, or `num_samples` in sampling. A search for fewer finds the
+                same ones, and ends earlier if `stopping` is "exact".
 
         Returns:
-            A `Translation` for each sentence, in their order.
+            A `Translation` for each sentence, in order.
 
         Raises:
             ValueError: As `translate`, or `num_best` is out of range.
@@ -466,7 +479,7 @@ class Translator:
         return results
 
     def _search_and_warn(self, strings, prefixes, num_best):
-        """As `search`, with a warning for each truncation."""
+        """Works as `search`, and logs each note as a warning."""
         found = self.search(strings, prefixes, num_best)
         for number, translation in enumerate(found, 1):
             for note in translation.notes:
@@ -476,18 +489,18 @@ class Translator:
     def score(self, pairs: SentencePairs) -> list[PairScore]:
         """Computes the probability of given translations, token by token.
 
-        A translation is scored in the segmentation that `Tokenizer.encode`
-        finds: another segmentation of the same text has another probability.
+        The score is that of the segmentation that `Tokenizer.encode` finds.
+        Another segmentation of the same text has another probability.
 
         Args:
-            pairs: List of `(source, translation)`, both `str`; or a `Request`
-                for its text and direction, and `str`.
+            pairs: List of `(source, translation)`, both `str`. A source may
+                also be a `Request` with a text and a direction.
 
         Returns:
-            A `PairScore` for each pair, in their order.
+            A `PairScore` for each pair, in order.
 
         Raises:
-            TypeError: `pairs` is not a list of pairs of `str`.
+            TypeError: `pairs` is not a list of such pairs.
             ValueError: A `Request` has more than a text and a direction.
             FloatingPointError: The model's logits are not finite.
         """
@@ -504,17 +517,17 @@ class Translator:
         """Links the words of sources and given translations.
 
         Each target word has one link, to the source word that its tokens attend
-        to most: in the decoder layer `alignment_layer` (`alignment_head`, or
-        the mean of the heads, without EOS), at the step that reads the token
-        (Chen et al. 2020, "Shift-Att"), or, in a pre-norm model without a
-        guided head, at the step that writes it. The first model of an ensemble
-        aligns.
+        to most. The attention is that of decoder layer `alignment_layer`
+        (`alignment_head`, or the mean of the heads, without EOS), at the step
+        that reads the token (Chen et al. 2020, "Shift-Att") or, in a pre-norm
+        model without a guided head, at the step that writes it. In an ensemble,
+        the first model aligns.
 
         Args:
             pairs: As in `score`.
 
         Returns:
-            An `Alignment` for each pair, in their order.
+            An `Alignment` for each pair, in order.
 
         Raises:
             TypeError, ValueError, FloatingPointError: As `score`.
@@ -525,11 +538,11 @@ class Translator:
         ]
 
     def align_spans(self, pairs: SentencePairs) -> list[list[SpanLink]]:
-        """As `align`, for words without their punctuation, by position.
+        """Works as `align`, but links words without punctuation, by position.
 
-        Each word or sign (see `word_spans`) of a translation that has attention
-        has one link. Returns the `SpanLink`s of each pair, sorted by their
-        target. Arguments and errors are as in `align`.
+        Each word or sign of a translation (see `word_spans`) has one link,
+        unless it has no attention. Returns the `SpanLink`s of each pair, sorted
+        by target position. Arguments and errors are as in `align`.
         """
         results = []
         for source, target, links, _ in self._align(pairs, span_side):
@@ -540,15 +553,15 @@ class Translator:
 
     @property
     def fits(self) -> Callable[[str], bool]:
-        """Tells whether `translate` reads a string completely.
+        """A function that tells whether a string is translated untruncated.
 
-        The function does not need the model, also in another process.
+        It needs no model, so it can be sent to another process.
         """
         return functools.partial(fits, self.encoding)
 
     @property
     def encoding(self) -> Encoding:
-        """How sentences become ids."""
+        """The `Encoding` that turns sentences into ids."""
         return Encoding(
             self.tokenizer,
             self.limits,
@@ -558,7 +571,7 @@ class Translator:
         )
 
     def _align(self, pairs, make_side):
-        """Yields the texts of each pair, its links, and its notes.
+        """Yields source, target, links and notes of each pair.
 
         `make_side` makes the `Side` of a string from its tokens.
         """
@@ -575,7 +588,10 @@ class Translator:
             yield source, target, links, row.notes
 
     def _read(self, pairs, method):
-        """Yields request, translation, row and a method's result of pairs."""
+        """Yields request, translation, row and result of a method for pairs.
+
+        Raises NotFiniteError if a result is not finite.
+        """
         rows, requests = (
             encode_pairs(pairs, self.encoding),
             pair_requests(pairs),

@@ -60,7 +60,7 @@ def search_beams(
     num_best: int,
     run: Callable[..., BeamState],
 ) -> tuple[SearchResult, Tensor]:
-    """Searches with token buffers of a size; see `beam_search`.
+    """Searches with token buffers of length `size`; see `beam_search`.
 
     `run` is the loop, `row_loop.run` with its options. Also returns whether the
     search of each sentence has ended, bool [B].
@@ -104,12 +104,12 @@ def search_beams(
 class Candidates(typing.NamedTuple):
     """The most probable continuations of a sentence's live hypotheses."""
 
-    parents: Tensor  # int32 [B, 2W], the live hypothesis continued, in [0, W)
+    parents: Tensor  # int32 [B, 2W], index of the live hypothesis, in [0, W)
     ids: Tensor  # int32 [B, 2W], the token that continues it
     log_probs: Tensor  # float32 [B, 2W], of whole hypotheses, best first
 
     def best(self, places: Tensor) -> "Candidates":
-        """Takes the candidates at places [B, k]."""
+        """Picks the candidates at indices `places` [B, k]."""
         return Candidates(
             *(ops.take_along_axis(x, places, axis=1) for x in self)
         )
@@ -118,7 +118,10 @@ class Candidates(typing.NamedTuple):
 def _first_beams(
     max_lengths: Tensor, constraints: Constraints, size: int, beam_size: int
 ) -> BeamState:
-    """Makes one live hypothesis a sentence, BOS; other places are free."""
+    """Makes one live hypothesis, BOS, for each sentence; other places are free.
+
+    `size` is T, the length of the token buffers.
+    """
     zeros = ops.zeros_like(max_lengths)[:, None]  # [B] -> [B, 1]
     places = zeros + ops.zeros((beam_size,), "int32")  # [B, 1] -> [B, W]
     no_ids = ops.zeros((2 * beam_size, size), "int32")
@@ -146,18 +149,21 @@ def _best_candidates(
     # ids [B, 2W, T] -> [B * W, T] of the live hypotheses
     ids = ops.reshape(state.ids[:, beam_size:], (-1, state.ids.shape[2]))
     logits, normalizer = steer(logits, ids, rules)
-    # Logits plus these are log-probabilities of whole hypotheses: [B * W]
+    # Added to logits, they give log-probabilities of whole hypotheses: [B * W]
     offsets = ops.reshape(state.live_log_probs, (-1,)) - normalizer
 
     def total(values: Tensor, rows: Tensor) -> Tensor:
-        """Returns log-probabilities of whole hypotheses: [..., k]."""
+        """Computes log-probabilities of whole hypotheses, [..., k].
+
+        `values` are logits [..., k] of the rows [...].
+        """
         values = values + ops.take(offsets, rows, axis=0)[..., None]
-        # No comparison holds for NaN: every backend would sort it to a
-        # different place. Infinity comes first everywhere and stays infinity.
+        # Backends sort NaN differently, since no comparison with it is true.
+        # All sort infinity first, and sums leave it infinite.
         return ops.where(values < np.inf, values, np.inf)
 
     hypotheses = sentences * beam_size + int_range(beam_size)  # [B, W]
-    # The W rows of a sentence share 2W blocks: two for each row.
+    # The W rows of a sentence share 2W blocks, two per row.
     size = block_size(logits.shape[-1], 2)
     if size is None or rules.forced is not None or state.constraints.has_terms:
         values, ids = allowed_candidates(
@@ -192,7 +198,7 @@ def _best_candidates(
 def _add_terms(
     values: Tensor, ids: Tensor, logits: Tensor, state: BeamState, rules: Rules
 ) -> tuple[Tensor, Tensor]:
-    """Adds the tokens of terms that may come to candidates [N, k]."""
+    """Adds the allowed tokens of terms to candidates: [N, k] -> [N, k + L]."""
     tokens = state.constraints.phrases.tokens  # [B, L]
     tokens = ops.repeat(tokens, state.live_log_probs.shape[1], axis=0)
     there = ops.any(tokens[:, :, None] == ids[:, None], axis=2)  # [N, L]
@@ -211,8 +217,8 @@ def _candidates_by_terms(
 ) -> Candidates:
     """Ranks candidates [B, W, k] by terms and by log-probability.
 
-    Where terms are forced, the W that live on are allocated by `phrases`, and
-    the W best others may finish.
+    If terms are forced, `allocate` chooses W candidates that stay live, and the
+    W best that end with EOS may finish.
     """
     phrases, beam_size = state.constraints.phrases, values.shape[1]
     pool = Candidates(
@@ -276,11 +282,11 @@ def _largest_bonus(
 def _with_bonus(
     state: BeamState, bonus: Tensor | None, limit_penalties: Tensor
 ) -> BeamState:
-    """Adds to each live score the largest bonus that it can get."""
+    """Adds the largest possible bonus to each live log-probability."""
     if bonus is None:
         return state
-    # A rule divides by the penalty of the limit, which makes a positive number
-    # smaller: it is multiplied before.
+    # A stopping rule divides by the penalty at the limit. That would make a
+    # positive number smaller, so it is first multiplied by the penalty.
     reach = state.live_log_probs + bonus[:, None]
     return state._replace(
         live_log_probs=ops.maximum(reach, reach * limit_penalties[:, None])
@@ -297,18 +303,18 @@ def _blocks_of_best(
     """Finds the blocks of the vocabulary that have the best continuations.
 
     The 2W best continuations of a sentence are in the 2W blocks with the
-    largest maxima among the blocks of its W hypotheses, the first ones among
-    equals. The other blocks are not searched.
+    largest maxima among the blocks of its W hypotheses (on a tie, the first
+    blocks). The other blocks are not searched.
 
-    The hypotheses, int32 [B, W], are numbers of rows in the logits [B * W, V];
-    `total` makes log-probabilities of the logits [..., k] of rows [...].
+    `hypotheses`, int32 [B, W], are row indices in the logits [B * W, V].
+    `total` makes log-probabilities from the logits [..., k] of rows [...].
     Returns logits [B, 2W, size], -inf for tokens that may not be emitted; their
-    ids; and the rows of their hypotheses, int32 [B, 2W].
+    ids; and the row indices of their hypotheses, int32 [B, 2W].
     """
     beam_size, num_blocks = hypotheses.shape[1], logits.shape[-1] // size
     blocks = ops.reshape(logits, (-1, size))
     maxima = ops.reshape(ops.max(blocks, axis=-1), (-1, num_blocks))
-    # All tokens that the rules ban are in the first block.
+    # All tokens that these rules can ban are in the first block.
     banned = is_banned(int_range(size)[None], rules)
     first = ops.where(banned, -np.inf, logits[:, :size])
     first = ops.max(first, axis=-1, keepdims=True)  # [B * W, 1]
@@ -318,7 +324,7 @@ def _blocks_of_best(
         total(maxima, hypotheses), (-1, beam_size * num_blocks)
     )
     _, best = ops.top_k(maxima, 2 * beam_size)  # [B, 2W]
-    # In the order of their positions, so that the lower wins a tie.
+    # In order of position, so that the lower position wins a tie.
     best = ops.sort(best, axis=-1)
     best = best + hypotheses[:, :1] * num_blocks
     rows = best // num_blocks
@@ -335,7 +341,7 @@ def _next_beams(
     config: DecodingConfig,
     stopping: Exact,
 ) -> tuple[BeamState, Tensor]:
-    """Returns the `BeamState` after a position, and live beams' parents [B, W].
+    """Computes the next `BeamState` and the parents [B, W] of live hypotheses.
 
     The pool has 3W places: the W finished so far, then the 2W candidates. The
     lower place wins a tie. A frozen sentence does not change.
@@ -406,7 +412,7 @@ def _ranked_result(
     log_probs = ops.concatenate(
         [finished_log_probs, state.live_log_probs], axis=1
     )  # [B, 2W]
-    # Rank r is finished hypothesis r, or the live one that follows the last.
+    # Rank r is finished hypothesis r; after the last one, live ones follow.
     ranks = int_range(beam_size)[None]  # [1, W]
     skipped = beam_size - num_finished
     rows = ops.where(ranks < num_finished, ranks, ranks + skipped)  # [B, W]
@@ -432,7 +438,7 @@ def _ranked_result(
 def _without_incomplete(
     state: BeamState, num_finished: Tensor, sentences: Tensor
 ) -> BeamState:
-    """Drops live hypotheses that lack a term, unless all hypotheses do."""
+    """Drops live hypotheses that lack a term, unless no hypothesis has all."""
     beam_size = state.live_log_probs.shape[1]
     complete = ops.all(state.reading.met, axis=2)  # [B, W]
     complete = complete & (state.live_log_probs > -np.inf)
@@ -448,7 +454,7 @@ def _without_incomplete(
 
 
 def gather_nest(nest: Cache, parents: Tensor) -> Cache:
-    """Picks hypotheses in every tensor: parents [B, W] -> [B * W, ...]."""
+    """Picks the rows of `parents` [B, W] from every tensor [B * W, ...]."""
     rows = row_numbers(parents) * parents.shape[1] + parents
     rows = ops.reshape(rows, (-1,))
     return keras.tree.map_structure(lambda x: ops.take(x, rows, axis=0), nest)

@@ -1,4 +1,4 @@
-"""Greedy search and sampling: a row for each sentence."""
+"""Greedy search and sampling, with one row for each sentence."""
 
 import typing
 from collections.abc import Callable
@@ -37,7 +37,7 @@ Choose = Callable[[Tensor, Rules], tuple[Tensor, Tensor]]
 
 
 def choose_best(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """Chooses the most probable tokens, with logits: [N, V] -> [N], [N]."""
+    """Chooses the best token of each row: logits [N, V] -> ids, logits [N]."""
     values, ids = allowed_candidates(logits, 1, rules)
     best = ops.max(values, axis=-1, keepdims=True)
     rank = first_position(values == best)  # the lowest of equal ids
@@ -45,15 +45,15 @@ def choose_best(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
 
 
 def choose_sample(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """Samples tokens; returns their logits, too: [N, V] -> [N], [N]."""
+    """Samples a token for each row: logits [N, V] -> ids, logits [N]."""
     config = rules.config
     every_id = int_range(logits.shape[-1])[None]  # [1, V]
     banned = is_banned(every_id, rules)  # [N, V]
     allowed = ops.where(banned, -np.inf, logits)
     values, ids = _tokens_to_sample_from(allowed, config)
     kept = _kept_weights(values / config.temperature, config)
-    # XLA sums in parallel: rounding lets a sum grow, or fall, where nothing is
-    # added, so that no sum of a dropped token may count.
+    # XLA sums in parallel, so rounding can change a sum where nothing is added.
+    # The sums at dropped tokens are therefore ignored.
     mass = ops.where(kept > 0.0, ops.cumsum(kept, axis=-1), 0.0)
     total = ops.max(mass, axis=-1, keepdims=True)  # [N, 1]
     draw = ops.expand_dims(rules.draw, axis=1)  # [N] -> [N, 1]
@@ -64,7 +64,10 @@ def choose_sample(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
 def _tokens_to_sample_from(
     logits: Tensor, config: DecodingConfig
 ) -> tuple[Tensor, Tensor]:
-    """Selects from logits [N, V] values and ids [N, k], sorted if need be."""
+    """Selects values and ids [N, k] from logits [N, V].
+
+    They are sorted, largest first, only for `top_k` or `top_p`.
+    """
     vocab_size = logits.shape[-1]
     if config.top_k or config.top_p < 1.0:
         return ops.top_k(logits, min(config.top_k or vocab_size, vocab_size))
@@ -73,7 +76,10 @@ def _tokens_to_sample_from(
 
 
 def _kept_weights(values: Tensor, config: DecodingConfig) -> Tensor:
-    """Computes weights proportional to probabilities, 0 if dropped: [N, k]."""
+    """Computes weights proportional to probabilities, 0 if dropped: [N, k].
+
+    `values` are logits divided by the temperature, sorted if `top_p` < 1.
+    """
     weights = ops.exp(values - ops.max(values, axis=-1, keepdims=True))
     if config.top_p == 1.0 and not config.epsilon:
         return weights
@@ -82,7 +88,7 @@ def _kept_weights(values: Tensor, config: DecodingConfig) -> Tensor:
     kept = weights > 0.0
     if config.top_p < 1.0:
         kept = kept & (mass - weights < config.top_p * total)
-    if config.epsilon:  # the greatest weight is 1
+    if config.epsilon:  # the largest weight is 1
         kept = kept & (weights >= ops.minimum(config.epsilon * total, 1.0))
     return ops.where(kept, weights, 0.0)
 
@@ -90,13 +96,13 @@ def _kept_weights(values: Tensor, config: DecodingConfig) -> Tensor:
 class RowState(typing.NamedTuple):
     """One hypothesis for each sentence, between two positions."""
 
-    index: Tensor  # int32 scalar, of `last_ids`; number of tokens so far
+    index: Tensor  # int32 scalar, position of `last_ids`; tokens so far
     last_ids: Tensor  # int32 [B], the next input of `step`
     ids: Tensor  # int32 [B, T], tokens so far, then PAD
     log_probs: Tensor  # float32 [B]
     max_lengths: Tensor  # int32 [B], constant
     constraints: Constraints  # constant
-    reading: Reading  # by `constraints.phrases`
+    reading: Reading  # state of the automata in `constraints.phrases`
     done: Tensor  # bool [B], whether the row is frozen
 
 
@@ -110,7 +116,10 @@ def follow_rows(
     choose: Choose,
     run: Callable[..., RowState],
 ) -> tuple[SearchResult, Tensor]:
-    """Extends a row for each sentence, token by token; see `search_beams`."""
+    """Extends one row for each sentence, token by token.
+
+    Arguments and results are as in `search_beams`; `choose` chooses the tokens.
+    """
 
     def extend(state: RowState, cache: Cache) -> tuple[RowState, Cache]:
         logits, cache = step(state.last_ids, cache, state.index)

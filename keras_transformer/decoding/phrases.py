@@ -1,9 +1,9 @@
-"""Phrases in outputs: terms that a sentence must have, words it must not.
+"""Phrases in outputs: terms that must be there, words that must not.
 
-An automaton of a sentence (Aho and Corasick 1975) reads each hypothesis token
-by token. Its state is the longest beginning of a phrase that the hypothesis
-ends with, so one number says how far every phrase is, also where phrases
-overlap. The beam is allocated as by Post and Vilar (2018), "Fast
+Each sentence has an automaton (Aho and Corasick 1975) that reads its hypotheses
+token by token. The state is the longest prefix of a phrase that the hypothesis
+ends with. So one number tells how much of every phrase has been emitted, even
+if phrases overlap. The beam is allocated as in Post and Vilar (2018), "Fast
 Lexically Constrained Decoding with Dynamic Beam Allocation".
 """
 
@@ -19,21 +19,21 @@ NO_TOKEN = -1
 
 
 class Phrases(typing.NamedTuple):
-    """The automaton of each sentence, int32, a row for each.
+    """The automata of the sentences as int32 tensors, one row per sentence.
 
     A sentence has up to L different tokens in its phrases, N states and K
-    terms. A part that no sentence has is ().
+    terms. A field that no sentence needs is ().
     """
 
-    tokens: Tensor = ()  # `[B, L]`, then `NO_TOKEN`
+    tokens: Tensor = ()  # `[B, L]`, ascending, padded with `NO_TOKEN`
     # `[B, N, L + 1]`, the state after each of the tokens; the last is the state
-    # after any other token. State 0 is the beginning.
+    # after any other token. State 0 is the initial state.
     next: Tensor = ()
     # `[B, N, L]`, 1 for tokens that would complete a forbidden phrase.
     bans: Tensor = ()
     ends: Tensor = ()  # `[B, N, K]`, 1 for terms that end in a state
-    parts: Tensor = ()  # `[B, N, K]`, the tokens of a term that is not complete
-    sizes: Tensor = ()  # `[B, K]`, the tokens of a whole term; 0 for no term
+    parts: Tensor = ()  # `[B, N, K]`, tokens of an incomplete term so far
+    sizes: Tensor = ()  # `[B, K]`, tokens of a complete term; 0 for no term
 
     @property
     def exist(self) -> bool:
@@ -55,10 +55,10 @@ NO_PHRASES = Phrases()
 
 
 class Reading(typing.NamedTuple):
-    """What an automaton has read of M hypotheses of each sentence."""
+    """The states of the automata after M hypotheses of each sentence."""
 
     states: Tensor = ()  # int32 `[B, M]`
-    # bool `[B, M, K]`, terms that were complete; () without terms.
+    # bool `[B, M, K]`, whether each term has been completed; () without terms.
     met: Tensor = ()
 
 
@@ -66,7 +66,11 @@ class Reading(typing.NamedTuple):
 
 
 def first_reading(phrases: Phrases, hypotheses: Tensor) -> Reading:
-    """Returns the `Reading` before the first token; () without phrases."""
+    """Makes the `Reading` before the first token.
+
+    `hypotheses`, int32 `[B, M]`, gives the shape. Without phrases the fields
+    are ().
+    """
     if not phrases.exist:
         return Reading()
     states = ops.zeros_like(hypotheses)
@@ -77,9 +81,9 @@ def first_reading(phrases: Phrases, hypotheses: Tensor) -> Reading:
 
 
 def read(phrases: Phrases, reading: Reading, ids: Tensor) -> Reading:
-    """Reads one more token of each hypothesis, int32 `[B, M]`."""
+    """Reads the next token of each hypothesis: `ids`, int32 `[B, M]`."""
     tokens = phrases.tokens
-    # One search in the tokens of all rows, each row beyond the one before it.
+    # One search in the tokens of all rows: each row is shifted above the last.
     base = ops.max(tokens) + 2
     above = row_numbers(tokens) * base
     found = ops.searchsorted(
@@ -103,9 +107,9 @@ def read(phrases: Phrases, reading: Reading, ids: Tensor) -> Reading:
 
 
 def covered(phrases: Phrases, reading: Reading) -> Tensor:
-    """Counts the tokens of terms that hypotheses have: int32 `[B, M]`.
+    """Counts the tokens of terms in each hypothesis: int32 `[B, M]`.
 
-    All complete terms count, and the longest incomplete one.
+    It adds up all complete terms and the longest incomplete one.
     """
     parts = _at_states(phrases.parts, reading.states)  # [B, M, K]
     part = ops.max(ops.where(reading.met, 0, parts), axis=2)
@@ -114,20 +118,21 @@ def covered(phrases: Phrases, reading: Reading) -> Tensor:
 
 
 def banned_tokens(phrases: Phrases, states: Tensor) -> Tensor:
-    """Tells which of the `tokens` may not come next: bool `[B, M, L]`."""
+    """Tells which of `phrases.tokens` may not come next: bool `[B, M, L]`."""
     return _at_states(phrases.bans, states) > 0
 
 
 def allocate(
     values: Tensor, banks: Tensor, may_live: Tensor, number: int
 ) -> Tensor:
-    """Chooses the candidates that live on: places, int32 `[B, number]`.
+    """Chooses the candidates that stay live: indices, int32 `[B, number]`.
 
-    The best of each bank come first, those of the bank that covers most tokens
-    before the others; then the second best of each, and so on. So at least one
-    hypothesis comes nearer to all terms at each position. Arguments are
-    `[B, P]`: log-probabilities of the candidates, the tokens of terms that each
-    covers, int32, and bool.
+    Candidates that cover equally many tokens of terms form a bank. The best of
+    each bank come first, in descending order of covered tokens; then the second
+    best of each, and so on. So at each position at least one hypothesis gets
+    nearer to all terms. Arguments are `[B, P]`: `values`, log-probabilities of
+    the candidates; `banks`, int32, the tokens that each covers; `may_live`,
+    bool.
     """
     values = ops.where(may_live, values, -np.inf)
     size = ops.shape(values)[1]
@@ -139,7 +144,7 @@ def allocate(
 
     places = ops.broadcast_to(places, ops.shape(values))
     banks, order, values = sort(-values, banks, places, values)
-    # By bank, in each the best first.
+    # Sorted by bank, and the best first in each bank.
     banks, order, values = sort(places - banks * size, banks, order, values)
     before = ops.concatenate([banks[:, :1] + 1, banks[:, :-1]], axis=1)
     is_first = banks != before

@@ -1,9 +1,9 @@
 """A loop over rows that end at different positions.
 
-The rows of a batch are independent of each other. A row that is done costs as
-much as the others while it stays, so done rows can leave the loop. They leave
-together, as soon as they are a quarter of the rows, because a smaller batch is
-a copy of the state and the cache of the other rows.
+The rows of a batch are independent of each other. A row that is done still
+costs as much as the others, so done rows can leave the loop. They leave
+together once they are a quarter of the rows, because making the batch smaller
+copies the state and the cache of the remaining rows.
 """
 
 import typing
@@ -19,11 +19,13 @@ State: typing.TypeAlias = typing.Any  # a nest with the attribute `done`
 Body: typing.TypeAlias = Callable[[State, Nest], tuple[State, Nest]]
 Pick: typing.TypeAlias = Callable[[Nest, typing.Any], Nest]
 
-LEAVING = 0.25  # of the rows in the loop
+LEAVING = 0.25  # done rows leave when they are this part of the rows
 
 
 def pick_rows(nest: Nest, rows: typing.Any) -> Nest:
-    """Picks rows, int32 `[b]`, of tensors `[B, ...]`; scalars stay.
+    """Picks the rows with indices int32 `[b]` from tensors `[B, ...]`.
+
+    Scalars stay as they are.
 
     >>> pick_rows((ops.arange(3), ops.array(7)), [2, 0])[0].numpy()
     array([2, 0], dtype=int32)
@@ -46,18 +48,19 @@ def run(
     """Repeats a step until all rows are done; returns the state of all rows.
 
     Args:
-        make_body: Given a state, returns the step of these rows: a function of
+        make_body: Given a state, returns the step for its rows: a function of
             state and cache that returns both. Anything that `make_body` itself
             computes is computed once for many steps.
         state: A nest of tensors `[B, ...]` and scalars, such as a `NamedTuple`,
-            with the attribute `done`, bool `[B]`. A step leaves the rows that
-            are done as they are.
+            with the attribute `done`, bool `[B]`. A step must not change rows
+            that are done.
         cache: Further data of the rows for the step; it is not returned.
-        max_steps: Maximum number of steps, without `pick`. None sets no limit.
-        pick: A function of the cache and of rows, int32 `[b]`, that returns the
-            cache of these rows. With it, done rows leave, which changes shapes:
-            XLA and TFLite do not support it, and in a graph B must not be
-            static. With None they stay.
+        max_steps: Maximum number of steps, None for no limit. Ignored with
+            `pick`.
+        pick: A function of the cache and of row indices, int32 `[b]`, that
+            returns the cache of these rows. With it, done rows leave, which
+            changes shapes: XLA and TFLite do not support this, and in a graph B
+            must not be static. With None, done rows stay.
     """
     if pick is None:
         state, _ = ops.while_loop(
@@ -92,7 +95,7 @@ def run(
 
 
 def _write_rows(nest: Nest, places: Tensor, rows: Nest) -> Nest:
-    """Writes rows `[b, ...]` to their places `[b]`; scalars are replaced."""
+    """Writes rows `[b, ...]` to `places`, indices `[b]`; replaces scalars."""
 
     def write(old: Tensor, new: Tensor) -> Tensor:
         if not len(old.shape):

@@ -30,26 +30,26 @@ Cache: typing.TypeAlias = typing.Any  # a nest of tensors
 Step: typing.TypeAlias = Callable[[Tensor, Cache, Tensor], tuple[Tensor, Cache]]
 Reorder: typing.TypeAlias = Callable[[Cache, Tensor], Cache]
 
-MISSING_SCORE = -1e9  # replaces -inf in results: no such hypothesis
-MAX_DRAW = 1 << 24  # float32 has these integers, and these parts of 1
+MISSING_SCORE = -1e9  # replaces -inf in results: there is no hypothesis
+MAX_DRAW = 1 << 24  # float32 is exact for these integers and their fractions
 UNFINISHED = -1  # the length of hypotheses whose search has not ended
-# Fields of `Constraints` that are a number of each sentence, int32 `[B, 1]`:
-# the field of the same name of a `Row`, if it is not 0.
+# Fields of `Constraints` with one number per sentence, int32 `[B, 1]`, from the
+# field of the same name of each `Row`. They are () if all are 0.
 NUMBERS = ("num_given",)
 
 
 class SearchResult(typing.NamedTuple):
     """The hypotheses of each sentence, best first.
 
-    Where fewer than W hypotheses exist, the rest are empty: ids `PAD`, length
-    0, score and log-probability `MISSING_SCORE`.
+    If fewer than W hypotheses exist, the rest are empty: ids `PAD`, length 0,
+    score and log-probability `MISSING_SCORE`.
 
     Attributes:
-        ids: int32 `[B, W, T]`, without BOS; EOS, then PAD. No EOS where the
-            length limit truncated the hypothesis.
+        ids: int32 `[B, W, T]`, without BOS, with EOS, then PAD. There is no EOS
+            if the length limit truncated the hypothesis.
         scores: float32 `[B, W]`, log-probabilities after length penalty; NaN if
             the search of this sentence failed.
-        log_probs: float32 `[B, W]`, natural logarithm; NaN likewise.
+        log_probs: float32 `[B, W]`, natural logarithm; NaN as in `scores`.
         lengths: int32 `[B, W]`, in tokens, EOS included; `UNFINISHED` if
             `max_steps` ended the search of this sentence.
     """
@@ -61,9 +61,9 @@ class SearchResult(typing.NamedTuple):
 
 
 def length_penalty(config: DecodingConfig, lengths: Tensor) -> Tensor:
-    """Returns the divisor of log-probabilities: float32, shaped as the lengths.
+    """Computes the divisors of log-probabilities, float32, shaped as `lengths`.
 
-    Lengths are in tokens, EOS included.
+    `lengths` are in tokens, EOS included.
     """
     lengths = ops.cast(lengths, "float32")
     match config.length_normalization:
@@ -77,23 +77,23 @@ def length_penalty(config: DecodingConfig, lengths: Tensor) -> Tensor:
 
 
 class Constraints(typing.NamedTuple):
-    """What each sentence requires of its output, a row for each.
+    """The requirements on the output of each sentence, one row per sentence.
 
-    They are in the state of a search, so that a sentence takes its row along
-    when it leaves the batch. A field that no sentence has is (), which costs no
+    They are part of the search state, so the row of a sentence leaves the batch
+    with the sentence. A field that no sentence uses is (), which costs no
     operation.
 
     Attributes:
         prefix: int32 `[B, P]`, the tokens that each output begins with, then
-            `PAD`. Their log-probabilities count, and they may be tokens that
-            are otherwise not emitted, repeat n-grams, or are in forbidden
-            phrases.
+            `PAD`. The score includes their log-probabilities. They may be
+            tokens that are otherwise not emitted, repeat n-grams, or be in
+            forbidden phrases.
         num_given: int32 `[B, 1]`, how many of the first tokens of the prefix
-            are no part of the translation, such as its language: their
-            log-probabilities do not count.
-        phrases: The `Phrases` that outputs must have, or must not.
-        draws: int32 `[B, T]`, random numbers in [0, `MAX_DRAW`) by which
-            sampling chooses the token of each position.
+            are not part of the translation, such as its language. The score
+            does not include their log-probabilities.
+        phrases: The `Phrases` that outputs must have, or must not have.
+        draws: int32 `[B, T]`, random numbers in [0, `MAX_DRAW`), by which
+            sampling chooses the token at each position.
     """
 
     prefix: Tensor | tuple[()] = ()
@@ -103,7 +103,7 @@ class Constraints(typing.NamedTuple):
 
     @property
     def has_terms(self) -> bool:
-        """Whether a sentence has terms."""
+        """Whether any sentence has a term."""
         return self.phrases.has_terms
 
     def check_draws(self, max_length: int) -> None:
@@ -116,7 +116,10 @@ class Constraints(typing.NamedTuple):
         )
 
     def padded(self, max_length: int) -> "Constraints":
-        """Returns checked constraints with `prefix` int32 `[B, max_length]`."""
+        """Converts fields to tensors and pads `prefix` to `[B, max_length]`.
+
+        Raises ValueError if the prefix is longer, or its shape is wrong.
+        """
         if self.phrases.exist:
             arrays = keras.tree.map_structure(
                 ops.convert_to_tensor, self.phrases
@@ -147,11 +150,12 @@ UNCONSTRAINED = Constraints()
 class Rules(typing.NamedTuple):
     """The rules of a search at one position.
 
-    `forced` is the token that must come, `PAD` for any; None if all outputs are
-    free. `is_given` is whether its log-probability is 0; None if none's
-    is. `forbidden` are tokens that would complete a forbidden phrase, `PAD`
-    for none; `must_go_on` is whether a term is missing, so that EOS may not
-    come; both are None without such phrases. `draw` chooses in sampling.
+    A rule that applies to no row is None. `forced` is the token that must come
+    next, `PAD` for a free choice. `is_given` tells whether the position is one
+    of the first `num_given`, where the log-probability is 0. `forbidden` are
+    the tokens that would complete a forbidden phrase, padded with `PAD`.
+    `must_go_on` tells whether a term is missing, so that EOS is banned.
+    `draw` chooses the token in sampling.
     """
 
     config: DecodingConfig
@@ -164,7 +168,7 @@ class Rules(typing.NamedTuple):
 
 
 class SearchState(typing.Protocol):
-    """What rules read of the state of a search."""
+    """The part of a search state that `rules_at` reads."""
 
     @property
     def index(self) -> Tensor: ...
@@ -177,7 +181,7 @@ class SearchState(typing.Protocol):
 def rules_at(
     config: DecodingConfig, state: SearchState, beam_size: int = 1
 ) -> Rules:
-    """Makes the `Rules` at a state's position, for N = B * `beam_size` rows."""
+    """Makes the `Rules` at the position of a state, for N = B * `beam_size`."""
     rules = Rules(config, state.index)
     prefix, num_given, phrases, draws = state.constraints
     if not isinstance(prefix, tuple):
@@ -201,7 +205,10 @@ def rules_at(
 
 
 def is_banned(ids: Tensor, rules: Rules) -> Tensor:
-    """Tells which ids [N, k] may not be emitted at a position: bool [N, k]."""
+    """Tells which ids [N, k] may not be emitted, as bool [N, k].
+
+    `min_length`, missing terms and the prefix decide; see `steer` for the rest.
+    """
     banned = (ids == PAD) | (ids == BOS)
     min_length = rules.config.min_length
     if min_length > 1:
@@ -216,11 +223,11 @@ def is_banned(ids: Tensor, rules: Rules) -> Tensor:
 
 
 def steer(logits: Tensor, ids: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """Removes from logits [N, V] what constraints and n-grams forbid.
+    """Sets the logits of tokens that constraints and n-grams forbid to -inf.
 
-    `ids`, int32 [N, T], are the tokens before. Forbidden tokens get the logit
-    -inf. Also returns the normalizer, [N]: logits minus it are
-    log-probabilities. It is NaN where the forced token is outside [0, V).
+    Takes logits [N, V] and the tokens so far, int32 [N, T]. Returns the logits,
+    and the normalizer [N] to subtract from them for log-probabilities: NaN
+    where the forced token is outside [0, V).
     """
     logits = float32_logits(logits)
     normalizer = log_normalizer(logits)
@@ -242,12 +249,12 @@ def steer(logits: Tensor, ids: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
 
 
 def _forbid_repeats(logits: Tensor, ids: Tensor, rules: Rules) -> Tensor:
-    """Sets logits of tokens that would repeat an n-gram to -inf: [N, V]."""
+    """Sets the logits [N, V] of tokens that would repeat an n-gram to -inf."""
     size, index = rules.config.no_repeat_ngram, rules.index
     length = ids.shape[1]
     if size > length:
         return logits
-    # For every n-gram, by its start s: whether it is complete, and whether it
+    # For the n-gram at each start: whether it is complete, and whether it
     # begins with the last n - 1 tokens.
     starts = int_range(length - size + 1)
     repeats = ops.broadcast_to(
@@ -263,7 +270,10 @@ def _forbid_repeats(logits: Tensor, ids: Tensor, rules: Rules) -> Tensor:
 
 
 def _forbid(logits: Tensor, ids: Tensor, where: Tensor, rules: Rules) -> Tensor:
-    """Sets logits of ids [N, S] to -inf where bool [N, S], if unforced."""
+    """Sets the logits [N, V] of ids [N, S] to -inf if `where` [N, S] is true.
+
+    Rows with a forced token do not change.
+    """
     if rules.forced is not None:
         where = where & (rules.forced == PAD)[:, None]
     vocab_size = logits.shape[1]
@@ -281,19 +291,18 @@ def allowed_candidates(
 ) -> tuple[Tensor, Tensor]:
     """Finds the k best tokens that may be emitted, and up to three others.
 
-    Returns logits [N, k + 3] (or [N, V], if that is less), -inf for those that
-    may not be emitted; and their ids.
+    Returns logits [N, k + 3] (or [N, V] if V is smaller) and their ids. Logits
+    of tokens that may not be emitted are -inf.
     """
-    # PAD and BOS, and EOS while banned, may take the best places of a row. A
-    # row is searched for that many more, and they are dropped from the few
-    # found: cheaper than masking all V.
+    # PAD, BOS and a banned EOS may be among the best tokens of a row. To find
+    # three more and mask these is cheaper than to mask all V.
     values, ids = blockwise_top_k(logits, min(k + 3, logits.shape[-1]))
     banned = is_banned(ids, rules)
     return ops.where(banned, -np.inf, values), ids
 
 
 def int32_prefix(ids: Tensor) -> Tensor:
-    """Converts integers of any size to int32, -1 if outside its range."""
+    """Converts integers of any dtype to int32, -1 if they do not fit."""
     ids = integer_ids(ids, "prefix")
     if keras.backend.standardize_dtype(ids.dtype) == "int64":
         ids = ops.where((ids >= 0) & (ids < 2**31), ids, -1)

@@ -1,4 +1,4 @@
-"""The searches: their arguments, checked, and the loop that runs them."""
+"""The public search functions: they check arguments and run the loop."""
 
 import functools
 
@@ -44,33 +44,35 @@ def search(
 ) -> SearchResult:
     """Searches, or samples, by the rules of a `DecodingConfig`.
 
-    With a beam of one it is `greedy_search`, with `sampling` it is `sample`,
-    else `beam_search`.
+    Works as `sample` with `sampling`, as `greedy_search` with a beam size of 1
+    and no terms, and as `beam_search` otherwise.
 
-    Raises ValueError: an argument is outside its range, or shapes do not fit.
+    Raises ValueError if an argument is outside its range, shapes do not fit, or
+    there are terms but `stopping` is not "exact" or `sampling` is set.
 
     Args:
         step: The function that `keras_transformer.decoding` describes, with
-            N = B * beam_size; in sampling N = B: each sample has a row.
+            N = B * beam_size. In sampling N = B, as each sample is a row.
         cache: Nest of tensors `[N, ...]` for position 0.
         max_lengths: int32 `[B]`, the maximum length of each output in tokens,
-            EOS included; values above `max_length` count as `max_length`.
-        config: The rules. `extra_length` and `max_output_length` do not count:
+            EOS included. Values above `max_length` are reduced to it.
+        config: The rules. `extra_length` and `max_output_length` are ignored:
             `max_lengths` replaces them.
         max_length: T, the size of the token buffers.
+        constraints: The `Constraints` of single sentences.
         reorder: A function of the cache and of parents, int32 `[B, W]` in
-            [0, W), that returns the cache of hypotheses which continue these;
-            by default it picks the rows of every tensor.
+            [0, W), that returns the cache of the hypotheses that continue these
+            parents. By default it picks the rows of every tensor.
         num_best: Number of hypotheses to return, by default W. The fewer, the
             earlier a search with `stopping="exact"` ends.
-        max_steps: Maximum number of decoding steps, by default T; the token
-            buffers are no longer than that. Sentences whose search has not
+        max_steps: Maximum number of decoding steps, by default T. It also
+            limits the size of the token buffers. Sentences whose search has not
             ended by then have the length `UNFINISHED`; the results of the
             others do not change.
-        pick: A function of the cache and of sentences, int32 `[b]`, that
-            returns the cache of these: sentences leave the batch as their
-            searches end; see `row_loop.run`. By default they stay. It excludes
-            `max_steps`.
+        pick: A function of the cache and of sentence indices, int32 `[b]`, that
+            returns the cache of these sentences. With it, sentences leave the
+            batch when their searches end; see `row_loop.run`. By default they
+            stay. It cannot be combined with `max_steps`.
     """
     beam_size = 1 if config.sampling else config.beam_size
     num_best = beam_size if num_best is None else num_best
@@ -143,9 +145,9 @@ def greedy_search(
     min_length: int = DecodingConfig.min_length,
     constraints: Constraints = UNCONSTRAINED,
 ) -> SearchResult:
-    """Takes the most probable token at each position.
+    """Chooses the most probable token at each position.
 
-    Of equally probable tokens it takes the one with the lowest id.
+    On a tie it chooses the lowest id.
 
     Args:
         step, cache, max_lengths, max_length, constraints: As in `search`,
@@ -187,19 +189,19 @@ def beam_search(
     constraints: Constraints = UNCONSTRAINED,
     reorder: Reorder | None = None,
 ) -> SearchResult:
-    """Keeps the W most probable unfinished hypotheses, and the W best finished.
+    """Keeps the W most probable live hypotheses and the W best finished ones.
 
-    At each position it looks at the 2W most probable continuations of the W
-    live hypotheses. Those that are EOS compete, by score, for the W places
-    among the finished; the W best of the others live on.
+    At each position the search considers the 2W most probable continuations of
+    the W live hypotheses. Those that end with EOS compete, by score, for the W
+    finished places. The W most probable of the others stay live.
 
-    A sentence's search ends at its length limit, or as soon as no live
-    hypothesis can reach the score of the worst of W finished ones, even if all
-    it still has to emit were certain and it had the maximum length: the result
-    is exactly the result of a search that goes on to the limit. If fewer than W
-    have finished at the limit, live ones, by score, follow the finished ones.
+    The search of a sentence ends at its length limit, or as soon as no live
+    hypothesis can still beat the worst of W finished ones, even if all its
+    further tokens had probability 1 and it had the maximum length. So the
+    result is the same as that of a search up to the limit. If fewer than W have
+    finished at the limit, live ones, by score, follow the finished ones.
 
-    With `beam_size=1` it is `greedy_search`: it ends where EOS is most
+    With `beam_size=1` it is `greedy_search`, which ends where EOS is most
     probable.
 
     Args:
@@ -252,23 +254,24 @@ def sample(
 ) -> SearchResult:
     """Samples each token from the model's distribution.
 
-    Logits are divided by `temperature`. All but the `top_k` most probable
-    tokens are dropped; of these, all but the smallest set of most probable
-    tokens whose probability reaches `top_p` (at least one), and those with a
-    probability below `epsilon`, but for the most probable one. The token is
-    sampled from the rest. The log-probabilities returned are the model's own,
-    which none of this changes.
+    Logits are divided by `temperature`. Then three rules drop tokens, but never
+    the most probable one: `top_k` keeps the k most probable tokens; `top_p`
+    keeps the smallest set of the most probable of these whose probability
+    reaches p; `epsilon` drops tokens with a smaller probability. The token is
+    sampled from the rest. The returned log-probabilities are the model's own,
+    unaffected by all this.
 
     A sample depends on the seed and on the sentence's position in the batch,
-    not on its neighbours. The same seed gives other samples on another backend;
-    `search` takes the random numbers themselves, as `Constraints.draws`.
+    not on other sentences. Another backend gives other samples for the same
+    seed. To pass the random numbers instead, call `search` with
+    `Constraints.draws`.
 
     Args:
         step, cache, max_lengths, max_length, constraints: As in `search`,
             N = B.
         length_penalty, temperature, top_k, top_p, epsilon, min_length: As in
             `DecodingConfig`; `top_k=0` and `top_p=1` sample from all tokens.
-        seed: An int, which gives the same samples at every call, or a
+        seed: An int, which gives the same samples in every call, or a
             `keras.random.SeedGenerator`.
 
     Returns, Raises: As `search`, with W = 1.

@@ -1,4 +1,4 @@
-"""Operations on arrays that searches share."""
+"""Array operations that all searches use."""
 
 import numpy as np
 from keras import ops
@@ -9,10 +9,11 @@ from keras_transformer.text.vocabulary import PAD
 
 
 def blockwise_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Does `ops.top_k` on long rows: [N, V] -> values, positions: [N, k].
+    """Computes `ops.top_k` of long rows: [N, V] -> values, positions [N, k].
 
-    The k best of a row are in the k blocks of neighbours with the greatest
-    maxima, the first ones among equals; the other blocks are not searched.
+    Each row is divided into blocks. The k largest values are in the k blocks
+    with the largest maxima (on a tie, the first blocks), so no others are
+    searched.
 
     >>> blockwise_top_k(ops.array([[5.0, 1.0, 7.0, 7.0]]), 2)[1].numpy()
     array([[2, 3]], dtype=int32)
@@ -27,7 +28,7 @@ def blockwise_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     blocks = ops.reshape(values, (-1, size))  # [N * V / size, size]
     maxima = ops.reshape(ops.max(blocks, axis=-1), (-1, num_blocks))
     _, best = ops.top_k(maxima, k)  # [N, V / size] -> [N, k]
-    # In the order of their positions, so that the lower wins a tie.
+    # In order of position, so that the lower position wins a tie.
     best = ops.sort(best, axis=-1)
     found = ops.take(blocks, row_numbers(values) * num_blocks + best, axis=0)
     values, places = ops.top_k(ops.reshape(found, (-1, k * size)), k)
@@ -36,7 +37,10 @@ def blockwise_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def block_size(length: int, k: int) -> int | None:
-    """Returns the size of a block if k are searched; None without blocks."""
+    """Chooses the size of the blocks in which k values are searched.
+
+    Returns None if a row of this length should not be divided.
+    """
     for size in range(32, 65):
         if length % size == 0 and length >= 4 * k * size:
             return size
@@ -44,9 +48,12 @@ def block_size(length: int, k: int) -> int | None:
 
 
 def first_position(hits: Tensor) -> Tensor:
-    """Finds the first True in each row: bool [N, V] -> int32 [N]."""
-    # Two plain reductions (this and the maximum before it) take XLA half the
-    # time of one argmax, which it does not vectorize.
+    """Finds the first True of each row: bool [N, V] -> int32 [N].
+
+    Returns V - 1 for a row without any.
+    """
+    # XLA does not vectorize argmax: two plain reductions (the caller's maximum
+    # and this one) take half the time.
     size = hits.shape[-1]
     return ops.min(ops.where(hits, int_range(size), size - 1), axis=-1)
 
@@ -58,20 +65,23 @@ def value_at(values: Tensor, rank: Tensor) -> Tensor:
 
 
 def gather_rows(values: Tensor, rows: Tensor, sentences: Tensor) -> Tensor:
-    """Picks from axis 1: [B, M, ...], rows [B, k] -> [B, k, ...]."""
+    """Picks rows on axis 1: values [B, M, ...], rows [B, k] -> [B, k, ...].
+
+    `sentences` are the `row_numbers` of the batch.
+    """
     num_rows = values.shape[1]
     flat = ops.reshape(values, (-1, *values.shape[2:]))
     return ops.take(flat, sentences * num_rows + rows, axis=0)
 
 
 def write_column(ids: Tensor, column: Tensor, index: Tensor) -> Tensor:
-    """Writes ids[..., index] = column: [..., T], [...] -> [..., T]."""
+    """Sets `ids[..., index]` to a column: [..., T], [...] -> [..., T]."""
     here = int_range(ids.shape[-1]) == index  # [T]
     return ops.where(here, column[..., None], ids)
 
 
 def row_numbers(values: Tensor) -> Tensor:
-    """Numbers the rows, 0, 1, ...: [B, ...] -> int32 [B, 1]."""
+    """Numbers the rows from 0: [B, ...] -> int32 [B, 1]."""
     return ops.arange(ops.shape(values)[0], dtype="int32")[:, None]
 
 
@@ -87,10 +97,9 @@ def count_tokens(ids: Tensor) -> Tensor:
 
 
 def log_normalizer(logits: Tensor) -> Tensor:
-    """Computes log sum exp of logits, to subtract from them: [N, V] -> [N].
+    """Computes the log-sum-exp of each row of logits: [N, V] -> [N].
 
-    NaN if the logits have a NaN or +inf, or nothing but -inf: then the
-    differences below have a NaN.
+    It is NaN for a row that has NaN or +inf, or only -inf.
     """
     largest = ops.max(logits, axis=-1, keepdims=True)  # [N, 1]
     mass = ops.sum(ops.exp(logits - largest), axis=-1)
@@ -98,7 +107,7 @@ def log_normalizer(logits: Tensor) -> Tensor:
 
 
 def float32_logits(logits: Tensor) -> Tensor:
-    """Converts logits [N, V] to float32; V must be known."""
+    """Converts logits [N, V] to float32. Raises ValueError if V is unknown."""
     expect(
         len(logits.shape) == 2 and logits.shape[1] is not None,
         "logits [N, V] of step, with a known V",
@@ -108,5 +117,5 @@ def float32_logits(logits: Tensor) -> Tensor:
 
 
 def is_failure(log_probs: Tensor) -> Tensor:
-    """Tells which cannot be log-probabilities: NaN, or +inf."""
+    """Tells which values are NaN or +inf, so no log-probabilities, as bool."""
     return ops.logical_not(log_probs < np.inf)

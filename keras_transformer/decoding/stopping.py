@@ -1,7 +1,7 @@
-"""The stopping rules of beam search in several systems, a class for each.
+"""The stopping rules of beam search in several systems, one class for each.
 
-A rule decides which hypotheses may finish or live on after a position, when the
-search of a sentence is over, and how live hypotheses rank at the length limit.
+A rule decides which hypotheses may finish or stay live after a position, when
+the search of a sentence ends, and how live hypotheses rank at the length limit.
 """
 
 import typing
@@ -24,38 +24,37 @@ from keras_transformer.text.vocabulary import EOS
 class BeamState(typing.NamedTuple):
     """The hypotheses of each sentence, between two positions.
 
-    There are W finished hypotheses, best score first, and W live ones, most
-    probable first. A free place has score or log-probability -inf. Finished and
-    live ones share the buffer `ids`, so that one gather moves both.
+    There are places for W finished hypotheses, best score first, and W live
+    ones, most probable first. A free place has score or log-probability -inf.
+    Both kinds share the buffer `ids`, so that one gather moves them all.
     """
 
-    index: Tensor  # int32 scalar, of `live_last_ids`; number of tokens so far
+    index: Tensor  # int32 scalar, position of `live_last_ids`; tokens so far
     ids: Tensor  # int32 [B, 2W, T], tokens so far, then PAD
     finished_scores: Tensor  # float32 [B, W]
     live_log_probs: Tensor  # float32 [B, W]
     live_last_ids: Tensor  # int32 [B, W], the next input of `step`
     max_lengths: Tensor  # int32 [B], constant
     constraints: Constraints  # constant
-    reading: Reading  # [B, W], of the live, by the constraints
+    reading: Reading  # [B, W], of the live hypotheses, by the constraints
     done: Tensor  # bool [B], whether the sentence is frozen
 
 
 class Survivors(typing.NamedTuple):
-    """The hypotheses that may have a place.
+    """Masks of the hypotheses that may take a place, all bool.
 
-    All are bool; None means all of them. An array that is the same for all
-    sentences has no axis B.
+    None allows all. A mask that is the same for all sentences has no axis B.
     """
 
-    finish: Tensor | None = None  # [B, 2W], candidates, if they are EOS
-    live: Tensor | None = None  # [B, 2W], candidates, if they are not EOS
-    stay: Tensor | None = None  # [B, W], the finished ones
+    finish: Tensor | None = None  # [B, 2W], candidates that end with EOS
+    live: Tensor | None = None  # [B, 2W], candidates that do not
+    stay: Tensor | None = None  # [B, W], hypotheses finished earlier
 
 
 class Exact:
-    """Ends when no live hypothesis can enter the `num_best` finished ones.
+    """Ends when no live hypothesis can get among the `num_best` finished ones.
 
-    All candidates compete for the finished places.
+    All candidates that end with EOS compete for the finished places.
     """
 
     def __init__(self, config: DecodingConfig, num_best: int):
@@ -67,41 +66,42 @@ class Exact:
     ) -> Survivors:
         """Selects the `Survivors` after a position.
 
-        `scores` and `ends`, whether they are EOS, belong to the candidates,
-        `[B, 2W]`, whose best log-probability comes first.
+        `scores`, float32, and `ends`, whether the last token is EOS, are those
+        of the candidates, `[B, 2W]`, most probable first.
         """
         return Survivors()
 
     def is_over(self, state: BeamState, limit_penalties: Tensor) -> Tensor:
-        """Tells for which sentences no later hypothesis counts: bool `[B]`.
+        """Tells which sentences need no further search: bool `[B]`.
 
-        `limit_penalties` belong to the length limits, float32 `[B]`.
+        `limit_penalties`, float32 `[B]`, are the length penalties at the length
+        limits.
         """
         # A log-probability only falls; its divisor is largest at the limit.
         best_possible = state.live_log_probs[:, 0] / limit_penalties
         return best_possible <= state.finished_scores[:, self.num_best - 1]
 
     def at_limit(self, state: BeamState, sentences: Tensor) -> BeamState:
-        """Returns the `BeamState` of searches that have ended.
+        """Ranks the hypotheses of searches that have ended.
 
-        Live hypotheses are truncated and follow the finished ones.
+        Here the live, truncated hypotheses follow the finished ones.
         """
         return state
 
     def scored_lengths(self, state: BeamState) -> Tensor:
-        """Returns the lengths behind the scores: int32 `[B, 2W]`."""
+        """Returns the lengths that the scores used: int32 `[B, 2W]`."""
         return count_tokens(state.ids)
 
 
 class Transformers(Exact):
     """transformers 5 (`early_stopping=False`, `forced_eos_token_id`).
 
-    Only those among the W best continuations compete for the finished places.
-    The search ends when no live hypothesis has, at its present length, a better
-    score than the worst of W finished ones.
+    Only the W best continuations, if they end with EOS, compete for the
+    finished places. The search ends when no live hypothesis has, at its present
+    length, a better score than the worst of W finished ones.
     """
 
-    # Live ones rank as if EOS, which costs nothing, were added to each.
+    # At the limit live hypotheses rank as if an EOS of probability 1 followed.
     extra_length = 1
 
     def survivors(
@@ -114,13 +114,16 @@ class Transformers(Exact):
         return self._is_over_at(state, state.index)
 
     def _is_over_at(self, state: BeamState, lengths: Tensor) -> Tensor:
-        """Does `is_over` for live hypotheses of these lengths."""
+        """Does the work of `is_over` for live hypotheses of these lengths."""
         penalties = length_penalty(self.config, lengths)
         best_now = state.live_log_probs[:, 0] / penalties
         return best_now <= state.finished_scores[:, -1]
 
     def at_limit(self, state: BeamState, sentences: Tensor) -> BeamState:
-        """Ranks live ones with the finished, unless the search was over."""
+        """Ranks live hypotheses with the finished ones.
+
+        It drops the live ones of a search that ended before the limit.
+        """
         beam_size = state.live_log_probs.shape[1]
         lengths = count_tokens(state.ids[:, beam_size:])
         # Not at `state.index`: some sentences were frozen before.
@@ -135,7 +138,7 @@ class Transformers(Exact):
         return state._replace(
             ids=ids,
             finished_scores=scores,
-            # None of them can get a place any more.
+            # The ranking above was their last chance of a place.
             live_log_probs=ops.full_like(state.live_log_probs, -np.inf),
         )
 
@@ -149,11 +152,11 @@ class Transformers(Exact):
 class Fairseq(Transformers):
     """fairseq; and CTranslate2 4 with `patience=1` and a length penalty.
 
-    Only those among the W best continuations compete for the finished places,
-    and a hypothesis that has a place keeps it. The search ends when W
-    have finished. Differs from fairseq at the length limit, where fairseq
-    forces EOS at its cost, and from CTranslate2 without a length penalty, where
-    CTranslate2 ends when the most probable hypothesis has finished.
+    Only the W best continuations, if they end with EOS, get finished places,
+    and a hypothesis keeps its place. The search ends when W have finished.
+    Differs from fairseq at the length limit, where fairseq forces EOS and adds
+    its log-probability. Differs from CTranslate2 without a length penalty,
+    which ends when the most probable hypothesis has finished.
     """
 
     def survivors(
@@ -174,7 +177,7 @@ class Fairseq(Transformers):
 
 
 class Marian(Fairseq):
-    """Marian: once n hypotheses have finished, only W - n continuations count.
+    """Marian: once n hypotheses have finished, only W - n continuations remain.
 
     The search ends when W have finished. At the length limit live hypotheses
     rank with the finished ones.

@@ -1,4 +1,4 @@
-"""The numbers: hyper-parameters of the model and of decoding, by field."""
+"""Hyper-parameters of the model and of decoding, as dataclass fields."""
 
 import dataclasses
 import typing
@@ -27,7 +27,7 @@ ACTIVATIONS = ("relu", "swish", "gelu", "gelu_tanh")
 
 
 class Sharing(typing.NamedTuple):
-    """Who shares the matrix of the target's embedding."""
+    """Whether source and softmax share the matrix of the target embedding."""
 
     source: bool
     softmax: bool
@@ -39,12 +39,12 @@ SHARED_EMBEDDINGS = {
     "inputs": Sharing(source=True, softmax=False),
     "none": Sharing(source=False, softmax=False),
 }
-# Defaults of the options of positions: room for the longest source and output
-# that the defaults allow; the distance of T2T's transformer_relative.
+# Defaults for positions: room for the longest source and output that the other
+# defaults allow; the distance of T2T's transformer_relative.
 LEARNED_POSITIONS = 512
 RELATIVE_DISTANCE = 20
 
-# The recipe of sec. 5.3, where the trainers' flags and the optimizer agree.
+# Constants of sec. 5.3 that the trainers' flags and the optimizer share.
 PAPER_SCALE = 1.0  # factor of eq. 3
 PAPER_BETA_2 = 0.98  # Adam's
 
@@ -56,16 +56,16 @@ def check_even(d_model: int) -> None:
 
 
 class TransformerConfig(Fields):
-    """The shape of a Transformer; the defaults are the paper's base model.
+    """The shape of a Transformer. The defaults are the paper's base model.
 
     See Table 3 of the paper. `source_vocab_size`, `d_key`, `d_value`,
     `num_decoder_layers`, `max_positions`, `max_relative_position` and
-    `share_embeddings` may be None: read `num_source_tokens`, `key_size`,
-    `value_size`, `decoder_depth`, `position_limit`, `relative_distance` and
-    `sharing`, which resolve them.
+    `share_embeddings` may be None. Read the effective values from
+    `num_source_tokens`, `key_size`, `value_size`, `decoder_depth`,
+    `position_limit`, `relative_distance` and `sharing`.
 
-    The fields from `activation` on exist for models that other systems have
-    trained; the paper uses their defaults.
+    The fields from `activation` on exist for models trained by other systems.
+    Their defaults are the paper's.
 
     >>> TransformerConfig(d_model=128, num_heads=4).key_size
     32
@@ -249,7 +249,7 @@ class TransformerConfig(Fields):
 
     @property
     def position_limit(self) -> int | None:
-        """Rows of a table of learned positions; None if there is none."""
+        """Number of learned positions; None if positions are not learned."""
         if self.positions != "learned":
             return None
         return self.max_positions or LEARNED_POSITIONS
@@ -263,7 +263,7 @@ class TransformerConfig(Fields):
 
     @property
     def sharing(self) -> str:
-        """Which embeddings share a matrix, a key of `SHARED_EMBEDDINGS`."""
+        """Which embeddings share a matrix: a key of `SHARED_EMBEDDINGS`."""
         if self.share_embeddings is not None:
             return self.share_embeddings
         return "target" if self.source_vocab_size else "all"
@@ -280,7 +280,7 @@ class TransformerConfig(Fields):
 
 
 def check_alignment(model: TransformerConfig, search: "SearchConfig") -> None:
-    """Raises ValueError unless the decoder has the layer and the head."""
+    """Raises ValueError unless the decoder has the alignment layer and head."""
     layer, head = search.alignment_layer, search.alignment_head
     expect(
         (layer or 1) <= model.decoder_depth,
@@ -304,11 +304,12 @@ def find_alignment_layer(
 
 
 def aligns_when_read(model: TransformerConfig, search: "SearchConfig") -> bool:
-    """Tells whether a token is aligned at the step that reads it.
+    """Tells whether a token is aligned at the decoding step that reads it.
 
-    Else it is aligned one step earlier, when it is written. A guided head is
-    trained for the step that reads, which is also better in post-norm models
-    (Chen et al. 2020, "Shift-Att"); in pre-norm models the other step is.
+    Otherwise it is aligned one step earlier, when it is predicted. A guided
+    head is trained for the step that reads the token. That step is also better
+    in post-norm models (Chen et al. 2020, "Shift-Att"). In pre-norm models the
+    earlier step is better.
     """
     return bool(search.alignment_head) or not model.pre_norm
 
@@ -332,10 +333,10 @@ def check_position_limit(config: TransformerConfig, **lengths: int) -> None:
 
 
 class SearchConfig(Fields, changeable=True):
-    """How a translation is searched for; the defaults are the paper's.
+    """The search for a translation. The defaults are the paper's.
 
-    See sec. 6.1: beam 4, length penalty 0.6, at most 50 tokens more than the
-    source has.
+    See sec. 6.1: beam size 4, length penalty 0.6, and at most 50 tokens more
+    than the source.
     """
 
     beam_size: int = hp(
@@ -402,14 +403,14 @@ class SearchConfig(Fields, changeable=True):
     )
 
     def penalty(self, length: int) -> float:
-        """Returns the divisor of a log-probability; `length` counts EOS."""
+        """Returns the divisor of a log-probability. `length` includes EOS."""
         is_wu = self.length_normalization == "wu"
         base = (length + 5) / 6 if is_wu else max(1, length)
         return base**self.length_penalty
 
 
 class DecodingConfig(SearchConfig, changeable=True):
-    """How a model translates: a search as in the paper, or sampling."""
+    """How a model translates: by a search as in the paper, or by sampling."""
 
     sampling: bool = hp(
         False, "Sample from the model's distribution instead of searching."
@@ -481,13 +482,13 @@ class DecodingConfig(SearchConfig, changeable=True):
 
     @property
     def num_hypotheses(self) -> int:
-        """Hypotheses that are found for a sentence: a beam, or samples."""
+        """Number of hypotheses per sentence: the beam size, or the samples."""
         return self.num_samples if self.sampling else self.beam_size
 
     def check_number(self, num_best: int, name: str = "num_best") -> None:
-        """Raises ValueError if a search does not find as many hypotheses.
+        """Raises ValueError unless `num_best` is from 1 to `num_hypotheses`.
 
-        `name` is that of the number in messages.
+        `name` is what the message calls the number.
         """
         check_positive(**{name: num_best})
         kind = "num_samples" if self.sampling else "beam_size"
@@ -495,11 +496,11 @@ class DecodingConfig(SearchConfig, changeable=True):
         expect(num_best <= self.num_hypotheses, most, f"{name}={num_best}")
 
     def check_seed(self, seed: int | None) -> None:
-        """Raises ValueError if there is a seed, but no sampling."""
+        """Raises ValueError if there is a seed without sampling."""
         expect(seed is None or self.sampling, "sampling with a seed", seed=seed)
 
     def check_one_output(self) -> None:
-        """Raises ValueError for several samples with no `consensus` of them."""
+        """Raises ValueError if there are several samples but no `consensus`."""
         expect(
             self.num_samples == 1 or self.consensus,
             "consensus with num_samples: only one translation is used",
@@ -507,16 +508,16 @@ class DecodingConfig(SearchConfig, changeable=True):
         )
 
     def count_outputs(self, n_best: int) -> int:
-        """Counts the hypotheses to write for a line, 0 for a bare translation.
+        """Counts the hypotheses to write per line; 0 is a bare translation.
 
-        All of several samples are written, unless consensus has chosen one.
+        Several samples are all written unless `consensus` chooses one.
         """
         if n_best or self.consensus or self.num_samples == 1:
             return n_best
         return self.num_samples
 
 
-# Values of a search without sampling, whatever the other options are.
+# Fields that turn sampling off, and reset the options that need it.
 NO_SAMPLING = {"sampling": False} | {
     field.name: field.default
     for field in dataclasses.fields(DecodingConfig)
@@ -527,7 +528,9 @@ NO_SAMPLING = {"sampling": False} | {
 def changed_search(
     search: DecodingConfig, changes: Mapping[str, typing.Any]
 ) -> DecodingConfig:
-    """Changes fields of a search; the options of sampling end with it.
+    """Returns a search with changed fields.
+
+    `sampling=False` also resets the options that need sampling.
 
     >>> drawn = DecodingConfig(sampling=True, temperature=0.7)
     >>> changed_search(drawn, {"sampling": False}).temperature
@@ -539,7 +542,7 @@ def changed_search(
 
 
 class LengthConfig(Fields):
-    """The maximum length in training, and so of translation."""
+    """The maximum length in training, which also limits translation."""
 
     max_length: int = hp(
         256,
@@ -556,7 +559,7 @@ _BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
 # Pre-norm and the dropouts that tensor2tensor has had since its version 2.
 _T2T = {"pre_norm": True, "attention_dropout": 0.1, "activation_dropout": 0.1}
 
-# Some names have the same fields: their recipes in `trainers/configs` differ
+# Some presets have the same fields, but other recipes in `trainers/configs`
 # (label smoothing, steps).
 PRESETS: dict[str, dict[str, typing.Any]] = {
     # Table 3 of the paper, rows "base" and "big".

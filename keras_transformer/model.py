@@ -43,24 +43,24 @@ class Transformer(TokenExactTraining):
 
     Differs from the paper: with `source_vocab_size` the source has a vocabulary
     and an embedding matrix of its own, for languages that share no subwords.
-    Models of other systems may have other matrices of their own
-    (`share_embeddings`), a bias of the logits (`logits_bias`), a norm after the
-    embeddings (`embedding_norm`).
+    Models from other systems may have more separate matrices
+    (`share_embeddings`), a bias for the logits (`logits_bias`) or a norm after
+    the embeddings (`embedding_norm`).
 
     Args:
-        config: A `TransformerConfig`; or its fields as keywords.
+        config: A `TransformerConfig`, or its fields as keywords.
 
     Call arguments:
-        inputs: A dictionary of `source_ids`, int32 `[B, S]`, rows that end
-            with EOS; and `target_ids`, int32 `[B, T]`, rows that start with
-            BOS. `PAD` fills both.
+        inputs: A dictionary of `source_ids`, int32 `[B, S]`, whose rows end
+            with EOS, and `target_ids`, int32 `[B, T]`, whose rows start with
+            BOS. Both are padded with `PAD`.
         training: Whether dropout is active.
 
     Returns:
-        Logits, float32 `[B, T, V]` (float64 if that is the dtype): those at
-        position t score the token that follows `target_ids[:, t]`. An id
-        outside [0, V) makes all logits of its sentence NaN; so does a token
-        beyond `max_positions` learned positions.
+        Logits, float32 `[B, T, V]` (float64 if that is the dtype). The logits
+        at position t score the token that follows `target_ids[:, t]`. An id
+        outside [0, V), or a token beyond `max_positions` learned positions,
+        makes all logits of its sentence NaN.
 
     Raises:
         ValueError: Ids are not integers, or longer than `max_positions`.
@@ -76,7 +76,7 @@ class Transformer(TokenExactTraining):
 
     def __init__(self, config: TransformerConfig | None = None, **kwargs):
         config, kwargs = split_config(config, kwargs)
-        # Half precision would change ids that Keras has made floats.
+        # Autocasting to half precision would change ids that Keras made floats.
         super().__init__(**{**kwargs, "autocast": False})
         self.config = config
         target = layers.InputEmbedding(config, "target", self.dtype_policy)
@@ -85,8 +85,8 @@ class Transformer(TokenExactTraining):
             config, "source", self.dtype_policy, shared
         )
         self.source_input, self.target_input = source, target
-        # Keras finds layers in attributes. Their order is the
-        # optimizer's variables in checkpoints, and of layers in .keras files.
+        # Keras finds layers in attributes, whose order is also that of the
+        # optimizer's variables in checkpoints and of layers in .keras files.
         self.embedding = target.embedding
         self.source_embedding = source.embedding
         self.softmax = self._softmax()
@@ -113,7 +113,7 @@ class Transformer(TokenExactTraining):
             return
         stream = (None, None, self.config.d_model)
         for table in (self.embedding, self.source_embedding, self.softmax):
-            if not table.built:  # they may be one
+            if not table.built:  # they may be the same layer
                 table.build()
         for part in self.norms_and_positions:
             part.build(stream)
@@ -129,7 +129,7 @@ class Transformer(TokenExactTraining):
         )
 
     def encode(self, source_ids: Tensor) -> Memory:
-        """Reads a source: int32 `[B, S]` -> `Memory`."""
+        """Encodes a source: int32 `[B, S]` -> `Memory`."""
         mask = padding_mask(source_ids, hide_eos=not self.config.source_eos)
         states = self.encoder(self.source_input(source_ids), mask)
         return Memory(self.decoder.project(states), mask)
@@ -148,7 +148,7 @@ class Transformer(TokenExactTraining):
         Returns:
             float `[B, T, D]` in the compute dtype.
         """
-        # Restricted to the last positions, attention is causal by itself.
+        # Attention with a window is causal without a mask.
         mask = None
         if self.config.attention_window is None:
             mask = causal_mask(ops.shape(target_ids)[1])
@@ -196,7 +196,7 @@ class Transformer(TokenExactTraining):
         Args:
             batch_size: Number of sentences B, int or int scalar tensor.
             length: Number of positions T, int.
-            beam_size: Hypotheses of a sentence, W; they are neighbours.
+            beam_size: Hypotheses per sentence, W. They have adjacent rows.
             growing: Whether the cache grows with the positions, so that early
                 steps are cheap. In a graph, `batch_size` must then be a tensor.
                 XLA and TFLite do not support it.
@@ -208,11 +208,11 @@ class Transformer(TokenExactTraining):
 
     @staticmethod
     def reorder_cache(cache: DecoderCache, parents: Tensor) -> DecoderCache:
-        """Reorders a cache for hypotheses that continue others.
+        """Reorders a cache after a search has selected hypotheses.
 
         Args:
             cache: The result of `decode_step`.
-            parents: int32 `[B, W]`, in [0, W).
+            parents: int32 `[B, W]`, in [0, W): the row that each one continues.
         """
         return cache._replace(lineage=reorder(cache.lineage, parents))
 
@@ -223,13 +223,13 @@ class Transformer(TokenExactTraining):
         cache: DecoderCache,
         index: int | Tensor,
     ) -> tuple[Tensor, DecoderCache]:
-        """Scores the next token: one position of `decode`, over a cache.
+        """Scores the next token: one position of `decode`, with a cache.
 
         Args:
             ids: int32 `[N]`, the token at position `index`; BOS at 0. The W
-                hypotheses of a sentence are neighbours.
+                hypotheses of a sentence have adjacent rows.
             memory: The result of `encode` for B sentences.
-            cache: The result of `make_cache` or of the step before.
+            cache: The result of `make_cache` or of the previous step.
             index: Position, int32 scalar.
 
         Returns:
@@ -245,7 +245,7 @@ class Transformer(TokenExactTraining):
         cache: DecoderCache,
         index: int | Tensor,
     ) -> tuple[Tensor, DecoderCache]:
-        """Does `decode_step` without the softmax projection.
+        """Runs `decode_step` without the softmax projection.
 
         Args:
             ids, memory, cache, index: As in `decode_step`.
@@ -264,6 +264,6 @@ class Transformer(TokenExactTraining):
 def model_to_be_read(
     config: TransformerConfig, dtype: str = "float32"
 ) -> Transformer:
-    """Makes a model of zeros, whose weights are read next."""
+    """Makes a model with zeros as weights, for weights read from a file."""
     with weights_to_be_read():
         return Transformer(config, dtype=dtype)

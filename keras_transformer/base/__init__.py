@@ -1,1 +1,1 @@
-"""Modules that all others use: files, locks, fields, refusals, the backend."""
+"""Modules that all others use: files, locks, fields, errors, the backend."""

@@ -1,4 +1,4 @@
-"""How Keras and its backend work: tensors, precision, order, gradients."""
+"""Functions that hide what differs between Keras backends."""
 
 import contextlib
 import functools
@@ -16,7 +16,7 @@ ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 if ON_TENSORFLOW:
     import tensorflow as tf
 
-EXACT_FLOATS = 2**24  # float32 has every integer below
+EXACT_FLOATS = 2**24  # float32 represents every smaller integer exactly
 Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
 Shape: typing.TypeAlias = tuple[int | None, ...]
 
@@ -32,7 +32,10 @@ def precise_dtype(dtype: typing.Any) -> str:
 
 
 def integer_ids(ids: Tensor, name: str) -> Tensor:
-    """Converts ids to int32, or to int64 if their dtype may exceed int32."""
+    """Converts ids to int32, or to int64 if their dtype may exceed int32.
+
+    Raises ValueError if their dtype is not an integer, or if rows are ragged.
+    """
     ids = dense(ids, name)
     dtype = keras.backend.standardize_dtype(ids.dtype)
     if "int" not in dtype:
@@ -51,11 +54,11 @@ def integer_ids(ids: Tensor, name: str) -> Tensor:
 
 
 def whole_ids(ids: Tensor, name: str) -> Tensor:
-    """Reads ids as `integer_ids` does, and also float32 and float64.
+    """Converts ids as `integer_ids` does, but also float32 and float64.
 
-    Keras makes them so where it knows only a shape: when it builds a model that
-    it loads, or the first batch under a strategy. A number that is no id, such
-    as 2.5, becomes -1.
+    Keras makes ids floats where it knows only a shape: when it builds a model
+    that it loads, or for the first batch under a strategy. A number that is not
+    a whole number below 2**24, such as 2.5, becomes -1.
 
     >>> whole_ids(ops.array([7.0, 2.5, 1e9]), "ids").numpy().tolist()
     [7, -1, -1]
@@ -75,7 +78,7 @@ def dense(values: typing.Any, name: str) -> Tensor:
 
 def check_dense(values: typing.Any, name: str) -> None:
     """Raises ValueError if the rows of values are ragged."""
-    # Symbolic inputs say it by an attribute.
+    # Symbolic inputs have an attribute for it.
     is_ragged = getattr(values, "ragged", False) or (
         ON_TENSORFLOW and isinstance(values, tf.RaggedTensor)
     )
@@ -102,18 +105,18 @@ def is_tracing(values: typing.Any) -> bool:
 def num_rows(x: Tensor) -> int:
     """Returns the size of the first axis, for a reshape; -1 if unknown.
 
-    JAX knows every size, and infers none beside 0.
+    JAX knows every size, and cannot infer one if another is 0.
     """
     return -1 if x.shape[0] is None else x.shape[0]
 
 
 def after(*tensors: Tensor) -> contextlib.AbstractContextManager[None]:
-    """Makes the operations of its body wait for the tensors.
+    """Makes the operations of its block wait for the tensors.
 
     When several operations become ready together, TensorFlow's executor runs
     one and queues the other expensive ones in its thread pool, where they may
-    wait until a thread is idle. Other backends order operations themselves: the
-    context does nothing there.
+    wait until a thread is idle. On other backends, which order operations
+    themselves, the context does nothing.
     """
     if ON_TENSORFLOW:
         return tf.control_dependencies(tensors)
@@ -121,22 +124,24 @@ def after(*tensors: Tensor) -> contextlib.AbstractContextManager[None]:
 
 
 def global_norm(tensors: list[Tensor]) -> Tensor:
-    """Computes the norm of all numbers in several tensors, a scalar."""
+    """Computes the Euclidean norm of all numbers in several tensors."""
     if ON_TENSORFLOW:
         return tf.linalg.global_norm(tensors)  # one operation for each
     return ops.sqrt(sum(ops.sum(ops.square(x)) for x in tensors))
 
 
 def global_mean(total: Tensor, count: Tensor) -> Tensor:
-    """Divides total by count, 0 if count is 0; in a replica, returns its share.
+    """Divides total by count, or returns 0 if count is 0.
 
-    In a replica of `tf.distribute`, Keras adds up the gradients of the
-    replicas, and shows the mean of their losses times the number of replicas.
-    So the gradient is of the replica's total over the count of all, and the
-    value is the mean over all replicas, divided by their number.
+    In a replica of `tf.distribute`, returns its share of the mean. Keras adds
+    up the gradients of the replicas, and shows the mean of their losses times
+    the number of replicas. So the gradient is that of the replica's total over
+    the count of all replicas, and the value is the mean over all replicas,
+    divided by their number.
 
-    The exchange lets the next replica call the model, which drops the losses
-    that layers have added in this one: Keras reads them afterwards.
+    The exchange between replicas lets the next one call the model, which drops
+    the losses that layers have added in this one before Keras reads them. So
+    ValueError is raised if there are such losses.
     """
     mean = ops.divide_no_nan(total, count)
     if not ON_TENSORFLOW:
@@ -163,10 +168,10 @@ def global_mean(total: Tensor, count: Tensor) -> Tensor:
 
 
 def running(*names: str) -> dict[str, typing.Any]:
-    """Returns the variables of the innermost running method of these names.
+    """Returns the local variables of the innermost running method so named.
 
-    A method of a Keras model; {} if none runs. Keras does not tell a loss its
-    model, nor where its weights come from.
+    Only methods of Keras models are found. Returns {} if none is running. Keras
+    tells a loss neither its model nor where its sample weights come from.
     """
     frame: types.FrameType | None = sys._getframe()
     while frame is not None:
@@ -178,21 +183,20 @@ def running(*names: str) -> dict[str, typing.Any]:
 
 
 def seed_variables(model: typing.Any) -> list[keras.Variable]:
-    """Returns the states of a model's random generators, variables `[2]`.
+    """Returns the states of a model's random generators, each of shape `[2]`.
 
-    Keras counts them among `variables`, not among `weights`, and does not save
-    them.
+    Keras lists them in `variables`, not in `weights`, and does not save them.
     """
     weights = {id(variable) for variable in model.weights}
     return [v for v in model.variables if id(v) not in weights]
 
 
 def with_gradient(function: Callable) -> Callable:
-    """Does `keras.ops.custom_gradient` with a gradient of one argument.
+    """Applies `keras.ops.custom_gradient` alike on every backend.
 
-    The function of tensors returns its value and a function from the gradient
-    of the value to the gradients of the tensors. How Keras passes the upstream
-    gradient depends on its backend.
+    `function` takes tensors. It returns a value and a function that maps the
+    gradient of the value to the gradients of the tensors. In Keras itself, the
+    arguments of that second function depend on the backend.
 
     >>> square = with_gradient(lambda x: (x * x, lambda up: 2 * x * up))
     >>> float(square(ops.array(3.0)))

@@ -25,14 +25,14 @@ TYPE_NAMES = {
 }
 # Upper bounds of fields without one: TensorFlow stores int64 and float32.
 STORAGE_LIMITS = {int: 2**63 - 1, float: 3.4e38}
-# Fields in the `config.json` and `flags.txt` of version 0.2.0 that no dataclass
-# has any more, and the one value that they had.
+# Fields of `config.json` and `flags.txt` in version 0.2.0 that no dataclass has
+# any more, and the only value that each had.
 REMOVED_FIELDS = {"tpu": ""}
 GIVEN = ()  # in `needs` and `excludes`: any value but the default
 
 
 class Relation(typing.NamedTuple):
-    """What a field needs or excludes, unless it has its default."""
+    """A condition on another field, unless this field has its default."""
 
     verb: str  # "needs" or "excludes"
     other: str  # the other field
@@ -60,18 +60,18 @@ def hp(
     common: bool = False,
     group: str | None = None,
 ) -> typing.Any:
-    """Makes a dataclass field that knows its help text and its valid values.
+    """Makes a dataclass field with its help text and its valid values.
 
     Args:
         default: The default value.
         help: One line for `--help`: role, unit, and the paper's section.
         low: Smallest valid value, or None.
         high: Largest valid value; `STORAGE_LIMITS` applies if it is None.
-        below: Upper bound that is not valid itself, or None.
+        below: Exclusive upper bound, or None.
         choices: The valid values, or None.
         needs: Other fields, each with the value, the tuple of values, or
             `GIVEN`, that it must have unless this field has its default.
-        excludes: Other fields, with the values that they must not have then.
+        excludes: Likewise, with the values that they must not have.
         resolved_by: The property that resolves None to the effective value.
         changeable: Whether the value may change between the sessions of a
             training; None if the class decides, see `Fields`.
@@ -107,24 +107,24 @@ def hp(
 
 
 def required(kind: str, help: str) -> typing.Any:
-    """Makes the field of a flag that must be given: text, such as "DIR"."""
+    """Makes the field of a text flag that must be given.
+
+    `kind`, such as "DIR", stands for the value in messages.
+    """
     return hp("", f"{help} Required.", required=kind, common=True)
 
 
 def same_field(section: type, name: str, *default: typing.Any) -> typing.Any:
-    """Copies the field of another dataclass, the home of its default.
-
-    A task may have another `default`.
-    """
+    """Copies a field of another dataclass, optionally with another default."""
     field = next(f for f in dataclasses.fields(section) if f.name == name)
     (default,) = default or (field.default,)
     return dataclasses.field(default=default, metadata=field.metadata)
 
 
 def unhandled(**choice: typing.Any) -> NotImplementedError:
-    """Makes the error of code that lacks one of the choices of a field.
+    """Makes the error for a choice of a field that the code does not handle.
 
-    It is a bug: a new choice needs code in every place that raises this.
+    The error is a bug: a new choice needs code in every place that raises it.
 
     >>> raise unhandled(positions="rotary")
     Traceback (most recent call last):
@@ -135,7 +135,7 @@ def unhandled(**choice: typing.Any) -> NotImplementedError:
 
 
 def names_of(section: typing.Any, **metadata: typing.Any) -> list[str]:
-    """Names the fields of a dataclass whose metadata has certain values.
+    """Lists the names of a dataclass's fields with certain metadata.
 
     >>> from keras_transformer.config import TransformerConfig
     >>> names_of(TransformerConfig, changeable=True)
@@ -149,7 +149,7 @@ def names_of(section: typing.Any, **metadata: typing.Any) -> list[str]:
 
 
 def resolved(config: typing.Any, name: str) -> typing.Any:
-    """Returns the value of a field, None resolved to the effective value.
+    """Returns the value of a field, with None resolved by `resolved_by`.
 
     >>> from keras_transformer.config import TransformerConfig
     >>> resolved(TransformerConfig(d_model=128, num_heads=4), "d_key")
@@ -161,7 +161,7 @@ def resolved(config: typing.Any, name: str) -> typing.Any:
 
 @functools.cache
 def kinds_of(section: typing.Any) -> dict[str, tuple[type, bool]]:
-    """Returns each field's type, and whether it may be None.
+    """Maps the name of each field to its type and whether it may be None.
 
     >>> from keras_transformer.config import TransformerConfig
     >>> kinds_of(TransformerConfig)["d_key"]
@@ -177,7 +177,7 @@ def kinds_of(section: typing.Any) -> dict[str, tuple[type, bool]]:
 
 
 def check_values(section: typing.Any, **values: typing.Any) -> None:
-    """Checks single values against the fields of a dataclass made of `hp`.
+    """Raises ValueError if a value is not valid for its `hp` field.
 
     >>> from keras_transformer.config import DecodingConfig
     >>> check_values(DecodingConfig, beam_size=0)
@@ -214,9 +214,9 @@ def check_values(section: typing.Any, **values: typing.Any) -> None:
 
 
 def check_options(*sections: typing.Any) -> None:
-    """Checks what the fields of dataclasses need and exclude among them.
+    """Raises ValueError if what a field needs or excludes is not met.
 
-    Fields that none of them has are not checked.
+    Relations to a field that none of the dataclasses has are not checked.
 
     >>> from keras_transformer.config import TransformerConfig
     >>> TransformerConfig(max_positions=64)
@@ -276,8 +276,8 @@ def check_positive(**numbers: typing.Any) -> None:
 def is_of_kind(value: typing.Any, kind: type) -> bool:
     """Tells whether a value has a type, a key of `TYPE_NAMES`.
 
-    A whole number is a number, NumPy's are both; true and false are neither.
-    Infinities and NaN are not numbers.
+    Whole numbers are also numbers, and NumPy's types are accepted. True and
+    false are neither. Infinities and NaN are not numbers.
 
     >>> is_of_kind(1, float), is_of_kind(True, float), is_of_kind("1", float)
     (True, False, False)
@@ -299,7 +299,8 @@ def is_of_kind(value: typing.Any, kind: type) -> bool:
 def read_amounts(name: str, text: str) -> dict[str, fractions.Fraction]:
     """Reads numbers by name from a field of text such as `"a 0.5, b 2"`.
 
-    They must not be 0. `text` may be a part of the field's value.
+    `name` is the field's, for messages; `text` may be a part of its value.
+    Raises ValueError if an entry is malformed, or 0, or if a name is repeated.
 
     >>> read_amounts("modifiers", "UpperCase 0.5, Merge 0.25")
     {'UpperCase': Fraction(1, 2), 'Merge': Fraction(1, 4)}
@@ -327,8 +328,8 @@ class Fields:
     fields. A subclass that checks more than its single fields extends
     `__post_init__` and calls this one first.
 
-    A field may change between the sessions of a training if `hp` says so or,
-    where `hp` does not say, if the class does:
+    A field may change between the sessions of a training if its `changeable`
+    is True. The class sets it for fields where it is None:
     `class Config(Fields, changeable=True)`.
     """
 
@@ -367,9 +368,10 @@ class Fields:
 
 
 def from_values(section: type, values: dict[str, typing.Any]) -> typing.Any:
-    """Makes a dataclass of `hp` fields from values by name, as JSON has them.
+    """Makes a dataclass of `hp` fields from values by name, as read from JSON.
 
-    Where a tuple is expected, a list is right, too.
+    A field of type tuple also takes a list. Raises ValueError if a name is
+    unknown or a value is invalid.
 
     >>> from keras_transformer.config import DecodingConfig
     >>> from_values(DecodingConfig, {"beam": 4})

@@ -1,6 +1,6 @@
-"""Files and directories that appear whole, and JSON with errors of one line.
+"""Files and directories that appear only when complete, and checked JSON.
 
-JSON that only programs write has a checksum of its other values.
+JSON files that only programs write contain a checksum of their other values.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ CHECKSUM = "checksum"
 
 @contextlib.contextmanager
 def new_file(path: str | os.PathLike) -> Iterator[typing.BinaryIO]:
-    """Opens a binary file, which gets its name when the block ends well.
+    """Opens a binary file, which gets its name when the block succeeds.
 
-    Until then readers see the file before. A link stays a link: its target is
-    written. A path that is not a regular file, such as /dev/stderr, is written
-    in place.
+    Until then readers see the old file, if there is one. A link stays a link:
+    its target is replaced. A path that is not a regular file, such as
+    /dev/stderr, is written in place.
     """
     path = pathlib.Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
@@ -45,9 +45,10 @@ def new_file(path: str | os.PathLike) -> Iterator[typing.BinaryIO]:
 
 
 def check_new(path: str | os.PathLike, option: str = "workdir") -> pathlib.Path:
-    """Returns the absolute path of a directory that is yet to be made.
+    """Returns the absolute path of a directory to be made.
 
-    `option` has the path. Raises ValueError if something is there.
+    Raises ValueError if the path exists and is not an empty directory. The
+    message names `option`.
     """
     path = pathlib.Path(path).absolute()
     is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
@@ -60,11 +61,11 @@ def check_new(path: str | os.PathLike, option: str = "workdir") -> pathlib.Path:
 def new_directory(
     path: str | os.PathLike, parents: bool = True
 ) -> Iterator[pathlib.Path]:
-    """Makes a directory, which gets its name when the block ends well.
+    """Makes a directory, which gets its name when the block succeeds.
 
-    Until then its name is NAME.1f3b2c7d. An error removes it. It replaces an
-    empty directory; if there is anything else at the path, raises OSError, as
-    if a parent is missing without `parents`.
+    Until then its name is like NAME.1f3b2c7d. An error in the block removes it.
+    An empty directory at the path is replaced. Raises OSError if there is
+    anything else, or if a parent is missing and `parents` is False.
     """
     unfinished = _unfinished(pathlib.Path(path))
     unfinished.mkdir(parents=parents)
@@ -82,7 +83,7 @@ def _unfinished(path: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike) -> Iterator[None]:
-    """Adds the name of a file to system errors that have none."""
+    """Adds the name of a file to system errors that lack a file name."""
     try:
         yield
     except OSError as error:
@@ -92,7 +93,7 @@ def naming(path: str | os.PathLike) -> Iterator[None]:
 
 
 def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
-    """Writes the content of a `new_file`."""
+    """Writes a file as `new_file` does; text is encoded as UTF-8."""
     if isinstance(content, str):
         content = content.encode("utf-8")
     with new_file(path) as file:
@@ -100,19 +101,19 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
 
 
 def sha256_of(path: str | os.PathLike) -> str:
-    """Returns the SHA-256 of a file."""
+    """Returns the SHA-256 of a file, in hexadecimal."""
     with naming(path), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sums_of(directory: pathlib.Path) -> dict[str, str]:
-    """Returns the SHA-256 of each file below a directory, by path."""
+    """Maps the relative path of each file below a directory to its SHA-256."""
     paths = sorted(filter(pathlib.Path.is_file, directory.rglob("*")))
     return {p.relative_to(directory).as_posix(): sha256_of(p) for p in paths}
 
 
 def check_sums(directory: pathlib.Path, sums: dict[str, str]) -> None:
-    """Raises ValueError if a file is missing, or has another SHA-256."""
+    """Raises ValueError if a file is missing or its SHA-256 differs."""
     for name, wanted in sums.items():
         path = directory / name
         found = sha256_of(path) if path.is_file() else None
@@ -132,18 +133,18 @@ def checksum_of(values: dict[str, typing.Any]) -> str:
 
 
 def with_checksum(values: dict[str, typing.Any]) -> dict[str, typing.Any]:
-    """Adds their checksum to JSON values by name."""
+    """Returns JSON values by name with their checksum added."""
     return values | {CHECKSUM: checksum_of(values)}
 
 
 def check_checksum(values: dict[str, typing.Any]) -> None:
-    """Raises ValueError if values do not have their checksum."""
+    """Raises ValueError if the checksum among the values is not theirs."""
     computed, stated = checksum_of(values), values.get(CHECKSUM)
     expect(stated == computed, f"the checksum {computed}", checksum=stated)
 
 
 def unique_names(pairs: list[tuple[str, typing.Any]]) -> dict:
-    """Makes a dictionary of a JSON object; ValueError if a name is twice."""
+    """Makes a dictionary of pairs. Raises ValueError if a name is repeated."""
     values = dict(pairs)
     if len(values) < len(pairs):
         raise ValueError("a name occurs twice in an object")
@@ -151,10 +152,10 @@ def unique_names(pairs: list[tuple[str, typing.Any]]) -> dict:
 
 
 def read_json(path: str | os.PathLike) -> dict:
-    """Reads the object in a file of JSON, with each name once.
+    """Reads the object in a JSON file.
 
-    Raises FileNotFoundError, NotADirectoryError: there is no such file;
-    ValueError: it is not a JSON object.
+    Raises FileNotFoundError or NotADirectoryError if there is no such file, and
+    ValueError if it is not a JSON object or repeats a name in an object.
     """
     try:
         with naming(path):
@@ -170,10 +171,10 @@ def read_json(path: str | os.PathLike) -> dict:
 
 
 def read_checked_json(path: str | os.PathLike, version: int) -> dict:
-    """Reads the object in a file of JSON with a version and a checksum.
+    """Reads the object in a JSON file with a version and a checksum.
 
-    Raises FileNotFoundError, NotADirectoryError, ValueError: as `read_json`, or
-    another version wrote it, or it has changed since.
+    Raises the errors of `read_json`, and ValueError if the file has another
+    `format_version` or has changed since it was written.
     """
     values = read_json(path)
     found = values.get("format_version")

@@ -1,7 +1,7 @@
 """Opens the files of other systems, which may hold anything.
 
-Every importer opens its files here: a file must be a regular one (a device or a
-pipe would never end) of limited size. `shown` quotes their values in messages.
+Every importer opens its files here. A file must be regular (a device or a pipe
+might never end) and of limited size. `shown` quotes values in messages.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from keras_transformer.base.refusals import expect
 MAX_TEXT = 16 << 20  # bytes of a vocabulary or of a file of options
 MAX_WEIGHTS = 16 << 30  # bytes
 
-# Values may be nested, and shared, so often that `repr` would not end.
+# Values may be nested or shared so often that `repr` would not end.
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 _SHORT.maxlevel = 3
@@ -24,10 +24,10 @@ _SHORT.maxlevel = 3
 
 @contextlib.contextmanager
 def named_errors(path: typing.Any, problem: str = "") -> Iterator[None]:
-    """Makes one line of every error in the block: path, problem and reason.
+    """Turns errors in the block into a ValueError: path, problem and reason.
 
-    A reader may raise nearly anything for a corrupt file. Errors of the system,
-    such as a full disk, stay as they are.
+    The message is one line. A reader may raise nearly any exception for a
+    corrupt file. System errors, such as a full disk, are not changed.
     """
     try:
         yield
@@ -39,7 +39,10 @@ def named_errors(path: typing.Any, problem: str = "") -> Iterator[None]:
 
 
 def check_file(path: pathlib.Path, limit: int = MAX_WEIGHTS) -> int:
-    """Returns the size of a regular file in bytes, or raises ValueError."""
+    """Returns the size of a file in bytes.
+
+    Raises ValueError if it is not a regular file of at most `limit` bytes.
+    """
     expect(path.is_file(), f"a file {path}", "none")
     size = path.stat().st_size
     expect(size <= limit, f"at most {limit} bytes", size, where=path)
@@ -47,7 +50,7 @@ def check_file(path: pathlib.Path, limit: int = MAX_WEIGHTS) -> int:
 
 
 def only(paths: Sequence[pathlib.Path], expected: str) -> pathlib.Path:
-    """Returns the only one of several candidates, or raises ValueError."""
+    """Returns the only path. Raises ValueError unless there is exactly one."""
     if len(paths) != 1:
         found = ", ".join(path.name for path in paths) or "none"
         raise ValueError(f"expected {expected}. Received: {found}")
@@ -55,13 +58,13 @@ def only(paths: Sequence[pathlib.Path], expected: str) -> pathlib.Path:
 
 
 def read_file(path: pathlib.Path, limit: int = MAX_TEXT) -> bytes:
-    """Reads a regular file, or raises ValueError."""
+    """Reads the bytes of a file that passes `check_file`."""
     check_file(path, limit)
     return path.read_bytes()
 
 
 def read_text(path: pathlib.Path, limit: int = MAX_TEXT) -> str:
-    """Reads the text of a file, which must be UTF-8."""
+    """Reads a text file. Raises ValueError if it is not UTF-8."""
     content = read_file(path, limit)
     with named_errors(path, "not UTF-8: "):
         return content.decode("utf-8")
@@ -70,7 +73,7 @@ def read_text(path: pathlib.Path, limit: int = MAX_TEXT) -> str:
 def read_json(
     path: pathlib.Path, limit: int = MAX_TEXT
 ) -> dict[str, typing.Any]:
-    """Reads the object in a JSON file."""
+    """Reads the object in a JSON file that passes `check_file`."""
     check_file(path, limit)
     return files.read_json(path)
 
@@ -78,12 +81,12 @@ def read_json(
 def read_json_if_any(
     path: pathlib.Path, limit: int = MAX_TEXT
 ) -> dict[str, typing.Any]:
-    """Reads the object in a JSON file; it is empty if there is no file."""
+    """Reads the object in a JSON file, or returns {} if there is no file."""
     return read_json(path, limit) if path.exists() else {}
 
 
 def shown(value: typing.Any) -> str:
-    """Shortens a value for a message, however large it is.
+    """Formats a value for a message, shortened if it is large.
 
     >>> shown({"a": [1, 2]}), shown(10**5000)
     ("{'a': [1, 2]}", 'a number of 16610 bits')
@@ -92,5 +95,5 @@ def shown(value: typing.Any) -> str:
         return f"a number of {value.bit_length()} bits"
     try:
         return " ".join(_SHORT.repr(value).split())
-    except ValueError:  # such a number inside of it
+    except ValueError:  # the value contains such a number
         return f"a {type(value).__name__}"

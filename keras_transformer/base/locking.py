@@ -14,11 +14,11 @@ WAIT = 0.1  # seconds between attempts to take a lock
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path, busy: str = "") -> Iterator[int]:
-    """Locks a file while the block runs, and gives its descriptor.
+    """Locks a file while the block runs, and yields its descriptor.
 
     If another process has the lock, raises ValueError with the message `busy`,
-    or waits if there is none. In the end the file is removed, and directories
-    that were made for it and are empty.
+    or waits if `busy` is empty. At the end, removes the file and the empty
+    directories that were made for it.
     """
     with without_empty_directories(path.parent):
         while (descriptor := lock_file(path)) is None:
@@ -34,7 +34,7 @@ def locked(path: pathlib.Path, busy: str = "") -> Iterator[int]:
 
 @contextlib.contextmanager
 def without_empty_directories(path: pathlib.Path) -> Iterator[None]:
-    """Removes directories that the block makes for a path and leaves empty."""
+    """Removes the directories of a path that the block made and left empty."""
     missing = [p for p in (path, *path.parents) if not p.exists()]
     try:
         yield
@@ -49,9 +49,9 @@ def lock_file(
 ) -> int | None:
     """Locks a file, and makes it with its directory if it does not exist.
 
-    Returns a descriptor, which releases the lock when it is closed; None if
-    another process or, with `fcntl.flock`, another descriptor has the lock.
-    `fcntl.lockf` lets this process take it again.
+    Returns a descriptor, which releases the lock when it is closed. Returns
+    None if another process or, with `fcntl.flock`, another descriptor has the
+    lock. `fcntl.lockf` lets this process take the lock again.
 
     The owner may remove the file and the directory before it closes the
     descriptor: this function then starts again with new ones.
@@ -62,8 +62,8 @@ def lock_file(
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError as error:
-            # Its owner may just have removed the directory; but in some, such
-            # as /proc, no file can be made at all.
+            # The owner may just have removed the directory; but in some
+            # directories, such as /proc, no file can be made at all.
             problem = error
             continue
         try:

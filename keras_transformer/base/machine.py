@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 
 from keras_transformer.base.refusals import expect
 
-# The products that `ending_of_products` tries: of matrices, and of batches.
+# The products that `ending_of_products` tries: of one matrix, and of a batch.
 PRODUCTS = """
 import sys
 import tensorflow as tf
@@ -31,8 +31,8 @@ with tf.device("CPU:0"):
 def count_cores(root: str = "/") -> int:
     """Counts the CPU cores that this process may use, at least 1.
 
-    These are the cores that it may be scheduled on, at most the quota of its
-    control group, rounded up.
+    This is the number of cores that it may be scheduled on or, if lower, the
+    CPU quota of its control group, rounded up.
     """
     cores = len(os.sched_getaffinity(0))
     quotas = [
@@ -54,7 +54,7 @@ def memory_limit(root: str = "/") -> int:
 
 
 def find_gpus(root: str = "/") -> list[str]:
-    """Names this machine's NVIDIA GPUs, whatever can use them."""
+    """Names this machine's NVIDIA GPUs, even if no framework can use them."""
     folder = pathlib.Path(root, "proc/driver/nvidia/gpus")
     names = []
     for path in sorted(folder.glob("*/information")):
@@ -67,13 +67,13 @@ def find_gpus(root: str = "/") -> list[str]:
 
 
 def prefer_onednn() -> None:
-    """Lets TensorFlow multiply with oneDNN on every x86 CPU.
+    """Makes TensorFlow use oneDNN for matrix products on every x86 CPU.
 
-    By itself it does so only on CPUs with AVX-512 VNNI. On others Eigen
-    multiplies, which takes up to ten times as long for a few rows times the
-    transposed embedding matrix, as every position of a search does.
+    By default it does so only on CPUs with AVX-512 VNNI, and uses Eigen on
+    others. Every position of a search multiplies a few rows by the transposed
+    embedding matrix; Eigen takes up to ten times as long for this.
 
-    It does nothing if `TF_ENABLE_ONEDNN_OPTS` is set, or if TensorFlow, which
+    Does nothing if `TF_ENABLE_ONEDNN_OPTS` is set, or if TensorFlow, which
     reads this variable when it starts, is already loaded.
     """
     is_x86 = platform.machine() in ("x86_64", "AMD64")
@@ -82,12 +82,12 @@ def prefer_onednn() -> None:
 
 
 def check_products(precision: str) -> None:
-    """Raises ValueError if products of a precision would end this process.
+    """Raises ValueError if matrix products in a precision would crash.
 
     `ONEDNN_MAX_CPU_ISA` forbids oneDNN the newer instructions of a CPU.
-    TensorFlow 2.21 ignores it: it asks for the kernels of half precision that
-    the CPU has, and crashes where oneDNN may not run them. Without this
-    variable, in float32, and under JAX nothing is tried.
+    TensorFlow 2.21 ignores this variable: it asks for the half-precision
+    kernels that the CPU supports, and crashes where oneDNN may not run them.
+    Nothing is tried without this variable, in float32 or under JAX.
 
     Args:
         precision: A dtype, or a policy of Keras such as "mixed_bfloat16".
@@ -109,15 +109,15 @@ def check_products(precision: str) -> None:
 def ending_of_products(
     dtype: str, environment: Mapping[str, str] | None = None
 ) -> str:
-    """Tries products of a dtype in a process of its own, by TensorFlow.
+    """Tries TensorFlow's matrix products in a dtype, in a separate process.
 
     Args:
         dtype: A dtype of TensorFlow.
-        environment: The variables of that process, by default this process's.
+        environment: That process's environment, by default this process's.
 
     Returns:
-        The name of the signal that ended the process, such as "SIGSEGV"; else
-        "", also if it failed otherwise.
+        The name of the signal that ended the process, such as "SIGSEGV", or ""
+        if no signal did, even if the process failed.
     """
     status = subprocess.run(
         [sys.executable, "-c", PRODUCTS, dtype],
@@ -130,9 +130,9 @@ def ending_of_products(
 
 
 def _quotas(root: pathlib.Path) -> Iterator[tuple[int, int]]:
-    """Reads the microseconds of CPU time in a period, and the period."""
+    """Yields each control group's CPU time per period, and period, in us."""
     for group in _groups(root, "cpu"):
-        values = _numbers(group / "cpu.max")  # version 2, in one file
+        values = _numbers(group / "cpu.max")  # version 2 has one file
         values = values or [
             *_numbers(group / "cpu.cfs_quota_us"),
             *_numbers(group / "cpu.cfs_period_us"),
@@ -143,7 +143,7 @@ def _quotas(root: pathlib.Path) -> Iterator[tuple[int, int]]:
 
 
 def _groups(root: pathlib.Path, controller: str) -> Iterator[pathlib.Path]:
-    """Lists the directories of the process' control group and its parents."""
+    """Yields the directories of the process's control group and its parents."""
     mount = root / "sys/fs/cgroup"
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -153,14 +153,14 @@ def _groups(root: pathlib.Path, controller: str) -> Iterator[pathlib.Path]:
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        # In a container the path is relative to the host, or to the container.
+        # In a container, the path is that on the host or in the container.
         for base in (mount / controllers, mount):
             group = base / path.lstrip("/")
             yield from (group, *group.parents)
 
 
 def _numbers(path: pathlib.Path) -> list[int]:
-    """Reads the numbers in a file; none if it is missing, "max" or -1."""
+    """Reads numbers. Returns [] if the file is missing or has "max" or -1."""
     try:
         values = path.read_text().split()
     except OSError:

@@ -1,14 +1,14 @@
 """Permutations of the model dimension, which change no output.
 
 A Transformer treats the D numbers of the residual stream alike: products sum
-over them, and layer normalization takes their mean. With the rows and columns
-of its weights in another order it is the same function. Only sinusoids fix an
-order: here a sine is followed by its cosine (sec. 3.5), in other systems all
-sines come before all cosines. So weights of those systems are
-reordered `from_blocks`, and weights for them `to_blocks`.
+over them, and layer normalization takes their mean. If the rows and columns of
+all weights are reordered alike, the function stays the same. Only sinusoids fix
+an order: here each sine is followed by its cosine (sec. 3.5); in other systems
+all sines come before all cosines. So weights from those systems are reordered
+by `from_blocks`, and weights for them by `to_blocks`.
 
-Weights are arrays by path, the path of a Keras variable after the model's name:
- `encoder/layer_0/feed_forward/inner/kernel`.
+Weights are arrays by path: the path of a Keras variable after the model's name,
+such as `encoder/layer_0/feed_forward/inner/kernel`.
 """
 
 import typing
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-# The axis that is D wide, by the last name of a path, or the last two.
+# The axis of size D, by the last name of a path or the last two.
 _AXES = {
     "embeddings": 1,
     "table": 1,  # of learned positions
@@ -42,7 +42,7 @@ _AXES = {
 
 
 def from_blocks(d_model: int) -> np.ndarray:
-    """Orders each cosine of the second half after its sine.
+    """Returns the order that puts each cosine after its sine, int `[D]`.
 
     >>> from_blocks(6).tolist()
     [0, 3, 1, 4, 2, 5]
@@ -64,10 +64,9 @@ def reorder(
 ) -> dict[str, np.ndarray]:
     """Reorders the model dimension of weights: new[i] = old[order[i]].
 
-    Arrays without such a dimension stay.
-
-    Raises ValueError: `order` is no permutation, a `Transformer` has no such
-    path, or an array is not D wide.
+    Arrays without this dimension are not changed. Raises ValueError if `order`
+    is not a permutation, if a `Transformer` has no such path, or if the size of
+    the dimension is not that of `order`.
 
     >>> reorder({"encoder/final_norm/gamma": [1, 2, 3, 4]}, from_blocks(4))
     {'encoder/final_norm/gamma': array([1, 3, 2, 4])}
@@ -94,7 +93,10 @@ def reorder(
 
 
 def _axis_of(path):
-    """Finds the axis of a weight that is D wide, or None."""
+    """Finds the axis of a weight that has size D, or None.
+
+    Raises ValueError if a `Transformer` has no such path.
+    """
     names = path.split("/")
     for name in (names[-1], "/".join(names[-2:])):
         if name in _AXES:

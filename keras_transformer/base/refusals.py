@@ -4,7 +4,7 @@ import re
 
 
 class LostProcessError(RuntimeError):
-    """A process that worked for this one has ended early."""
+    """A worker process has ended early."""
 
 
 def expect(
@@ -17,16 +17,16 @@ def expect(
 ) -> None:
     """Raises an error unless a condition holds.
 
-    Its arguments are computed whether it holds or not: `if` and `raise` remain
-    where that costs time or fails, and where mypy learns from the condition.
+    The arguments are computed even if the condition holds. Use `if` and `raise`
+    where that is slow or fails, or where mypy must learn from the condition.
 
     Args:
-        holds: The condition, by its truth.
-        expected: What it asks for: "expected" stands before it in the message.
-        received: Texts; of a variable, f"{name=}".
+        holds: The condition, true or false in the sense of `bool`.
+        expected: What is required. The message puts "expected" before it.
+        received: What was received, as texts such as f"{name=}".
         where: A file, perhaps with a line, or another place.
         error: The error's class.
-        values: More of what was received, by name.
+        values: More received values, by name.
 
     >>> max_length = 1
     >>> expect(max_length >= 2, "a token and EOS", f"{max_length=}")

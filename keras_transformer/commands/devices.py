@@ -16,10 +16,10 @@ else:
 
 
 def count_searches(device: str | None = None) -> int:
-    """Counts the batches of sentences that are best translated side by side.
+    """Returns how many batches of sentences to translate in parallel.
 
-    There is one for each CPU core of this process; 1 with an accelerator. If a
-    kind of device is wanted, it must compute.
+    This is the number of CPU cores of this process, or 1 with an accelerator.
+    Raises ValueError if a kind of device is given and another kind computes.
     """
     if ON_TENSORFLOW:
         hide_gpus(device)
@@ -28,7 +28,7 @@ def count_searches(device: str | None = None) -> int:
 
 
 def hide_gpus(device: str | None) -> None:
-    """Hides TensorFlow's GPUs if the wanted device is "cpu"; call it first."""
+    """Hides TensorFlow's GPUs, before they are used, if `device` is "cpu"."""
     if device == "cpu":
         tf.config.set_visible_devices([], "GPU")
 
@@ -41,7 +41,7 @@ def kind() -> str:
 
 
 def check_device(device: str | None, description: str) -> None:
-    """Raises ValueError unless the kind of device computes; None is any."""
+    """Raises ValueError unless `device` is None or the kind that computes."""
     if device not in (None, kind()):
         raise ValueError(
             f"device={device} is not available. Received: {description}"
@@ -51,7 +51,8 @@ def check_device(device: str | None, description: str) -> None:
 def describe(devices: Sequence[typing.Any] | None = None) -> str:
     """Describes in one line the devices that compute, or the GPU that cannot.
 
-    JAX may use some of its devices; TensorFlow has those that are visible.
+    `devices` are those that JAX uses, by default all. TensorFlow uses all that
+    are visible.
     """
     cores = counted(count_cores(), "core")
     if ON_TENSORFLOW:

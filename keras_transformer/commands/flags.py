@@ -34,10 +34,10 @@ from keras_transformer.base.fields import (
 # or a recipe may be called "none".
 ABSENT = "none"
 FLAG_TYPE_NAMES = {**TYPE_NAMES, tuple: "a comma-separated list"}
-# What other systems call a flag of ours; ours follow.
+# Flags of other systems, and their names here.
 OTHER_NAMES = {"epochs": "train_steps", "batch_size": "batch_tokens"}
-FEW_FLAGS = 14  # of a command whose `--help` shows them all
-# Errors of the disk, which say nothing about the command.
+FEW_FLAGS = 14  # a command with no more shows them all in `--help`
+# Disk errors, which are not the fault of the command.
 DISK_ERRORS = (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 
 
@@ -78,7 +78,10 @@ class Arguments:
         self.given = given
 
     def build(self, section: type, **base: typing.Any) -> typing.Any:
-        """Makes a dataclass of given values, else `base`, else defaults."""
+        """Makes a dataclass from the given values, `base` and the defaults.
+
+        Given values override `base`. Raises CommandError if one is invalid.
+        """
         with user_errors():
             return section(**{**base, **self.given_of(section)})
 
@@ -93,9 +96,9 @@ def parse(
 ) -> Arguments:
     """Reads a command line whose flags are the fields of dataclasses.
 
-    All fields must have different names. `argv` is without the
-    program's name. After `--help` and `--helpfull` the process ends with status
-    0.
+    All fields must have different names. `argv`, by default `sys.argv[1:]`,
+    excludes the program's name. `--help` and `--helpfull` end the process with
+    status 0. Raises CommandError if the command line is invalid.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     values = flags.FlagValues()
@@ -131,9 +134,10 @@ def parse(
 def command(
     name: str, description: str, *sections: type
 ) -> Callable[[Callable[[Arguments], None]], Callable[..., None]]:
-    """Decorates a function of flags: it becomes `main(argv=None)` of a command.
+    """Makes a decorator that turns a function into a command's main function.
 
-    The flags are those that `parse` reads; an error ends as in `exit_status`.
+    The function takes `Arguments`, which `parse` reads. The result takes
+    `argv=None`, and handles errors by `exit_status`.
     """
 
     def decorate(run: Callable[[Arguments], None]) -> Callable[..., None]:
@@ -148,7 +152,7 @@ def command(
 
 
 def to_flags(config: Fields) -> list[str]:
-    """Spells a dataclass as flags: `["--name=value", ...]`.
+    """Converts a dataclass to flags: `["--name=value", ...]`.
 
     >>> from keras_transformer.config import DecodingConfig
     >>> to_flags(DecodingConfig(beam_size=5))[:2]
@@ -177,9 +181,9 @@ def usage(description: str, *sections: type) -> str:
 
 
 def short_usage(description: str, *sections: type) -> str:
-    """Formats `--help`: the common flags, with a sentence or two.
+    """Formats `--help`: the common flags, each with a sentence or two.
 
-    If there are few flags, it has them all.
+    For a command with at most `FEW_FLAGS` flags, this is `usage`.
     """
     kinds = {name: k for s in sections for name, (k, _) in kinds_of(s).items()}
     fields = [f for section in sections for f in dataclasses.fields(section)]
@@ -195,7 +199,7 @@ def short_usage(description: str, *sections: type) -> str:
 
 
 def _beginning(text: str) -> str:
-    """Returns the first sentences of a text that together say something.
+    """Returns the first sentences of a text, at least 30 characters.
 
     >>> _beginning("Pairs. Text files, one sentence a line, or tables. Or ids.")
     'Pairs. Text files, one sentence a line, or tables.'
@@ -205,10 +209,10 @@ def _beginning(text: str) -> str:
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """Turns errors of bad input into `CommandError`, of a disk into `RunError`.
+    """Turns ValueError and OSError into CommandError, or RunError of a disk.
 
-    Wrap only code that reads and checks input: an error that is raised
-    elsewhere is a bug, and keeps its traceback.
+    Wrap only code that reads and checks input. An error raised elsewhere is a
+    bug and keeps its traceback.
     """
     try:
         yield
@@ -220,9 +224,9 @@ def user_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exit_status(command: str) -> Iterator[None]:
-    """Ends with `command: error` and a status on `CommandError` or Ctrl-C.
+    """Ends the process with one line and a status on CommandError or Ctrl-C.
 
-    Until then the library's progress is shown.
+    The line is `command: error`. The library's progress is shown meanwhile.
     """
     logging.basicConfig(format="%(message)s")
     logging.getLogger("keras_transformer").setLevel(logging.INFO)
@@ -237,13 +241,13 @@ def exit_status(command: str) -> Iterator[None]:
 
 
 def _complain(line: str) -> None:
-    """Writes a line to standard error, if that is open."""
+    """Writes a line to standard error, if it is open."""
     if sys.stderr is not None:
         print(_encodable(line, sys.stderr), file=sys.stderr)
 
 
 def check_streams(*names: str) -> None:
-    """Refuses to start if a stream, such as "stdin", is closed."""
+    """Raises RunError if a stream, such as "stdin", is closed."""
     for name in names:
         if getattr(sys, name) is None:
             raise RunError(f"expected an open {name}. It is closed")
@@ -253,14 +257,14 @@ def show(*lines: str) -> None:
     """Writes lines to standard output at once, or raises `RunError`.
 
     Characters that the output cannot encode are escaped. If the reader has
-    closed the output, as `| head` does, it returns quietly.
+    closed the output, as `| head` does, no error is raised.
     """
     with output_errors():
         print_at_once(*lines)
 
 
 def print_at_once(*lines: str) -> None:
-    """Does as `show`, but raises the system's errors unchanged."""
+    """Writes lines as `show` does, but raises OSError unchanged."""
     if sys.stdout is None:  # closed, and not needed: see `check_streams`
         return
     for line in lines:
@@ -276,9 +280,9 @@ def _encodable(text: str, file: typing.TextIO) -> str:
 
 @contextlib.contextmanager
 def output_errors(file: typing.IO | None = None) -> Iterator[None]:
-    """Ends its body quietly if the reader has closed the output.
+    """Ends its block quietly if the reader has closed the output.
 
-    Other errors become `RunError`. The default is standard output.
+    Any other OSError becomes RunError. The default is standard output.
     """
     try:
         yield
@@ -289,19 +293,20 @@ def output_errors(file: typing.IO | None = None) -> Iterator[None]:
 
 
 def discard_output(file: typing.IO | None = None) -> None:
-    """Discards the buffer of an output, and everything that follows.
+    """Discards an output's buffer, and everything written to it later.
 
-    Python would try to write the buffer again at exit.
+    Python would otherwise try to write the buffer again at exit.
     """
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), (file or sys.stdout).fileno())
 
 
 def check_output(path: str, inputs: Iterable[str | os.PathLike] = ()) -> None:
-    """Raises ValueError if a file cannot be written, before the work begins.
+    """Raises ValueError if an output file cannot be written or is an input.
 
-    It must not be one of `inputs`, which the command reads. Missing directories
-    are no error: they are made when the file is written.
+    Call it before the work begins. `inputs` are the files that the command
+    reads. Missing directories are allowed: they are made when the file is
+    written.
     """
     for read in inputs:
         there = os.path.exists(path) and os.path.exists(read)
@@ -337,7 +342,7 @@ class _FieldParser(flags.ArgumentParser):
             return None
         try:
             argument.encode()
-        except UnicodeEncodeError:  # config.json cannot hold it, either
+        except UnicodeEncodeError:  # nor could config.json hold it
             raise ValueError("expected UTF-8 text") from None
         try:
             return READERS[self.kind](argument)
@@ -374,7 +379,7 @@ def _spell(value: typing.Any, kind: type) -> str:
 def _explain(
     field: dataclasses.Field, kind: type, most_choices: int | None = None
 ) -> list[str]:
-    """Describes one flag for `--helpfull`, with its first choices."""
+    """Describes one flag, with at most `most_choices` choices, as lines."""
     choices = field.metadata["choices"] or [FLAG_TYPE_NAMES[kind]]
     expected = "|".join(map(str, choices[:most_choices]))
     expected += "|..." * (len(choices) > len(choices[:most_choices]))
@@ -395,7 +400,7 @@ def _indented(text: str) -> list[str]:
 def _hint(
     error: flags.Error, values: flags.FlagValues, description: str
 ) -> str:
-    """Suggests what an unknown flag of this command means."""
+    """Suggests what to use instead of an unknown flag, or returns ""."""
     name = getattr(error, "flagname", "")
     if name in ("input", "output") and "standard input" in description:
         return ". Text comes by standard input: < FILE > TRANSLATION"

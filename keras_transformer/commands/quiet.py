@@ -1,9 +1,9 @@
 """Keeps the lines that TensorFlow writes at every start off standard error.
 
-Run as a program, this file is the process that reads what another one writes to
-descriptor 2. It passes all on at once, but holds back the lines that a machine
-without a GPU always has. They are dropped if the last line is `LOADED`; if not,
-as after an abort, which this process outlives, they are written, too.
+Run as a program, this file reads what another process writes to descriptor 2.
+It passes lines on at once, but holds back those that TensorFlow always writes
+on a machine without a GPU. They are dropped if the last line is `LOADED`.
+Otherwise, as after an abort of the other process, they are written at the end.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ NOTICE = (
     b"WARNING: All log messages before absl::InitializeLog() is called are"
     b" written to STDERR\n"
 )
-# What follows the time, the thread and the place in the code.
+# The lines to drop, after the time, the thread and the place in the code.
 MESSAGES = (
     b"oneDNN custom operations are on. You may see slightly different numerical"
     b" results due to floating-point round-off errors from different"
@@ -31,11 +31,11 @@ MESSAGES = (
 
 @contextlib.contextmanager
 def first_lines_dropped() -> Iterator[None]:
-    """Drops the known lines from all that is written to descriptor 2.
+    """Drops `NOTICE` and `MESSAGES` from what is written to descriptor 2.
 
-    If the block raises, or if the process dies in it, nothing is dropped.
+    If the block raises or the process dies in it, nothing is dropped.
     """
-    import subprocess  # not for the reader, which is to start at once
+    import subprocess  # here, since the reader must start quickly
 
     with contextlib.ExitStack() as stack:
         try:
@@ -44,14 +44,14 @@ def first_lines_dropped() -> Iterator[None]:
             end, pipe = os.pipe()
             stack.callback(os.close, pipe)
             with open(end, "rb") as file:
-                # Ctrl-C is for this process alone.
+                # In a new session, the reader gets no Ctrl-C.
                 reader = subprocess.Popen(
                     [sys.executable or "", "-I", "-S", __file__],
                     stdin=file,
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,
                 )
-        except OSError:  # it is closed; or there can be no other process
+        except OSError:  # descriptor 2 is closed, or no process can start
             yield
             return
         last = FAILED
@@ -61,26 +61,26 @@ def first_lines_dropped() -> Iterator[None]:
             last = LOADED
         finally:
             os.dup2(stderr, 2)
-            # Not by the end of its input, which a process that was started in
-            # the block may have inherited.
+            # Closing the pipe would not end the reader: a process started in
+            # the block may have inherited it.
             with contextlib.suppress(BrokenPipeError):
                 os.write(pipe, last)
             reader.wait()
 
 
 class FirstImport:
-    """Finds a module for its first import, which a function executes.
+    """An import finder that lets a function execute a module.
 
     Args:
-        name: The module.
-        execute: A function of the loader's own function and of the module.
+        name: The name of the module.
+        execute: Called with the loader's own `exec_module` and the module.
     """
 
     def __init__(self, name: str, execute: Callable) -> None:
         self.name, self.execute = name, execute
 
     def find_spec(self, name: str, *others: typing.Any) -> typing.Any:
-        """Returns the specification of the module; None for every other one."""
+        """Returns the module's specification, or None for any other module."""
         if name != self.name:
             return None
         finders = [f for f in sys.meta_path if f is not self]
@@ -93,12 +93,12 @@ class FirstImport:
 
 
 class QuietTensorFlow(FirstImport):
-    """Drops lines of TensorFlow's first import, in any program.
+    """An import finder that drops lines that TensorFlow writes when imported.
 
-    On a machine with a GPU TensorFlow logs everything, so that the reason is
+    On a machine with a GPU, TensorFlow logs everything, so that the reason is
     visible if it cannot use the GPU. Elsewhere it logs warnings and errors, and
-    the lines are dropped that it writes before it reads the level. A level that
-    the environment sets stays; with 0 nothing is dropped.
+    the lines that it writes before it reads the log level are dropped. A level
+    set in the environment is kept; with level 0, nothing is dropped.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class QuietTensorFlow(FirstImport):
 
 
 def _execute(execute, module):
-    """Executes TensorFlow's code, and looks for its devices."""
+    """Executes TensorFlow's module; lists the devices if lines are dropped."""
     if not choose_log_level():
         execute(module)
         return
@@ -117,7 +117,7 @@ def _execute(execute, module):
 
 
 def choose_log_level() -> bool:
-    """Sets the level of TensorFlow's log; whether its first lines are noise."""
+    """Sets TensorFlow's log level. Returns whether to drop its first lines."""
     from keras_transformer.base import machine
 
     has_gpu = bool(machine.find_gpus()) or os.path.exists("/dev/dxg")  # of WSL
@@ -127,7 +127,7 @@ def choose_log_level() -> bool:
 
 
 def pass_on() -> None:
-    """Writes the lines of standard input to standard error."""
+    """Copies standard input to standard error, as the module describes."""
     held, line = b"", b"\n"
     while line and not line.endswith((LOADED, FAILED)):
         line = sys.stdin.buffer.readline()

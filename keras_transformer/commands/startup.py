@@ -1,8 +1,8 @@
 """How a command starts: backend, TensorFlow's threads and log, Ctrl-C.
 
-A command imports nothing that needs a backend, whose import takes seconds,
-before its flags and its input are checked: what is wrong is told at once. Then
-`load` imports the modules that need one.
+Importing a backend takes seconds. So a command first checks its flags and its
+input, and reports errors at once. Then `load` imports the modules that need a
+backend.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ from keras_transformer.commands.flags import CommandError
 BACKENDS = ("tensorflow", "jax")
 DEVICES = ("gpu", "tpu", "cpu")
 SLICE_TOKENS = 256  # minimum on each side in a slice of a training batch
-# Each slice has gradients of its own: more slices cost more memory and time
-# than they save.
+# Each slice has separate gradients: more slices would cost memory, and more
+# time than they save.
 MAX_SLICES = 8
 _prepared = {"num_slices": 1}  # for `fit`, as `prepare_cpu` has decided
 
 
 class DeviceOptions(Fields):
-    """The device."""
+    """The backend and the device."""
 
     backend: str | None = hp(
         None,
@@ -56,10 +56,11 @@ class DeviceOptions(Fields):
 def count_slices(
     cpu_threads: int | None, num_tokens: int, jit_compile: bool
 ) -> int:
-    """Counts the slices of a batch that are computed in parallel.
+    """Returns the number of slices of a batch to compute in parallel.
 
     `num_tokens` counts the tokens on each side, with padding. `cpu_threads` is
-    one per core by default. XLA would run the slices one after the other.
+    by default the number of cores. With `jit_compile` there is one slice, since
+    XLA would run the slices one after the other.
 
     >>> count_slices(cpu_threads=4, num_tokens=25000, jit_compile=False)
     4
@@ -77,16 +78,17 @@ def count_slices(
 def prepare_cpu(cpu_threads: int | None, num_slices: int | None = None) -> None:
     """Sets how TensorFlow uses the cores and the memory for training on a CPU.
 
-    Operations run in parallel rather than each in several threads: the slices
-    of a training step have work for all cores, and small operations are not
-    worth dividing. Operations are divided only if there are more threads than
-    slices. TensorFlow keeps freed memory for the next array, since the kernel
-    would have to clear it again in every step.
+    Operations run in parallel, each in one thread: the slices of a training
+    step keep all cores busy, and small operations are not worth dividing.
+    Operations are divided only if there are more threads than slices.
+    TensorFlow keeps freed memory for the next array, since the kernel would
+    have to clear it again in every step.
 
-    Call it before `load_tensorflow`; it does nothing afterwards. Environment
-    variables that are already set stay. `cpu_threads` is one per core by
-    default; with 1, TensorFlow chooses the number. `num_slices`, into which
-    `fit` divides its batches, is as many by default, up to `MAX_SLICES`.
+    Call this before `load_tensorflow`; afterwards it does nothing. Environment
+    variables that are already set are kept. `cpu_threads` is by default the
+    number of cores; with 1, TensorFlow chooses the number. `num_slices` is the
+    number of slices into which `fit` divides its batches, by default one per
+    thread, up to `MAX_SLICES`.
     """
     if "tensorflow" in sys.modules:
         return
@@ -103,15 +105,16 @@ def prepare_cpu(cpu_threads: int | None, num_slices: int | None = None) -> None:
 
 
 def prepared_slices() -> int:
-    """Returns the slices of a step that `prepare_cpu` decided, or 1."""
+    """Returns the number of slices that `prepare_cpu` chose, or 1."""
     return _prepared["num_slices"]
 
 
 def choose_backend(options: DeviceOptions) -> None:
-    """Sets the Keras backend of this process; on request, hides accelerators.
+    """Sets the Keras backend of this process, and JAX's devices and programs.
 
-    Call it before `load`. Whether there is the wanted device is checked when
-    the backend looks at its devices.
+    With the device "cpu", JAX's accelerators are hidden. Call it before `load`.
+    The backend later checks whether the device exists. Raises CommandError if
+    Keras already uses another backend.
     """
     chosen = options.backend or backend_name()
     keras = sys.modules.get("keras")
@@ -130,10 +133,11 @@ def choose_backend(options: DeviceOptions) -> None:
 
 
 def store_programs(wanted: bool, gpu: str) -> None:
-    """Sets whether JAX stores its programs; a folder that is set stays.
+    """Sets whether, and where, JAX stores the programs that it compiles.
 
-    JAX itself tells programs of other versions and devices apart. They have
-    folders of their own so that one can delete them.
+    A folder that is already set is kept. JAX itself distinguishes programs of
+    different versions and devices. They have separate folders so that users can
+    delete old ones.
     """
     if not wanted:
         os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
@@ -143,26 +147,29 @@ def store_programs(wanted: bool, gpu: str) -> None:
         name = f"jax-{importlib.metadata.version('jaxlib')}-{gpu}"
         folder = os.path.join(base, "keras_transformer", name.replace(" ", "-"))
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
-        # Those that take less than a second take seconds together.
+        # Programs that compile in under a second add up to seconds.
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
 def prepare_search(jit_compile: bool) -> None:
     """Sets how TensorFlow uses the cores for translating on a CPU.
 
-    The operations of one position are too short to be divided among threads: a
-    search runs several of them, and several batches, in parallel instead. XLA's
-    programs are not affected.
+    The operations of one position are too short to be divided among threads.
+    Instead, a search runs several operations and several batches in parallel.
+    XLA's programs are not affected.
 
-    Call it before `load_tensorflow`; it does nothing afterwards. A number of
-    threads that is already set stays.
+    Call this before `load_tensorflow`; afterwards it does nothing. A number of
+    threads that is already set is kept.
     """
     if not jit_compile and "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 
 def backend_name() -> str:
-    """Names this process's Keras backend: `KERAS_BACKEND`, or TensorFlow."""
+    """Names this process's Keras backend: `KERAS_BACKEND`, or "tensorflow".
+
+    Raises CommandError if `KERAS_BACKEND` is not one of `BACKENDS`.
+    """
     name = os.environ.get("KERAS_BACKEND", "tensorflow")
     if name not in BACKENDS:
         raise CommandError(
@@ -173,20 +180,20 @@ def backend_name() -> str:
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow, if it is not there yet; see `QuietTensorFlow`."""
+    """Imports TensorFlow if it is not yet imported; see `QuietTensorFlow`."""
     _import_without("tensorflow", "jax", "matplotlib")
 
 
 def _import_without(name: str, *others: str) -> None:
     """Imports a package as if others were not installed.
 
-    TensorFlow and Keras import JAX, for a converter, and matplotlib, for plots,
-    which takes a third of the time in which both start.
+    TensorFlow and Keras import JAX for a converter and matplotlib for plots.
+    This would take a third of their start-up time.
     """
     if name in sys.modules:
         return
     new = [other for other in others if other not in sys.modules]
-    # None says that there is no such module.
+    # None makes Python's import fail as if there were no such module.
     modules = typing.cast(dict[str, types.ModuleType | None], sys.modules)
     modules.update(dict.fromkeys(new))
     try:
@@ -197,18 +204,21 @@ def _import_without(name: str, *others: str) -> None:
 
 
 def start_jax() -> None:
-    """Starts JAX' device in a thread, if JAX is the backend.
+    """Starts JAX's device in a thread, if JAX is the backend.
 
-    A GPU takes seconds, in which `load` imports Keras. A training must tell JAX
-    of other hosts before.
+    A GPU takes seconds to start; meanwhile `load` imports Keras. Before this
+    call, a training on several hosts must tell JAX about them.
     """
     if backend_name() == "jax" and importlib.util.find_spec("jax"):
-        # Whoever uses the device meets the error of a start.
+        # An error is not lost: the first use of the device raises it.
         ThreadPoolExecutor(1).submit(importlib.import_module("jax").devices)
 
 
 def load(name: str) -> types.ModuleType:
-    """Imports the Keras backend, then a module that needs it."""
+    """Imports the Keras backend, then a module that needs it.
+
+    Raises CommandError if the backend is not installed.
+    """
     backend = backend_name()
     try:
         if backend == "tensorflow":
@@ -229,8 +239,8 @@ def end_on_interrupt() -> None:
     """Makes Ctrl-C end this process at once, even while TensorFlow computes.
 
     Python would run its handler, and print a traceback, only after the current
-    batch, which may take minutes. Output must have been flushed. SIGINT stays
-    ignored where it is ignored.
+    batch, which may take minutes. Flush output before. If SIGINT is ignored or
+    has another handler, nothing changes.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -19,9 +19,9 @@ if ON_TENSORFLOW:
 class FusedAdam(keras.optimizers.Adam):
     """`keras.optimizers.Adam`, computed by TensorFlow's own kernel.
 
-    Updates, variables and saved state equal Keras' Adam up to
-    rounding. On another backend than TensorFlow, with `amsgrad`, or for
-    variables that are not float32, it is Keras' Adam.
+    Updates, variables and saved state equal those of Keras' Adam up to
+    rounding. On other backends, with `amsgrad`, or for variables that are not
+    float32, Keras' Adam is used.
 
     Call `apply` or `apply_gradients`, as with every Keras optimizer.
     """
@@ -34,10 +34,10 @@ class FusedAdam(keras.optimizers.Adam):
         grads: list[Tensor],
         trainable_variables: list[keras.Variable] | None = None,
     ) -> None:
-        """Applies gradients as Keras does; computes powers of beta once."""
+        """Applies gradients as Keras does, but computes powers of beta once."""
         if not ON_TENSORFLOW:
             return super().apply(grads, trainable_variables)
-        # A tensor, not a variable, where Keras accumulates gradients.
+        # If Keras accumulates gradients, this is a tensor, not a variable.
         updates = tf.convert_to_tensor(self.iterations)
         step = tf.cast(updates + 1, tf.float32)
         self._powers = tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)
@@ -81,11 +81,11 @@ class FusedAdam(keras.optimizers.Adam):
         gradient: Tensor,
         decaying: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Applies `apply` to all weights at once; returns weights and moments.
+        """Updates all weights at once. Returns weights, momentum and velocity.
 
-        All are flat arrays, `[P]`; so is `decaying`, bool, which weights decay.
-        Each number is the one that Keras' Adam computes. The optimizer's own
-        moments are not used; its `iterations` advance.
+        All are flat arrays, `[P]`. `decaying`, bool `[P]`, tells which weights
+        decay; None means none. The results equal those of Keras' Adam. The
+        optimizer's own moments are not used, but its `iterations` advance.
         """
         rate, beta_1, beta_2, decay = (
             ops.cast(x, weights.dtype)

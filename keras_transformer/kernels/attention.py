@@ -1,4 +1,4 @@
-"""Attention as one operation of JAX, which cuDNN has for GPUs."""
+"""Attention as one JAX operation, which runs cuDNN's kernel on GPUs."""
 
 import contextlib
 import contextvars
@@ -21,7 +21,7 @@ _IMPLEMENTATION: contextvars.ContextVar[Implementation] = (
 
 @contextlib.contextmanager
 def fused_attention(implementation: Implementation) -> Iterator[None]:
-    """Lets attention layers use an implementation, "cudnn", in its body."""
+    """Lets attention layers in its block use an implementation: "cudnn"."""
     token = _IMPLEMENTATION.set(implementation)
     try:
         yield
@@ -30,9 +30,10 @@ def fused_attention(implementation: Implementation) -> Iterator[None]:
 
 
 def is_fused(query: Tensor, keys: Tensor, values: Tensor) -> bool:
-    """Tells whether `attend` is wanted, and cuDNN has it and its gradient.
+    """Tells whether `attend` is enabled and cuDNN supports these arguments.
 
-    cuDNN has half precision only, and with a mask even lengths only.
+    cuDNN and its gradient support only half precision, key sizes that are
+    multiples of 8 up to 128 and, with a mask, even lengths.
     """
     lengths = query.shape[2], keys.shape[2]
     return (
@@ -48,14 +49,14 @@ def is_fused(query: Tensor, keys: Tensor, values: Tensor) -> bool:
 def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """Computes softmax(Q K^T / sqrt(d_k)) V of eq. 1, without stored weights.
 
-    `[B, H, T, K]`, `[B, H, S, K]` twice and a mask `[B, H, T, S]`, whose
-    axes may be 1 -> `[B, H, T, K]`. A query that may attend to nothing weighs
-    all keys alike.
+    Query `[B, H, T, K]`, keys and values `[B, H, S, K]` and mask `[B, H, T, S]`
+    -> `[B, H, T, K]`. The mask may be None, and its axes may have size 1. A
+    query that may attend to nothing weights all keys equally.
     """
     length, num_keys = query.shape[2], keys.shape[2]
     if mask is not None:
         mask = ops.broadcast_to(mask, (*mask.shape[:2], length, num_keys))
-    # The projections have [B, T, H, K]: XLA finds both transpositions useless.
+    # The projections make [B, T, H, K]: XLA removes both transpositions.
     heads = jax.nn.dot_product_attention(
         ops.swapaxes(query, 1, 2),
         ops.swapaxes(keys, 1, 2),

@@ -1,7 +1,7 @@
-"""The base of our layers, in anybody's model: weights, words, shapes.
+"""Base classes of our layers, which check weights, arguments and shapes.
 
 Keras loads, traces and calls layers in ways that their author does not see. The
-classes here refuse what would be wrong in silence.
+classes here raise errors where the result would be wrong without notice.
 """
 
 import inspect
@@ -54,12 +54,12 @@ BUILD = (
 
 
 class KeptWeights(keras.layers.Layer):
-    """A layer that never loses the weights of a file in silence.
+    """A layer that raises ValueError if it cannot load its weights from a file.
 
-    A layer that is not built, since Keras could not build the model that it
-    loads, cannot take the weights of the file. Keras 3.15 visits a layer by
-    several paths. Only the first has weights in the file; a later one, without
-    any, clears its error.
+    If Keras could not build the model that it loads, the layer is not built and
+    cannot take its weights. Keras 3.15 visits a layer by several paths. Only
+    the first path has weights in the file. A later path, without weights, would
+    clear the error.
     """
 
     _misses_weights = False
@@ -77,30 +77,30 @@ class KeptWeights(keras.layers.Layer):
 class TracedLayer(KeptWeights):
     """A layer whose `call` also runs on symbolic inputs.
 
-    Keras would skip it wherever `compute_output_shape` suffices, and inputs of
-    a wrong dtype would be refused only when the functional model is run.
+    Keras would skip `call` wherever `compute_output_shape` suffices, and would
+    refuse inputs of a wrong dtype only when the functional model runs.
 
-    Its masks are arguments: it neither reads nor passes on Keras' masks.
+    Masks are arguments: the layer neither reads nor passes on Keras' masks.
 
     When Keras loads a subclassed model, it calls the model on float32
-    placeholders, and swallows errors: what was not built then loses its
+    placeholders and ignores errors. Layers that were not built then lose their
     weights. So a layer whose only calls have failed refuses to load.
     """
 
-    _failure: str | None = None  # of the first traced call; "" after a good one
+    _failure: str | None = None  # error of a traced call; "" after a success
 
     def __new__(cls, *args: typing.Any, **kwargs: typing.Any):
         _check_words(cls.__name__, kwargs, cls.__init__)
         layer = super().__new__(cls, *args, **kwargs)
-        # Not an attribute that Keras tracks.
+        # Keras would track an attribute that is set as usual.
         object.__setattr__(layer, "_own_arguments", _own(cls, args, kwargs))
         return layer
 
     def get_config(self) -> dict[str, typing.Any]:
         """Returns Keras' configuration, and a subclass's own plain arguments.
 
-        Raises NotImplementedError: an argument of the subclass is no text,
-            number or None, and it has no `get_config`.
+        Raises NotImplementedError if an argument of the subclass is not text, a
+        number or None, and the subclass has no `get_config`.
         """
         config = super().get_config()
         has_own = not _is_ours(type(self).get_config)
@@ -141,7 +141,7 @@ class TracedLayer(KeptWeights):
         self, inputs: typing.Any, previous_mask: typing.Any = None
     ) -> None:
         if any(mask is not None for mask in keras.tree.flatten(previous_mask)):
-            # Python shows a warning once if it has no more than this text.
+            # Python shows a warning once if its text is always the same.
             warnings.warn(
                 "masks of Keras, such as Embedding(mask_zero=True) makes,"
                 " are not used: pass masks as arguments, such as"
@@ -154,7 +154,7 @@ class TracedLayer(KeptWeights):
 
 
 def _own(cls, args, kwargs):
-    """Returns the arguments that a subclass of the user's has, and ours not."""
+    """Returns the arguments that a user's subclass adds to our class's."""
     base = next(filter(_is_ours, cls.__mro__))
     if base is cls:
         return {}
@@ -177,9 +177,9 @@ def _is_ours(definition: typing.Any) -> bool:
 def _check_words(
     layer: str, arguments: dict[str, typing.Any], function: Callable
 ) -> None:
-    """Raises ValueError for an argument that another library's layer has.
+    """Raises ValueError if an argument is one of another library's layer.
 
-    The function of a subclass may have it.
+    It is allowed if `function`, which may be a subclass's, has the parameter.
     """
     for name in sorted(arguments.keys() & WORDS.keys()):
         known = name in inspect.signature(function).parameters
@@ -195,9 +195,9 @@ def check_axes(layer: keras.Layer, x: Tensor, *axes: str) -> None:
 
 
 def check_built(layer: keras.Layer, x: typing.Any) -> None:
-    """Refuses a method that needs weights: there are none, or x is symbolic.
+    """Raises ValueError if a layer has no weights yet, or if `x` is symbolic.
 
-    In a functional model Keras would take weights for constants, which are
+    In a functional model Keras would treat the weights as constants, which are
     neither trained nor saved.
     """
     expect(

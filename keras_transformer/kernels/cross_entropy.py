@@ -10,7 +10,7 @@ from keras_transformer.base.backend import Tensor, precise_dtype, with_gradient
 
 
 def is_in_vocabulary(labels: Tensor, vocab_size: int) -> Tensor:
-    """Tells whether each label is one of the V ids: bool, the labels' shape."""
+    """Tells whether each label is in [0, V): bool, in the shape of `labels`."""
     return ops.logical_and(labels >= 0, labels < vocab_size)
 
 
@@ -20,19 +20,19 @@ def smoothed_cross_entropy(
     """Computes the cross-entropy to each position's smoothed label (sec. 5.4).
 
     The target distribution is (1 - e) for the label plus e / V for every token
-    of the vocabulary, the label among them, as in Szegedy et al. 2015 whom the
-    paper cites. Other systems spread e over the other tokens only or subtract
-    the distribution's entropy: a constant or a difference of order e / V.
+    of the vocabulary, including the label, as in Szegedy et al. 2015, which the
+    paper cites. Other systems spread e over the other tokens only, or subtract
+    the distribution's entropy: a difference of order e / V, or a constant.
 
     With l the logits, loss = log sum exp l - (1 - e) l[label] - e mean(l), so
-    that no V-wide target is made. Its gradient is written by hand: it reuses
-    the softmax of the forward pass and takes half the time of the derived one.
+    no V-wide target is made. The gradient is explicit: it reuses the softmax of
+    the forward pass and takes half the time of automatic differentiation.
 
     A label outside [0, V) makes its loss and the gradient NaN, on every backend
-    and with XLA: a visible failure where none can be raised.
+    and with XLA, so that the error is visible where none can be raised.
 
-    Returns the loss and -log p(label) without smoothing, both `[B, T]`, float64
-    for float64 logits, else float32.
+    Returns the loss and -log p(label) without smoothing, both `[B, T]`, in
+    float64 for float64 logits and in float32 otherwise.
     """
     vocab_size = logits.shape[-1]
     shape = ops.shape(labels)
@@ -45,7 +45,7 @@ def smoothed_cross_entropy(
         softmax, log_sum_exp = softmax_and_scale(logits)
         nll, label_logits = likelihoods(labels, valid, logits, log_sum_exp)
         losses = nll
-        if label_smoothing:  # else 0 times an infinite logit would be NaN
+        if label_smoothing:  # 0 times an infinite logit would be NaN
             margin = label_logits - ops.mean(logits, axis=-1)
             losses = nll + label_smoothing * margin
 
@@ -67,9 +67,9 @@ def smoothed_cross_entropy(
 
 
 class GradientScales(typing.NamedTuple):
-    """Factors of the parts of the gradient of each position's logits, `[N]`."""
+    """Factors of the three parts of each position's logit gradient, `[N]`."""
 
-    softmax: Tensor  # of p, the softmax
+    softmax: Tensor  # multiplies the softmax
     uniform: Tensor  # subtracted from the gradient of every token
     label: Tensor  # subtracted from the gradient of the label
 
@@ -77,7 +77,7 @@ class GradientScales(typing.NamedTuple):
 def gradient_scales(
     upstream: Tensor, valid: Tensor, label_smoothing: float, vocab_size: int
 ) -> GradientScales:
-    """Makes `GradientScales` of the gradients of loss and -log p, `[2, N]`."""
+    """Makes `GradientScales` from the gradients `[2, N]` of loss and -log p."""
     of_loss, of_nll = upstream[0], upstream[1]
     label = of_loss * (1 - label_smoothing) + of_nll
     return GradientScales(
@@ -88,14 +88,17 @@ def gradient_scales(
 
 
 def checked_labels(labels: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:
-    """Returns labels int32 `[B * T]`, 0 if outside [0, V); bool, if inside."""
+    """Flattens labels to int32 `[B * T]`, with 0 for labels outside [0, V).
+
+    Also returns whether each label is inside, bool `[B * T]`.
+    """
     labels = ops.reshape(labels, (-1,))  # [B, T] -> [B * T]
     valid = is_in_vocabulary(labels, vocab_size)
     return ops.cast(ops.where(valid, labels, 0), "int32"), valid
 
 
 def softmax_and_scale(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Computes softmax `[N, V]` and log sum exp `[N]` of logits, read once."""
+    """Computes softmax `[N, V]` and, from it, log sum exp `[N]` of logits."""
     softmax = ops.softmax(logits, axis=-1)
     # The softmax at the largest logit is 1 / sum exp(l - max l).
     scale = ops.max(logits, axis=-1) - ops.log(ops.max(softmax, axis=-1))
@@ -105,7 +108,7 @@ def softmax_and_scale(logits: Tensor) -> tuple[Tensor, Tensor]:
 def likelihoods(
     labels: Tensor, valid: Tensor, logits: Tensor, log_sum_exp: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Returns -log p(label) and the label's logit, both `[N]`."""
+    """Returns -log p(label), NaN if it is not valid, and its logit: `[N]`."""
     label_logits = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     nll = ops.where(valid, log_sum_exp - label_logits, math.nan)
     return nll, label_logits

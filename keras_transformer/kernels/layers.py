@@ -24,16 +24,16 @@ NOT_QUANTIZED = (
     " could not load them again. Export the model quantized:"
     " kt-export --precision=int8"
 )
-LEVELS = 2**16  # a unit's random number in dropout is one of these
+LEVELS = 2**16  # number of values of a unit's random number in dropout
 _READ = contextvars.ContextVar("read", default=False)
 
 
 @contextlib.contextmanager
 def weights_to_be_read() -> Iterator[None]:
-    """Makes new weights zeros in its body: a checkpoint has others.
+    """Makes new weights zeros in its block, for values read from a checkpoint.
 
-    To draw them takes longer than to read them, and JAX compiles a program for
-    each shape.
+    Drawing weights takes longer than reading them, and JAX compiles a program
+    for each shape.
     """
     token = _READ.set(True)
     try:
@@ -43,23 +43,24 @@ def weights_to_be_read() -> Iterator[None]:
 
 
 def unless_read(initializer: Callable | str | None) -> Callable | str | None:
-    """Returns the initializer, or zeros; see `weights_to_be_read`."""
+    """Returns the initializer, or that of zeros in `weights_to_be_read`."""
     return _zeros if _READ.get() else initializer
 
 
 def _zeros(shape, dtype):
-    return ops.convert_to_tensor(np.zeros(shape, dtype), dtype)  # no program
+    # From NumPy, so that JAX compiles no program.
+    return ops.convert_to_tensor(np.zeros(shape, dtype), dtype)
 
 
 class Linear(KeptWeights, keras.layers.Dense):
     """x W + b for every position: `keras.layers.Dense` for sequences.
 
-    It multiplies one matrix `[B * T, D]`. In a training step on TensorFlow, the
-    product of rank 3 of Keras' `Dense` has nine more operations. It also takes
-    rows, `[N, D]`.
+    The layer multiplies a matrix `[B * T, D]`. Keras' `Dense` has a product of
+    rank 3, nine more operations in a training step on TensorFlow. The input may
+    also be rows, `[N, D]`.
 
-    With `enable_lora` it is x W + (x A) B + b. Keras' layer computes W + A B,
-    whose gradient would be as large as W.
+    With `enable_lora` the layer computes x W + (x A) B + b. Keras' layer
+    computes W + A B, whose gradient would be as large as W.
 
     >>> Linear(units=3)(ops.ones((2, 5, 4))).shape.as_list()
     [2, 5, 3]
@@ -77,7 +78,7 @@ class Linear(KeptWeights, keras.layers.Dense):
             return self._of_rows(x, training)
         rows = ops.reshape(x, (-1, x.shape[-1]))  # [B, T, D] -> [B * T, D]
         y = self._of_rows(rows, training)
-        # T as a number where it is known: other shapes follow from it.
+        # T is a number where it is known, so that later shapes are known, too.
         length = ops.shape(x)[1] if x.shape[1] is None else x.shape[1]
         return ops.reshape(y, (num_rows(x), length, self.units))  # [B, T, U]
 
@@ -85,18 +86,19 @@ class Linear(KeptWeights, keras.layers.Dense):
         """Multiplies rows, `[N, D]` -> `[N, U]`."""
         if not self.lora_enabled:
             return super().call(x, training)
-        # Keras keeps them in float32, also of a layer in bfloat16.
+        # Keras keeps A and B in float32 even if the layer has bfloat16.
         a = ops.cast(self.lora_kernel_a, x.dtype)  # [D, R]
         b = ops.cast(self.lora_kernel_b, x.dtype)  # [R, U]
         low = ops.matmul(x, a) * (self.lora_alpha / self.lora_rank)
-        # `kernel` is W + A B, which `save` of a model writes.
+        # `kernel` would be W + A B, which a model's `save` writes.
         y = ops.matmul(x, self._kernel) + ops.matmul(low, b)
         return self.activation(y if self.bias is None else y + self.bias)
 
     def get_config(self) -> dict[str, typing.Any]:
-        """Raises NotImplementedError: the layer that has this one makes it.
+        """Raises NotImplementedError: the layer that owns this one makes it.
 
-        Keras asks for it in a functional model of a method, such as `encode`.
+        Keras calls this if a functional model contains a method such as
+        `encode` instead of its layer.
         """
         raise NotImplementedError(
             "expected a functional model of calls of layers, to save it."
@@ -110,18 +112,18 @@ class Linear(KeptWeights, keras.layers.Dense):
 class LayerNorm(KeptWeights, keras.layers.LayerNormalization):
     """gamma * (x - mean) / sqrt(variance + epsilon) + beta (Ba et al. 2016).
 
-    Values and weights equal `keras.layers.LayerNormalization` over the
-    last axis. Only the gradient differs: TensorFlow's own gradient of Keras'
-    layer has some seventy more operations. Statistics are float32, or float64
-    with that dtype.
+    Values and weights equal those of `keras.layers.LayerNormalization` over the
+    last axis. Only the gradient is computed differently: TensorFlow's gradient
+    of Keras' layer has some seventy more operations. Statistics are float32, or
+    float64 if that is the dtype.
 
     >>> LayerNorm()(ops.array([[[1.0, 2.0, 3.0]]])).numpy().round(2)
     array([[[-1.22,  0.  ,  1.22]]], dtype=float32)
     """
 
     def call(self, x: Tensor, training: bool | None = False) -> Tensor:
-        # A custom gradient is a mark in the graph that every export would
-        # have to understand.
+        # Only training has a custom gradient: it leaves a mark in the graph
+        # that every export would have to understand.
         gamma, beta = ops.copy(self.gamma), ops.copy(self.beta)
         if training:
             return _norm_with_gradient(self.epsilon)(x, gamma, beta)
@@ -130,7 +132,7 @@ class LayerNorm(KeptWeights, keras.layers.LayerNormalization):
 
 
 def _norm_with_gradient(epsilon: float) -> Callable:
-    """Makes the formula, with its gradient, of x, gamma and beta."""
+    """Makes the function of x, gamma and beta, with an explicit gradient."""
 
     @with_gradient
     def forward(
@@ -159,7 +161,10 @@ def _norm_with_gradient(epsilon: float) -> Callable:
 
 
 def _normalized(x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """(x - mean) / sqrt(variance + epsilon), and 1 / sqrt(...): `[B, T, 1]`."""
+    """Normalizes x over its last axis.
+
+    Also returns the factor 1 / sqrt(variance + epsilon), `[B, T, 1]`.
+    """
     x = ops.cast(x, precise_dtype(x.dtype))
     centered = x - ops.mean(x, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
@@ -168,7 +173,7 @@ def _normalized(x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
 
 
 def _affine(normal, gamma, beta, dtype):
-    """normal * gamma + beta."""
+    """Computes normal * gamma + beta, and casts it to `dtype`."""
     gamma, beta = (ops.cast(weight, normal.dtype) for weight in (gamma, beta))
     return ops.cast(normal * gamma + beta, dtype)
 
@@ -176,16 +181,16 @@ def _affine(normal, gamma, beta, dtype):
 class Dropout(keras.layers.Dropout):
     """Dropout (sec. 5.4): `keras.layers.Dropout`, three times as fast on a CPU.
 
-    A step of a small model on a CPU would spend a tenth of its time on the
-    random numbers of TensorFlow's dropout. Here a hash numbers the units of a
-    call, in integer operations that processors do eight or sixteen at a time,
-    from two keys that the backend's own generator draws for the call. The same
-    seeds give the same units with and without XLA.
+    A training step of a small model on a CPU would spend a tenth of its time on
+    the random numbers of TensorFlow's dropout. Here a hash of a unit's index is
+    its random number. It uses integer operations, which processors do eight or
+    sixteen at a time, and two keys, which the backend's own generator draws for
+    each call. The same seeds drop the same units with and without XLA.
 
-    The rate is rounded to 1 / 65536. Kept units are scaled by the inverse of
-    their exact probability. With the same seed, Keras' layer drops other units.
-    With a `noise_shape`, a rate of 1, or a backend other than TensorFlow and
-    JAX it is Keras' layer.
+    The rate is rounded to a multiple of 1 / 65536. Kept units are scaled by the
+    inverse of their exact probability. With the same seed, Keras' layer drops
+    other units. Keras' layer is used with a `noise_shape`, with a rate of 1,
+    and on backends other than TensorFlow and JAX.
 
     >>> x = Dropout(0.5, seed=1)(ops.ones((2, 50, 100)), training=True)
     >>> set(ops.convert_to_numpy(x).ravel().tolist())
@@ -208,10 +213,13 @@ class Dropout(keras.layers.Dropout):
 
 
 def _scaled_where(stays: Tensor, x: Tensor, scale: float) -> Tensor:
-    """Returns `scale * x` where it stays, else 0; stores one byte a unit."""
+    """Returns `scale * x` where `stays` is true, and 0 elsewhere.
+
+    For the gradient, one byte per unit is stored.
+    """
     if not ON_TENSORFLOW:
-        # JAX stores that byte by itself. It cannot compute a function again
-        # (`jax.checkpoint`) that has an explicit gradient with `stays` in it.
+        # JAX stores only that byte anyway. It cannot recompute (by
+        # `jax.checkpoint`) a function whose explicit gradient uses `stays`.
         return ops.where(stays, x * scale, 0)
 
     def scaled(x: Tensor) -> Tensor:
@@ -223,9 +231,9 @@ def _scaled_where(stays: Tensor, x: Tensor, scale: float) -> Tensor:
 def random_uint16(
     like: Tensor, seed: int | keras.random.SeedGenerator
 ) -> Tensor:
-    """Draws independent uniform uint16, shaped as `like`.
+    """Draws independent uniform uint16 numbers in the shape of `like`.
 
-    They are good enough for dropout. A `SeedGenerator` advances.
+    Their quality suffices for dropout. A `SeedGenerator` advances.
     """
     keys = (_DRAWN.get() or {}).pop(id(getattr(seed, "state", None)), None)
     if keys is None:
@@ -234,7 +242,7 @@ def random_uint16(
         seed.next()
     size = ops.size(like)
     is_even = not (like.shape[-1] or 1) % 2
-    count = (size if is_even else size + 1) // 2  # two numbers in a word
+    count = (size if is_even else size + 1) // 2  # two numbers per word
     counters = ops.arange(count, dtype="int32")[:, None]
     numbers = ops.view(hashed(counters, keys), dtype="uint16")  # [N, 2]
     if not is_even:
@@ -255,8 +263,9 @@ _DRAWN: contextvars.ContextVar[dict[int, Tensor] | None] = (
 def drawn_keys(states: list[keras.Variable], values: Tensor) -> Iterator[None]:
     """Draws the next keys of many `SeedGenerator`s at once, under JAX.
 
-    Meanwhile each generator gives the keys that it would give by itself. Its
-    `state`, among the states, has the value in its row of the values, `[N, 2]`.
+    In the block, each generator gives the keys that it would otherwise draw.
+    `states` are the generators' `state` variables; `values`, `[N, 2]`, has the
+    value of each in a row.
     """
     keys = ops.vectorized_map(_draw_keys, values)
     token = _DRAWN.set({id(s): keys[i] for i, s in enumerate(states)})
@@ -267,14 +276,14 @@ def drawn_keys(states: list[keras.Variable], values: Tensor) -> Iterator[None]:
 
 
 def hashed(counters: Tensor, keys: Tensor) -> Tensor:
-    """Hashes each counter: int32 `[N, 1]`, not negative -> uint32 `[N, 1]`.
+    """Hashes each counter: nonnegative int32 `[N, 1]` -> uint32 `[N, 1]`.
 
-    Rounds of multiplying by an odd number and adding the upper bits to the
-    lower ones without carry: bijections of 32 bits. The multipliers are the
-    golden ratio's, which spreads neighbouring counters (without it, units 128
-    apart were correlated by 0.001), and two of little bias from C. Wellons'
-    "hash-prospector". The keys, int32 `[2]`, which are drawn for each call,
-    make it another function each time.
+    Each round multiplies by an odd number and XORs the upper bits into the
+    lower ones, a bijection of 32 bits. The multipliers are the golden ratio's,
+    which spreads neighbouring counters (without it, units 128 apart had a
+    correlation of 0.001), and two of low bias from C. Wellons'
+    "hash-prospector". The keys, int32 `[2]`, are drawn for each call, so that
+    each call has another hash function.
     """
     first, second = ops.unstack(ops.view(keys, dtype="uint32"))
     x = ops.view(counters, dtype="uint32") * np.uint32(0x9E3779B9) + first
@@ -283,5 +292,5 @@ def hashed(counters: Tensor, keys: Tensor) -> Tensor:
 
 
 def _fold(x: Tensor, shift: int) -> Tensor:
-    """Adds the upper bits to the lower ones, without carry."""
+    """XORs the upper bits into the lower ones."""
     return ops.bitwise_xor(x, ops.right_shift(x, np.uint32(shift)))

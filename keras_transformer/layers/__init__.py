@@ -1,6 +1,6 @@
 """The parts of the Transformer: section 3 of the paper.
 
-Letters of shapes: see the legend in `keras_transformer/__init__.py`.
+The letters of shapes are explained in `keras_transformer/__init__.py`.
 
 In a half-precision policy, softmax and positions are computed in float32, and
 logits are converted to float32. With dtype float64, all three are float64.

@@ -24,8 +24,8 @@ from keras_transformer.kernels.layers import Dropout, Linear
 from keras_transformer.layers.cache import Position, Slots
 from keras_transformer.layers.masking import checked_mask
 
-# A score that softmax turns into zero. It is finite, so that a row that may
-# attend to nothing gives no NaN.
+# A score that softmax turns into zero. It is finite, so that a query that may
+# attend to nothing does not give NaN.
 HIDDEN_SCORE = -1e9
 
 
@@ -37,8 +37,8 @@ def attention_weights(
 ) -> Tensor:
     """Computes softmax(Q K^T / sqrt(d_k)) of eq. 1: `[B, H, T, S]`.
 
-    Arguments as in `scaled_dot_product_attention`. A query that may
-    attend to nothing weighs all keys alike.
+    Arguments are as in `scaled_dot_product_attention`. A query that may attend
+    to nothing weights all keys equally.
     """
     return masked_softmax(
         ops.matmul(scaled(query), ops.swapaxes(key, -1, -2)), mask
@@ -46,13 +46,16 @@ def attention_weights(
 
 
 def scaled(query: Tensor) -> Tensor:
-    """Q / sqrt(d_k)."""
-    # JAX would multiply half precision by a number of NumPy's in float32.
+    """Computes Q / sqrt(d_k)."""
+    # With a NumPy number, JAX would compute half precision in float32.
     return query * float(1 / np.sqrt(query.shape[-1]))
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Computes softmax over the allowed keys: [..., T, S], same dtype."""
+    """Computes the softmax over the allowed keys, in the scores' dtype.
+
+    Raises the errors of `checked_mask`.
+    """
     dtype = scores.dtype
     scores = ops.cast(scores, precise_dtype(dtype))
     if mask is not None:
@@ -77,7 +80,7 @@ def scaled_dot_product_attention(
         `[B, H, T, Vd]` in the dtype of `query`.
 
     Raises:
-        ValueError: As `checked_mask`.
+        ValueError: The mask is invalid; see `checked_mask`.
 
     >>> q, k = ops.ones((1, 1, 1, 2)), ops.ones((1, 1, 3, 2))
     >>> v = ops.reshape(ops.array([1.0, 2.0, 9.0]), (1, 1, 3, 1))
@@ -106,14 +109,14 @@ class MultiHeadAttention(TracedLayer):
     are stored side by side in one matrix each. Keys and values come from the
     same sequence in all three uses of sec. 3.2.3.
 
-    Decoding runs the same attention for one position of many hypotheses:
+    Decoding runs the same attention for one position of many hypotheses.
     `attend_from_rows` attends to the source, whose keys and values `project`
-    computed once; `step` attends to a cache of earlier positions.
+    has computed once. `step` attends to a cache of earlier positions.
     `RelativeAttention` and `RestrictedAttention` are subclasses for
     self-attention.
 
     Differs from the paper: with `use_bias` the four projections have biases, as
-    in models of other systems.
+    in models from other systems.
 
     Args:
         num_heads: Number of heads H.
@@ -124,8 +127,8 @@ class MultiHeadAttention(TracedLayer):
 
     Call arguments:
         query: float `[B, T, D]`.
-        value: float `[B, S, D']`, `query` itself in self-attention; or the
-            `KeyValue` that `project` made of it.
+        value: float `[B, S, D']`, which is `query` in self-attention, or the
+            `KeyValue` that `project` returned for it.
         attention_mask: bool, broadcastable to `[B, H, T, S]`; `True` = may
             attend. None hides nothing.
         training: Whether dropout is active.
@@ -134,8 +137,8 @@ class MultiHeadAttention(TracedLayer):
         float `[B, T, D]` in the compute dtype.
 
     Raises:
-        ValueError: A size is below 1, a sequence is not `[B, T, D]`, or as
-            `checked_mask`.
+        ValueError: A size is below 1, a sequence is not `[B, T, D]`, or the
+            mask is invalid (see `checked_mask`).
 
     >>> layer = MultiHeadAttention(num_heads=2, d_key=4, d_value=3)
     >>> layer(ops.ones((1, 5, 8)), ops.ones((1, 7, 6))).shape.as_list()
@@ -164,7 +167,7 @@ class MultiHeadAttention(TracedLayer):
         self.query_projection = project(num_heads * d_key, name="query")
         self.key_projection = project(num_heads * d_key, name="key")
         self.value_projection = project(num_heads * d_value, name="value")
-        # W^O: as wide as the query, see build.
+        # W^O, made in `build`: it is as wide as the query.
         self.output_projection: typing.Any = None
         self.weight_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="weight_dropout"
@@ -207,7 +210,7 @@ class MultiHeadAttention(TracedLayer):
         return self.attend(query, self.project(value), attention_mask)
 
     def project(self, value: Tensor | KeyValue) -> KeyValue:
-        """Projects `[B, S, D']` to keys and values; a `KeyValue` stays."""
+        """Projects `[B, S, D']` to keys and values; keeps a `KeyValue`."""
         if isinstance(value, KeyValue):
             return value
         if not keras.backend.is_keras_tensor(value):
@@ -225,7 +228,7 @@ class MultiHeadAttention(TracedLayer):
         key_value: KeyValue,
         attention_mask: Tensor | None = None,
     ) -> Tensor:
-        """Attends to projected keys and values: float `[B, T, D]`."""
+        """Computes `call` for projected keys and values: float `[B, T, D]`."""
         keys, values = key_value
         query = self._project_query(query)
         if (
@@ -256,7 +259,7 @@ class MultiHeadAttention(TracedLayer):
         return attention_weights(query, keys, attention_mask)
 
     def weigh_values(self, weights: Tensor, values: Tensor) -> Tensor:
-        """Multiplies dropped weights by values: float `[B, H, T, Vd]`."""
+        """Multiplies weights, after dropout, by values: `[B, H, T, Vd]`."""
         return ops.matmul(self.weight_dropout(weights), values)
 
     def attend_from_rows(
@@ -266,15 +269,16 @@ class MultiHeadAttention(TracedLayer):
         attention_mask: Tensor,
         beam_size: int,
     ) -> Tensor:
-        """Does `attend` for one position of the hypotheses of each sentence.
+        """Runs `attend` for one position of the hypotheses of each sentence.
 
-        Hypotheses of a sentence share its keys and values. Records nothing.
+        Hypotheses of a sentence share its keys and values. No weights are
+        recorded.
 
         Args:
-            query: float `[N, D]`; the W rows of a sentence are neighbours.
+            query: float `[N, D]`; the W rows of a sentence are adjacent.
             key_value: The result of `project`, `[B, H, S, K]`.
             attention_mask: bool `[B, 1, 1, S]`.
-            beam_size: W, hypotheses of a sentence.
+            beam_size: Hypotheses per sentence, W.
 
         Returns:
             float `[N, D]`.
@@ -289,8 +293,8 @@ class MultiHeadAttention(TracedLayer):
         """Makes an empty cache for `step`.
 
         Args:
-            batch_size: Sentences B; see `Slots.first_rows`.
-            slots: How it is laid out.
+            batch_size: Number of sentences B; see `Slots.first_rows`.
+            slots: The layout of the cache.
 
         Returns:
             `KeyValue` of `[B, H, C * W, K]` and `[B, H, C * W, Vd]`.
@@ -306,15 +310,15 @@ class MultiHeadAttention(TracedLayer):
     def step(
         self, query: Tensor, cache: KeyValue, slots: Slots, position: Position
     ) -> tuple[Tensor, KeyValue]:
-        """Computes causal self-attention of one position, over a cache.
+        """Computes causal self-attention of one position, with a cache.
 
-        It is row `index` of `call(query, query, causal_mask(T))`. Records
-        nothing.
+        The result is row `index` of `call(query, query, causal_mask(T))`. No
+        weights are recorded.
 
         Args:
-            query: float `[N, D]`, this position of each hypothesis; the W of a
-                sentence are neighbours.
-            cache: The result of `make_cache` or of the step before.
+            query: float `[N, D]`, this position of each hypothesis; the W rows
+                of a sentence are adjacent.
+            cache: The result of `make_cache` or of the previous step.
             slots: The `Slots` of the cache.
             position: The result of `Slots.enter` for this position.
 
@@ -347,7 +351,7 @@ class MultiHeadAttention(TracedLayer):
 
         Args:
             query: Projected queries `[B, H, W, K]`.
-            cache, position: As in `step`, with this position in the cache.
+            cache, position: As in `step`. The cache includes this position.
         """
         return scaled_dot_product_attention(query, *cache, position.visible)
 
@@ -357,30 +361,30 @@ class MultiHeadAttention(TracedLayer):
         return query_shape
 
     def _project_query(self, query: Tensor) -> Tensor:
-        """[B, T, D] -> [B, H, T, K]."""
+        """Projects and splits queries: [B, T, D] -> [B, H, T, K]."""
         return self._split_heads(self.query_projection(query), self.d_key)
 
     def _split_heads(self, x: Tensor, size: int) -> Tensor:
-        """[B, S, H * size] -> [B, H, S, size]."""
+        """Splits x into heads: [B, S, H * size] -> [B, H, S, size]."""
         x = ops.reshape(x, (num_rows(x), ops.shape(x)[1], self.num_heads, size))
         return ops.transpose(x, (0, 2, 1, 3))
 
     def _join_heads(self, x: Tensor) -> Tensor:
-        """Concat(head_1, ..., head_h) W^O: [B, H, T, Vd] -> [B, T, D]."""
+        """Computes Concat(head_1, ...) W^O: [B, H, T, Vd] -> [B, T, D]."""
         x = ops.transpose(x, (0, 2, 1, 3))  # [B, T, H, Vd]
         width = self.num_heads * self.d_value
         x = ops.reshape(x, (num_rows(x), ops.shape(x)[1], width))
         return self.output_projection(x)
 
     def _heads_of_rows(self, x: Tensor, size: int, beam_size: int) -> Tensor:
-        """Splits one position: [N, H * size] -> [B, H, W, size]."""
+        """Splits one position into heads: [N, H * size] -> [B, H, W, size]."""
         if beam_size == 1:
             return ops.reshape(x, (-1, self.num_heads, 1, size))
         x = ops.reshape(x, (-1, beam_size, self.num_heads, size))
         return ops.transpose(x, (0, 2, 1, 3))
 
     def _rows_of_heads(self, x: Tensor) -> Tensor:
-        """Concat(head_1, ..., head_h) W^O: [B, H, W, Vd] -> [N, D]."""
+        """Computes Concat(head_1, ...) W^O: [B, H, W, Vd] -> [N, D]."""
         if x.shape[2] != 1:
             x = ops.transpose(x, (0, 2, 1, 3))  # [B, W, H, Vd]
         x = ops.reshape(x, (-1, self.num_heads * self.d_value))
@@ -394,12 +398,12 @@ _RECORD: contextvars.ContextVar[dict | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def recorded_weights() -> Iterator[dict[MultiHeadAttention, Tensor]]:
-    """Records the weights of every attention layer that is called meanwhile.
+    """Records the weights of every attention layer called in the block.
 
     Yields:
         A dictionary of the weights `[B, H, T, S]` of each `MultiHeadAttention`,
         before dropout. The weights of restricted attention are 0 outside the
-        neighborhoods, and in the rows that see no key.
+        neighborhoods, and for queries that see no key.
     """
     record: dict[MultiHeadAttention, Tensor] = {}
     token = _RECORD.set(record)
@@ -412,7 +416,7 @@ def recorded_weights() -> Iterator[dict[MultiHeadAttention, Tensor]]:
 def record_weights(
     layer: MultiHeadAttention, make_weights: Callable[[], Tensor]
 ) -> None:
-    """Records the weights that a function makes, if there is a record."""
+    """Records what `make_weights` returns, if in `recorded_weights`."""
     record = _RECORD.get()
     if record is not None:
         record[layer] = make_weights()
@@ -421,7 +425,7 @@ def record_weights(
 def check_self_attention(
     layer: typing.Any, query: Tensor, keys: Tensor
 ) -> None:
-    """Raises ValueError if projected queries and keys have two lengths."""
+    """Raises ValueError if projected queries and keys differ in length."""
     lengths = query.shape[2], keys.shape[2]
     expect(
         None in lengths or lengths[0] == lengths[1],

@@ -1,11 +1,11 @@
 """The decoder's cache of earlier positions.
 
-A search has W hypotheses of each sentence. At each position each of them writes
-a row, so that a slot of a cache holds W rows. Where the search goes on with
-other hypotheses, no row moves: `lineage` says for each hypothesis which rows
-belong to its own past, and attention hides the others. The keys of a sentence
-are then one matrix for all its hypotheses. A change of hypotheses changes a few
-bytes of the lineage; a copy of the cache would be megabytes.
+A search has W hypotheses per sentence. At each position, each hypothesis writes
+a row, so that a slot of the cache holds W rows. When the search selects other
+hypotheses, no row moves: `lineage` tells which rows belong to the past of each
+hypothesis, and attention hides the others. So the keys of a sentence are one
+matrix for all its hypotheses, and a selection changes a few bytes of the
+lineage instead of copying megabytes of the cache.
 
 Shapes use the letters of the package, and C for slots.
 """
@@ -19,45 +19,45 @@ from keras_transformer.base.backend import Tensor
 
 
 class Position(typing.NamedTuple):
-    """One position of decoding, as every attention layer takes it.
+    """One position of decoding, which every attention layer takes.
 
-    `visible` are the rows of the cache that belong to a hypothesis' own past,
-    this position included; None means all.
+    `visible` is True for the rows of the cache that belong to a hypothesis's
+    own past, including this position. None means all rows.
     """
 
     index: Tensor  # int32 scalar, from 0
     visible: Tensor | None  # bool, broadcastable to [B, 1, W, C * W]
-    distances: Tensor  # int32 [C * W], from this position; visible ones <= 0
+    distances: Tensor  # int32 [C * W], from this position; if visible, <= 0
 
 
 class Slots(typing.NamedTuple):
-    """How the positions of a cache are laid out.
+    """The layout of the positions of a cache.
 
-    A cache without a number of slots begins empty and grows by one at each
+    If `num_slots` is None, the cache begins empty and grows by one slot at each
     position, so that early positions are cheap. Its shape then changes in the
     loop of a search, which XLA and TFLite do not support.
     """
 
-    num_slots: int | None  # C; None: it grows
-    beam_size: int  # hypotheses of a sentence, W; they are neighbours
+    num_slots: int | None  # C; None: the cache grows
+    beam_size: int  # hypotheses per sentence, W; their rows are adjacent
     window: (
         int | None
-    )  # positions that a query sees, its own included; None: all
+    )  # positions that a query sees, including its own; None: all
 
     def first_rows(self, batch_size: int | Tensor) -> int | Tensor:
-        """Makes the rows of a cache before the first position.
+        """Returns the number of rows of a cache before the first position.
 
         For a cache that grows in a graph, `batch_size` must be a tensor: a
-        number of rows that the graph knows could not change in a loop.
+        static number of rows could not change in a loop.
         """
         if self.num_slots is None:
             return batch_size * 0
         return self.num_slots * self.beam_size
 
     def make_lineage(self, batch_size: int | Tensor) -> Tensor | tuple[()]:
-        """Makes the initial lineage, without history: bool `[B, W, C * W]`.
+        """Makes the initial lineage, all False: bool `[B, W, C * W]`.
 
-        () if a sentence has one hypothesis.
+        Returns () if there is one hypothesis per sentence.
         """
         if self.beam_size == 1:
             return ()
@@ -69,7 +69,8 @@ class Slots(typing.NamedTuple):
     ) -> tuple[Position, Tensor | tuple[()]]:
         """Begins a position and adds it to the lineage of each hypothesis.
 
-        `x` is `[N, D]`, a row for each hypothesis; its values do not matter.
+        Only the shape of `x`, `[N, D]`, matters: one row per hypothesis.
+        Returns the `Position` and the new lineage.
         """
         width = self.beam_size
         if self.num_slots is None:
@@ -94,9 +95,10 @@ class Slots(typing.NamedTuple):
         return Position(index, lineage[:, None], distances), lineage
 
     def append(self, rows: Tensor, new: Tensor, index: int | Tensor) -> Tensor:
-        """Writes the rows of one position into a cache, which may grow by it.
+        """Writes the rows of one position into a cache, or appends them.
 
-        `rows` is `[B, X, C * W, ...]`, `new` `[B, X, W, ...]`.
+        `rows` is `[B, X, C * W, ...]` and `new` is `[B, X, W, ...]`. With a
+        `window`, the oldest rows are dropped.
         """
         width = self.beam_size
         if self.num_slots is None:
@@ -112,9 +114,10 @@ class Slots(typing.NamedTuple):
 
 
 def reorder(lineage: Tensor | tuple[()], parents: Tensor) -> Tensor | tuple[()]:
-    """Updates the lineage of hypotheses that continue others of their sentence.
+    """Updates the lineage after a search has selected hypotheses.
 
-    `parents` is int32 `[B, W]`, in [0, W).
+    `parents`, int32 `[B, W]` in [0, W), is the hypothesis of the same sentence
+    that each one continues.
     """
     if isinstance(lineage, tuple):
         return lineage

@@ -1,13 +1,14 @@
-"""Restricted self-attention by chunks: who sees whom, without an n x n matrix.
+"""Restricted self-attention by chunks, without an n x n matrix.
 
 Section 4 restricts self-attention to "a neighborhood of size r in the input
 sequence centered around the respective output position". A sequence of n
-positions is divided into G chunks of C queries. A chunk sees the keys of its
-own positions and a margin on each side, M keys together, and a mask inside the
-chunk leaves each query its neighborhood. With C about r, time and memory grow
-with r * n. Sizes are ints if the shape is static, else int scalar tensors.
+positions is divided into G chunks of C queries. A chunk sees M keys: those of
+its own positions and of a margin on each side. A mask inside the chunk
+restricts each query to its neighborhood. With C about r, time and memory grow
+with r * n. Sizes are ints if the shape is static, and int scalar tensors
+otherwise.
 
-Between two views of the same numbers, `by_key` and `by_distance` convert:
+`by_key` and `by_distance` convert between two views of the same numbers:
 
     by key       x[i, j]: query i, key j
     by distance  x[i, m]: query i, the key at distance m - (T - 1) from it
@@ -21,21 +22,21 @@ from keras_transformer.base.backend import Tensor
 
 Size: typing.TypeAlias = typing.Any  # int, or an int scalar tensor
 
-# Minimum number of queries of a chunk: smaller matrices leave a processor idle.
+# Minimum number of queries in a chunk: smaller matrices leave processors idle.
 MIN_CHUNK = 32
 
 
 class Neighborhood(typing.NamedTuple):
-    """How many positions before and after its own a query sees."""
+    """The number of positions that a query sees before and after its own."""
 
     before: int
     after: int
 
 
 def centered_neighborhood(size: int) -> Neighborhood:
-    """Returns the `size` positions around a query, its own among them.
+    """Returns the neighborhood of `size` positions centered on the query.
 
-    If `size` is even, one more before it than after it.
+    If `size` is even, there is one more position before it than after it.
 
     >>> centered_neighborhood(5), centered_neighborhood(4)
     (Neighborhood(before=2, after=2), Neighborhood(before=2, after=1))
@@ -44,7 +45,7 @@ def centered_neighborhood(size: int) -> Neighborhood:
 
 
 def last_neighborhood(size: int) -> Neighborhood:
-    """Returns the last `size` positions up to a query's: for causal attention.
+    """Returns the neighborhood of the last `size` positions, for causal use.
 
     >>> last_neighborhood(4)
     Neighborhood(before=3, after=0)
@@ -63,17 +64,17 @@ class Chunks(typing.NamedTuple):
 
     @property
     def width(self) -> Size:
-        """Keys M that a chunk sees."""
+        """Number of keys that a chunk sees, M."""
         return self.before + self.size + self.after
 
     def split(self, x: Tensor) -> Tensor:
-        """[B, H, n, K] -> [B, H, G, C, K]; zeros fill the last chunk."""
+        """Splits [B, H, n, K] -> [B, H, G, C, K]; zeros fill the last chunk."""
         x = _extended(x, self.count * self.size - self.length)
         shape = (-1, x.shape[1], self.count, self.size, x.shape[3])
         return ops.reshape(x, shape)
 
     def split_with_margins(self, x: Tensor) -> Tensor:
-        """[B, H, n, K] -> [B, H, G, M, K]; zeros where there is no position."""
+        """Splits [B, H, n, K] -> [B, H, G, M, K]; zeros fill the margins."""
         x = self.split(x)
         if _is(self.before, 0) and _is(self.after, 0):
             return x
@@ -89,7 +90,7 @@ class Chunks(typing.NamedTuple):
         return ops.concatenate(parts, axis=3)
 
     def join(self, x: Tensor) -> Tensor:
-        """[B, H, G, C, K] -> [B, H, n, K]."""
+        """Inverts `split`: [B, H, G, C, K] -> [B, H, n, K]."""
         shape = (-1, x.shape[1], self.count * self.size, ops.shape(x)[4])
         return ops.reshape(x, shape)[:, :, : self.length]
 
@@ -108,7 +109,7 @@ class Chunks(typing.NamedTuple):
         return by_key(ops.reshape(x, shape), self.width)
 
     def join_by_key(self, x: Tensor) -> Tensor:
-        """[B, H, G, C, M] -> [B, H, n, n], zeros where no chunk looks."""
+        """Joins [B, H, G, C, M] -> [B, H, n, n], zeros outside the chunks."""
         x = self.join(by_distance(x))  # [B, H, n, C + M - 1]
         batch_size, num_heads, length, _ = ops.shape(x)
         before, after = (
@@ -123,10 +124,10 @@ class Chunks(typing.NamedTuple):
 
 
 def divide(length: Size, neighborhood: Neighborhood) -> Chunks:
-    """Plans how to divide a sequence for queries that see a neighborhood.
+    """Divides a sequence into chunks for queries that see a neighborhood.
 
     A sequence that is not much longer than a neighborhood is one chunk without
-    margins: no more work than its chunks would be.
+    margins, which is no more work than several chunks.
 
     >>> divide(1000, Neighborhood(64, 63))
     Chunks(length=1000, count=8, size=128, before=64, after=63)
@@ -152,7 +153,7 @@ def divide(length: Size, neighborhood: Neighborhood) -> Chunks:
 
 
 def by_key(x: Tensor, num_keys: Size) -> Tensor:
-    """[..., T, T + S - 1] by distance -> [..., T, S] by key.
+    """Converts [..., T, T + S - 1] by distance to [..., T, S] by key.
 
     >>> by_key(ops.array([[1, 2, 3, 4], [5, 6, 7, 8]]), 3).numpy()
     array([[2, 3, 4],
@@ -171,7 +172,9 @@ def by_key(x: Tensor, num_keys: Size) -> Tensor:
 
 
 def by_distance(x: Tensor) -> Tensor:
-    """[..., T, S] by key -> [..., T, T + S - 1] by distance, zeros elsewhere.
+    """Converts [..., T, S] by key to [..., T, T + S - 1] by distance.
+
+    Distances without a key have zeros.
 
     >>> by_distance(ops.array([[2, 3, 4], [5, 6, 7]])).numpy()
     array([[0, 2, 3, 4],
@@ -199,7 +202,7 @@ def by_distance(x: Tensor) -> Tensor:
 
 
 def _extended(x, number):
-    """Appends a number of zeros to the n positions of [B, H, n, K]."""
+    """Appends `number` positions of zeros to [B, H, n, K]."""
     if _is(number, 0):
         return x
     batch_size, num_heads, _, size = ops.shape(x)

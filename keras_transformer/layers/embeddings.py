@@ -42,21 +42,22 @@ def positional_encoding(
     PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos(same).
 
     Differs from the paper: with `sinusoids="t2t"` the exponent is
-    i / (d_model / 2 - 1), as in tensor2tensor, OpenNMT-tf and fairseq. These
-    have all sines before all cosines, too; see `permutation.py`.
+    i / (d_model / 2 - 1), as in tensor2tensor, OpenNMT-tf and fairseq. In these
+    systems, all sines also come before all cosines; see `permutation.py`.
 
     Args:
         length: Number of positions T, int or int scalar tensor.
         d_model: Width D, even.
         start: First position, int or int scalar tensor.
-        dtype: "float32" or "float64", which the angles are computed in, too.
-        sinusoids: "paper" or "t2t", which exponent.
+        dtype: "float32" or "float64", also for computing the angles.
+        sinusoids: "paper" or "t2t": which exponent is used.
 
     Returns:
         `[T, D]` of `dtype`.
 
     Raises:
-        ValueError: `d_model` is odd, or there are no such sinusoids.
+        ValueError: `d_model` is odd, `length` is None, or `sinusoids` is
+            neither.
 
     >>> positional_encoding(2, 4).numpy().round(2)
     array([[0.  , 1.  , 0.  , 1.  ],
@@ -84,11 +85,13 @@ class _Softmax(KeptWeights):
     """The softmax projection of a layer that has `softmax_matrix`, `[V, D]`."""
 
     softmax_matrix: typing.Any
-    _logits_call: dict[str, bool] = {}  # arguments of a call that is `logits`
+    _logits_call: dict[
+        str, bool
+    ] = {}  # arguments with which `call` is `logits`
     logits_bias: typing.Any = None  # [V]
 
     def _add_table(self, name: str) -> Tensor:
-        """Adds a vector `[D]` for each token; a bias of its logit, if asked."""
+        """Adds the table `[V, D]` and, with `has_logits_bias`, the bias."""
         table = _add_table(self, name, self.vocab_size, self.d_model)
         if self.has_logits_bias:
             self.logits_bias = self.add_weight(
@@ -100,11 +103,11 @@ class _Softmax(KeptWeights):
         return table
 
     def logits(self, x: Tensor) -> Tensor:
-        """Scores every token: x W^T, and a bias if there is one.
+        """Computes the logits x W^T, plus the bias if there is one.
 
-        float `[B, T, D]` -> float32 `[B, T, V]`; float64 if that is the compute
-        dtype. A functional model has a call of the layer in its place: Keras
-        would take the matrix for a constant, which is neither trained nor
+        float `[B, T, D]` -> float32 `[B, T, V]`, or float64 if that is the
+        compute dtype. A functional model contains a call of the layer instead:
+        Keras would treat the matrix as a constant, which is neither trained nor
         saved.
         """
         if keras.backend.is_keras_tensor(x):
@@ -118,11 +121,11 @@ class _Softmax(KeptWeights):
         compiled: bool = False,
         transposed: bool = False,
     ) -> Callable[[Tensor], Tensor]:
-        """Makes `logits` for many calls: the matrix is read once.
+        """Returns a function like `logits` that reads the matrix only once.
 
-        With `ids`, int32 `[C]`, it makes their logits only, `[..., C]`. Calls
-        that XLA compiles are (W x^T)^T, for x `[N, D]`: XLA for CPUs would copy
-        W^T in each call if there is one row and a bias, and in bfloat16. With
+        With `ids`, int32 `[C]`, it computes only their logits, `[..., C]`. With
+        `compiled` it computes (W x^T)^T, for x `[N, D]`: in each call, XLA for
+        CPUs would copy W^T in bfloat16, and for one row with a bias. With
         `transposed` the matrix is transposed once, and stored twice.
         """
         matrix, bias = self.softmax_matrix, self.logits_bias
@@ -135,7 +138,7 @@ class _Softmax(KeptWeights):
             matrix = ops.transpose(matrix)
 
         def project(x: Tensor) -> Tensor:
-            """Computes x W^T + b in full precision."""
+            """Computes x W^T in the compute dtype, then adds b in float32."""
             x = ops.cast(x, dtype)
             if transposed:
                 logits = ops.matmul(x, matrix)
@@ -155,33 +158,33 @@ class _Softmax(KeptWeights):
 class PositionalEmbedding(_Softmax, TracedLayer):
     """Scaled embeddings plus positions, and the tied softmax projection.
 
-    dropout(E[ids] * sqrt(d_model) + PE), sec. 3.4, 3.5 and 5.4; `logits` is
-    x E^T. The Transformer uses one such layer three times, so that there is a
-    single matrix E `[V, D]`.
+    A call is dropout(E[ids] * sqrt(d_model) + PE), sec. 3.4, 3.5 and 5.4;
+    `logits` is x E^T. The Transformer uses one such layer three times, so that
+    there is a single matrix E `[V, D]`.
 
-    Differs from the paper, for models of other systems: embeddings may be
-    unscaled, positions may be counted from another number than 0, and logits
-    may have a bias. `InputEmbedding` puts learned positions and a norm between
-    `sum` and `finish`.
+    Differs from the paper, for models from other systems: embeddings may be
+    unscaled, positions may start at a number other than 0, and logits may have
+    a bias. `InputEmbedding` puts learned positions and a norm between `sum` and
+    `finish`.
 
     An id outside [0, V) has the embedding NaN, on every backend and device,
-    with and without XLA: a wrong vocabulary shows in the loss at once, and no
-    negative id means a row counted from the end.
+    with and without XLA. So a wrong vocabulary shows in the loss at once, and a
+    negative id does not select a row from the end.
 
     Args:
         vocab_size: Number of tokens V.
         d_model: Width D, even.
         dropout: Dropout rate of the sum, in [0, 1).
         sinusoids: "paper" or "t2t", the PE that is added; see
-            `positional_encoding`. None adds none: positions are learned, or
+            `positional_encoding`. None adds nothing: positions are learned, or
             attention adds them.
         first_position: Number of the first position in PE.
         scale: Whether embeddings are multiplied by sqrt(d_model).
         logits_bias: Whether logits have a bias `[V]`.
 
     Call arguments:
-        ids: Integers of any size `[B, T]`, in [0, V); also as float32.
-        start: Place of the first column, from 0, int or int scalar tensor.
+        ids: Integers of any size `[B, T]`, in [0, V), or the same as float32.
+        start: Position of the first column, from 0, int or int scalar tensor.
         reverse: Whether the first argument is float `[B, T, D]`, and the result
             its `logits`.
         training: Whether dropout is active.
@@ -190,9 +193,9 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         float `[B, T, D]` in the compute dtype.
 
     Raises:
-        ValueError: A size is below 1, or `d_model` is odd, or there are no
-            such sinusoids, or none to count from `first_position`, or `ids`
-            are in half precision, ragged, or not `[B, T]`.
+        ValueError: A size is below 1, `d_model` is odd, `sinusoids` is unknown,
+            `first_position` is given without sinusoids, or `ids` are in half
+            precision, ragged, or not `[B, T]`.
 
     >>> layer = PositionalEmbedding(vocab_size=10, d_model=4)
     >>> x = layer(ops.array([[3, 4, 2]]))
@@ -213,7 +216,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         logits_bias: bool = False,
         **kwargs,
     ):
-        # Half precision would change ids that Keras has made floats.
+        # Autocasting to half precision would change ids that Keras made floats.
         super().__init__(**{**kwargs, "autocast": False})
         check_positive(vocab_size=vocab_size, d_model=d_model)
         check_even(d_model)
@@ -266,21 +269,21 @@ class PositionalEmbedding(_Softmax, TracedLayer):
     def sum(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
         """Computes E[ids] * sqrt(d_model) + PE, float32 `[B, T, D]`.
 
-        float64 if that is the dtype of the weights.
+        The dtype is float64 if the weights have that dtype.
         """
         check_built(self, ids)
         ids = whole_ids(ids, "ids")
         check_axes(self, ids, "[B, T]")
         dtype = precise_dtype(self.variable_dtype)
         known = ops.clip(ids, 0, self.vocab_size - 1)
-        # In the factor, where the check costs no pass over [B, T, D].
+        # Checking in the factor costs no pass over [B, T, D].
         scale, nan = np.array([self.scale, np.nan], dtype)
         scale = ops.where(known == ids, scale, nan)
         scale = scale[..., None]  # [B, T] -> [B, T, 1]
         x = ops.take(self.embeddings, known, axis=0)  # [B, T] -> [B, T, D]
         x = ops.cast(x, dtype) * scale
         if self.sinusoids is not None:
-            if self.first_position:  # else no operation is added
+            if self.first_position:  # at 0, no operation is needed
                 start = start + self.first_position
             length = ops.shape(ids)[1]
             x += positional_encoding(
@@ -289,7 +292,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         return x
 
     def finish(self, x: Tensor) -> Tensor:
-        """Applies dropout to the sum: `[B, T, D]` in the compute dtype."""
+        """Casts the sum, `[B, T, D]`, to the compute dtype; applies dropout."""
         return self.sum_dropout(ops.cast(x, self.compute_dtype))
 
     @property
@@ -304,11 +307,11 @@ class PositionalEmbedding(_Softmax, TracedLayer):
 class SoftmaxProjection(_Softmax):
     """A softmax matrix separate from the embeddings: `logits` is x W^T.
 
-    Differs from the paper, which has one matrix for both (sec. 3.4): models of
-    other systems may have two.
+    Differs from the paper, which has one matrix for both (sec. 3.4): models
+    from other systems may have two.
 
-    A call is `logits`, which the Transformer calls. With `logits_bias`, logits
-    have a bias `[V]`.
+    A call returns `logits`, the method that the Transformer uses. With
+    `logits_bias`, logits have a bias `[V]`.
 
     >>> projection = SoftmaxProjection(vocab_size=10, d_model=4)
     >>> projection.build()
@@ -347,7 +350,7 @@ class SoftmaxProjection(_Softmax):
 def _add_table(
     layer: keras.Layer, name: str, num_rows: int, width: int
 ) -> Tensor:
-    """Adds a table of vectors, normal with standard deviation width^-0.5."""
+    """Adds a table `[num_rows, width]`, normal with deviation width^-0.5."""
     normal = keras.initializers.RandomNormal(stddev=width**-0.5)
     return layer.add_weight(
         name=name,
@@ -361,13 +364,13 @@ def _add_table(
 class LearnedPositions(TracedLayer):
     """Adds learned positions, rows of a table `[P, D]`: Table 3, row E.
 
-    They take the place of sinusoids. The Transformer has one table for the
-    source and one for the target, as T2T's `pos="emb"` and the convolutional
-    model that row E cites (Gehring et al. 2017) have.
+    They replace sinusoids. The Transformer has one table for the source and one
+    for the target, like T2T's `pos="emb"` and the convolutional model that
+    row E cites (Gehring et al. 2017).
 
-    A token beyond the last row has the embedding NaN, as an id outside the
-    vocabulary has; where the length is static, it is refused. Padding may lie
-    beyond it. T2T silently adds zeros there.
+    A token beyond the last row has the embedding NaN, like an id outside the
+    vocabulary. Padding may lie beyond the last row. T2T silently adds zeros
+    there.
 
     Differs from the paper, which does not say how the table is initialized:
     like the embeddings, normal with a standard deviation of d_model^-0.5.
@@ -379,11 +382,11 @@ class LearnedPositions(TracedLayer):
     Call arguments:
         x: float `[B, T, D]`, scaled embeddings in full precision.
         ids: Integers `[B, T]`; `PAD` needs no row.
-        start: Place of the first column, from 0, int or int scalar tensor.
+        start: Position of the first column, from 0, int or int scalar tensor.
 
     Returns float `[B, T, D]` in the dtype of `x`.
 
-    Raises ValueError: there are more ids than rows.
+    Raises ValueError if the length is static and exceeds the number of rows.
 
     >>> positions = LearnedPositions(max_positions=10, d_model=4)
     >>> positions(ops.zeros((1, 3, 4)), ops.array([[5, 2, 0]])).shape.as_list()
@@ -428,17 +431,17 @@ class LearnedPositions(TracedLayer):
 
 
 class InputEmbedding:
-    """What a stack reads: dropout(norm(E[ids] * sqrt(d_model) + positions)).
+    """A stack's input: dropout(norm(E[ids] * sqrt(d_model) + positions)).
 
-    In the paper there is no norm, and positions are sinusoids: only a
-    `PositionalEmbedding` remains.
+    In the paper there is no norm, and positions are sinusoids: then this is
+    just a `PositionalEmbedding`.
 
-    Not a layer: its name would become part of the paths of the weights, and
-    their order, which the optimizer's variables have in a checkpoint,
-    would be another. The Transformer holds its parts as attributes.
+    This is not a layer. A layer's name would become part of the paths of the
+    weights, and would change their order, which is that of the optimizer's
+    variables in a checkpoint. The Transformer holds its parts as attributes.
 
-    `side` is "source" or "target"; `shared` the embedding of the other side, if
-    both have one matrix. Call arguments and result are as in
+    `side` is "source" or "target". `shared` is the embedding of the other side
+    if both share one matrix. Call arguments and result are as in
     `PositionalEmbedding`.
     """
 
@@ -478,11 +481,11 @@ class InputEmbedding:
 
 
 def _make_embedding(config, side, dtype):
-    """Makes the embedding of a side; the target's makes logits, if shared."""
+    """Makes the embedding of a side. The target's may also make logits."""
     match config.positions:
         case "sinusoidal":
             sinusoids = config.sinusoids
-        case "learned" | "relative":  # a table, or inside self-attention
+        case "learned" | "relative":  # in a table, or in self-attention
             sinusoids = None
         case other:
             raise unhandled(positions=other)

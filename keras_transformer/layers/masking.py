@@ -1,4 +1,4 @@
-"""Boolean attention masks: `True` = may attend. Made here and nowhere else.
+"""Boolean attention masks: `True` = may attend. All masks are made here.
 
 Every mask broadcasts to the attention scores `[B, H, T, S]`.
 """
@@ -17,8 +17,8 @@ def padding_mask(ids: Tensor, hide_eos: bool = False) -> Tensor:
     """Hides padding from every query (sec. 3.2.3).
 
     Args:
-        ids: int `[B, S]`, `PAD` where a row has ended.
-        hide_eos: Whether to hide `EOS`, too.
+        ids: int `[B, S]`, padded with `PAD`.
+        hide_eos: Whether to hide `EOS` as well.
 
     Returns:
         bool `[B, 1, 1, S]`.
@@ -38,7 +38,7 @@ def causal_mask(length: int | Tensor) -> Tensor:
 
     Args:
         length: Number of positions T, int or int scalar tensor; or ids
-            `[B, T]`, whose length the functional API may not know.
+            `[B, T]`, if the functional API does not know their length.
 
     Returns:
         bool `[1, 1, T, T]`.
@@ -70,8 +70,9 @@ def band_mask(
 ) -> Tensor:
     """Restricts each query to its neighborhood (sec. 4, Table 1).
 
-    A query sees as many keys `before` and `after` its own position; `first` is
-    the first query's. bool `[1, 1, num_queries, num_keys]`.
+    A query sees `before` keys before its own position and `after` keys after
+    it. `first` is the position of the first query. Returns bool
+    `[1, 1, num_queries, num_keys]`.
 
     >>> band_mask(4, 4, before=1, after=0)[0, 0].numpy()
     array([[ True, False, False, False],
@@ -86,14 +87,15 @@ def band_mask(
 
 
 def checked_mask(mask: typing.Any, shape: Sequence[int | None]) -> Tensor:
-    """Returns a mask as bool `[B, H, T, S]`; an axis may be 1.
+    """Returns a mask as bool `[B, H, T, S]`, in which axes may have size 1.
 
-    With fewer axes a mask is `[S]`, `[T, S]` or `[H, T, S]`, as broadcasting
-    reads it, or `[B, S]` or `[B, T, S]`, as Keras has masks: its sizes must say
-    which. `shape` is that of scores, `[B, H, T, S]`; unknown sizes are None.
+    A mask with fewer axes is `[S]`, `[T, S]` or `[H, T, S]`, as in
+    broadcasting, or `[B, S]` or `[B, T, S]`, as in Keras. Its sizes must tell
+    which. `shape` is that of the scores, `[B, H, T, S]`, with None for unknown
+    sizes.
 
-    Raises ValueError: it is not bool (an additive mask has the opposite
-    meaning), or its shape fits none of these, or two.
+    Raises ValueError if the mask is not bool (an additive mask has the opposite
+    meaning), or if its shape fits none or several of these.
     """
     mask = dense(mask, "an attention mask")
     dtype = keras.backend.standardize_dtype(mask.dtype)
@@ -113,7 +115,7 @@ def checked_mask(mask: typing.Any, shape: Sequence[int | None]) -> Tensor:
     if len(sizes) in (2, 3):
         other = (*sizes[:1], *(1,) * missing, *sizes[1:])
         readings.setdefault(other, axes[:1] + new + axes[1:])
-    # What is not known fits, but less than what is.
+    # An unknown size fits any, but a match of known sizes is preferred.
     for unknown in ((), (None,)):
         if found := [r for r in readings if _fits(r, shape, unknown)]:
             break
@@ -128,7 +130,10 @@ def checked_mask(mask: typing.Any, shape: Sequence[int | None]) -> Tensor:
 
 
 def _fits(sizes, shape, unknown):
-    """Tells whether a shape can be broadcast to another one."""
+    """Tells whether `sizes` can be broadcast to `shape`.
+
+    A size in `unknown` fits any.
+    """
     return len(sizes) == len(shape) and all(
         size in (1, full) or size in unknown or full in unknown
         for size, full in zip(sizes, shape, strict=True)

@@ -20,10 +20,10 @@ from keras_transformer.layers.chunks import by_distance, by_key
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class RelativeAttention(MultiHeadAttention):
-    """Self-attention that adds a vector of the distance to keys and values.
+    """Self-attention with learned distance vectors in keys and values.
 
-    Each distance from the query, clipped to `max_relative_position`, has a
-    learned vector that is added to the key, and another that is added to the
+    Each distance from the query, clipped to `max_relative_position`, has one
+    learned vector that is added to the key and another that is added to the
     value (Shaw et al. 2018, eq. 3 and 4). The heads share the vectors.
 
     Differs from the paper, which adds sinusoids to the embeddings.
@@ -34,11 +34,11 @@ class RelativeAttention(MultiHeadAttention):
         max_relative_position: Distances are clipped to this maximum on each
             side.
 
-    Call arguments, Returns: As in `MultiHeadAttention`; `query` and `value`
-        are the same sequence.
+    Call arguments, Returns: As in `MultiHeadAttention`, but `query` and `value`
+        must be the same sequence.
 
-    Raises ValueError: a size is below 1, or `query` and `value` have different
-    lengths, or a mask is not bool.
+    Raises ValueError if a size is below 1, if `query` and `value` have
+    different lengths, or if a mask is invalid.
 
     >>> layer = RelativeAttention(2, 4, 3, max_relative_position=5)
     >>> x = ops.ones((1, 7, 8))
@@ -87,7 +87,7 @@ class RelativeAttention(MultiHeadAttention):
 
     def weigh_values(self, weights: Tensor, values: Tensor) -> Tensor:
         weights = self.weight_dropout(weights)
-        if values.shape[2] == 0:  # without a distance
+        if values.shape[2] == 0:  # there are no distances
             return ops.matmul(weights, values)
         distances = _distances(ops.shape(values)[2])
         vectors = self._vectors(self.relative_values, distances)
@@ -97,7 +97,7 @@ class RelativeAttention(MultiHeadAttention):
     def attend_to_cache(
         self, query: Tensor, cache: KeyValue, position: Position
     ) -> Tensor:
-        # One query per hypothesis: each row of the cache has one distance.
+        # All queries have the same position, so each row has one distance.
         query = scaled(query)
         vectors = self._vectors(self.relative_keys, position.distances)
         scores = ops.matmul(query, ops.swapaxes(cache.keys, -1, -2))
@@ -114,12 +114,12 @@ class RelativeAttention(MultiHeadAttention):
 
 def _distances(length: int | Tensor) -> Tensor:
     """Lists the distances of keys from queries: -(T - 1) to T - 1, [2T - 1]."""
-    # Not arange(2T - 1), which has no value for T = 0.
+    # For T = 0, arange(2T - 1) would fail.
     return ops.arange(2 * length, dtype="int32")[1:] - length
 
 
 def _product(x: Tensor, matrix: Tensor) -> Tensor:
-    """Multiplies [..., m] by a matrix [m, n], as one product: [..., n]."""
+    """Multiplies [..., m] by a matrix [m, n] in one product: [..., n]."""
     *others, width = ops.shape(x)
     y = ops.matmul(ops.reshape(x, (-1, width)), matrix)
     return ops.reshape(y, (*others, ops.shape(matrix)[-1]))

@@ -24,23 +24,23 @@ from keras_transformer.layers.masking import band_mask, checked_mask
 class RestrictedAttention(MultiHeadAttention):
     """Self-attention of each position to its neighborhood (sec. 4).
 
-    It is computed by chunks (`chunks.py`): time and memory grow with r * n, and
-    a cache keeps the last r positions. If a neighborhood ends with the query,
-    attention is causal without a mask. A mask that has a row for each query is
-    honored, but it is an n x n matrix itself.
+    It is computed by chunks (`chunks.py`), so that time and memory grow with
+    r * n, and a cache keeps only the last r positions. If the neighborhood ends
+    with the query, attention is causal without a mask. A mask with a row for
+    each query is applied, but is an n x n matrix itself.
 
     Args:
         num_heads, d_key, d_value, dropout, use_bias: As in
             `MultiHeadAttention`.
-        neighborhood: How many positions before and after its own a query sees,
-            such as `(64, 63)`.
+        neighborhood: Numbers of positions that a query sees before and after
+            its own, such as `(64, 63)`.
 
-    Call arguments, Returns: As in `MultiHeadAttention`; `query` and `value`
-        are the same sequence.
+    Call arguments, Returns: As in `MultiHeadAttention`, but `query` and `value`
+        must be the same sequence.
 
-    Raises ValueError: a size is below 1, or the neighborhood is not two
-    numbers, or `query` and `value` have different lengths, or a mask is not
-    bool.
+    Raises ValueError if a size is below 1, if the neighborhood is not two
+    numbers, if `query` and `value` have different lengths, or if a mask is
+    invalid.
 
     >>> layer = RestrictedAttention(2, 4, 3, neighborhood=(2, 0))
     >>> x = ops.ones((1, 7, 8))
@@ -78,7 +78,7 @@ class RestrictedAttention(MultiHeadAttention):
         )  # [1, 1, C, M]
         mask = mask[:, :, None] & _chunk_mask(chunks, attention_mask, query)
         weights = attention_weights(chunks.split(query), keys, mask)
-        # A row of padding may see no key, and weighs all alike: not recorded.
+        # Padding may see no key, and weights all equally: recorded as 0.
         record_weights(
             self, lambda: chunks.join_by_key(ops.where(mask, weights, 0.0))
         )
@@ -106,9 +106,10 @@ def _checked_neighborhood(neighborhood: tuple[int, int]) -> Neighborhood:
 
 
 def _chunk_mask(chunks, mask, query):
-    """Makes a bool mask [B, H, G, C, M] from one of [B, H, n, K], or None.
+    """Makes the mask of chunks, bool [B, H, G, C, M], from a mask or None.
 
-    False where a margin, or the last chunk, has no position.
+    `mask` is broadcastable to [B, H, n, n]. The result is False where a margin
+    or the last chunk lies outside the sequence.
     """
     if mask is None:
         mask = ops.ones((1, 1, 1, 1), "bool")

@@ -35,8 +35,8 @@ class Memory(typing.NamedTuple):
 class DecoderCache(typing.NamedTuple):
     """Keys and values of the earlier target positions; see `Slots`.
 
-    The lineage has the rows of each hypothesis' own past; it is () if a
-    sentence has one hypothesis.
+    `lineage` is True for the rows of each hypothesis's own past. It is () if
+    there is one hypothesis per sentence.
     """
 
     layers: tuple[KeyValue, ...]  # of each layer, [B, H, C * W, K]
@@ -44,15 +44,15 @@ class DecoderCache(typing.NamedTuple):
 
 
 class GrowingCache(DecoderCache):
-    """A `DecoderCache` that has as many slots as there are positions."""
+    """A `DecoderCache` that grows by a slot at each position."""
 
 
 def split_config(
     config: TransformerConfig | None, kwargs: dict[str, typing.Any]
 ) -> tuple[TransformerConfig, dict[str, typing.Any]]:
-    """Separates the configuration from Keras' arguments of a layer.
+    """Separates the configuration from a layer's arguments of Keras.
 
-    Raises ValueError: there are both a configuration and fields of it.
+    Raises ValueError if both a configuration and fields of one are given.
     """
     names = {field.name for field in dataclasses.fields(TransformerConfig)}
     fields = {name: kwargs.pop(name) for name in names & set(kwargs)}
@@ -122,7 +122,7 @@ class _Block(TracedLayer):
         )
 
     def _check_width(self, x_shape: Shape) -> None:
-        """Raises ValueError unless the residual stream is as wide as told."""
+        """Raises ValueError unless the last axis has size `d_model`."""
         expect(
             x_shape[-1] == self.config.d_model,
             f"an input whose last axis is d_model = {self.config.d_model}",
@@ -138,10 +138,10 @@ class _Block(TracedLayer):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class EncoderLayer(_Block):
-    """Self-attention, then feed-forward, each in a residual frame: Figure 1.
+    """Self-attention and feed-forward, each in a `Residual`: Figure 1, left.
 
     Args:
-        config: A `TransformerConfig`; or its fields as keywords.
+        config: A `TransformerConfig`, or its fields as keywords.
 
     Call arguments:
         x: float `[B, S, D]`.
@@ -188,12 +188,12 @@ class DecoderLayer(_Block):
     """Self-attention, attention to the source, feed-forward: Figure 1, right.
 
     Args:
-        config: A `TransformerConfig`; or its fields as keywords.
+        config: A `TransformerConfig`, or its fields as keywords.
 
     Call arguments:
         x: float `[B, T, D]`.
-        memory: float `[B, S, D']`, the encoder's output; or the `KeyValue` that
-            `cross_attention.project` made of it.
+        memory: float `[B, S, D']`, the encoder's output, or the `KeyValue` that
+            `cross_attention.project` returned for it.
         self_attention_mask: bool, broadcastable to `[B, H, T, T]`, usually
             `causal_mask(T)`; `True` = may attend. None hides nothing.
         cross_attention_mask: bool, broadcastable to `[B, H, T, S]`, usually
@@ -259,15 +259,15 @@ class DecoderLayer(_Block):
         position: Position,
         cross_attention_mask: Tensor,
     ) -> tuple[Tensor, KeyValue]:
-        """Computes one position of `call`, over the cache of earlier ones.
+        """Computes one position of `call`, with a cache of earlier positions.
 
         Args:
-            x: float `[N, D]`, one row for each hypothesis; hypotheses of one
-                sentence are neighbours.
+            x: float `[N, D]`, one row for each hypothesis. The rows of a
+                sentence are adjacent.
             memory: The result of `cross_attention.project`, `[B, H, S, K]`, one
                 row for each sentence.
-            cache: The result of `self_attention.make_cache` or of the step
-                before.
+            cache: The result of `self_attention.make_cache` or of the previous
+                step.
             slots: The `Slots` of the cache.
             position: The result of `Slots.enter` for this position.
             cross_attention_mask: bool `[B, 1, 1, S]`.
@@ -291,7 +291,7 @@ class DecoderLayer(_Block):
 
 
 class _Stack(_Block):
-    """A stack of layers, and a norm at its end if it is a pre-norm stack."""
+    """A stack of layers, which ends with a norm if it is a pre-norm stack."""
 
     def _pile(self, kind, number):
         self.blocks = [
@@ -320,8 +320,8 @@ class _Stack(_Block):
 class Encoder(_Stack):
     """A stack of N encoder layers (sec. 3.1).
 
-    Args, call arguments, results and errors as in `EncoderLayer`; the
-    input is the embedded source.
+    Arguments, results and errors are as in `EncoderLayer`. The input is the
+    embedded source.
     """
 
     def __init__(self, config: TransformerConfig | None = None, **kwargs):
@@ -341,9 +341,9 @@ class Encoder(_Stack):
 class Decoder(_Stack):
     """A stack of N decoder layers (sec. 3.1).
 
-    Args, call arguments, results and errors as in `DecoderLayer`, except
-    that `memory` is the encoder's output, float `[B, S, D']`, or the result of
-    `project`; the input is the embedded target.
+    Arguments, results and errors are as in `DecoderLayer`, except that `memory`
+    is the encoder's output, float `[B, S, D']`, or the result of `project`. The
+    input is the embedded target.
     """
 
     def __init__(self, config: TransformerConfig | None = None, **kwargs):
@@ -370,7 +370,7 @@ class Decoder(_Stack):
         """Projects the encoder's output to keys and values, for each layer.
 
         Args:
-            memory: float `[B, S, D']`. An earlier result is returned as it is.
+            memory: float `[B, S, D']`. An earlier result is returned unchanged.
         """
         if isinstance(memory, tuple):
             return memory
@@ -406,12 +406,12 @@ class Decoder(_Stack):
         cache: DecoderCache,
         index: int | Tensor,
     ) -> tuple[Tensor, DecoderCache]:
-        """Computes one position of `call`, over the cache of earlier ones.
+        """Computes one position of `call`, with a cache of earlier positions.
 
         Args:
             x: float `[N, D]`.
             memory: A `Memory` of `B` rows; see `DecoderLayer.step`.
-            cache: The result of `make_cache` or of the step before.
+            cache: The result of `make_cache` or of the previous step.
             index: This position, int32 scalar.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Feed-forward networks (sec. 3.3), and the frame of every sub-layer."""
+"""Feed-forward networks (sec. 3.3), and the residual around each sub-layer."""
 
 import functools
 import typing
@@ -22,7 +22,9 @@ _ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def activation_name(activation: typing.Any) -> typing.Any:
-    """Translates an activation of Keras, a name or a function, to our name.
+    """Converts a Keras activation, a name or a function, to our name.
+
+    Any other value is returned unchanged.
 
     >>> activation_name("silu"), activation_name(keras.activations.gelu)
     ('swish', 'gelu')
@@ -43,16 +45,16 @@ class FeedForward(TracedLayer):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2: eq. 2, sec. 3.3.
 
     Differs from the paper: max(0, x) may be another `activation`, for models
-    of other systems.
+    from other systems.
 
     Args:
         d_ff: Width F of the inner layer.
         dropout: Dropout rate after the activation, in [0, 1); the paper has
             none.
         activation: "relu"; "swish", x * sigmoid(x); "gelu", x * Phi(x), where
-            Phi is the normal distribution's; "gelu_tanh", which approximates it
-            (Hendrycks and Gimpel 2016). Also "silu", which is "swish", and
-            Keras' functions of these names.
+            Phi is the normal distribution function; or "gelu_tanh", its
+            approximation (Hendrycks and Gimpel 2016). "silu" is "swish". Keras'
+            functions relu, gelu and silu are accepted, too.
 
     Call arguments:
         x: float `[B, T, D]`.
@@ -86,7 +88,7 @@ class FeedForward(TracedLayer):
             dtype=self.dtype_policy,
             name="inner",
         )
-        # As wide as the input, see build.
+        # Made in `build`: it is as wide as the input.
         self.outer: typing.Any = None
         self.activation_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="activation_dropout"
@@ -115,23 +117,23 @@ class FeedForward(TracedLayer):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Residual(TracedLayer):
-    """LayerNorm(x + Dropout(Sublayer(x))): the frame of every sub-layer.
+    """LayerNorm(x + Dropout(Sublayer(x))), which surrounds every sub-layer.
 
     See sec. 3.1 and 5.4.
 
     Differs from the paper: with `pre_norm` it is x + Dropout(Sublayer(
-    LayerNorm(x))), which trains deep stacks without a careful warm-up; the
-    stack then ends with a norm of its own.
+    LayerNorm(x))), which trains deep stacks without a careful warm-up. The
+    stack then ends with a separate norm.
 
     Args:
         dropout: Dropout rate of the sub-layer's output, in [0, 1).
         pre_norm: Whether to normalize the input instead of the output.
-        layer_norm_epsilon: Epsilon that LayerNorm adds to the variance; the
-            paper gives none.
+        layer_norm_epsilon: Added to the variance by LayerNorm. The paper gives
+            no value.
 
     Call arguments:
         x: float `[B, T, D]`, the residual stream.
-        sublayer: Function from such a tensor to another, passed by keyword.
+        sublayer: A function from `[B, T, D]` to `[B, T, D]`, passed by keyword.
         training: Whether dropout is active.
 
     Returns float `[B, T, D]` in the compute dtype.
@@ -175,7 +177,7 @@ class Residual(TracedLayer):
     def step(
         self, x: Tensor, sublayer: Callable[[Tensor], tuple[Tensor, typing.Any]]
     ) -> tuple[Tensor, typing.Any]:
-        """Does `call` for a sub-layer that returns its output and its cache."""
+        """Runs `call` for a sub-layer that returns its output and a cache."""
         y, cache = sublayer(self._enter(x))
         return self._leave(x, y), cache
 

@@ -1,1 +1,1 @@
-"""What is kept: the work directory, checkpoints, adapters, downloads."""
+"""Files: the work directory, checkpoints, adapters, downloads, YAML."""

@@ -1,8 +1,8 @@
 """Low-rank adapters (Hu et al. 2022): a kernel W becomes W + A B.
 
-A `[D, R]` and B `[R, U]` alone are trained; `Linear.enable_lora` has their
-mathematics. Checkpoints have nothing else, and `config.json` says which weights
-they belong to:
+Only A `[D, R]` and B `[R, U]` are trained; see `Linear.enable_lora`. They are
+the only weights in checkpoints; `config.json` names the weights that they
+belong to:
 
     weights/encoder.layer_0.self_attention.query.lora_kernel_a
     weights/encoder.layer_0.self_attention.query.lora_kernel_b
@@ -40,19 +40,18 @@ class Base(Fields):
 
     @classmethod
     def of(cls, prefix: str) -> "Base":
-        """Describes the weights of a checkpoint."""
+        """Makes the `Base` of a checkpoint's weights."""
         path = os.path.realpath(prefix)
         return cls(path, Checkpoint(path).weights_sha256)
 
     def weights(
         self, adapters: str | None = None
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields each weight and its name; W + A B where there is an adapter.
+        """Yields the name and the value of each weight, with adapters added.
 
-        `adapters` is the path of their checkpoint, without its ending.
-
-        Raises ValueError as `check` does, or if the adapters belong to another
-        model.
+        `adapters` is the path of their checkpoint, without its ending. A kernel
+        with an adapter is W + A B. Raises the errors of `check`, and ValueError
+        if the adapters belong to another model.
         """
         base = self.check()
         factors = read_factors(adapters, base) if adapters else {}
@@ -68,14 +67,17 @@ class Base(Fields):
     def restore(
         self, weights: dict[str, "keras.Variable"], adapters: str | None = None
     ) -> None:
-        """Sets a model's weights; arguments and errors as in `weights`."""
+        """Sets a model's weights to those that `weights` yields.
+
+        Raises the same errors, and ValueError if the weights do not fit.
+        """
         self.check()
         check_weights(weights, self.checkpoint, self.checkpoint)
         for name, array in self.weights(adapters):
             weights[name].assign(array)
 
     def check(self) -> Checkpoint:
-        """Opens the checkpoint; ValueError if it is gone or was changed."""
+        """Opens the checkpoint. Raises ValueError if it is gone or changed."""
         received = "other weights"
         try:
             found = Checkpoint(self.checkpoint)
@@ -92,8 +94,9 @@ class Base(Fields):
 def read_factors(prefix: str, base: Checkpoint) -> dict[str, Factors]:
     """Reads the adapters in a checkpoint, by the names of their kernels.
 
-    Raises ValueError if a factor is missing or has another shape, if the base
-    lacks a kernel, or if a kernel has no adapter while others with its name do.
+    Raises ValueError if there are none, if a factor is missing or has another
+    shape, if the base lacks a kernel, or if a kernel has no adapter while
+    others with the same last name do.
     """
     checkpoint = Checkpoint(prefix)
     shapes = base.shapes | checkpoint.shapes
@@ -126,7 +129,8 @@ def add_adapters(
 ) -> None:
     """Gives a model the base's weights, frozen, and adapters to train.
 
-    An optimizer that is built afterwards keeps nothing for frozen weights.
+    `targets` are the names of layers, such as "query". An optimizer built
+    afterwards stores nothing for frozen weights.
     """
     weights = named_weights(model)
     base.restore(weights)
@@ -138,8 +142,8 @@ def add_adapters(
 
 
 def _linear_layers(model: "keras.Model") -> dict[str, "Linear"]:
-    """Finds the layers that may have adapters, by the names of kernels."""
-    # Not at the top: a work directory is read before Keras is imported.
+    """Maps the names of kernels to the layers that may have adapters."""
+    # Imported here: a work directory is read before Keras is imported.
     from keras_transformer.kernels.layers import Linear
 
     return {
@@ -150,14 +154,15 @@ def _linear_layers(model: "keras.Model") -> dict[str, "Linear"]:
 
 
 class SwitchedAdapters:
-    """Several adapters over one model, one of them in use.
+    """Several adapters for one model, of which one is in use.
 
-    Whoever computes with the model chooses one by `use`. In memory all have the
-    largest rank: factors are padded with zeros, which change no product.
+    Before computing with the model, choose an adapter by `use`. In memory all
+    have the largest rank: factors are padded with zeros, which change no
+    product.
 
     Args:
-        model: The model, which has no programs yet.
-        adapters: The factors, by the adapter's name and the kernel's.
+        model: The model, for which nothing has been compiled yet.
+        adapters: The factors, by the name of the adapter and of the kernel.
     """
 
     def __init__(
@@ -178,7 +183,7 @@ class SwitchedAdapters:
             layer.enable_lora(max(ranks))
 
     def use(self, name: str) -> None:
-        """Chooses an adapter by its name; with "" the model has none."""
+        """Chooses an adapter by its name. With "" the model uses none."""
         if name == self._used:
             return
         own, self._used = self._adapters.get(name, {}), None  # if this fails

@@ -1,11 +1,11 @@
-"""Checkpoints: the arrays and the progress of a training, in one file each.
+"""Checkpoints: files with the arrays and the progress of a training.
 
     ckpt-1500.safetensors
 
 Any backend writes and reads them. An array is named GROUP/NAME, such as
 weights/encoder.layer_0.feed_forward.inner.kernel. The header of the file has
 the step, the progress, the SHA-256 of each array with its dtype and shape, and
-a checksum of all these. A file is complete or not there: it is written under
+a checksum of all these. A file exists only when complete: it is written under
 another name and renamed. The path of a checkpoint is given without its ending.
 """
 
@@ -33,15 +33,16 @@ from keras_transformer.base.files import (
 )
 
 FORMAT_VERSION = "3"
-# The header by version, with nothing else: a version 3 whose number has become
-# 2 is refused, too. Version 2, of 0.2.0, had sums of the bytes of arrays only.
+# The exact keys of the header by version: a file of version 3 whose number has
+# become 2 is refused, too. In version 2, that of release 0.2.0, the checksums
+# cover only the bytes of arrays.
 HEADERS = {
     "2": {"format_version", "progress", "sha256"},
     "3": {"format_version", "progress", "sha256", "step", CHECKSUM},
 }
 ENDING = ".safetensors"
 READ_BYTES = 1 << 20
-NAME = r"ckpt-(0|[1-9]\d*)"  # ckpt-0006 is none: no step is spelled so
+NAME = r"ckpt-(0|[1-9]\d*)"  # not ckpt-0006: steps have no leading zeros
 
 if typing.TYPE_CHECKING:
     import keras
@@ -50,18 +51,21 @@ Groups: typing.TypeAlias = dict[str, dict[str, typing.Any] | list[typing.Any]]
 
 
 class Checkpoints:
-    """The checkpoints in a directory, which need not exist, by their step."""
+    """The checkpoints in a directory, one per step. It need not exist."""
 
     def __init__(self, directory: str | os.PathLike):
         self.directory = pathlib.Path(directory)
 
     def prefixes(self) -> list[str]:
-        """Lists paths without ending, newest first; intact or not."""
+        """Lists the paths of all checkpoints, corrupt ones too, newest first.
+
+        Paths are without their ending.
+        """
         steps = set()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for name in os.listdir(self.directory):
                 match = re.fullmatch(NAME + re.escape(ENDING), name)
-                # And not a link that leads nowhere.
+                # It may be a link that leads nowhere.
                 if match and is_there(self._prefix(match[1])):
                     steps.add(int(match[1]))
         return [self._prefix(step) for step in sorted(steps, reverse=True)]
@@ -77,10 +81,11 @@ class Checkpoints:
         keep: int,
         progress: dict[str, typing.Any] | None = None,
     ) -> str:
-        """Writes a checkpoint, then drops all but the last `keep`.
+        """Writes a checkpoint, then removes all but the last `keep`.
 
-        Checkpoints of later steps are dropped, too: training goes back to an
-        earlier step only if they are corrupt.
+        Returns its path, without the ending. Checkpoints of later steps are
+        removed, too: training returns to an earlier step only if they are
+        corrupt.
         """
         prefix = self._prefix(step)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -94,17 +99,19 @@ class Checkpoints:
         return prefix
 
     def find_intact(self) -> str | None:
-        """Finds the newest intact checkpoint, or None; raises as `intact`."""
+        """Returns the newest intact checkpoint, or None if there are none.
+
+        Raises the errors of `intact`.
+        """
         found = self.intact(1)
         return found[0] if found else None
 
     def intact(self, count: int) -> list[str]:
-        """Finds up to `count` of the newest intact checkpoints, newest first.
+        """Lists up to `count` of the newest intact checkpoints, newest first.
 
-        Warns of each corrupt one on the way.
-
-        Raises ValueError: there are checkpoints, and all are corrupt; OSError:
-        one cannot be read, which says nothing about its contents.
+        Logs a warning for each corrupt checkpoint that is skipped. Raises
+        ValueError if there are checkpoints but all are corrupt, and OSError if
+        one cannot be read, whatever its contents are.
         """
         while True:
             found, corrupt, removed = [], [], []
@@ -119,7 +126,7 @@ class Checkpoints:
                     removed.append(prefix)
                 if len(found) == count:
                     break
-            if not removed:  # else there is a newer one: look again
+            if not removed:  # otherwise there is a newer one: look again
                 break
         if corrupt and not found:
             raise ValueError(
@@ -135,11 +142,12 @@ class Checkpoint:
     """A checkpoint on disk.
 
     Attributes:
-        prefix: Its path, without its ending.
+        prefix: The path of the checkpoint, without its ending.
         shapes: The shape of each array, by GROUP/NAME.
-        progress: Numbers and strings by name; empty if it has weights only.
+        progress: Numbers and strings by name; empty if there are only weights.
 
-    Raises FileNotFoundError: there is none; ValueError: it cannot be read.
+    Raises FileNotFoundError if there is no such file, and ValueError if it is
+    not a valid checkpoint.
     """
 
     def __init__(self, prefix: str):
@@ -183,13 +191,13 @@ class Checkpoint:
 
     @property
     def weights_sha256(self) -> str:
-        """A checksum of the weights; other groups of arrays do not count."""
+        """A checksum of the weights, without the other groups of arrays."""
         sums = {n: s for n, s in self._sums.items() if n.startswith("weights/")}
         text = json.dumps(sums, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def read(self, name: str) -> np.ndarray:
-        """Reads an array; ValueError if it is missing or has changed."""
+        """Reads an array. Raises ValueError if it is missing or has changed."""
         try:
             array = self._file.get_tensor(name)
         except SafetensorError as error:
@@ -222,10 +230,13 @@ def write_safetensors(
     arrays: dict[str, np.ndarray],
     metadata: dict[str, str],
 ) -> None:
-    """Writes a `new_file` by safetensors, whose own files are private."""
+    """Writes a file of safetensors as a `new_file`, with its permissions.
+
+    Files that safetensors makes are private to the user.
+    """
     with new_file(path) as file:
         try:
-            save_file(arrays, file.name, metadata)  # makes another file
+            save_file(arrays, file.name, metadata)  # replaces the file
         except SafetensorError as error:
             raise OSError(str(error)) from error
         os.chmod(file.name, os.fstat(file.fileno()).st_mode)
@@ -234,7 +245,7 @@ def write_safetensors(
 
 
 def _sha256(array, version=FORMAT_VERSION):
-    """Returns the checksum of an array in a version, in hexadecimal digits."""
+    """Returns the checksum of an array in a format version, in hexadecimal."""
     kind = f"{array.dtype.name} {array.shape} " if version != "2" else ""
     digest = hashlib.sha256(kind.encode())
     digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
@@ -242,17 +253,16 @@ def _sha256(array, version=FORMAT_VERSION):
 
 
 def corruption(prefix: str) -> str | None:
-    """Tells in one line why a checkpoint cannot be used; None if it is intact.
+    """Tells in one line why a checkpoint cannot be used, or returns None.
 
-    Reads every array and compares its checksum; weights must be finite.
-
-    Raises OSError: the file cannot be read: another user owns it, or the disk
+    Reads every array and compares its checksum. Weights must be finite. Raises
+    OSError if the file cannot be read, as when another user owns it or the disk
     fails.
     """
     try:
         with naming(prefix + ENDING), open(prefix + ENDING, "rb") as file:
-            # safetensors maps the file into memory, where an error of the disk
-            # is a signal that ends the process.
+            # safetensors maps the file into memory, where a disk error would
+            # end the process by a signal.
             while file.read(READ_BYTES):
                 pass
         checkpoint = Checkpoint(prefix)
@@ -278,7 +288,7 @@ def is_finite(array: np.ndarray) -> bool:
 
 
 def is_there(prefix: str) -> bool:
-    """Tells whether there is a checkpoint at a path, intact or not."""
+    """Tells whether there is a checkpoint at a path, even a corrupt one."""
     try:
         os.stat(prefix + ENDING)
     except (FileNotFoundError, NotADirectoryError):
@@ -287,7 +297,7 @@ def is_there(prefix: str) -> bool:
 
 
 def step_of(prefix: str) -> int:
-    """Returns the step at which a checkpoint was written."""
+    """Returns the step in the name of a checkpoint."""
     return int(os.path.basename(prefix).split("-")[1])
 
 
@@ -295,17 +305,20 @@ def step_of(prefix: str) -> int:
 
 
 def named_weights(model: "keras.Model") -> dict[str, "keras.Variable"]:
-    """Returns a model's weights by the names that a checkpoint has."""
+    """Maps the names of weights in a checkpoint to a model's weights."""
     return {weight_name(weight): weight for weight in model.weights}
 
 
 def weight_name(weight: "keras.Variable") -> str:
-    """Returns the name that a checkpoint has for a weight of a model."""
+    """Returns the name of a model's weight in a checkpoint."""
     return ".".join(weight.path.split("/")[1:])
 
 
 def assign(checkpoint: Checkpoint, group: str, variables: dict | list) -> None:
-    """Sets variables to the arrays of a group, by name or in their order."""
+    """Sets variables to the arrays of a group, by name or by number.
+
+    Raises ValueError if an array is missing or has changed.
+    """
     members: Iterable = (
         enumerate(variables)
         if isinstance(variables, list)
@@ -314,7 +327,7 @@ def assign(checkpoint: Checkpoint, group: str, variables: dict | list) -> None:
     for name, variable in members:
         array = checkpoint.read(f"{group}/{name}")
         if getattr(variable, "dtype", "") == "bfloat16":
-            array = array.astype(ml_dtypes.bfloat16)  # in half of the memory
+            array = array.astype(ml_dtypes.bfloat16)  # needs half the memory
         variable.assign(array)
 
 
@@ -323,9 +336,10 @@ def check_weights(
     prefix: str,
     config_path: str | os.PathLike,
 ) -> Checkpoint:
-    """Opens a checkpoint whose weights fit a model by name and shape.
+    """Opens a checkpoint and checks that its weights fit a model.
 
-    Raises ValueError: its weights do not fit, or it cannot be read.
+    Raises ValueError if names or shapes differ from `weights`, the model's, or
+    if the checkpoint is invalid. The message names `config_path`.
     """
     checkpoint = Checkpoint(prefix)
     found = {

@@ -2,8 +2,8 @@
 
 huggingface_hub (extra `hub`) downloads a repository into its own cache:
 `$HF_HUB_CACHE`, by default `~/.cache/huggingface/hub` (`$XDG_CACHE_HOME` and
-`$HF_HOME` move it). Each file is downloaded once, and appears there complete,
-even if several processes download it.
+`$HF_HOME` move it). Each file is downloaded once, and appears there only when
+complete, even if several processes download it.
 """
 
 import os
@@ -14,14 +14,16 @@ from keras_transformer.commands.flags import how_to_install
 
 PREFIX = "hf://"
 NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
-# Forms of a model's weights, in the order in which the importer takes them. A
-# form is downloaded only if the repository has none before it.
+# Formats of a model's weights, in the importer's order of preference. A format
+# is downloaded only if the repository has none of the earlier ones.
 WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 OF_OTHERS = ("*.h5", "*.msgpack", "*.onnx", "*.ot")  # no importer reads them
 
 
 def suggest(name: str | os.PathLike) -> str:
-    """Suggests the Hub, in an error about a path that may name a repository.
+    """Returns a hint for an error about a path that may name a Hub repository.
+
+    Returns "" if the path is not such a name, or begins in a real directory.
 
     >>> suggest("Helsinki-NLP/opus-mt-en-de")
     ' (kt-import reads hf://Helsinki-NLP/opus-mt-en-de)'
@@ -33,10 +35,12 @@ def suggest(name: str | os.PathLike) -> str:
 
 
 def find_model(name: str | os.PathLike) -> pathlib.Path:
-    """Finds the directory of a model's files, and downloads them if need be.
+    """Finds the directory of a model's files, and downloads them if necessary.
 
     `name` is a directory, or `hf://OWNER/NAME`, a repository of the Hugging
-    Face Hub, with `@REVISION` for a branch, tag or commit.
+    Face Hub, with `@REVISION` for a branch, tag or commit. Raises ValueError if
+    the name is invalid or huggingface_hub is not installed, and OSError if the
+    download fails.
     """
     name = os.fspath(name)
     if not name.startswith(PREFIX):

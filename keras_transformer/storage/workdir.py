@@ -5,15 +5,17 @@
     tokenizer.model   the vocabulary; or source_tokenizer.model and
                       target_tokenizer.model, one for each language
     shortlist.txt     the shortlist, if kt-shortlist made one
-    checkpoints/      the newest ones: weights, or adapters; optimizer, progress
-    best/             the one with the best validation BLEU
+    checkpoints/      the newest checkpoints: weights or adapters, optimizer,
+                      progress
+    best/             the checkpoint with the best validation BLEU
     averaged/         the mean of the newest ones (sec. 6.1): weights only
-    logs/             TensorBoard's
+    logs/             logs for TensorBoard
+    exports/          what other search engines run, made when first needed
 
-A checkpoint that cannot be read to its last byte, or whose weights are not
-finite, is never used: `find_intact` names it in a warning and takes the one
-before it. Other commands may read checkpoints during training. If training
-removes a checkpoint that a command is about to read, the command looks again.
+A corrupt checkpoint, or one with weights that are not finite, is never used:
+`find_intact` warns of it and uses the previous one. Other commands may read
+checkpoints during training. If training removes a checkpoint that a command is
+about to read, the command looks again.
 """
 
 import contextlib
@@ -72,11 +74,11 @@ TOKENIZER_SUMS = {
     name: name.replace(".model", "_sha256")
     for name in (SHARED_FILE, *PAIR_FILES)
 }
-SHOWN = 60  # characters of a wrong value that a message shows
+SHOWN = 60  # characters of an invalid value shown in a message
 
 
 class WorkDirectory:
-    """The paths in a work directory, which need not exist, and its files."""
+    """The paths and files in a work directory, which need not exist."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = pathlib.Path(path)
@@ -93,7 +95,8 @@ class WorkDirectory:
     def read_config(self) -> dict[str, typing.Any]:
         """Reads the sections of `config.json`: `{"model": {...}, ...}`.
 
-        Raises ValueError: there is none, or another version wrote it.
+        Raises ValueError if there is none, or if it has another
+        `format_version`.
         """
         try:
             config = read_json(self.config_path)
@@ -116,36 +119,39 @@ class WorkDirectory:
     def read_section(self, name: str, section: type) -> typing.Any:
         """Reads one section of `config.json` as its dataclass.
 
-        Raises ValueError: as `read_config`, or there is no such section, or its
-        fields or their values are not the dataclass'.
+        Raises the errors of `read_config`, and ValueError if there is no such
+        section, or if its fields or values are invalid for the dataclass.
         """
         return self._build(name, section, self._read_fields(name))
 
     def read_languages(self) -> Languages:
-        """Reads the languages of the model; empty if it is not for translation.
+        """Reads the languages of the model, empty if it is not for translation.
 
-        Raises ValueError: as `read_section`.
+        Raises the errors of `read_section`.
         """
         return self._read_known("data", Languages)
 
     def read_max_length(self) -> int:
-        """Reads the tokens of training's longest sentence, EOS included.
+        """Reads the maximum sentence length in training, in tokens with EOS.
 
-        Raises ValueError: as `read_section`.
+        Raises the errors of `read_section`.
         """
         return self._read_known("data", LengthConfig).max_length
 
     def read_base(self) -> Base | None:
-        """Reads what its adapters are added to; None if it has weights.
+        """Reads the base of the adapters, or None if there are no adapters.
 
-        Raises ValueError: as `read_section`.
+        Raises the errors of `read_section`.
         """
         if not self.config_path.exists() or "base" not in self.read_config():
             return None
         return self.read_section("base", Base)
 
     def need_base(self, option: str) -> Base:
-        """Reads the base, for an option that adapters alone have."""
+        """Reads the base, for an option that only adapters have.
+
+        Raises ValueError, which names `option`, if there are no adapters.
+        """
         if "base" not in self.read_config():
             raise ValueError(
                 f"{option} needs a work directory of adapters (kt-train"
@@ -154,7 +160,7 @@ class WorkDirectory:
         return self.read_section("base", Base)
 
     def _read_known(self, name, section):
-        """Reads the fields of a section of the trainers that we know."""
+        """Reads a section as a dataclass, and ignores its other fields."""
         known = kinds_of(section)
         fields = self._read_fields(name).items()
         values = {name: value for name, value in fields if name in known}
@@ -169,7 +175,7 @@ class WorkDirectory:
             ) from None
 
     def _read_fields(self, name):
-        """Reads the fields of one section, as they are in `config.json`."""
+        """Reads the fields of one section, without those that were removed."""
         config = self.read_config()
         values = config.get(name)
         if not isinstance(values, dict):
@@ -182,13 +188,14 @@ class WorkDirectory:
         fields = dict(item for item in values.items() if item not in removed)
         if fields.get("sampling"):
             return fields
-        # Version 0.2.0 took options of sampling without it.
+        # Version 0.2.0 accepted options of sampling without sampling.
         return {key: NO_SAMPLING.get(key, fields[key]) for key in fields}
 
     def write_config(self, **sections: typing.Any) -> None:
         """Writes dataclasses as the sections of `config.json`.
 
-        Save the vocabulary first: `config.json` gets the SHA-256 of its files.
+        Save the vocabulary first: `config.json` stores the SHA-256 of its
+        files.
         """
         config: dict[str, typing.Any] = {
             name: dataclasses.asdict(section)
@@ -212,14 +219,14 @@ class WorkDirectory:
         write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
 
     def save_tokenizer(self, tokenizer: Tokenizer | TokenizerPair) -> None:
-        """Writes the file or the files of the vocabulary."""
+        """Writes the one or two files of the vocabulary."""
         save_tokenizer(tokenizer, self.path)
 
     def load_tokenizer(self) -> Tokenizer | TokenizerPair:
-        """Loads the tokenizer, or the two, that the weights were trained with.
+        """Loads the tokenizer, or the pair, that the weights were trained with.
 
-        Raises FileNotFoundError: there is no vocabulary; ValueError: it is not
-        the one that `config.json` names, or it cannot be read.
+        Raises FileNotFoundError if there is no vocabulary, and ValueError if it
+        is corrupt or its SHA-256 differs from that in `config.json`.
         """
         tokenizer = load_tokenizer(self.path)
         config = self.read_config() if self.config_path.exists() else {}
@@ -234,7 +241,10 @@ class WorkDirectory:
         return tokenizer
 
     def read_vocabulary(self) -> dict[str, bytes]:
-        """Reads the vocabulary's files by name; raises as `load_tokenizer`."""
+        """Reads the bytes of the vocabulary's files, by name.
+
+        Raises the errors of `load_tokenizer`.
+        """
         files = self.load_tokenizer().files.items()
         return {name: of_side.model_bytes for name, of_side in files}
 
@@ -242,11 +252,11 @@ class WorkDirectory:
     def claimed(self) -> Iterator[None]:
         """Makes the directory, and keeps other processes from training here.
 
-        The lock lasts until this process ends. If the body fails, a directory
-        that was made here is removed again.
+        The lock lasts until this process ends. If the block fails, a directory
+        that was made here is removed if it is empty.
 
-        Raises ValueError: another process trains here, or the path is a file;
-        OSError: the directory cannot be made or written.
+        Raises ValueError if another process trains here or the path is a file,
+        and OSError if the directory cannot be made or written.
         """
         path = self.path.absolute()
         is_new = not path.exists()
@@ -254,7 +264,7 @@ class WorkDirectory:
             lock = self._lock()
             try:
                 with tempfile.TemporaryFile(dir=path):
-                    pass  # not writable: say so before any work is done
+                    pass  # fails before any work is done if not writable
                 yield
             except BaseException:
                 if is_new:
@@ -265,8 +275,8 @@ class WorkDirectory:
     def _lock(self):
         """Takes the lock for this process; returns its file descriptor.
 
-        It is never closed: the kernel drops the lock with the process, however
-        that ends. Within a process it can be taken again.
+        The descriptor is never closed: the kernel releases the lock when the
+        process ends, in whatever way. A process can take its lock again.
         """
         try:
             lock = lock_file(self.path / LOCK, fcntl.lockf)
@@ -277,7 +287,7 @@ class WorkDirectory:
         return lock
 
     def check_path(self) -> None:
-        """Raises ValueError if the path is a file, or below one."""
+        """Raises ValueError if the path is a file or below one."""
         paths = (self.path.absolute(), *self.path.absolute().parents)
         if not next(path for path in paths if path.exists()).is_dir():
             raise self._not_a_directory()
@@ -295,9 +305,9 @@ class WorkDirectory:
         max_source_length: int | None,
         shortlist: bool = False,
     ) -> None:
-        """Raises what `Translator.load` would, without a framework.
+        """Raises the errors of `Translator.load`, without a backend.
 
-        It reads no weights.
+        No weights are read.
         """
         config = self.read_section("model", TransformerConfig)
         check_alignment(config, search)
@@ -315,7 +325,10 @@ class WorkDirectory:
             )
 
     def check_checkpoint(self, choice: str | None) -> None:
-        """Raises ValueError if there is no such checkpoint, intact or not."""
+        """Raises ValueError if a checkpoint, even a corrupt one, is missing.
+
+        `choice` is as in `choose_checkpoint`.
+        """
         if choice in (None, *CHECKPOINT_KINDS):
             kinds = CHECKPOINT_KINDS if choice is None else (choice,)
             found = any(getattr(self, kind).prefixes() for kind in kinds)
@@ -327,14 +340,16 @@ class WorkDirectory:
     def choose_checkpoint(self, choice: str | None = None) -> str:
         """Chooses the checkpoint to translate with.
 
-        Logs which one it is, and warns of those that were skipped.
+        Logs its path, and warns of checkpoints that were skipped. Returns the
+        path without its ending.
 
         Args:
             choice: "averaged", "best", "latest", or a checkpoint's path with or
-                without its ending; None for the first of these that exists.
+                without its ending. None chooses the first of the three kinds
+                that has an intact checkpoint.
 
-        Raises ValueError: there is no such checkpoint, or it is corrupt;
-        OSError: one cannot be read: no other one takes its place.
+        Raises ValueError if there is no such checkpoint or if it is corrupt,
+        and OSError if a checkpoint cannot be read: no other one replaces it.
         """
         if choice not in (None, *CHECKPOINT_KINDS):
             prefix = str(choice).removesuffix(ENDING)
@@ -351,7 +366,7 @@ class WorkDirectory:
             checkpoints = getattr(self, name)
             try:
                 prefix = checkpoints.find_intact()
-            except ValueError as error:  # the next kind may do
+            except ValueError as error:  # try the next kind
                 problem = error
                 skipped += checkpoints.prefixes()
                 continue
@@ -375,12 +390,13 @@ class WorkDirectory:
     def restore_weights(
         self, weights: dict[str, "keras.Variable"], choice: str | None = None
     ) -> str:
-        """Sets weights from the checkpoint that `choose_checkpoint` finds.
+        """Sets weights from the checkpoint that `choose_checkpoint` chooses.
 
-        Adapters give the weights W + A B. If a training removes the checkpoint
-        meanwhile, another one is chosen.
+        Returns its path, without its ending. Adapters are added to their base,
+        W + A B. If a training removes the checkpoint meanwhile, another one is
+        chosen.
 
-        Raises ValueError, OSError: as `choose_checkpoint`, or the weights
+        Raises the errors of `choose_checkpoint`, and ValueError if the weights
         belong to another model.
         """
         while True:
@@ -398,7 +414,7 @@ class WorkDirectory:
                     raise
 
     def _log_choice(self, name, prefix, skipped):
-        """Logs which checkpoint is used, and which are skipped."""
+        """Logs the checkpoint in use and those that are skipped."""
         if skipped:
             logging.warning(
                 "using the %s checkpoint %s instead of %s",
@@ -411,7 +427,7 @@ class WorkDirectory:
         self._warn_if_behind(name, prefix)
 
     def _warn_if_behind(self, name, prefix):
-        """Warns if training has continued since a checkpoint was made."""
+        """Warns if training has continued since checkpoints were averaged."""
         newest = self.latest.prefixes()[:1]
         if (
             name == "averaged"
@@ -432,8 +448,8 @@ def open_ensemble(
 ) -> list[WorkDirectory]:
     """Opens one work directory, or several as an ensemble.
 
-    Raises ValueError: no directory is given; vocabularies or languages differ;
-    several come with the path of a checkpoint.
+    Raises ValueError if no directory is given, if vocabularies or languages
+    differ, or if several are given with the path of a checkpoint.
     """
     directories = [WorkDirectory(path) for path in paths]
     expect(directories, "a work directory", "none")

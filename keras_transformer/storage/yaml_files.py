@@ -1,8 +1,8 @@
 """YAML: options and vocabularies of other systems, plans of `synthesize`.
 
-Aliases can make a short file a huge value, and nested lists can overflow the
-stack of the loader. So a file is first read as a sequence of events, which
-takes no memory.
+Aliases can turn a short file into a huge value, and nested lists can overflow
+the loader's stack. So a file is first checked as a sequence of events, which
+takes little memory.
 """
 
 import collections
@@ -15,22 +15,23 @@ from collections.abc import Iterator
 from keras_transformer.base.foreign_files import named_errors, read_text, shown
 from keras_transformer.commands import flags
 
-MAX_VALUES = 100_000  # of options; what aliases repeat counts again
+MAX_VALUES = 100_000  # of options, including the values that aliases repeat
 MAX_NESTING = 32
 MAX_SCALAR = 10_000  # characters
 
 
 def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
-    """Reads the options in a file; numbers and booleans are read as such.
+    """Reads the options in a file as strings, numbers, booleans and lists.
 
-    YAML 1.1's numbers in base 60 and 8 are text: 1:30 is not 90, 010 not 8.
-    Raises ValueError if a name is there twice.
+    YAML 1.1's numbers in base 60 and 8 are text: 1:30 is not 90, and 010 is
+    not 8. Raises ValueError if a name is repeated, or if the file is not YAML
+    or exceeds the limits of this module.
     """
     return parse_options(read_text(path), path)
 
 
 def parse_options(text: str | bytes, path: typing.Any) -> dict[str, typing.Any]:
-    """Reads options from a text; messages name `path`."""
+    """Reads options from text as `read_options` does. Messages name `path`."""
     yaml = _import_yaml(path)
     _check_events(yaml, text, path)
     # A tag such as !!bool before another scalar may raise nearly anything.
@@ -48,7 +49,10 @@ def parse_options(text: str | bytes, path: typing.Any) -> dict[str, typing.Any]:
 
 
 def read_strings(path: pathlib.Path) -> dict[str, str]:
-    """Reads a mapping from strings to strings, and numbers as strings."""
+    """Reads a mapping from strings to strings. Numbers are strings, too.
+
+    Raises ValueError if the file is anything else, or if a key is repeated.
+    """
     yaml = _import_yaml(path)
     events = _parse(yaml, read_text(path), path)
     found: dict[str, str] = {}
@@ -70,7 +74,7 @@ def read_strings(path: pathlib.Path) -> dict[str, str]:
 def _parse(
     yaml: types.ModuleType, text: str | bytes, path: typing.Any
 ) -> Iterator[typing.Any]:
-    """Yields the events of a text, without the marks of beginning and end."""
+    """Yields the events of a text, except the start and end of documents."""
     of_values = (yaml.NodeEvent, yaml.CollectionEndEvent)
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     with named_errors(path, "not YAML: "):
@@ -82,7 +86,7 @@ def _parse(
 def _check_events(
     yaml: types.ModuleType, text: str | bytes, path: typing.Any
 ) -> None:
-    """Refuses nesting and aliases that would overwhelm a loader."""
+    """Raises ValueError for nesting, aliases or values beyond the limits."""
     num_values = 0
     open_values: list[tuple[typing.Any, int]] = []  # anchor, values before
     sizes: dict[typing.Any, int] = {}  # of complete values, by anchor
@@ -110,7 +114,7 @@ def _check_events(
 
 
 def _check_node(yaml: types.ModuleType, node: typing.Any) -> None:
-    """Refuses names that occur twice; makes some numbers text."""
+    """Raises ValueError for repeated names; turns some numbers into text."""
     if isinstance(node, yaml.MappingNode):
         names = collections.Counter(str(key.value) for key, _ in node.value)
         for name, number in names.most_common(1):
@@ -126,7 +130,7 @@ def _check_node(yaml: types.ModuleType, node: typing.Any) -> None:
 
 
 def _import_yaml(path: typing.Any) -> types.ModuleType:
-    """Imports PyYAML, of the extra `import`, or raises ValueError."""
+    """Imports PyYAML. Raises ValueError if the extra `import` is missing."""
     try:
         import yaml
     except ImportError:

@@ -1,1 +1,1 @@
-"""Training: losses, gradients that are exact in tokens, and the update."""
+"""Training: losses, gradients averaged exactly over tokens, and the update."""

@@ -1,10 +1,10 @@
 """`compile`, `fit`, `evaluate`, `save` and `export` of a `Transformer`.
 
-On the TensorFlow backend a model that is compiled with a `SmoothedCrossEntropy`
-takes the steps that this loss makes, by `training/step.py`. With another
-backend, another loss, a subclass of this loss, or a `compute_loss` of its own,
-the model trains as Keras does. This file imports nothing of `training`: a
-translator does not need it.
+On the TensorFlow backend, a model compiled with a `SmoothedCrossEntropy` trains
+with the step that this loss makes (`training/step.py`). With another backend,
+another loss, a subclass that changes this loss, or its own `compute_loss`, the
+model trains as in Keras. This file imports nothing from `training` at the top,
+since a translator does not need it.
 """
 
 import functools
@@ -29,14 +29,13 @@ from keras_transformer.kernels.layers import NOT_QUANTIZED
 
 SEEDS = "seeds"  # the name of the dropout seeds in a file
 
-# Methods without a public name that Keras' trainer calls, and that
-# `TokenExactTraining` overrides. A test holds that Keras has them and calls
-# them.
+# Private methods of Keras' trainer that `TokenExactTraining` overrides. A test
+# checks that Keras has and calls them.
 OVERRIDDEN_PRIVATE_METHODS = ("_maybe_symbolic_build",)
 
 
 def check_inputs(inputs: typing.Any) -> None:
-    """Raises ValueError unless inputs have the dense ids of both sides."""
+    """Raises ValueError unless inputs have dense source and target ids."""
     needed = ["source_ids", "target_ids"]
     received = f"a {type(inputs).__name__}"
     if isinstance(inputs, Mapping):
@@ -52,7 +51,7 @@ def check_inputs(inputs: typing.Any) -> None:
 
 
 def _checked_batch(*args):
-    """Returns inputs, labels and sample weights of a batch."""
+    """Returns inputs, labels and sample weights of a batch, after checks."""
     inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(*args)
     check_inputs(inputs)
     expect(
@@ -65,7 +64,7 @@ def _checked_batch(*args):
 
 
 def _without_class_weight(method):
-    """Makes a method of Keras refuse its argument `class_weight`."""
+    """Wraps a method of Keras to raise ValueError if given `class_weight`."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -78,14 +77,14 @@ def _without_class_weight(method):
 
 
 class TokenExactTraining(keras.Model):
-    """Gives a Keras model the `TrainStep` in `fit` and `evaluate`.
+    """A Keras model that uses `TrainStep` in `fit` and `evaluate`.
 
     Loss and metrics are means over the tokens of the global batch, and
-    `jit_compile=True` works under `MirroredStrategy`, too.
+    `jit_compile=True` also works under `MirroredStrategy`.
 
-    Files of `save` and `save_weights` have the seeds of dropout: a model that
-    is loaded from a `.keras` file goes on exactly where the saved one stopped.
-    A file without seeds, or with another number of them, changes no seed.
+    `save` and `save_weights` also store the dropout seeds, so that a model
+    loaded from a `.keras` file continues exactly where the saved one stopped. A
+    file without seeds, or with another number of them, changes no seed.
     """
 
     _token_exact_step = None
@@ -106,25 +105,25 @@ class TokenExactTraining(keras.Model):
         jit_compile: bool | str = "auto",
         auto_scale_loss: bool = True,
     ) -> None:
-        """Compiles as `keras.Model.compile`; some arguments differ:
+        """Compiles as `keras.Model.compile` does, except for some arguments.
 
         After `prepare_cpu` of `keras_transformer.commands.startup`, the rows of
-        a batch are computed in slices at the same time, each with dropout of
-        its own. Metrics and XLA need the whole batch: a warning says so.
+        a batch are computed in parallel slices, each with its own dropout.
+        Metrics and XLA need the whole batch; then a warning is logged.
 
         Args:
             optimizer: With `gradient_accumulation_steps` Keras averages the
-                gradients of k batches, each a mean over its own tokens: not
-                the gradient of one big batch, unless all k have equally many
-                tokens. `kt-train --accumulate_steps` is exact.
-            loss: `SmoothedCrossEntropy` for steps that are exact in tokens.
+                gradients of k batches, each a mean over its own tokens. This is
+                not the gradient of one big batch, unless all k have equally
+                many tokens. `kt-train --accumulate_steps` is exact.
+            loss: `SmoothedCrossEntropy` for means over the global batch.
             loss_weights: Must be None with `SmoothedCrossEntropy`.
             jit_compile: With `SmoothedCrossEntropy`, whether XLA compiles the
-                computation inside a replica; "auto": if there is a GPU.
+                computation inside a replica. "auto" means if there is a GPU.
 
-        Raises ValueError: `loss_weights` is given where it would do nothing.
+        Raises ValueError if `loss_weights` is given but would have no effect.
         """
-        # Keras keeps the loss of an earlier call, and its metrics.
+        # Keras keeps the loss and the metrics of an earlier call.
         own_loss = self.loss if loss is None else loss
         token_exact = (
             ON_TENSORFLOW
@@ -137,7 +136,7 @@ class TokenExactTraining(keras.Model):
             f"{loss_weights=}",
         )
         # Keras would compile the whole step, which fails on several replicas.
-        # Eager execution excludes XLA: Keras warns of it.
+        # Eager execution excludes XLA, of which Keras warns.
         inside_replica = token_exact and not run_eagerly
         self._token_exact_step = None
         self._requested_jit_compile = jit_compile
@@ -174,7 +173,7 @@ class TokenExactTraining(keras.Model):
             )
 
     def _overrides(self, *names):
-        """Tells whether a subclass of `Transformer` defines one of these."""
+        """Tells whether a subclass of `Transformer` defines one of `names`."""
         classes = type(self).__mro__
         own = classes[: classes.index(TokenExactTraining) - 1]
         return any(name in vars(cls) for cls in own for name in names)
@@ -189,7 +188,7 @@ class TokenExactTraining(keras.Model):
         # Registers our losses, metrics and schedules with Keras.
         importlib.import_module("keras_transformer.training.registration")
         config = keras.saving.deserialize_keras_object(config)
-        config.pop("num_slices", None)  # files of 0.2.0 have a machine's
+        config.pop("num_slices", None)  # version 0.2.0 saved its machine's
         self.compile(**config)
         self.optimizer.build(self.trainable_variables)
 
@@ -208,10 +207,10 @@ class TokenExactTraining(keras.Model):
         return_losses: bool = False,
         **kwargs: typing.Any,
     ) -> tuple:
-        """`keras.Layer.stateless_call`, with which Keras trains under JAX.
+        """Runs `keras.Layer.stateless_call`, by which Keras trains under JAX.
 
-        Keras' own method calls `call` instead of the model: sublayers would not
-        receive `training`, and dropout would be inactive.
+        Keras' own method calls `call` instead of the model, so that sublayers
+        would not receive `training`, and dropout would be inactive.
         """
         others = self.non_trainable_variables
         pairs = zip(
@@ -261,8 +260,8 @@ class TokenExactTraining(keras.Model):
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Skips Keras' dry run, which fails when replicas get unequal batches.
 
-        Model and optimizer are built already; only metrics wait for it, and
-        those build themselves at their first update.
+        Model and optimizer are already built. Metrics are built at their first
+        update.
         """
         if self._token_exact_step is None:
             super()._maybe_symbolic_build(iterator, data_batch)
@@ -291,7 +290,7 @@ class TokenExactTraining(keras.Model):
         input_signature: typing.Any = None,
         **kwargs: typing.Any,
     ) -> None:
-        """Exports `call` as `keras.Model.export`: ids in, logits out.
+        """Exports `call`, from ids to logits, as `keras.Model.export` does.
 
         To export a translator, with its tokenizer and its search, use
         `kt-export`.
@@ -306,5 +305,5 @@ class TokenExactTraining(keras.Model):
         super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def quantize(self, *args: typing.Any, **kwargs: typing.Any) -> None:
-        """Raises NotImplementedError: Keras could not load its file."""
+        """Raises NotImplementedError: Keras could not load a quantized file."""
         raise NotImplementedError(NOT_QUANTIZED)

@@ -1,13 +1,13 @@
-"""Gradients of a batch: at once, in micro-batches, or in slices side by side.
+"""Gradients of a batch: at once, in micro-batches, or in parallel slices.
 
-Each class is a function `gradients(rows, global_tokens)` of a replica's rows
-and of the target tokens of the whole global batch. It returns the `StepSums` of
-the rows and their share of the gradient for each trainable variable:
+Instances are functions `gradients(rows, global_tokens)` of a replica's rows and
+of the number of target tokens in the global batch. They return the `StepSums`
+of the rows, and their share of the gradient of each trainable variable:
 
     gradient = sum of the rows' token losses' gradients / global_tokens
 
-so that shares of rows, wherever they are computed, add up. They are scaled if
-the optimizer scales the loss.
+So the shares of all rows add up to the gradient, wherever they are computed.
+They are scaled if the optimizer scales the loss.
 """
 
 import typing
@@ -35,14 +35,14 @@ class StepSums(typing.NamedTuple):
 
     loss_sum: tf.Tensor  # of the smoothed token losses, nats
     nll_sum: tf.Tensor  # the same without smoothing
-    num_tokens: tf.Tensor  # their weights, if any
+    num_tokens: tf.Tensor  # number of tokens, or the sum of their weights
 
 
 class Rows(typing.NamedTuple):
-    """Rows of a batch."""
+    """Rows of a batch: sentence pairs."""
 
     inputs: dict[str, tf.Tensor]  # as for `TokenLosses`
-    labels: tf.Tensor  # int [B, T], PAD where a row has ended
+    labels: tf.Tensor  # int [B, T], padded with PAD
     weights: tf.Tensor  # float [B, T], of each position; 0 for padding
 
 
@@ -53,7 +53,7 @@ Gradients = Callable[[Rows, tf.Tensor], Share]
 def add_losses(
     losses: tf.Tensor, nll: tf.Tensor, weights: tf.Tensor
 ) -> StepSums:
-    """Adds up a batch, in the dtype of the weights; all are `[B, T]`."""
+    """Sums losses `[B, T]` with weights `[B, T]`, in the weights' dtype."""
     return StepSums(
         weighted_sum(losses, weights),
         weighted_sum(nll, weights),
@@ -62,9 +62,10 @@ def add_losses(
 
 
 class WholeGradients:
-    """Computes all rows at once; XLA compiles both passes if asked to.
+    """Gradients of all rows at once.
 
-    The optimizer may scale the loss.
+    The optimizer may scale the loss. With `jit_compile`, XLA compiles the
+    forward and the backward pass.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class WholeGradients:
     ) -> tuple[StepSums, list[tf.Tensor], tf.Tensor]:
         """Returns sums, gradients, and logits `[B, T, V]` before the update.
 
-        There is no R-Drop and no guided head, as in `fit`.
+        It is for `fit`, which has neither R-Drop nor a guided head.
         """
         return self._compiled_with_logits(rows, global_tokens)
 
@@ -121,9 +122,9 @@ class WholeGradients:
 
 
 class MicroBatchGradients:
-    """Computes rows in micro-batches, one after the other, to save memory.
+    """Gradients computed in micro-batches, one after the other.
 
-    The number of rows must divide by their number.
+    This saves memory. `num_micro_batches` must divide the number of rows.
     """
 
     def __init__(
@@ -155,11 +156,11 @@ class MicroBatchGradients:
 
 
 class SliceGradients:
-    """Computes slices of the rows at the same time, each on a CPU core.
+    """Gradients computed in parallel slices of the rows, each on a CPU core.
 
-    On CPUs that is faster than to divide every operation among the cores. The
-    slices must not wait for each other, so nothing that a slice does has a side
-    effect: the seeds of dropout, which all would change, go in and come out.
+    On CPUs this is faster than dividing every operation among the cores. The
+    slices must not wait for each other, so a slice has no side effects: the
+    dropout seeds, which all slices would change, are arguments and results.
     Each slice has its own seeds. The model's only state is its weights and
     these seeds.
     """
@@ -194,7 +195,7 @@ class SliceGradients:
         ]
 
     def _with_seeds(self, rows, global_tokens, seeds):
-        """Makes gradients a function of seeds, which returns the next ones."""
+        """Computes gradients with given seeds, and the next seeds."""
         variables = seed_variables(self._model)
         pairs = zip(variables, seeds, strict=True)
         with keras.StatelessScope(pairs, collect_losses=True) as scope:
@@ -203,7 +204,7 @@ class SliceGradients:
 
 
 def slice_sizes(num_rows: int | tf.Tensor, num_slices: int) -> list:
-    """Divides rows into slices as equal as possible; returns their sizes.
+    """Returns the sizes of slices of rows, as equal as possible.
 
     >>> slice_sizes(14, num_slices=3)
     [4, 5, 5]
@@ -212,7 +213,7 @@ def slice_sizes(num_rows: int | tf.Tensor, num_slices: int) -> list:
 
 
 def compiled(function: Callable, jit_compile: bool = False) -> Callable:
-    """Makes a function a separate graph, which XLA compiles if asked to."""
+    """Makes a function a separate graph, which XLA compiles if requested."""
     return tf.function(
         function,
         jit_compile=jit_compile or None,

@@ -1,12 +1,12 @@
 """One training step under JAX, exact in tokens, on a mesh of devices.
 
-`update.py` defines the update. Each device computes the gradients of its
-rows; they are added up once, in float32. The state goes in and comes out, so
-that its memory is used again.
+`update.py` defines the update. Each device computes the gradients of its rows,
+which are added up once, in float32. The state is an argument and a result, so
+that its memory is reused.
 
-All weights lie one after the other in a flat array, and so do their moments and
-averages: they are cast at once and updated at once, instead of in 300 kernels
-that take longer to start than to run.
+All weights are stored one after the other in a flat array, and so are their
+moments and averages. They are cast and updated at once, instead of by 300
+kernels that take longer to start than to run.
 """
 
 import concurrent.futures
@@ -47,20 +47,19 @@ REPLICATED = PartitionSpec()
 class State(typing.NamedTuple):
     """The arrays that a step changes, and the frozen weights.
 
-    `JaxStep.variables` has the Keras variables instead, in lists. The gradient
-    reads no empty array: on several devices, the compiler of JAX 0.11 would end
-    the process.
+    `JaxStep.variables` has lists of Keras variables instead. The gradient reads
+    no empty array: on several devices, JAX 0.11's compiler would crash.
     """
 
     trained: typing.Any  # the trainable weights: one flat array
-    frozen: typing.Any  # the other weights, too
+    frozen: typing.Any  # the other weights: one flat array
     seeds: typing.Any  # of the random generators of dropout: [N or 1, 2]
-    optimizer: list[typing.Any]  # its scalars; two moments, flat
-    averages: typing.Any  # moving, of the trained weights; may be empty
+    optimizer: list[typing.Any]  # its scalars, then two moments, flat
+    averages: typing.Any  # moving averages of the trained weights, or empty
 
 
 class Flat:
-    """The places of arrays in a flat one, whose length is a multiple.
+    """The layout of arrays in a flat array whose length is a multiple.
 
     >>> flat = Flat([(2, 2), (3,)], multiple=4)
     >>> flat.part(np.arange(8.0), 1), flat.length
@@ -77,14 +76,14 @@ class Flat:
     def join(
         self, arrays: Iterable[typing.Any], numpy: typing.Any = jnp
     ) -> typing.Any:
-        """Joins arrays, of JAX or NumPy; zeros fill the end."""
+        """Joins arrays of JAX, or of `numpy`, and pads the end with zeros."""
         parts = [array.reshape(-1) for array in arrays]
         if self._rest.size or not parts:  # see `State`
             parts.append(self._rest)
         return numpy.concatenate(parts)
 
     def part(self, flat: typing.Any, index: int) -> typing.Any:
-        """Returns one of the arrays; a view if the flat one is NumPy's."""
+        """Returns one array of a flat array. With NumPy, it is a view."""
         start, shape = self.starts[index], self.shapes[index]
         return flat[start : start + math.prod(shape)].reshape(shape)
 
@@ -96,18 +95,18 @@ class Flat:
 class JaxStep:
     """The training step of a model, as a function of its state.
 
-    The variables of model and optimizer name the arrays of the state; after
-    `initial_state` their values are not used. The optimizer is built here.
-    `variables` is a `State` of them, and `layout` of the arrays on the devices:
-    `jax.ShapeDtypeStruct`s.
+    The state's arrays correspond to the variables of model and optimizer, whose
+    values are not used after `initial_state`. The optimizer is built here.
+    `variables` is a `State` of these variables. `layout` is a `State` of
+    `jax.ShapeDtypeStruct`s, which describe the arrays on the devices.
 
     Args:
-        optimizer: A `FusedAdam`, without a scale of the loss.
-        mesh: A `jax.sharding.Mesh` with the one axis `AXIS`.
-        shard_parameters: Whether every device stores a part of the weights and
-            of the optimizer's variables instead of all. Weights are collected
-            for a step, and gradients are added up part by part.
-        clock: The variable of a schedule with a clock, if it has one.
+        optimizer: A `FusedAdam`, without loss scaling.
+        mesh: A `jax.sharding.Mesh` with the single axis `AXIS`.
+        shard_parameters: Whether each device stores only a part of the weights
+            and of the optimizer's variables. Weights are gathered for a step,
+            and gradients are added up part by part.
+        clock: The variable `elapsed` of a timed schedule, or None.
     """
 
     def __init__(
@@ -178,7 +177,7 @@ class JaxStep:
     def place(self, values: State) -> State:
         """Places a state of NumPy arrays on the devices.
 
-        With several hosts, each gives the same arrays.
+        With several hosts, each must give the same arrays.
         """
         return jax.tree.map(
             lambda value, array: place(value, array.sharding),
@@ -187,7 +186,10 @@ class JaxStep:
         )
 
     def value(self, state: State, field: str, index: int) -> np.ndarray:
-        """Returns the value of a variable; a view if the arrays are NumPy's."""
+        """Returns the value of variable `index` in a field of `variables`.
+
+        If the state has NumPy arrays, the value is a view.
+        """
         arrays = getattr(state, field)
         if field == "optimizer":
             number = len(self._scalars)
@@ -205,7 +207,7 @@ class JaxStep:
     ) -> tuple[dict[str, jax.Array], jax.Array]:
         """Places this host's rows of one batch, or of several, on its devices.
 
-        Several batches of one shape have an axis of steps before the others.
+        Several batches of one shape have a first axis of steps.
         """
         axes = (None,) * (labels.ndim - 2) + (AXIS,)
         sharding = self._sharding(PartitionSpec(*axes))
@@ -221,13 +223,13 @@ class JaxStep:
         labels: jax.Array,
         elapsed: float = 0.0,
     ) -> tuple[State, jax.Array]:
-        """Makes the updates of one batch, or of several; does not wait.
+        """Starts the updates of one batch, or of several, without waiting.
 
         The arrays of the given state cannot be used afterwards. `elapsed` is
-        the share of the time that is over, for a schedule with a clock.
+        the share of the time that has passed, for a timed schedule.
 
-        Also returns float32 `[4]`, sums over all tokens of the global batches:
-        smoothed loss, loss, target and source tokens.
+        Returns the new state and float32 `[4]`, sums over all tokens of the
+        global batches: smoothed loss, loss, target tokens and source tokens.
         """
         compiled = self._programs.get(_shapes_of(inputs, labels))
         program = compiled.result() if compiled else self._compiled
@@ -239,15 +241,15 @@ class JaxStep:
         batches: Iterable[tuple[dict[str, jax.Array], jax.Array]],
         num_threads: int,
     ) -> None:
-        """Compiles a program for each of these batches, one of each shape.
+        """Compiles a program for each of the batches, one batch per shape.
 
         `num_threads` programs are compiled at the same time. If one fails, a
-        call with its shape raises the compiler's error. A call with a new shape
-        compiles its program.
+        call with its shape raises the compiler's error. A call with another
+        shape compiles its own program.
         """
         pool = concurrent.futures.ThreadPoolExecutor(num_threads)
         try:
-            for inputs, labels in batches:  # traced in turn: Keras has state
+            for inputs, labels in batches:  # not in parallel: Keras has state
                 lowered = self.lower(state, inputs, labels, np.float32(0))
                 shapes = _shapes_of(inputs, labels)
                 self._programs[shapes] = pool.submit(lowered.compile)
@@ -256,13 +258,13 @@ class JaxStep:
             pool.shutdown(cancel_futures=True)
 
     def lower(self, *arguments: typing.Any) -> typing.Any:
-        """Lowers the call, as `jax.jit(...).lower` does, to compile it."""
+        """Lowers the call for compilation, as `jax.jit(...).lower` does."""
         return self._compiled.lower(*arguments)
 
     # The stages of a step
 
     def _steps(self, state, inputs, labels, elapsed):
-        """Makes the steps of a call, as JAX compiles them."""
+        """Runs the steps of one call: one, or a scan over several batches."""
         if labels.ndim == 2:
             return self._step(state, inputs, labels, elapsed)
         state, totals = jax.lax.scan(
@@ -273,7 +275,7 @@ class JaxStep:
         return state, jnp.sum(totals, axis=0)
 
     def _step(self, state, inputs, labels, elapsed):
-        """Makes a step: gradients -> clip -> update."""
+        """Runs one step: gradients -> clip -> update."""
         sharded_rows = PartitionSpec(AXIS)
         gradients, seeds, totals = jax.shard_map(
             self._on_device,
@@ -294,7 +296,10 @@ class JaxStep:
         return state._replace(seeds=seeds), totals
 
     def _on_device(self, trained, frozen, seeds, inputs, labels):
-        """Sums over the devices; runs on each of them with its own rows."""
+        """Computes gradients, seeds and totals, summed over the devices.
+
+        It runs on each device, with the device's own rows.
+        """
         offset = jax.lax.axis_index(AXIS) * SEED_STRIDE
         own = shifted_seeds(seeds, offset)
         real = labels != vocabulary.PAD
@@ -313,7 +318,7 @@ class JaxStep:
         return gradients, seeds, jax.lax.psum(totals, AXIS)
 
     def _gradients(self, trained, frozen, seeds, inputs, labels, global_tokens):
-        """Computes a device's gradient share, next seeds, sums of losses."""
+        """Computes a device's gradient share, next seeds and sums of losses."""
         compute = jax.grad(self._share_of_loss, has_aux=True)
         weights = self._trained.split(trained)
 
@@ -345,7 +350,10 @@ class JaxStep:
     def _share_of_loss(
         self, weights, frozen, seeds, inputs, labels, global_tokens
     ):
-        """Computes the sum of the rows' losses / tokens of the global batch."""
+        """Computes the rows' loss sum divided by `global_tokens`.
+
+        Also returns the next seeds and the sums of losses, `[2]`.
+        """
         variables = self.variables
         rows = [*seeds][: len(variables.seeds)]
         pairs = zip(
@@ -389,7 +397,7 @@ class JaxStep:
         return state._replace(averages=state.averages + change)
 
     def _decaying(self):
-        """Tells which weights decay, bool `[P]`; None without weight decay."""
+        """Tells which weights decay, bool `[P]`, or None if none do."""
         if self._optimizer.weight_decay is None:
             return None
         return 0 < self._trained.join(
@@ -423,8 +431,8 @@ class JaxStep:
 def attention_of(mesh: Mesh) -> Implementation:
     """Chooses the implementation of attention for `fused_attention`.
 
-    A GPU of this process tries cuDNN's first: whether it runs depends on the
-    versions of the driver and of cuDNN, too.
+    A GPU of this process tries cuDNN first, since the versions of its driver
+    and of cuDNN also decide whether it runs.
     """
     device = mesh.devices.flat[0]
     if device.platform != "gpu" or "rocm" in device.client.platform_version:
@@ -437,9 +445,12 @@ def attention_of(mesh: Mesh) -> Implementation:
 def runs_attention(
     device: jax.Device, implementation: typing.Literal["xla", "cudnn"]
 ) -> bool:
-    """Tells whether attention and its gradient run on a device; logs if not."""
+    """Tells whether attention and its gradient run on a device; warns if not.
+
+    Devices of other machines are not tried: True is returned.
+    """
     if device not in jax.local_devices():
-        return True  # a program for another machine
+        return True  # the program is for another machine
     heads = jax.device_put(jnp.ones((1, 8, 1, 64), "bfloat16"), device)
     mask = jax.device_put(jnp.ones((1, 1, 8, 8), "bool"), device)
 
@@ -450,7 +461,7 @@ def runs_attention(
 
     try:
         jax.block_until_ready(jax.jit(jax.grad(total))(heads))
-    except Exception as error:  # of JAX, XLA or cuDNN, by version
+    except Exception as error:  # its class depends on JAX's version
         reason = str(error).split("\n")[0]
         logging.warning("attention is computed without cuDNN: %s", reason)
         return False
@@ -458,7 +469,7 @@ def runs_attention(
 
 
 def place(value: np.ndarray, sharding: NamedSharding) -> jax.Array:
-    """Places this host's copy of an array on the devices of a sharding."""
+    """Places this host's copy of an array on the devices by `sharding`."""
     value = np.asarray(value)
     return jax.make_array_from_callback(
         value.shape, sharding, lambda index: value[index]
@@ -470,5 +481,5 @@ def _shapes_of(inputs, labels):
 
 
 def shifted_seeds(seeds: jax.Array, offset: jax.Array) -> jax.Array:
-    """Applies `shifted_seed` to each row, `[N, 2]`."""
+    """Applies `shifted_seed` to each row of `seeds`, `[N, 2]`."""
     return jax.vmap(shifted_seed, (0, None))(seeds, offset)

@@ -23,30 +23,30 @@ if typing.TYPE_CHECKING:
 class SmoothedCrossEntropy(keras.losses.Loss):
     """Mean over the tokens of a batch of the smoothed cross-entropy (sec. 5.4).
 
-    Padding does not count, however much of the batch it is. The mean is over
-    the tokens of the whole global batch, over all replicas, in any model's
-    `fit`: in a replica of `tf.distribute` the loss is the replica's share.
+    Padding is ignored. In any model's `fit`, the mean is over the tokens of the
+    global batch, over all replicas: in a replica of `tf.distribute`, the loss
+    is the replica's share of it.
 
     Args:
-        label_smoothing: Share e of probability spread over the vocabulary, in
-            [0, 1); the paper's is 0.1.
+        label_smoothing: Probability e that is spread over the vocabulary, in
+            [0, 1). The paper uses 0.1.
         reduction: Must be "sum_over_batch_size": the mean over tokens.
 
     Call arguments:
-        y_true: int `[B, T]`, labels; `PAD` where a row has ended. A label
-            outside [0, V) makes the loss NaN.
+        y_true: int `[B, T]`, labels, padded with `PAD`. A label outside [0, V)
+            makes the loss NaN.
         y_pred: float `[B, T, V]`, logits.
-        sample_weight: Optional float: `[B]` weighs rows, `[B, T]` tokens, on
-            top of the padding.
+        sample_weight: None, or float weights of rows, `[B]`, or of tokens,
+            `[B, T]`. Padding has weight 0 in any case.
 
     Returns:
-        Scalar, nats per token, float64 for float64 logits, else float32; 0 if
-        there is no token.
+        Scalar, nats per token, 0 if there are no tokens. It is float64 for
+        float64 logits and float32 otherwise.
 
     Raises:
-        ValueError: `label_smoothing` is outside [0, 1), or there is another
-            `reduction`; labels are not as long as the logits; `fit` has a
-            `class_weight`; on several replicas, layers add losses.
+        ValueError: `label_smoothing` is outside [0, 1), `reduction` is another,
+            labels are not as long as the logits, `fit` has a `class_weight`,
+            or layers add losses on several replicas.
 
     >>> loss = SmoothedCrossEntropy(0.1)
     >>> float(loss([[3, 2, 0]], ops.zeros((1, 3, 5)))) # ln 5
@@ -70,7 +70,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def call(self, y_true: typing.Any, y_pred: typing.Any) -> typing.Any:
-        """Computes the loss of each position, padding included: `[B, T]`."""
+        """Computes the loss of each position, including padding: `[B, T]`."""
         return smoothed_cross_entropy(y_true, y_pred, self.label_smoothing)[0]
 
     def __call__(
@@ -82,7 +82,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         logits = ops.convert_to_tensor(y_pred)
         labels = token_labels(y_true, logits.shape[:-1])
         if sample_weight is not None:
-            # It comes as weights of rows, as a sample_weight [B] does.
+            # Keras passes class_weight as a sample_weight [B], as well.
             fit = running("fit", "train_on_batch")
             check_class_weight(fit.get("class_weight"))
         losses = self.call(labels, logits)
@@ -91,7 +91,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     @property
     def has_step(self) -> bool:
-        """Whether `make_step` computes this loss: no subclass changes it."""
+        """Whether `make_step` computes this loss: a subclass may change it."""
         own = type(self)
         return (own.call, own.__call__) == (
             SmoothedCrossEntropy.call,
@@ -101,9 +101,9 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     def make_step(
         self, model: keras.Model, jit_compile: bool | str, num_slices: int
     ) -> "TrainStep":
-        """Makes the step of `model.fit` under TensorFlow.
+        """Makes the training step of `model.fit` under TensorFlow.
 
-        With XLA there is one slice.
+        With XLA, `num_slices` is ignored: there is one slice.
         """
         from keras_transformer.training import step
 

@@ -1,4 +1,4 @@
-"""Token accuracy and perplexity as true means over tokens without padding."""
+"""Token accuracy and perplexity: means over all tokens except padding."""
 
 import math
 import typing
@@ -16,7 +16,7 @@ from keras_transformer.training.update import token_weights, weighted_sum
 
 
 class _TokenMean(keras.metrics.Metric):
-    """A sum over tokens divided by their number, over batches and replicas."""
+    """The mean of a value over the tokens of all batches and replicas."""
 
     def __init__(self, name, **kwargs):
         super().__init__(name=name, **kwargs)
@@ -35,8 +35,8 @@ class _TokenMean(keras.metrics.Metric):
     ) -> None:
         """Adds a batch: labels int `[B, T]`, logits float `[B, T, V]`.
 
-        `sample_weight` weighs rows, `[B]`, or tokens, `[B, T]`, on top of the
-        padding. A label outside [0, V) makes the result NaN.
+        `sample_weight` has weights of rows, `[B]`, or of tokens, `[B, T]`.
+        Padding has weight 0. A label outside [0, V) makes the result NaN.
         """
         logits = ops.convert_to_tensor(y_pred)
         labels = token_labels(y_true, logits.shape[:-1])
@@ -75,7 +75,7 @@ class TokenAccuracy(_TokenMean):
 class Perplexity(_TokenMean):
     """exp of the mean of -log p(label), without label smoothing (sec. 5.4).
 
-    Per token of the vocabulary, not per word, as in Table 3 of the paper.
+    It is per token, not per word, as in Table 3 of the paper.
 
     >>> perplexity = Perplexity()
     >>> perplexity.update_state([[3, 2, 0]], ops.zeros((1, 3, 8)))

@@ -10,12 +10,11 @@ from keras_transformer.training.update import average_changes
 class MovingAverage:
     """average = decay * average + (1 - decay) * weight, after each update.
 
-    `averages` has a float32 variable for each trainable weight; others do not
-    change. The decay begins small: see `average_changes`.
+    `averages` has a float32 variable for each trainable weight; other weights
+    do not change. The decay begins small: see `average_changes`.
 
-    Make it in the strategy's scope. Each replica keeps its own average:
-    all have the same weights, so all averages are the same, and nothing has to
-    be sent.
+    Make it in the strategy's scope. Each replica keeps its own averages. All
+    replicas have the same weights and so the same averages; nothing is sent.
     """
 
     def __init__(self, model: typing.Any, decay: float):
@@ -32,7 +31,7 @@ class MovingAverage:
         ]
 
     def update(self, updates: tf.Tensor) -> None:
-        """Moves the averages towards the weights; in a replica context.
+        """Moves the averages towards the weights. Call it in a replica context.
 
         `updates` is the number of updates so far, an integer scalar.
         """

@@ -1,7 +1,7 @@
-"""Registers the classes of training with Keras, which then loads their files.
+"""Registers the classes of training, so that Keras can load files with them.
 
-A model is made without them: `keras_transformer` and `fit` import this module
-when Keras may read a file.
+Making a model does not need them. `keras_transformer` and `fit` import this
+module when Keras may read a file.
 """
 
 from keras_transformer.training import loss as loss

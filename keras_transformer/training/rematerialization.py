@@ -1,17 +1,17 @@
-"""Rematerialization: layers are computed again instead of stored.
+"""Rematerialization: activations are recomputed instead of stored.
 
-The backward pass needs the activations of every layer. Here it keeps only the
-inputs of each encoder and decoder layer and computes the rest again, with the
+The backward pass needs the activations of every layer. Here only the inputs of
+each encoder and decoder layer are stored, and the rest is recomputed with the
 same dropout. Losses and gradients stay the same.
 
 A layer becomes a pure function of its weights, its seeds and its arguments,
-which the backend computes again: `jax.checkpoint`, or a custom gradient of
+which the backend recomputes: by `jax.checkpoint`, or by a custom gradient in
 TensorFlow.
 
-Keras' own (`keras.RematScope`) fails with these layers (Keras 3.15): the state
-of their dropout leaves the recomputed function. `tf.recompute_grad` (2.21) has
-wrong gradients with dropout, since `training` is unknown when it computes
-again, and never ends in a loop.
+`keras.RematScope` fails with these layers (Keras 3.15): the state of their
+dropout leaves the recomputed function. `tf.recompute_grad` (2.21) has wrong
+gradients with dropout, since `training` is unknown during recomputation, and
+does not terminate in a loop.
 """
 
 import typing
@@ -28,17 +28,17 @@ else:
 
 
 def rematerialize(model: typing.Any) -> None:
-    """Makes the layers of a built `Transformer` recompute in training."""
+    """Makes the layers of a built `Transformer` recompute their activations."""
     for block in [*model.encoder.blocks, *model.decoder.blocks]:
         block.call = _recomputed(block)
 
 
-Arguments = tuple[tuple, dict[str, typing.Any]]  # by place, by name
+Arguments = tuple[tuple, dict[str, typing.Any]]  # positional, by name
 REMATERIALIZE = {"none": lambda model: None, "layers": rematerialize}
 
 
 class WithTraining(keras.layers.Layer):
-    """A function of `training`, which Keras makes known in layers only."""
+    """A layer that runs a function of `training`, which only layers know."""
 
     def __init__(self, function: Callable, dtype: keras.DTypePolicy):
         super().__init__(dtype=dtype)
@@ -52,10 +52,10 @@ class WithTraining(keras.layers.Layer):
 
 
 def _recomputed(block):
-    """Makes the call of a block, with a gradient that computes it again."""
+    """Makes the call of a block, with a gradient that recomputes it."""
     call, policy = block.call, block.dtype_policy
     variables, seeds = block.variables, seed_variables(block)
-    # Inside it, the layers of the block know `training` in the gradient, too.
+    # In it, the layers of the block know `training` even in the gradient.
     as_before = WithTraining(
         lambda arguments, training: call(*arguments[0], **arguments[1]), policy
     )
@@ -80,10 +80,10 @@ def _recomputed(block):
 
 
 def _checkpoint(function: Callable) -> Callable:
-    """Does what `jax.checkpoint` does, also under TensorFlow.
+    """Applies `jax.checkpoint`, or its equivalent in TensorFlow.
 
-    The function is a pure one of nested tensors and None. It returns a float
-    tensor, and a list of integer tensors.
+    The function must be pure. It takes nested tensors and None, and returns a
+    float tensor and a list of integer tensors.
     """
     if not ON_TENSORFLOW:
         return jax.checkpoint(function)
@@ -120,12 +120,13 @@ def _checkpoint(function: Callable) -> Callable:
 
 
 def _after(upstream, tensors):
-    """Returns the tensors once the gradient that needs them is computed.
+    """Returns the tensors, made to depend on the gradient `upstream`.
 
-    Grappler and XLA would find that the same is computed twice, do it once and
-    store the results. XLA ignores control dependencies, and on CPUs it computes
-    what follows an optimization barrier too early; so the tensors are made to
-    depend on a value of the gradient. It is 0, or NaN, which they cannot know.
+    Otherwise Grappler and XLA would find that the same is computed twice,
+    compute it once and store the results. XLA ignores control dependencies, and
+    on CPUs it computes what follows an optimization barrier too early. So a
+    value of the gradient, times 0, is added: 0 or NaN, which compilers cannot
+    know.
     """
     first = tf.reduce_sum(tf.reshape(upstream, [-1])[:1])
     zero = tf.where(tf.math.is_nan(first), first, tf.zeros_like(first))

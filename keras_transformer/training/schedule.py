@@ -12,7 +12,7 @@ from keras_transformer.kernels.adam import FusedAdam
 
 
 class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule whose arguments are attributes."""
+    """A schedule that stores its constructor's arguments as attributes."""
 
     arguments: tuple[str, ...]
 
@@ -22,7 +22,7 @@ class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class NoamSchedule(_Schedule):
-    """Linear warm-up, then decay with the square root of the step (eq. 3).
+    """Linear warm-up, then decay with the inverse root of the step (eq. 3).
 
     lr = scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)
 
@@ -32,7 +32,7 @@ class NoamSchedule(_Schedule):
     Args:
         d_model: Width of the model.
         warmup_steps: Updates until the peak.
-        scale: Factor of the whole schedule.
+        scale: Factor of the learning rate.
 
     Raises:
         ValueError: An argument is not positive.
@@ -61,14 +61,15 @@ class NoamSchedule(_Schedule):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class ConstantSchedule(_Schedule):
-    """Linear warm-up, if any, then always the same learning rate.
+    """Linear warm-up, if any, then a constant learning rate.
 
     Args:
-        learning_rate: The rate after warm-up.
+        learning_rate: The learning rate after warm-up.
         warmup_steps: Updates until it is reached; 0 means no warm-up.
 
     Raises:
-        ValueError: `learning_rate` is not positive, or `warmup_steps` negative.
+        ValueError: `learning_rate` is not positive, or `warmup_steps` is
+            negative.
 
     >>> schedule = ConstantSchedule(0.5, warmup_steps=2)
     >>> [float(schedule(step)) for step in range(4)]
@@ -89,14 +90,14 @@ class ConstantSchedule(_Schedule):
 
 
 class _DecayingSchedule(_Schedule):
-    """Linear warm-up, then down to 0 at the end of a known budget.
+    """Linear warm-up, then decay to 0 at the end of a known budget.
 
     lr = learning_rate * min(1, step / warmup_steps) * decay(done)
     done = max((step - 1 - warmup_steps) / (total_steps - warmup_steps),
                elapsed)
 
-    The formula's step is Keras' step + 1. The rate is 0 after the last update;
-    it is above 0 at every update.
+    The formula's step is Keras' step + 1. The learning rate is 0 only after the
+    last update.
     """
 
     arguments = ("learning_rate", "warmup_steps", "total_steps", "timed")
@@ -139,7 +140,7 @@ class _DecayingSchedule(_Schedule):
         return self.learning_rate * _warmup(step, self.warmup_steps) * decay
 
     def _decay(self, done):
-        """Computes the factor after a share of the budget, in [0, 1]."""
+        """Computes the decay for the share of the budget used, in [0, 1]."""
         raise NotImplementedError
 
 
@@ -148,16 +149,16 @@ class LinearSchedule(_DecayingSchedule):
     """Linear warm-up, then linear decay to 0 at the end of a known budget.
 
     Args:
-        learning_rate: The peak, at the formula's step `warmup_steps`.
+        learning_rate: The peak, at step `warmup_steps` (counted from 1).
         warmup_steps: Updates until the peak; 0 means no warm-up.
-        total_steps: Updates until the rate is 0.
-        timed: Whether a clock may end the budget earlier: the schedule then has
-            a variable `elapsed`, the share of the time that has passed, which
-            the training sets; the larger of the two shares counts.
+        total_steps: Updates until the learning rate is 0.
+        timed: Whether a clock may end the budget earlier. The schedule then has
+            a variable `elapsed`, which the training sets to the share of the
+            time that has passed. The larger of the two shares is used.
 
     Raises:
-        ValueError: `learning_rate` is not positive, or `warmup_steps` negative
-            or not below `total_steps`.
+        ValueError: `learning_rate` is not positive, or `warmup_steps` is
+            negative or not below `total_steps`.
 
     >>> schedule = LinearSchedule(1.0, warmup_steps=0, total_steps=4)
     >>> [float(schedule(step)) for step in range(5)]
@@ -184,7 +185,7 @@ class CosineSchedule(_DecayingSchedule):
 
 
 def _warmup(step, warmup_steps):
-    """Computes min(1, (step + 1) / warmup_steps), float32; 1 for no warm-up."""
+    """Computes min(1, (step + 1) / warmup_steps), float32; 1 if that is 0."""
     step = ops.cast(step, "float32") + 1.0
     return ops.minimum(step / max(warmup_steps, 1), 1.0)
 
@@ -206,20 +207,20 @@ def paper_adam(
 ) -> keras.optimizers.Adam:
     """Makes Adam with beta_1 0.9, beta_2 0.98, epsilon 1e-9, eq. 3 (sec. 5.3).
 
-    Differs from the paper: Keras' Adam divides by sqrt(v) + epsilon before the
-    correction of the bias, the "epsilon hat" of Kingma and Ba (2015, end of
-    sec. 2), other systems by sqrt(v / (1 - beta_2^t)) + epsilon. With epsilon
-    1e-9 updates differ only for gradients below about 1e-6.
+    Differs from the paper: Keras' Adam divides by sqrt(v) + epsilon before bias
+    correction, the "epsilon hat" of Kingma and Ba (2015, end of sec. 2). Other
+    systems divide by sqrt(v / (1 - beta_2^t)) + epsilon. With epsilon 1e-9,
+    updates differ only for gradients below about 1e-6.
 
     Args:
         d_model: Width of the model.
         warmup_steps: Updates until the learning rate's peak.
-        scale: Factor of the schedule.
-        beta_2: Decay of the mean of squared gradients; other systems train
+        scale: Factor of the learning rate.
+        beta_2: Decay of the mean of squared gradients. Other systems train
             this model with 0.997 or 0.998.
 
     Returns:
-        A `keras.optimizers.Adam` that is one operation for each variable.
+        A `FusedAdam`, which uses one operation per variable.
     """
     return scheduled_adam(NoamSchedule(d_model, warmup_steps, scale), beta_2)
 
@@ -234,12 +235,13 @@ def scheduled_adam(
     Args:
         schedule: The learning rate of each step.
         beta_2: As in `paper_adam`.
-        weight_decay: AdamW's, decoupled (Loshchilov and Hutter 2019): each
-            update also subtracts learning rate * `weight_decay` * weight. None
-            means no decay. `exclude_from_weight_decay` excludes weights.
+        weight_decay: The decoupled weight decay of AdamW (Loshchilov and Hutter
+            2019): each update also subtracts learning rate * `weight_decay` *
+            weight. None means no decay. The optimizer's
+            `exclude_from_weight_decay` excludes weights.
 
     Returns:
-        As `paper_adam`.
+        A `FusedAdam`.
     """
     return FusedAdam(
         schedule,

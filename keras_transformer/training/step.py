@@ -1,12 +1,12 @@
 """One training step, exact in tokens, for `model.fit` and for the trainers.
 
 The loss is the sum of the token losses divided by the number of target tokens
-of the whole global batch, whatever replica they are on: a replica with short
-sentences weighs less than one with long sentences. XLA compiles the computation
-inside a replica; the collectives stay outside, since XLA cannot cross devices.
+in the global batch, over all replicas. So a replica with short sentences has
+less weight than one with long sentences. XLA compiles the computation inside a
+replica. The collectives stay outside, since XLA cannot cross devices.
 
-This is TensorFlow's side of training; `SmoothedCrossEntropy` loads it for
-`model.fit` under the TensorFlow backend.
+This module is for TensorFlow. `SmoothedCrossEntropy` imports it for `model.fit`
+under the TensorFlow backend.
 """
 
 import typing
@@ -38,20 +38,20 @@ from keras_transformer.training.update import (
 
 
 class TrainStep:
-    """Weights of positions -> gradients -> clip -> update, in a replica.
+    """A training step: token weights -> gradients -> clip -> update.
 
-    `update.py` defines the update, whether the rows of a batch are spread
-    over replicas, over workers, over slices, or over micro-batches.
+    `update.py` defines the update. It is the same whether the rows of a batch
+    are spread over replicas, workers, slices or micro-batches.
 
-    Call it in a replica context; it returns the replica's `StepSums`. A
+    Call it in a replica context. It returns the replica's `StepSums`. A
     `LossScaleOptimizer` sees the same gradients on every replica, so that all
-    of them skip an update, or none.
+    replicas skip an update or none does.
 
     The optimizer and the moving average are built here.
 
     Args:
-        jit_compile: Whether XLA compiles forward and backward in the replica.
-        num_slices: Parts of a micro-batch that are computed at the same time.
+        jit_compile: Whether XLA compiles both passes in the replica.
+        num_slices: Slices of a micro-batch that are computed in parallel.
 
     Call arguments:
         batch: Inputs, labels, and optionally float weights of rows, `[B]`, or
@@ -91,13 +91,13 @@ class TrainStep:
         return sums
 
     def gradients(self, *batch: typing.Any) -> tuple[StepSums, list[tf.Tensor]]:
-        """Computes a step without its update: sums, and its gradient share."""
+        """Computes the sums and the gradient share of a step; no update."""
         return self._gradients(*self._weighted(*batch))
 
     def with_logits(self, *batch: typing.Any) -> tuple[StepSums, tf.Tensor]:
-        """Makes the same step with the whole batch at once, for metrics.
+        """Runs the step with the whole batch at once, for metrics.
 
-        Also returns the logits `[B, T, V]` from before the update.
+        Returns the sums, and the logits `[B, T, V]` from before the update.
         """
         sums, gradients, logits = self._whole.with_logits(
             *self._weighted(*batch)
@@ -120,11 +120,11 @@ class TrainStep:
         return add_losses(*losses, weights), logits
 
     def spread_seeds(self) -> None:
-        """Spreads the seeds of the model: see `spread_seeds`."""
+        """Calls the function `spread_seeds` for the model."""
         spread_seeds(self.model)
 
     def _weighted(self, inputs, labels, sample_weight=None):
-        """Makes `Rows` with weights; returns also their sum over replicas."""
+        """Makes weighted `Rows`, and sums the weights over all replicas."""
         weights = token_weights(
             labels, sample_weight, precise_dtype(self.model.compute_dtype)
         )
@@ -147,11 +147,11 @@ class TrainStep:
             self.moving_average.update(self.optimizer.iterations)
 
     def _same_on_every_replica(self, gradients):
-        """Returns gradients as the optimizer adds them up over the replicas.
+        """Returns the gradients that a replica passes to the optimizer.
 
-        Keras' optimizers add up at the very end. The norm of the whole
-        gradient, and whether it is finite, need the sum before; each replica
-        then hands over its equal part of it.
+        Keras' optimizers add up the replicas' gradients at the very end. The
+        norm of the whole gradient, and whether it is finite, need the sum
+        earlier. Each replica then passes an equal share of the sum.
         """
         scales_loss = isinstance(
             self.optimizer, keras.optimizers.LossScaleOptimizer
@@ -171,9 +171,9 @@ def spread_seeds(model: typing.Any) -> None:
     """Gives the dropout of every replica its own seeds.
 
     Variables are copied to the replicas, including the states of random
-    generators: all replicas would drop the same units. Replica 0 keeps its
-    seeds, which a checkpoint saves. Call it in the strategy's scope, after the
-    weights are initialized or restored.
+    generators, so that all replicas would drop the same units. Replica 0 keeps
+    its seeds, which a checkpoint saves. Call this in the strategy's scope,
+    after the weights are initialized or restored.
     """
     seeds = [variable.value for variable in seed_variables(model)]
     strategy = tf.distribute.get_strategy()
@@ -193,7 +193,7 @@ def spread_seeds(model: typing.Any) -> None:
 
 
 def resolve_jit_compile(jit_compile: bool | str) -> bool:
-    """Resolves `jit_compile="auto"`: XLA where there is a GPU."""
+    """Resolves `jit_compile="auto"` to whether there is a GPU."""
     if jit_compile != "auto":
         return bool(jit_compile)
     return bool(tf.config.list_logical_devices("GPU"))

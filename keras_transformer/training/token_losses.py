@@ -1,4 +1,4 @@
-"""The losses of a batch, token by token, without its logits."""
+"""The losses of each token of a batch, without computing all logits."""
 
 import contextlib
 import typing
@@ -21,9 +21,10 @@ SMALLEST_ATTENTION = 1e-6  # keeps its logarithm finite in half precision
 def alignment_loss(attention: Tensor, links: Tensor) -> Tensor:
     """Computes the cross-entropy of attention to each token's linked tokens.
 
-    -sum_s G[t, s] log A[t, s], where G spreads each token's links evenly (Garg
-    et al. 2019, sec. 3.2), in nats, 0 for a token without links: `[B, T]`,
-    float64 for float64, else float32. A and the links are `[B, T, S]`.
+    The loss is -sum_s G[t, s] log A[t, s], where G spreads each token's links
+    evenly (Garg et al. 2019, sec. 3.2). It is `[B, T]`, in nats, 0 for a token
+    without links, float64 for float64 attention and float32 otherwise. A and
+    the links are `[B, T, S]`.
 
     >>> attention = ops.array([[[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]]])
     >>> links = ops.array([[[False, True, True], [False, False, False]]])
@@ -38,24 +39,24 @@ def alignment_loss(attention: Tensor, links: Tensor) -> Tensor:
 
 
 class TokenLosses(keras.layers.Layer):
-    """`smoothed_cross_entropy` of a model's logits, which are never made.
+    """A model with its `smoothed_cross_entropy`.
 
-    Less time and memory than `model(inputs)` and its loss, with the same values
-    and gradients; see `projected_cross_entropy`. Both losses are `[B, T]`,
-    float32 (float64 if that is the model's dtype).
+    This takes less time and memory than `model(inputs)` and its loss, with the
+    same values and gradients; see `projected_cross_entropy`. A call returns the
+    loss and -log p(label), both `[B, T]`, float32 (float64 if that is the
+    model's dtype).
 
-    With R-Drop (Liang et al. 2021) every row is computed twice, with different
-    dropout, and the loss includes the divergence of both distributions of a
-    token, times `r_drop`; see `projected_r_drop`.
+    With R-Drop (Liang et al. 2021), every row is computed twice, with different
+    dropout, and the loss includes the divergence of a token's two
+    distributions, times `r_drop`; see `projected_r_drop`.
 
-    With a guided head the loss of a position includes its `alignment_loss`
-    (Chen et al. 2016), for the `links` among the inputs, bool `[B, T, S]`.
-    They link the token that the decoder reads there: one position after it is
-    predicted, where an alignment is read, too.
+    With a guided head, the loss of a position includes its `alignment_loss`
+    (Chen et al. 2016), for the input `links`, bool `[B, T, S]`. They are the
+    links of the token that the decoder reads at this position, one position
+    after predicting it. There, an alignment is read as well.
 
-    Its values are the only loss of a step: a layer that adds another one, by
-    `add_loss` or a regularizer, is refused, since nothing says how much of the
-    rows' tokens it stands for.
+    A layer must not add another loss, by `add_loss` or a regularizer: it is
+    unknown how many of the rows' tokens such a loss represents.
     """
 
     def __init__(self, model: typing.Any, options: StepOptions):
@@ -98,7 +99,7 @@ class TokenLosses(keras.layers.Layer):
         return losses, nll
 
     def _alignment_losses(self, attention, links):
-        """Computes the weighted `alignment_loss`, the mean over passes."""
+        """Computes the weighted `alignment_loss`, averaged over the passes."""
         layer, number, weight = self.options.guided_head
         of_head = attention[layer][:, number - 1]  # [N, T, S]
         passes = ops.split(of_head, 2 if self.options.r_drop else 1)
@@ -107,7 +108,7 @@ class TokenLosses(keras.layers.Layer):
 
 
 def refuse_added_losses(layer: keras.Layer) -> None:
-    """Raises ValueError if a call added losses that no training step has."""
+    """Raises ValueError if a call added losses, which a step would ignore."""
     expect(
         not layer.losses,
         "no add_loss or regularizer in a layer: the loss of a step is a mean"

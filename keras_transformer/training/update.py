@@ -1,14 +1,14 @@
-"""The law of an update, the same on every engine.
+"""The definition of an update, the same on every engine.
 
     gradient = sum of token losses' gradients / tokens of the global batch
     gradient = clipped(gradient)
     weights -= the optimizer's step
     averages += average_changes(averages, weights)
 
-The update equals one big batch's, on however many devices and hosts, and
-in however many micro-batches, its rows are. `step.py` and `jax_step.py` add up
-the gradients over the devices and call these functions: what is done to a
-gradient before the optimizer, such as a limit of it, belongs here.
+The update equals that of one big batch, however many devices, hosts and
+micro-batches its rows are spread over. `step.py` and `jax_step.py` add up the
+gradients over the devices and call these functions. What changes a gradient
+before the optimizer, such as clipping, belongs here.
 """
 
 import typing
@@ -27,19 +27,19 @@ SLICE_STRIDE = 7_368_787  # between the seeds of slices of a device's rows
 class GuidedHead(typing.NamedTuple):
     """The head that learns to align, and the weight of its loss."""
 
-    attention: keras.Layer  # to the source, of a decoder layer
-    number: int  # the head of it, counted from 1
+    attention: keras.Layer  # cross-attention of a decoder layer
+    number: int  # of the head, counted from 1
     weight: float  # factor of the loss
 
 
 class StepOptions(typing.NamedTuple):
-    """The options of an update that every engine has."""
+    """The options of an update on every engine."""
 
     label_smoothing: float
-    # Micro-batches of a device's rows, computed one after the other; the number
-    # of rows must divide by theirs.
+    # Number of micro-batches of a device's rows, computed one after the other.
+    # It must divide the number of rows.
     accumulate_steps: int = 1
-    # Maximum norm of the gradient of all weights together; 0 means no limit.
+    # Maximum norm of the gradient over all weights; 0 means no limit.
     clip_norm: float = 0.0
     r_drop: float = 0.0  # alpha of R-Drop; see `TokenLosses`
     ema_decay: float = 0.0  # as in `average_changes`; 0 keeps no average
@@ -49,9 +49,11 @@ class StepOptions(typing.NamedTuple):
 def token_weights(
     labels: Tensor, sample_weight: Tensor | None = None, dtype: str = "float32"
 ) -> Tensor:
-    """Returns the weight of each position: 0 for padding, else 1 or as given.
+    """Returns the weight of each position, `[B, T]`, 0 for padding.
 
-    Labels are `[B, T]`; a `sample_weight` `[B]` weighs rows, `[B, T]` tokens.
+    Other positions have weight 1, or their `sample_weight`, `[B]` for rows or
+    `[B, T]` for tokens. Raises ValueError if it has another rank. Labels are
+    `[B, T]`.
 
     >>> token_weights(ops.array([[5, 2, 0], [2, 0, 0]]), [0.5, 2.0]).numpy()
     array([[0.5, 0.5, 0. ],
@@ -75,8 +77,8 @@ def token_weights(
 def weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
     """Sums values times weights, in the dtype of the weights.
 
-    A value of weight 0 does not count, even if it is infinite: -log p(PAD) of
-    padding is infinite where the logits of `PAD` are -inf.
+    A value with weight 0 is ignored, even if it is infinite, as -log p(PAD) is
+    where the logit of `PAD` is -inf.
 
     >>> values = ops.array([2.0, float("inf")])
     >>> float(weighted_sum(values, ops.array([0.5, 0.0])))
@@ -87,7 +89,7 @@ def weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def shifted_seed(seed: Tensor, offset: int | Tensor) -> Tensor:
-    """Returns the state of a random generator, `[2]`, that has another seed.
+    """Returns the state `[2]` of a random generator, with its seed shifted.
 
     >>> shifted_seed(ops.array([7, 1], "uint32"), 2 * SEED_STRIDE).numpy()
     array([2000013,       1], dtype=uint32)
@@ -97,7 +99,7 @@ def shifted_seed(seed: Tensor, offset: int | Tensor) -> Tensor:
 
 
 def micro_batches(rows: typing.Any, number: int) -> typing.Any:
-    """Reshapes rows `[B, ...]` to `[number, B / number, ...]`."""
+    """Reshapes nested rows `[B, ...]` to `[number, B / number, ...]`."""
     return keras.tree.map_structure(
         lambda x: ops.reshape(x, (number, -1, *ops.shape(x)[1:])), rows
     )
@@ -106,8 +108,8 @@ def micro_batches(rows: typing.Any, number: int) -> typing.Any:
 def clipped(gradients: list[Tensor], clip_norm: float | Tensor) -> list[Tensor]:
     """Scales the gradient of all weights to a norm of at most `clip_norm`.
 
-    Gradients are the sums over all devices. The norm is in the scale of the
-    loss, if there is one.
+    Gradients are the sums over all devices. If the loss is scaled, so must be
+    `clip_norm`.
 
     >>> [float(g) for g in clipped([ops.array(3.0), ops.array(4.0)], 2.5)]
     [1.5, 2.0]
@@ -125,7 +127,7 @@ def average_changes(
 ) -> list[Tensor]:
     """Computes what an update adds to the moving averages of the weights.
 
-    (1 - decay) * (weight - average). As in TensorFlow's
+    This is (1 - decay) * (weight - average). As in TensorFlow's
     `ExponentialMovingAverage` with `num_updates`, the decay begins small, so
     that the first weights are soon forgotten:
 

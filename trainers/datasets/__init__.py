@@ -1,37 +1,36 @@
-"""The kinds of data sets: one file each, with one class.
+"""The kinds of data sets, each a class in a file of its own.
 
-`DATASETS` is the table of the kinds. A new kind is one file with a subclass of
-`Dataset`, and one row; no other file names it.
+`DATASETS` is the table of the kinds. To add a kind, write a file with a
+subclass of `Dataset`, and add a row to the table. No other file names a kind.
 
-    dataset        `Dataset`, what a kind can do; `CorpusConfig`, the options
+    dataset        `Dataset`, the interface; `CorpusConfig`, the options
     files          line-aligned text files, tables, JSONL, TMX, catalogues, ...
     prepared       the output of kt-prepare
     tfds           TensorFlow Datasets
     phrasebook     built-in pairs of English and German
-    imported       what the model of another system was trained on: unknown
+    imported       the unknown training data of an imported model
     trees          trees and their sentences, for parsers
     built_in       the files of the package
     constituency   trees, and the files of the Penn Treebank
-    linearization  trees as sequences of tokens; repair
+    linearization  trees as sequences of tokens; repair of invalid sequences
 """
 
 import typing
 
 
 class Kind(typing.NamedTuple):
-    """What options need to know of a kind before its class is loaded."""
+    """The facts about a kind that options need before its class is loaded."""
 
-    path: str  # the class
-    # A few words for `--dataset`; empty if the option does not take it.
+    path: str  # import path of the class
+    # Help for `--dataset`; empty if the option does not accept this kind.
     help: str = ""
-    # What `--train_files` are; empty if it reads no such files. The pairs of
-    # files of text have `sizes`, one for each file: they can be mixed, and have
-    # word links.
+    # Help for `--train_files`; empty if this kind reads no such files. Pairs
+    # from text files have `sizes`, one for each file, so they can be mixed and
+    # have word links.
     train_files: str = ""
-    # Whether its training pairs are ids of a given vocabulary.
+    # Whether the training pairs are ids of a given vocabulary.
     holds_ids: bool = False
-    # Whether it may have several languages, or tokens that tell a model its
-    # languages.
+    # Whether there may be several languages, or language tokens.
     has_directions: bool = False
 
 
@@ -68,9 +67,9 @@ OF_TEXT_FILES = tuple(name for name in OF_FILES if name not in OF_IDS)
 
 
 def find_kind(dataset: str) -> Kind:
-    """Returns the kind of data set that `--dataset` names.
+    """Returns the kind of data set for a value of `--dataset`.
 
-    Raises ValueError: there is none.
+    Raises ValueError if the value is unknown.
 
     >>> find_kind("tfds:wmt14_translate/de-en").path
     'trainers.datasets.tfds.Tfds'

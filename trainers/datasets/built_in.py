@@ -1,6 +1,6 @@
-"""Corpora that come with the package, one example a line of a compressed file.
+"""Corpora that come with the package, compressed, with one example per line.
 
-They are as they were written once: no option changes an example, or its split.
+They are fixed: no option changes an example, or the split that it is in.
 """
 
 import dataclasses
@@ -16,22 +16,22 @@ HELD_OUT = 1000  # examples of the validation split, and of the test split
 
 @dataclasses.dataclass(frozen=True)
 class BuiltIn:
-    """A corpus of the package; no sentence is in it twice."""
+    """A built-in corpus without duplicate sentences."""
 
     # Name in `FOLDER`. The file has the test split, the validation split and
     # the training split, in this order.
     file: str
     train_size: int  # examples of the training split
-    option: str  # the option that says how many of them are read
-    # Size of the largest vocabulary that all of them, and the symbols of their
-    # targets, can make.
+    option: str  # the option that sets how many training examples are read
+    # Size of the largest vocabulary that can be trained on all training
+    # examples, with the symbols of their targets.
     max_vocab_size: int
-    recipe: str  # the recipe that trains on it
+    recipe: str  # name of the recipe that trains on this corpus
 
     def read(self, split: str, size: int) -> list[str]:
-        """Reads the first examples of a split, each a line without its end.
+        """Reads the first `size` examples of a split, each a line.
 
-        Raises ValueError: the split is unknown, or has fewer.
+        Raises ValueError if the split is unknown or has fewer examples.
         """
         starts = {"test": 0, "valid": HELD_OUT, "train": 2 * HELD_OUT}
         expect(split in starts, "train, valid or test", f"{split=}")

@@ -2,7 +2,8 @@
 
     (TOP (S (NP (NNP Anna)) (VP (VBD slept)) (. .)))
 
-Nothing here recurses: a model may nest brackets as deep as its output is long.
+No function here recurses, as a model may nest brackets as deeply as its output
+is long.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from keras_transformer.data.files.pairs import read_lines
 
 TOP = "TOP"  # label of the root
-# Labels of the root in treebanks and parsers; "" as in the files of the WSJ.
+# Labels of the root in treebanks and parsers; "" in the files of the WSJ.
 ROOT_LABELS = (TOP, "", "ROOT", "S1", "VROOT")
 TRACE = "-NONE-"  # tag of a trace
 
@@ -39,9 +40,9 @@ Part = Node | Leaf
 
 
 def walk(tree: Node) -> Iterator[tuple[str, Part]]:
-    """Yields the parts of a tree in the order in which it is written.
+    """Yields the parts of a tree in the order in which they are written.
 
-    They are `("open", node)`, `("leaf", leaf)` and `("close", node)`.
+    A part is `("open", node)`, `("leaf", leaf)` or `("close", node)`.
 
     >>> tree = Node("NP", (Leaf("DT", "the"), Leaf("NN", "cat")))
     >>> [event for event, _ in walk(tree)]
@@ -63,10 +64,10 @@ def walk(tree: Node) -> Iterator[tuple[str, Part]]:
 
 
 class TreeBuilder:
-    """Builds a tree from its beginning to its end; begins with the root open.
+    """A tree that is built from left to right, from an open root.
 
     Attributes:
-        open_labels: Labels of the constituents that are open, the root first.
+        open_labels: Labels of the open constituents, the root first.
     """
 
     def __init__(self) -> None:
@@ -74,22 +75,22 @@ class TreeBuilder:
         self._children: list[list[Part]] = [[]]
 
     def open(self, label: str) -> None:
-        """Opens a constituent in the innermost one that is open."""
+        """Opens a constituent inside the innermost open one."""
         self.open_labels.append(label)
         self._children.append([])
 
     def add(self, child: Part) -> None:
-        """Adds to the innermost constituent that is open."""
+        """Adds a child to the innermost open constituent."""
         self._children[-1].append(child)
 
     def close(self) -> None:
-        """Closes the innermost constituent; an empty one vanishes."""
+        """Closes the innermost constituent, and drops it if it is empty."""
         label, children = self.open_labels.pop(), self._children.pop()
         if children:
             self.add(Node(label, tuple(children)))
 
     def reopen(self) -> None:
-        """Opens the last constituent of the innermost one again, if any."""
+        """Reopens the last child of the innermost constituent if a node."""
         last = self._children[-1][-1] if self._children[-1] else None
         if isinstance(last, Node):
             self._children[-1].pop()
@@ -97,19 +98,19 @@ class TreeBuilder:
             self._children.append(list(last.children))
 
     def finish(self) -> Node:
-        """Returns the tree; open constituents are closed."""
+        """Closes all constituents and returns the tree."""
         while len(self.open_labels) > 1:
             self.close()
         return Node(TOP, tuple(self._children[0]))
 
 
 def leaves(tree: Node) -> list[Leaf]:
-    """Returns the words of a tree with their tags, from left to right."""
+    """Returns the leaves of a tree, from left to right."""
     return [part for _, part in walk(tree) if isinstance(part, Leaf)]
 
 
 def write_tree(tree: Node) -> str:
-    """Writes a tree in one line.
+    """Formats a tree as one line.
 
     >>> write_tree(Node("NP", (Leaf("DT", "the"), Leaf("NN", "cat"))))
     '(NP (DT the) (NN cat))'
@@ -127,12 +128,10 @@ def write_tree(tree: Node) -> str:
 
 
 def read_trees(path: str | os.PathLike) -> Iterator[Node]:
-    """Yields the trees of a file in the Penn Treebank's format, or `.gz`.
+    """Yields the trees of a file, which may be `.gz`, as `parse_trees` does.
 
-    The trees are as in `parse_trees`.
-
-    Raises ValueError: the file is not UTF-8, or has other trees; with the line;
-    OSError: it cannot be read.
+    Raises ValueError, with the line, if the file is not UTF-8 or is not in the
+    Penn Treebank's format; OSError if it cannot be read.
     """
     path = pathlib.Path(path)
     return parse_trees(read_lines(path), str(path))
@@ -141,15 +140,14 @@ def read_trees(path: str | os.PathLike) -> Iterator[Node]:
 def parse_trees(lines: Iterable[str], path: str) -> Iterator[Node]:
     """Yields the trees of lines in the Penn Treebank's format.
 
-    A tree may have several lines, and a line several trees. The outermost
-    bracket may have no label; whichever of `ROOT_LABELS` it has, and also if it
-    has another, the tree's root is `TOP`. Nothing else is changed: see `strip`.
+    A tree may have several lines, and a line several trees. The root of every
+    tree is `TOP`: it replaces an outermost label in `ROOT_LABELS` or a missing
+    one, and is added above any other. Nothing else is changed: see `strip`.
 
-    Errors name `path` as the origin of the lines.
-
-    Raises ValueError: the lines are not such trees; with the line's number.
+    Raises ValueError, with `path` and the line's number, if the lines are not
+    in this format.
     """
-    brackets: list[list[Part | str]] = []  # the contents of open ones
+    brackets: list[list[Part | str]] = []  # the contents of open brackets
     number = begin = 0
     for number, line in enumerate(lines, 1):
         for token in _TOKENS.findall(line):
@@ -188,7 +186,10 @@ _TOKENS = re.compile(r"[()]|[^\s()]+")
 
 
 def _close_bracket(contents: list[Part | str], is_outermost: bool) -> Part:
-    """Makes a node, or a leaf, of a bracket's contents."""
+    """Makes a node or a leaf from a bracket's contents.
+
+    Raises ValueError if the contents fit neither.
+    """
     label, *others = contents or [""]
     if is_outermost and not isinstance(label, str):
         label, others = "", contents
@@ -208,10 +209,9 @@ def _close_bracket(contents: list[Part | str], is_outermost: bool) -> Part:
 def strip(tree: Node) -> Node:
     """Strips a tree to what parsers are trained and scored on.
 
-    Traces vanish with the constituents that have nothing else, and labels lose
-    their functions: NP-SBJ and NP=2 become NP.
-
-    If all words are traces, no children are left.
+    Removes traces, and constituents that contain only traces. Removes functions
+    from labels: NP-SBJ and NP=2 become NP. The root is left without children if
+    all words are traces.
     """
 
     def without_trace(leaf: Leaf) -> Leaf | None:
@@ -224,7 +224,7 @@ def strip(tree: Node) -> Node:
 
 
 def retag(tree: Node, tags: Iterable[str]) -> Node:
-    """Replaces the tags of a tree's words, from left to right."""
+    """Returns a tree with other tags of its words, given from left to right."""
     remaining = iter(tags)
     return _rebuild(tree, lambda leaf: Leaf(next(remaining), leaf.word), str)
 
@@ -234,7 +234,10 @@ def _rebuild(
     change_leaf: Callable[[Leaf], Leaf | None],
     change_label: Callable[[str], str],
 ) -> Node:
-    """Copies a tree with its leaves and labels changed; None drops a leaf."""
+    """Copies a tree with changed leaves and labels, and with the root `TOP`.
+
+    `change_leaf` returns None to drop a leaf.
+    """
     builder = TreeBuilder()
     for event, part in list(walk(tree))[1:-1]:  # without the root
         if event == "close":

@@ -1,4 +1,4 @@
-"""What every kind of data set can do, and the options of sentence pairs."""
+"""The interface of data sets, and the options of sentence pairs."""
 
 import importlib
 import pathlib
@@ -17,48 +17,49 @@ if typing.TYPE_CHECKING:
     from keras_transformer.data.batches import AnyCorpus
     from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 
-# For each direction: sources, as a translator takes them, and references.
+# For each direction, pairs of a translator's input and its reference.
 PairsToTranslate: typing.TypeAlias = dict[str, list[tuple[str | Request, str]]]
 SPLITS = ("train", "valid", "test")
-Options = typing.TypeVar("Options")  # `CorpusConfig`; other tasks have others
+Options = typing.TypeVar("Options")  # `CorpusConfig`, or that of another task
 
 
 class Dataset(typing.Generic[Options]):
     """A kind of data set: all that depends on the value of `--dataset`.
 
-    A kind that holds text defines `read`. The others have a meaning that fits
-    most kinds.
+    Every kind defines `read`. The defaults of the other methods fit most kinds.
     """
 
     def check(self, data: Options) -> None:
         """Raises ValueError if the options do not fit this kind."""
 
     def read(self, data: Options, split: str) -> Pairs:
-        """Reads the pairs of a split; none if there are none, or ids instead.
+        """Reads the pairs of a split: "train", "valid" or "test".
 
-        Raises ValueError: the data cannot be used; with file and line;
-        OSError: a file cannot be read.
+        Returns no pairs if the data has none in this split, or has ids instead.
+
+        Raises ValueError, with file and line, if the data cannot be used;
+        OSError if a file cannot be read.
         """
         raise NotImplementedError
 
     def find_files(self, data: Options, split: str) -> list[pathlib.Path]:
-        """Lists the files that `read` reads: if one changes, the data do."""
+        """Lists the files that `read` reads for a split."""
         return []
 
     def check_file(self, data: Options, path: pathlib.Path, split: str) -> None:
         """Raises ValueError or OSError if a file does not begin with data."""
-        has_lines = any(True for _ in read_lines(path))  # reads one
+        has_lines = any(True for _ in read_lines(path))  # reads one line
         expect(has_lines, "lines", "an empty file", where=path)
 
     def check_downloaded(self, data: Options) -> None:
-        """Raises ValueError if `read` would download the data first."""
+        """Raises ValueError if `read` would have to download the data."""
 
     def symbols(self, data: Options, pairs: Pairs) -> tuple[str, ...]:
-        """Returns the words of the targets that must be one token each."""
+        """Returns the words of targets that must be one token each."""
         return ()
 
     def tokenizer(self, data: Options) -> str:
-        """Returns the path of the vocabulary if the data are ids, else ""."""
+        """Returns the path of the vocabulary if the data has ids, else ""."""
         return ""
 
     def read_ids(
@@ -67,46 +68,47 @@ class Dataset(typing.Generic[Options]):
         tokenizer: "Tokenizer | TokenizerPair",
         max_length: int,
     ) -> "AnyCorpus | None":
-        """Returns the training pairs if the data are ids, else None.
+        """Opens the training pairs if the data has ids, else returns None.
 
-        Raises ValueError: they do not fit the options, or the vocabulary, or
-        have more than `max_length` tokens on a side.
+        Raises ValueError if the ids do not fit the options or the vocabulary,
+        or if a side may have more than `max_length` tokens.
         """
         return None
 
     def built_in(self, data: Options) -> BuiltIn | None:
-        """Returns the corpus of the package that is read, if it is one."""
+        """Returns the built-in corpus that is read, or None."""
         return None
 
     def limits(self) -> list[str]:
-        """Says what a model trained on the data can translate, if it is little.
+        """Describes what a model trained on very limited data can translate.
 
-        The lines are shown when training ends.
+        Returns lines that are shown when training ends.
         """
         return []
 
 
 def find_dataset(dataset: str) -> Dataset:
-    """Returns the `Dataset` that `--dataset` names.
+    """Returns the `Dataset` for a value of `--dataset`.
 
-    Raises ValueError: there is none.
+    Raises ValueError if the value is unknown.
     """
     module, _, name = find_kind(dataset).path.rpartition(".")
     return getattr(importlib.import_module(module), name)()
 
 
 def read_split(data: typing.Any, split: str) -> Pairs:
-    """Reads the pairs of a split; see `Dataset.read`."""
+    """Reads the pairs of a split, as `Dataset.read` of the data's kind does."""
     return find_dataset(data.dataset).read(data, split)
 
 
 def to_translate(
     data: typing.Any, names: Iterable[str], pairs: Pairs
 ) -> PairsToTranslate:
-    """Returns the pairs of each direction of a `DirectionalMetric`, by name.
+    """Groups pairs by direction, as a translator and a metric take them.
 
-    With several target languages and tags, a blank source has no tag and is
-    in no direction.
+    `names` are the directions of a `DirectionalMetric`. With several target
+    languages and tags, pairs with a blank source are left out, as they have no
+    tag.
     """
     if not pairs.directions:
         return {tag: with_tag(pairs, tag) for tag in names}
@@ -120,7 +122,7 @@ def to_translate(
 
 
 def sources_of(pairs: PairsToTranslate) -> list[str | Request]:
-    """Returns the sources, direction after direction."""
+    """Returns the sources of all directions in one list."""
     return [source for rows in pairs.values() for source, _ in rows]
 
 
@@ -169,7 +171,7 @@ class CorpusConfig(Languages):
     )
 
     def __post_init__(self) -> None:
-        # First: other options need certain values of it.
+        # Checked first: other options need certain values of `dataset`.
         check_values(type(self), dataset=self.dataset)
         dataset = find_dataset(self.dataset)
         super().__post_init__()
@@ -185,7 +187,10 @@ class CorpusConfig(Languages):
         dataset.check(self)
 
     def _check_languages(self) -> None:
-        """Raises ValueError if the kind of data cannot have these languages."""
+        """Raises ValueError if the languages are equal or `dataset` lacks them.
+
+        Only some kinds of data set can have several directions.
+        """
         languages = self.targets
         names = {self.source_language, *languages}
         if self.language_tokens:
@@ -221,11 +226,11 @@ class CorpusConfig(Languages):
             )
 
     def files_of(self, split: str) -> tuple[str, ...]:
-        """Returns the files of a split, as the options name them."""
+        """Returns the value of the option that names the files of a split."""
         return getattr(self, f"{split}_files")
 
     def columns_of(self, split: str) -> tuple[str, ...]:
-        """Returns the columns of source and target in records of a split."""
+        """Returns the columns of source and target in a split's records."""
         own = getattr(self, f"{split}_columns", ())
         languages = self.source_language, self.target_language
         return own or self.columns or languages

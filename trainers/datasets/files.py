@@ -1,4 +1,4 @@
-"""Line-aligned text files, and files of records that hold both languages."""
+"""Line-aligned text files, and files of records with both languages."""
 
 import pathlib
 
@@ -15,7 +15,7 @@ from trainers.datasets.dataset import CorpusConfig, Dataset
 
 
 class Files(Dataset[CorpusConfig]):
-    """Files of pairs; with several target languages, sources have tags."""
+    """Files of pairs. With several target languages, sources have tags."""
 
     def check(self, data: CorpusConfig) -> None:
         expect(
@@ -38,7 +38,7 @@ class Files(Dataset[CorpusConfig]):
         return read_parallel_files(names, *languages, data.columns_of(split))
 
     def find_files(self, data: CorpusConfig, split: str) -> list[pathlib.Path]:
-        several = len(data.pairs) > 1  # a prefix may have some of them
+        several = len(data.pairs) > 1  # a prefix need not have all languages
         languages = dict.fromkeys([*data.sources, *data.targets])
         paths: list[pathlib.Path] = []
         for name in data.files_of(split):

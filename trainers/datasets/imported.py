@@ -1,4 +1,4 @@
-"""The data of a model that another system has trained."""
+"""The data of a model that was trained by another system."""
 
 from keras_transformer.data.files.pairs import Pairs
 from trainers.datasets.dataset import CorpusConfig, Dataset
@@ -7,7 +7,7 @@ IMPORTED = "imported"  # the value of `dataset`
 
 
 class ImportedData(Dataset[CorpusConfig]):
-    """Sentence pairs that are not known."""
+    """The unknown training data of an imported model."""
 
     def read(self, data: CorpusConfig, split: str) -> Pairs:
         raise ValueError(

@@ -2,12 +2,12 @@
 
     (S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S
 
-A constituent is an opening and a closing token with its label; a word is `XX`.
-The words themselves are the input. The root is omitted.
+A constituent is written as an opening and a closing token with its label, a
+word as `XX`. The words themselves are the input. The root is omitted.
 
-Differs from Vinyals et al.: punctuation keeps its tag. Labeled brackets are
-scored without the words that have such a tag, so a sequence says by itself how
-it is scored, and a tree made from it can be written for EVALB.
+Unlike in Vinyals et al., punctuation keeps its tag. Labeled brackets are scored
+without the words that have such a tag, so a sequence contains all that scoring
+needs, and a tree made from it can be written for EVALB.
 """
 
 import re
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from trainers.datasets.constituency import Leaf, Node, TreeBuilder, walk
 
 WORD = "XX"
-# The tags of words that EVALB leaves out, in its COLLINS.prm.
+# Tags of the words that EVALB ignores, from its COLLINS.prm.
 PUNCTUATION = (",", ":", "``", "''", ".")
 LEAF_TOKENS = (WORD, *PUNCTUATION)
 _BRACKET = re.compile(r"([()])([^\s()]+)")
@@ -39,16 +39,16 @@ def linearize(tree: Node) -> str:
 
 
 def repair(sequence: str, words: Sequence[str]) -> Node:
-    """Makes a tree over exactly these words, whatever the sequence.
+    """Makes a tree over exactly these words from any sequence.
 
     A valid sequence gives its tree. In any other sequence:
 
-    - a closing token also closes the constituents inside its own; it does not
-      count if no such constituent is open;
-    - constituents that are open at the end are closed, and empty ones vanish;
-    - leaves beyond the last word, and all that are not tokens, do not count;
-    - words beyond the last leaf belong to the constituent that is open at the
-      end, or else to the last one below the root.
+    - a closing token also closes the constituents that are open inside its own;
+      it is ignored if no constituent with its label is open;
+    - constituents that are open at the end are closed, and empty ones removed;
+    - leaves beyond the last word, and strings that are not tokens, are ignored;
+    - words beyond the last leaf are added to the constituent that is open at
+      the end, or else to the last one below the root.
 
     >>> from trainers.datasets.constituency import write_tree
     >>> write_tree(repair("(S (NP XX )VP XX", ["Anna", "slept", "well"]))
@@ -74,7 +74,7 @@ def repair(sequence: str, words: Sequence[str]) -> Node:
 
 
 def is_tree(sequence: str, num_words: int) -> bool:
-    """Returns whether a sequence, as it stands, is a tree over so many words.
+    """Tells whether a sequence is a valid tree over `num_words` words.
 
     >>> is_tree("(NP XX XX )NP", 2), is_tree("(NP XX XX", 2)
     (True, False)
@@ -84,6 +84,6 @@ def is_tree(sequence: str, num_words: int) -> bool:
 
 
 def read_reference(sequence: str) -> Node:
-    """Reads the tree of a valid sequence, over blank words."""
+    """Makes the tree of a valid sequence, with empty words."""
     num_words = sum(token in LEAF_TOKENS for token in sequence.split())
     return repair(sequence, [""] * num_words)

@@ -1,7 +1,7 @@
 """The phrasebook: English-German sentence pairs that come with the package.
 
-A model that is trained on it translates sentences of its words and
-constructions, which `overview` lists.
+A model trained on the phrasebook translates sentences that consist of its words
+and constructions, which `overview` lists.
 """
 
 from keras_transformer.base.refusals import expect
@@ -37,9 +37,9 @@ class Phrasebook(Dataset[CorpusConfig]):
 
 
 def read_split(name: str, num_pairs: int) -> list[tuple[str, str]]:
-    """Reads the first pairs of a split, English and German, each once.
+    """Reads the first pairs (English, German) of a split; no pair occurs twice.
 
-    "train" has 60,000, "valid" and "test" have 1,000.
+    "train" has 60,000 pairs, "valid" and "test" have 1,000 each.
 
     >>> read_split("train", 6)[-1]
     ('The neighbors see them.', 'Die Nachbarn sehen sie.')
@@ -52,5 +52,5 @@ def read_split(name: str, num_pairs: int) -> list[tuple[str, str]]:
 
 
 def overview() -> list[str]:
-    """Lists the words and the constructions; the first two lines sum up."""
+    """Returns two lines of summary, then lines of words and constructions."""
     return (FOLDER / "phrasebook.txt").read_text("utf-8").splitlines()

@@ -15,7 +15,7 @@ from trainers.datasets.files import Files
 
 
 class Prepared(Files):
-    """Training pairs as ids; parallel files for validation and test."""
+    """Training pairs as ids, with parallel files for validation and test."""
 
     def check(self, data: CorpusConfig) -> None:
         if len(data.train_files) != 1:
@@ -32,7 +32,7 @@ class Prepared(Files):
 
     def tokenizer(self, data: CorpusConfig) -> str:
         (directory,) = data.train_files
-        read_index(directory)  # complete?
+        read_index(directory)  # raises if the corpus is incomplete
         return str(pathlib.Path(directory) / TOKENIZER)
 
     def read_ids(
@@ -43,8 +43,8 @@ class Prepared(Files):
     ) -> PreparedCorpus:
         """Opens the corpus on disk.
 
-        Raises ValueError: it has other languages or another vocabulary, or
-        longer pairs than the options take, or is corrupt.
+        Raises ValueError if the corpus is corrupt, or has other languages,
+        another vocabulary, or a larger `max_length` than the options.
         """
         (directory,) = data.train_files
         index = read_index(directory)

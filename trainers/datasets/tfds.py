@@ -11,7 +11,7 @@ from trainers.datasets.dataset import CorpusConfig, Dataset
 
 
 class Tfds(Dataset[CorpusConfig]):
-    """A translation data set; only its training split must be there."""
+    """A translation data set. Its validation and test split may be missing."""
 
     def check_downloaded(self, data: CorpusConfig) -> None:
         check_prepared(

@@ -1,6 +1,6 @@
 """Trees and their sentences, the data of parsers.
 
-A pair is a sentence, its words separated by spaces, and its linear tree.
+A pair is a sentence, with spaces between its words, and its linearized tree.
 """
 
 import pathlib
@@ -54,12 +54,12 @@ class TreeFiles(Fields, changeable=True):
     dataset = "trees"
 
     def files_of(self, split: str) -> tuple[str, ...]:
-        """Returns the files of a split, as the options name them."""
+        """Returns the value of the option that names the files of a split."""
         return getattr(self, f"{split}_trees")
 
 
 class Trees(Dataset[TreeFiles]):
-    """Trees of files, or of the built-in treebank."""
+    """Trees from files, or from the built-in treebank."""
 
     def check(self, data: TreeFiles) -> None:
         if not isinstance(data, TreeFiles):
@@ -78,8 +78,8 @@ class Trees(Dataset[TreeFiles]):
                 f"{split}_trees must have trees. Received: no tree in"
                 f" {', '.join(files)}"
             )
-        # Read anew each time: the paper's semi-supervised training has 17
-        # million.
+        # Not kept in memory: the paper's semi-supervised training has 17
+        # million trees.
         return Pairs(
             lambda: map(make_pair, read_split_trees(data, split)), num_trees
         )
@@ -102,7 +102,7 @@ class Trees(Dataset[TreeFiles]):
 
 
 def read_split_trees(data: TreeFiles, split: str) -> Iterator[Node]:
-    """Reads the trees of a split; none if there are no files."""
+    """Reads the trees of a split. Yields none if the split has no files."""
     if not data.train_trees:
         number = data.treebank_trees if split == "train" else HELD_OUT
         return read_treebank(split, number)
@@ -118,7 +118,7 @@ def read_treebank(name: str, num_trees: int) -> Iterator[Node]:
 
 
 def make_pair(tree: Node) -> tuple[str, str]:
-    """Returns a sentence and its linear tree.
+    """Returns a tree's sentence and its linearization.
 
     >>> from trainers.datasets.constituency import TOP, Leaf
     >>> make_pair(Node(TOP, (Node("INTJ", (Leaf("UH", "yes"),)),)))
@@ -128,12 +128,12 @@ def make_pair(tree: Node) -> tuple[str, str]:
 
 
 def read_tree_files(paths: Iterable[str]) -> Iterator[Node]:
-    """Reads the trees of files, stripped: see `constituency.strip`.
+    """Yields the trees of files, stripped by `constituency.strip`.
 
     Trees that have only traces are skipped, with a warning.
 
-    Raises ValueError: a file is not UTF-8, or has other trees; OSError: it
-    cannot be read.
+    Raises ValueError if a file is not UTF-8 or is not in the Penn Treebank's
+    format, OSError if it cannot be read.
     """
     for path in paths:
         num_empty = 0

@@ -1,1 +1,1 @@
-"""The work of `kt-prepare` and its directory."""
+"""The work of `kt-prepare`, and its output directory."""

@@ -1,10 +1,10 @@
-"""Which sentence pairs are kept for training, and their ids, on all cores.
+"""Cleaning and encoding of sentence pairs on all cores.
 
-The rules do not depend on a language. The first rule that applies, in the order
-of `shards.REASONS`, drops a pair and counts it.
+The rules do not depend on the language. The first rule that applies, in the
+order of `shards.REASONS`, drops the pair and is counted as the reason.
 
-`clean_chunks` applies them in separate processes. So that these start fast and
-stay small, nothing here may import TensorFlow.
+`clean_chunks` applies the rules in separate processes. This module must not
+import TensorFlow, so that these processes start fast and stay small.
 """
 
 import collections
@@ -30,15 +30,15 @@ from keras_transformer.text.vocabulary import EOS, SPACE
 
 KEPT = ""  # the "reason" of pairs that are not dropped
 CHUNK_SIZE = 4096  # pairs that a process takes at a time
-MAX_WORDS = 2**18  # whose ids are kept: below 100 MB
+MAX_WORDS = 2**18  # words whose ids an `Encoder` keeps: below 100 MB
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-_REPLACEMENT = "\ufffd"  # stands for bytes that are not UTF-8
+_REPLACEMENT = "\ufffd"  # replaces bytes that are not UTF-8
 _NO_ASCII_LETTERS = bytes(set(range(256)) - set(string.ascii_letters.encode()))
 
 
 def letter_share(text: str) -> float:
-    """Returns the share of letters and their marks, spaces aside.
+    """Computes the share of letters and marks among characters but spaces.
 
     >>> letter_share("No. 12"), letter_share("हिन्दी")
     (0.4, 1.0)
@@ -51,8 +51,8 @@ def letter_share(text: str) -> float:
 def longest_word(text: str) -> int:
     """Counts the characters of the longest word.
 
-    A script from U+0E00 on (Thai, Khmer, Chinese, Japanese, ...) may have no
-    spaces; each of its characters counts as the end of a word.
+    Scripts from U+0E00 on (Thai, Khmer, Chinese, Japanese, ...) may have no
+    spaces, so each of their characters separates words, as a space does.
 
     >>> longest_word("a rose"), longest_word("薔薇は薔薇")
     (4, 0)
@@ -62,24 +62,26 @@ def longest_word(text: str) -> int:
 
 
 class Rules(typing.NamedTuple):
-    """Reasons to drop a pair; by default, an empty side or one too long.
+    """The rules for dropping pairs.
 
-    Token counts include EOS.
+    The defaults drop only pairs with an empty or too long side. Token counts
+    include EOS.
     """
 
     max_length: int  # tokens on a side, below 65,536
-    drop_unreadable: bool = False  # for control and replacement characters
+    drop_unreadable: bool = False  # if a side has control or U+FFFD characters
     drop_identical: bool = False
-    max_word_length: int = 0  # characters, as `longest_word` counts; 0: any
-    # Share of the characters of a side; 0: a side needs no letter at all.
+    max_word_length: int = 0  # characters, as in `longest_word`; 0: no limit
+    # As in `letter_share`, for each side; 0: a side needs no letter.
     min_letter_share: float = 0.0
-    min_length: int = 2  # tokens of a side, at least 2
-    max_ratio: float = 0.0  # longer side to the shorter, in tokens; 0: any
+    min_length: int = 2  # tokens on a side, at least 2
+    max_ratio: float = 0.0  # tokens of longer to shorter side; 0: no limit
 
     def judge(self, source: str, target: str) -> str:
         """Returns the reason to drop a pair of strings, or `KEPT`.
 
-        White space must be single spaces, as `read_parallel_files` gives it.
+        White space must be single spaces, as `read_parallel_files` makes it.
+        Rules that need token counts are in `judge_lengths`.
         """
         if not source or not target:
             return "empty"
@@ -111,7 +113,10 @@ class Rules(typing.NamedTuple):
     def judge_lengths(
         self, source_lengths: np.ndarray, target_lengths: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Returns masks of the pairs to drop, by reason; they are disjoint."""
+        """Returns disjoint masks of the pairs to drop, by reason.
+
+        Lengths are in tokens, int `[pairs]`; masks are bool `[pairs]`.
+        """
         shorter = np.minimum(source_lengths, target_lengths)
         longer = np.maximum(source_lengths, target_lengths)
         too_short = shorter < self.min_length
@@ -129,23 +134,23 @@ Rows = tuple[np.ndarray, np.ndarray]  # flat ids, uint16 lengths
 
 
 class Cleaned(typing.TypedDict):
-    """The pairs of a chunk that are left."""
+    """The pairs of a chunk that are kept, and counts of the others."""
 
-    dropped: dict[str, int]  # the number of pairs, by reason
-    hashes: np.ndarray  # uint64 [pairs], of the text of both sides
+    dropped: dict[str, int]  # number of dropped pairs by reason
+    hashes: np.ndarray  # uint64 [pairs], as in `hash_pairs`
     source: Rows
     target: Rows
 
 
 class Cleaner:
-    """All rules except the rule for duplicates, and the ids of kept pairs."""
+    """The rules, except that for duplicates, and an encoder of kept pairs."""
 
     def __init__(self, model_bytes: bytes, rules: Rules):
         self._encoder = Encoder(model_bytes)
         self._rules = rules
 
     def clean(self, sources: Sequence[str], targets: Sequence[str]) -> Cleaned:
-        """Returns the ids of the pairs that are left."""
+        """Cleans and encodes the pairs of a chunk."""
         reasons = list(map(self._rules.judge, sources, targets))
         dropped = collections.Counter(reasons)
         del dropped[KEPT]
@@ -170,12 +175,12 @@ class Cleaner:
 
 
 class Encoder:
-    """`Tokenizer.to_ids` in NumPy, word by word.
+    """A faster `Tokenizer.to_ids` that returns NumPy arrays.
 
     If pieces have a space only at their beginning, as in all vocabularies of
-    `Tokenizer.train`, a word has the same ids in every sentence. Each word is
-    then encoded once and kept, which is several times faster; else every line
-    is encoded.
+    `Tokenizer.train`, a word has the same ids in every sentence. Then each word
+    is encoded once and its ids are kept, which is several times faster.
+    Otherwise, and with case marks, every line is encoded.
     """
 
     def __init__(self, model_bytes: bytes):
@@ -183,17 +188,17 @@ class Encoder:
         self._dtype = np.dtype(self._tokenizer.id_dtype)
         self.by_word = _is_by_word(model_bytes)
         if self._tokenizer.has_case_marks:
-            self.by_word = False  # a region of capitals has several words
+            self.by_word = False  # capitals may extend over several words
         self._words: dict[str, bytes] = {}  # the ids of each word
 
     def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns flat ids of the lines, each with EOS, and int64 lengths.
 
-        White space must be single spaces.
+        White space in lines must be single spaces.
         """
         encode = self._encode_words if self.by_word else self._encode_lines
         ids = np.frombuffer(encode(lines), self._dtype)
-        # No text is encoded as EOS, so it stands only at the ends.
+        # No text is encoded as EOS, so EOS occurs only at the ends of lines.
         ends = np.flatnonzero(ids == EOS)
         return ids, np.diff(ends, prepend=-1)
 
@@ -205,7 +210,7 @@ class Encoder:
         new = set(words) - self._words.keys()
         if len(self._words) + len(new) > MAX_WORDS:
             self._words, new = {}, set(words)
-        added = list(new - {"\n", ""})  # no line has a line break in it
+        added = list(new - {"\n", ""})  # lines contain no line break
         rows = (row[:-1] for row in self._tokenizer.to_ids(added))  # no EOS
         self._words.update(zip(added, map(self._pack, rows), strict=True))
         self._words["\n"] = self._pack([EOS])
@@ -217,7 +222,7 @@ class Encoder:
 
 
 def _is_by_word(model_bytes: bytes) -> bool:
-    """Returns whether a sentence's ids are its words' ids, in order."""
+    """Tells whether a sentence's ids are its words' ids, in order."""
     model = sentencepiece_model_pb2.ModelProto.FromString(model_bytes)
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     pieces = [piece.piece for piece in model.pieces]
@@ -227,15 +232,18 @@ def _is_by_word(model_bytes: bytes) -> bool:
         and normalizer.add_dummy_prefix
         and normalizer.remove_extra_whitespaces
         and normalizer.escape_whitespaces
-        and SPACE in pieces  # else unknown characters would join across it
+        and SPACE in pieces  # else unknown characters join across a space
         and not any(SPACE in piece[1:] for piece in pieces)
     )
 
 
 def _surely_letters(text: str, share: float) -> bool:
-    """Returns True only if `letter_share` is at least `share`; quick."""
+    """Tells quickly if `letter_share` is surely at least `share`.
+
+    False means that `letter_share` must be computed.
+    """
     least = share * (len(text) - text.count(" "))
-    # In most scripts of Europe, counting the ASCII letters is enough.
+    # For most European languages, counting the ASCII letters is enough.
     return (
         len(text.encode().translate(None, _NO_ASCII_LETTERS)) >= least
         or sum(map(str.isalpha, text)) >= least
@@ -243,7 +251,7 @@ def _surely_letters(text: str, share: float) -> bool:
 
 
 def hash_pairs(pairs: Iterable[tuple[str, str]]) -> np.ndarray:
-    """Returns uint64 `[pairs]`: equal pairs have equal hashes everywhere."""
+    """Hashes pairs to uint64 `[pairs]`, equally on every machine."""
     digests = b"".join(
         hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
         for source, target in pairs
@@ -252,7 +260,9 @@ def hash_pairs(pairs: Iterable[tuple[str, str]]) -> np.ndarray:
 
 
 def find_new(hashes: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Marks the hashes that are neither seen nor equal to an earlier one.
+    """Marks the hashes that are neither in `seen` nor equal to an earlier one.
+
+    `seen` must be sorted.
 
     >>> find_new(np.array([7, 3, 7, 5]), seen=np.array([1, 5]))
     array([ True,  True, False, False])
@@ -266,7 +276,7 @@ def find_new(hashes: np.ndarray, seen: np.ndarray) -> np.ndarray:
 
 
 def select_rows(ids: np.ndarray, lengths: np.ndarray, keep: np.ndarray) -> Rows:
-    """Selects rows by a mask: flat ids, and uint16 lengths."""
+    """Selects rows by a mask. Returns their flat ids and uint16 lengths."""
     return ids[np.repeat(keep, lengths)], lengths[keep].astype(np.uint16)
 
 
@@ -279,11 +289,11 @@ def clean_chunks(
     model_bytes: bytes,
     rules: Rules,
 ) -> Generator[tuple[Tag, Cleaned], None, None]:
-    """Cleans chunks of pairs in separate processes, which end with the chunks.
+    """Cleans chunks `(tag, sources, targets)` of pairs in separate processes.
 
-    Yields tag and `Cleaner.clean` of each chunk, in order. Few chunks are in
-    progress at a time, so that memory stays bounded. Raises `LostProcessError`
-    if a process was killed.
+    Yields the tag and the result of `Cleaner.clean` for each chunk, in order.
+    Limits the number of chunks in progress, so that memory stays bounded.
+    Raises `LostProcessError` if a process was killed.
     """
     pending: collections.deque[tuple[Tag, _Process]] = collections.deque()
     processes = [_Process(model_bytes, rules) for _ in range(num_processes)]
@@ -302,11 +312,11 @@ def clean_chunks(
 
 
 class _Process:
-    """A process that cleans, with its own pipe.
+    """A process that cleans, with a pipe of its own.
 
-    Only the process holds the other end of its pipe: when the process ends,
-    even in the middle of a result, so does the pipe. Processes of
-    `concurrent.futures` share a pipe: if one is killed while it sends, the
+    Only this process holds the other end of the pipe, so the pipe is closed
+    when the process ends, even in the middle of a result. The processes of
+    `concurrent.futures` share a pipe, so if one is killed while it sends, the
     parent waits forever.
     """
 
@@ -337,14 +347,14 @@ class _Process:
 
 
 def _run_process(pipe: Connection, model_bytes: bytes, rules: Rules) -> None:
-    """Sends the result of each chunk that it receives, until the pipe ends.
+    """Receives chunks and sends their results, until the pipe is closed.
 
-    Ctrl-C is left to the parent; the pipe ends when that does.
+    Ignores Ctrl-C: the parent handles it, and its end closes the pipe.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cleaner = Cleaner(model_bytes, rules)
     chunks: queue.SimpleQueue = queue.SimpleQueue()
-    # Receives while this thread sends, so that the parent never waits to send.
+    # Another thread receives, so that the parent never waits to send.
     threading.Thread(target=_receive, args=(pipe, chunks), daemon=True).start()
     for chunk in iter(chunks.get, None):
         try:
@@ -354,7 +364,7 @@ def _run_process(pipe: Connection, model_bytes: bytes, rules: Rules) -> None:
 
 
 def _receive(pipe: Connection, chunks: queue.SimpleQueue) -> None:
-    """Puts what the pipe has into a queue, and None at its end."""
+    """Puts the chunks from a pipe into a queue, and None when it is closed."""
     try:
         while True:
             chunks.put(pipe.recv())

@@ -1,10 +1,10 @@
-"""The output directory of `kt-prepare`: files, lock, resuming.
+"""The output directory of `kt-prepare`: its files, its lock and its state.
 
     index.json, tokenizer.model, 00000.shard ...   the finished corpus
-    unfinished/settings.json                       the settings of this run
-    unfinished/tokenizer.model                     its vocabulary
-    unfinished/00000.hashes ...                    of the pairs in a shard
-    unfinished/00000.json ...                      its entry, and counts
+    unfinished/settings.json                       the settings of the run
+    unfinished/tokenizer.model                     the vocabulary
+    unfinished/00000.hashes ...                    hashes of a shard's pairs
+    unfinished/00000.json ...                      a shard's entry and counts
     .lock                                          locked while a command runs
 
 `unfinished` and `.lock` are removed when all is done.
@@ -34,23 +34,26 @@ class Folder:
         self._lock = self.path / ".lock"
 
     def lock(self) -> contextlib.AbstractContextManager[int]:
-        """Keeps other processes from preparing here; see `locked`."""
+        """Returns a context that keeps other processes out; see `locked`."""
         return locked(self._lock, f"another process is preparing {self.path}")
 
     def part(self, number: int, ending: str) -> pathlib.Path:
-        """Returns the path of a part file of a shard."""
+        """Returns the path of an unfinished file, such as `00000.json`."""
         return self.unfinished / f"{number:05}.{ending}"
 
     def publish(self, name: str) -> None:
-        """Moves a file to the finished ones, unless a killed run has."""
+        """Moves an unfinished file to the finished ones, if it is still there.
+
+        A killed run may have moved it.
+        """
         if (self.unfinished / name).exists():
             os.replace(self.unfinished / name, self.path / name)
 
     def check(self, settings: dict[str, typing.Any], overwrite: bool) -> str:
-        """Returns "new", or "begun" or "finished" with these settings.
+        """Returns the state of the directory: "new", "begun" or "finished".
 
-        Raises ValueError: the directory has other settings, which may not be
-        overwritten, or other files.
+        With `overwrite`, an earlier preparation is "new". Raises ValueError if
+        the directory has other files or, without `overwrite`, other settings.
         """
         if self.index.exists():
             state, before = "finished", shards.read_index(self.path)["settings"]
@@ -74,7 +77,7 @@ class Folder:
         return state
 
     def clear(self) -> None:
-        """Removes the files of this command, and no others."""
+        """Removes the files that this command has written, and no others."""
         if not (self.index.exists() or self.unfinished.exists()):
             return
         # If killed from here on, the next command starts over.

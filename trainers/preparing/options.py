@@ -24,7 +24,7 @@ class CorpusOptions(CorpusConfig):
     )
 
     def __post_init__(self) -> None:
-        # First: a tokenizer with dataset=prepared would be refused, too.
+        # Checked first, as a tokenizer with dataset=prepared raises, too.
         if self.dataset in OF_IDS:
             raise ValueError(
                 "dataset must be text, which can be prepared. Received:"
@@ -62,7 +62,7 @@ class OutputOptions(Fields):
 
 
 class CleaningOptions(Fields):
-    """Which pairs are dropped; token counts include EOS."""
+    """The rules that drop pairs. Token counts include EOS."""
 
     clean: bool = hp(
         True,
@@ -109,7 +109,7 @@ class CleaningOptions(Fields):
         )
 
     def rules(self) -> cleaning.Rules:
-        """Returns the `Rules` of `cleaning`; duplicates are another matter."""
+        """Returns the options as `Rules`, which do not cover duplicates."""
         if not self.clean:
             return cleaning.Rules(self.max_length)
         return cleaning.Rules(

@@ -1,4 +1,4 @@
-"""The work of `kt-prepare`: opened, then done part by part."""
+"""The work of `kt-prepare`: cleaning and encoding a corpus part by part."""
 
 import collections
 import contextlib
@@ -37,6 +37,9 @@ def run(
     """Prepares a corpus, or resumes its preparation.
 
     A given tokenizer must have `vocab_size` entries, unless that is None.
+
+    Raises CommandError for bad input, RunError for disk errors and lost
+    processes.
     """
     start = time.monotonic()
     tokenizer, corpus = open_given_tokenizer(corpus, vocab_size)
@@ -72,10 +75,13 @@ def run(
 def open_given_tokenizer(
     corpus: CorpusOptions, vocab_size: int | None
 ) -> tuple[Tokenizer | None, CorpusOptions]:
-    """Loads the tokenizer in the options, or None; returns options, too.
+    """Loads the given tokenizer, and returns it with the options.
 
-    Raises CommandError: it cannot be read, belongs to an imported model, or has
-    another number of entries than `vocab_size`.
+    The options get its size as `vocab_size`. Without a given tokenizer, returns
+    None and unchanged options.
+
+    Raises CommandError if the tokenizer cannot be read, belongs to an imported
+    model, or does not match `vocab_size` or `case_marks`.
     """
     if not corpus.tokenizer:
         return None, corpus
@@ -105,9 +111,9 @@ def settings_of(
     output: OutputOptions,
     tokenizer: Tokenizer | None,
 ) -> dict[str, typing.Any]:
-    """Returns the settings that determine the output, to compare them.
+    """Returns the settings that determine the output, for comparison.
 
-    Files are compared by size and time of change, tokenizers by content.
+    Files are described by size and time of change, a tokenizer by its content.
     """
     paths = find_dataset(corpus.dataset).find_files(corpus, "train")
     return {
@@ -127,7 +133,11 @@ def open_vocabulary(
     rules: cleaning.Rules,
     given: Tokenizer | None,
 ) -> Tokenizer:
-    """Opens the vocabulary of an earlier run, the given one, or a new one."""
+    """Opens the vocabulary of an earlier run, else the given one.
+
+    If there is neither, trains a vocabulary. Saves a given or new one in the
+    folder.
+    """
     path = folder.unfinished / shards.TOKENIZER
     if folder.settings.exists():
         return Tokenizer.load(path if path.exists() else folder.tokenizer)
@@ -162,11 +172,10 @@ def open_preparation(
     cleaning_options: CleaningOptions,
     tokenizer: Tokenizer | None,
 ) -> "Preparation | None":
-    """Returns the work to do; None if all is done already.
+    """Checks the input, and returns the work to do.
 
-    Bad input is found here, before work begins.
-
-    Raises ValueError, OSError: the input is bad.
+    Returns None if the corpus is finished. Raises ValueError or OSError if the
+    input is bad.
     """
     settings = settings_of(corpus, cleaning_options, output, tokenizer)
     state = folder.check(settings, output.overwrite)
@@ -195,11 +204,10 @@ def open_preparation(
 
 
 class Preparation:
-    """The work on one corpus: a shard for each part of it, then the index.
+    """The work on a corpus: a shard for each part of it, then the index.
 
-    Each part is on disk before the next one begins; existing ones are skipped.
-
-    The settings are in the folder already.
+    Each part is written to disk before the next one begins. Parts that exist
+    are skipped. The folder must already contain the settings.
     """
 
     def __init__(
@@ -222,7 +230,7 @@ class Preparation:
         self.num_parts = -(-len(pairs) // output.shard_pairs)
 
     def parts_done(self) -> int:
-        """Counts the parts on disk; they are written in order."""
+        """Counts the parts on disk, which are written in order."""
         return next(
             number
             for number in itertools.count()
@@ -230,9 +238,9 @@ class Preparation:
         )
 
     def check_vocabulary(self) -> None:
-        """Checks that the parts on disk have ids of this vocabulary.
+        """Raises ValueError if a part has ids of another vocabulary.
 
-        Raises ValueError if they have others: the file was replaced.
+        That happens if the vocabulary's file was replaced.
         """
         if not self.parts_done():
             return
@@ -245,7 +253,7 @@ class Preparation:
             )
 
     def encode(self) -> int:
-        """Writes the missing parts; returns how many pairs they had."""
+        """Writes the missing parts. Returns the number of pairs read."""
         first = self.parts_done()
         if first == self.num_parts:
             return 0
@@ -268,7 +276,10 @@ class Preparation:
         return len(self._pairs) - first * self._shard_pairs
 
     def _read_chunks(self, first):
-        """Yields `((part, pairs), sources, targets)`, from part `first` on."""
+        """Yields chunks of pairs, from part `first` on.
+
+        A chunk is `((part, number of pairs), sources, targets)`.
+        """
         pairs = itertools.islice(self._pairs, first * self._shard_pairs, None)
         pairs = iter(
             tqdm.tqdm(
@@ -289,10 +300,10 @@ class Preparation:
                 yield (number, len(chunk)), *map(list, zip(*chunk, strict=True))
 
     def _write_part(self, number, chunks, seen):
-        """Writes a part; its .json, which makes it count, comes last.
+        """Writes a part. Its .json comes last, and makes the part complete.
 
-        Takes the sorted hashes of all earlier parts, and returns them with this
-        part's.
+        `seen` has the sorted hashes of all earlier parts. Returns them merged
+        with this part's.
         """
         results = [result for _, result in chunks]
         dropped = collections.Counter()
@@ -313,7 +324,7 @@ class Preparation:
         if record["pairs"]:
             self.folder.publish(path.name)
         new = hashes[keep] if self._drop_duplicates else hashes[:0]
-        # Not `tofile`, whose error on a full disk has no number.
+        # `tofile` would raise an error without errno on a full disk.
         self.folder.part(number, "hashes").write_bytes(new.data)
         write_json(
             self.folder.part(number, "json"),
@@ -325,13 +336,13 @@ class Preparation:
             },
         )
         seen = np.concatenate([seen, new])
-        seen.sort(kind="stable")  # fast where most of it is sorted
+        seen.sort(kind="stable")  # fast if most of the array is sorted
         return seen
 
     def finish(self) -> shards.PreparedCounts:
-        """Writes the index, which makes the directory a prepared corpus.
+        """Writes the index, which completes the corpus, and returns its counts.
 
-        Raises CommandError: no pair is left; the directory is cleared.
+        If no pair is left, clears the directory and raises CommandError.
         """
         parts = [self._part(number) for number in range(self.num_parts)]
         counts = shards.PreparedCounts(

@@ -44,7 +44,7 @@ class OutOfMemoryError(Exception):
 
 
 class LostWorkerError(RunError):
-    """Raised if another worker is lost, without which a run cannot continue."""
+    """Raised if another worker is lost, so that the run cannot continue."""
 
 
 class Steps(typing.NamedTuple):
@@ -137,7 +137,7 @@ class Task(typing.Protocol):
 
     @property
     def rows_multiple(self) -> int:
-        """The number of micro-batches of a batch, over all replicas."""
+        """Number of micro-batches in a batch, over all replicas."""
 
     @property
     def schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
@@ -214,7 +214,7 @@ class Engine(typing.Protocol):
         """Returns the learning rate of the last update."""
 
     def set_elapsed(self, share: float) -> None:
-        """Sets the share of the time that has passed, 0 to 1, in the schedule.
+        """Sets the share of the time limit that has passed in the schedule.
 
         Does nothing for a schedule without a clock.
         """

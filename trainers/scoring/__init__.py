@@ -1,1 +1,1 @@
-"""Metrics of translations, their test sets, and comparisons of systems."""
+"""The work of the commands that score, tune and align, and their test sets."""

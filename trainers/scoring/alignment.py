@@ -1,4 +1,4 @@
-"""The work of `kt-align`: links of words, and the best layer for them."""
+"""The work of `kt-align`: linking words, and choosing the best layer for it."""
 
 import collections
 import json
@@ -24,12 +24,15 @@ if typing.TYPE_CHECKING:
     from keras_transformer.translation.results import Alignment
     from keras_transformer.translator import Translator
 
-Links = set[tuple[int, int]]
-Gold = Sequence[tuple[Links, Links]]  # of each pair, sure and possible ones
+Links = set[tuple[int, int]]  # (source word, target word), both from 0
+Gold = Sequence[tuple[Links, Links]]  # for each pair, sure links and all links
 
 
 def read_gold(path: str, pairs: Sequence[tuple[str, str]]) -> Gold:
-    """Reads two sets of links for each pair: the sure ones, and all."""
+    """Reads the sure links and all links of each pair from a file.
+
+    Raises ValueError if a line is wrong, or if there is not one for each pair.
+    """
     lines = read_text(path)
     check_lines(path, lines, pairs)
     found = []
@@ -44,7 +47,10 @@ def read_gold(path: str, pairs: Sequence[tuple[str, str]]) -> Gold:
 def error_rate(
     alignments: Sequence[Sequence[tuple[int, int]]], gold: Gold
 ) -> float:
-    """Computes AER = 1 - (|A and S| + |A and P|) / (|A| + |S|) of a corpus.
+    """Computes the alignment error rate of a corpus.
+
+    AER = 1 - (|A and S| + |A and P|) / (|A| + |S|), with the links A that were
+    found, the sure links S, and all links P of the gold alignment.
 
     >>> error_rate([[(0, 0), (1, 1)]], [({(0, 0)}, {(0, 0), (1, 0)})])
     0.33333333333333337
@@ -57,7 +63,7 @@ def error_rate(
 
 
 def find_anchors(source: str, target: str) -> Links:
-    """Links words that occur once in the source and once in the target.
+    """Links equal words that occur once in the source and once in the target.
 
     Case, and punctuation at both ends of a word, are ignored.
 
@@ -80,10 +86,11 @@ def choose_layer(
     pairs: Sequence[tuple[str, str]],
     gold: Gold | None,
 ) -> tuple[list["Alignment"], dict[str, typing.Any]]:
-    """Aligns by the best layer, as the help of `kt-align` describes.
+    """Aligns with the decoder layer that fits the gold alignment best.
 
-    Without gold, anchors decide. Also returns `layer`, `criterion`, and its
-    value for each layer in `layers`.
+    Without gold, the layer is chosen by the share of anchors that it finds.
+    Returns the alignments, and a dictionary of `layer`, `criterion`, and the
+    criterion's value for each layer in `layers`.
     """
     anchors = [find_anchors(*pair) for pair in pairs]
     num_anchors = sum(map(len, anchors))
@@ -118,7 +125,10 @@ def output_lines(
     gold: Gold | None,
     given: int | None,
 ) -> Iterator[str]:
-    """Yields the lines of the command, by a given layer or the best one."""
+    """Yields a line of links for each pair, then a summary in JSON.
+
+    The links come from the layer `given`, or else from the best one.
+    """
     if given is None:
         alignments, summary = choose_layer(translator, pairs, gold)
     else:
@@ -139,7 +149,7 @@ def run(
     alignment_layer: int | None,
     gold: str | None,
 ) -> None:
-    """Aligns pairs by the layer of the command line, or by the best."""
+    """Aligns the test pairs with the given layer, or else with the best one."""
     links = None
     with flags.user_errors():
         data = read_data(choice.options.workdir, choice.languages)

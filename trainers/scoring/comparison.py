@@ -1,9 +1,9 @@
-"""Whether one system is better than another: sacreBLEU's paired tests.
+"""Tests of whether one system is better than another.
 
-Differences of a point of BLEU are often chance. Both tests estimate the
-p-value: the probability of a difference at least as large between two equally
-good systems. sacreBLEU computes it (`sacrebleu.significance`); its samples
-depend on the environment variable SACREBLEU_SEED (12345).
+A difference of one BLEU point is often due to chance. Two paired tests estimate
+the p-value: the probability of a difference at least as large between two
+equally good systems. sacreBLEU computes them (`sacrebleu.significance`); their
+samples depend on the environment variable SACREBLEU_SEED (default: 12345).
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from sacrebleu.significance import PairedTest
 
 # sacreBLEU's names of the tests -> ours.
 TESTS = {"bs": "paired_bootstrap", "ar": "approximate_randomization"}
-SIGNIFICANT = 0.05  # below it, a line of the table has a mark
+SIGNIFICANT = 0.05  # the table marks p-values below this
 
 
 def compare(
@@ -23,10 +23,12 @@ def compare(
 ) -> dict:
     """Compares systems with the first of them, the baseline.
 
-    The result is for JSON: `baseline`, and in `systems` each other one with its
-    `name` and for each metric its `score`, its `difference` from the baseline,
-    and the p-value of each test: None if all outputs are the baseline's. All
-    have the bootstrap's mean and half its 95 % interval. See `least_p_value`.
+    Returns a dictionary for JSON: `baseline`, the other `systems`, and the
+    `signatures` of the tests. A system has its `name` and, for each metric, its
+    `score`, and the bootstrap's `mean` and `confidence`, half the 95 %
+    interval. All but the baseline also have the `difference` from the baseline
+    and the p-value of each test, None if all outputs are the baseline's. See
+    `least_p_value`.
     """
     described: list[dict] = [
         {"name": name} | {metric: {} for metric in metrics} for name in systems
@@ -69,10 +71,10 @@ def least_p_value(number: int, difference: float) -> dict[str, float]:
     """Computes the smallest p-value that each test can find.
 
     sacreBLEU counts samples with a larger difference than the systems have, but
-    not those with an equal difference: if all are equal, as with equal scores,
-    its p-value is near 0, and should be 1. Randomization exchanges outputs: in
-    2 of its 2^n samples it exchanges all or none of the n = `number` that
-    differ, and the samples are as different as the systems.
+    not those with an equal difference. With equal scores, all differences are
+    equal, and its p-value is near 0 where it should be 1. Randomization
+    exchanges outputs: 2 of its 2^n samples exchange all or none of the
+    n = `number` outputs that differ, so they have the systems' difference.
 
     >>> least_p_value(3, -0.5)
     {'paired_bootstrap': 0.0, 'approximate_randomization': 0.25}
@@ -84,7 +86,7 @@ def least_p_value(number: int, difference: float) -> dict[str, float]:
 
 
 def table(comparison: dict, metrics: Sequence[str]) -> Iterator[str]:
-    """Yields the lines of a table of `compare`'s result."""
+    """Yields the lines of a table with the result of `compare`."""
     rows = [comparison["baseline"], *comparison["systems"]]
     width = max(len(row["name"]) for row in rows)
     for metric in metrics:

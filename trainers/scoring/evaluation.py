@@ -1,4 +1,4 @@
-"""The work of `kt-evaluate`: scores of translations, and comparisons."""
+"""The work of `kt-evaluate`: scoring translations and comparing systems."""
 
 import dataclasses
 import itertools
@@ -30,7 +30,8 @@ from trainers.scoring.test_sets import (
 from trainers.translating.lines import open_translator
 from trainers.translating.options import TranslatorChoice
 
-Systems = dict[str, list[str] | None]  # None: to be translated
+# The translations of each system, by its path; None if they are not made yet.
+Systems = dict[str, list[str] | None]
 
 
 class Direction(typing.NamedTuple):
@@ -44,7 +45,7 @@ class Direction(typing.NamedTuple):
 
 
 def bleu_tokenizer_of(workdir: str, options: MetricOptions) -> str:
-    """Chooses the tokenizer of the options, else of the training."""
+    """Returns sacreBLEU's tokenizer from the options, else from training."""
     training = WorkDirectory(workdir).read_section("training", TrainingConfig)
     return options.bleu_tokenizer or training.bleu_tokenizer
 
@@ -52,7 +53,10 @@ def bleu_tokenizer_of(workdir: str, options: MetricOptions) -> str:
 def read_directions(
     data: DataConfig, test: TestOptions, tokenizer: str
 ) -> list[Direction]:
-    """Reads the test pairs of each direction that has some."""
+    """Reads the test pairs of each direction.
+
+    With `language_tokens`, only directions that have test files are read.
+    """
     pairs = data.pairs
     if data.language_tokens and not test.test_set:
         files = test.test_files or data.test_files
@@ -67,7 +71,7 @@ def read_directions(
 
 
 def check_single(directions: Sequence[Direction], option: str) -> None:
-    """Raises ValueError if an option for one direction has several."""
+    """Raises ValueError if there are several directions; `option` needs one."""
     if len(directions) > 1:
         pairs = [one.languages for one in directions]
         needed, among = "target_language", [target for _, target in pairs]
@@ -82,10 +86,10 @@ def check_single(directions: Sequence[Direction], option: str) -> None:
 def _with_files_of(
     test: TestOptions, pair: tuple[str, str], pairs: Sequence[tuple[str, str]]
 ) -> TestOptions:
-    """Leaves out the files that lack one of two languages.
+    """Leaves out the test files that lack one of a pair's languages.
 
-    A file that has no direction of the model is an error, and any missing file
-    if the model has a single direction.
+    `pairs` are the model's directions. If there is only one, all files are
+    kept. Raises OSError if a file has none of the directions.
     """
     if len(pairs) == 1:
         return test
@@ -100,10 +104,13 @@ def _with_files_of(
 def read_systems(
     choice: TranslatorChoice, compare: Sequence[str], direction: Direction
 ) -> Systems:
-    """Reads the translations of the model, which has none yet, and of others.
+    """Reads the translations of the systems to compare; None for models.
 
-    The lines and the languages of the others must be those of the test pairs,
-    and their names distinct.
+    The model of `choice` comes first. An element of `compare` is a file of
+    translations or a work directory.
+
+    Raises ValueError if a path is repeated, if a file has not as many lines as
+    the test pairs, or if a model has other languages.
     """
     paths = choice.options.workdir, *compare
     expect(
@@ -134,7 +141,7 @@ def read_systems(
 def files_read(
     data: DataConfig, test: TestOptions, others: Sequence[str]
 ) -> list[typing.Any]:
-    """Lists the files that the command reads, which no output may replace."""
+    """Lists the files that the command reads, which no output may overwrite."""
     if test.test_set:
         return [*others]
     if test.test_files:
@@ -145,9 +152,9 @@ def files_read(
 def show_comparison(
     systems: Systems, choice: TranslatorChoice, direction: Direction
 ) -> dict[str, typing.Any]:
-    """Shows the table of systems; returns their part of the JSON object.
+    """Shows the table of systems, after those without translations translate.
 
-    Work directories translate now.
+    Returns the `compare` part of the JSON object.
     """
     found = {}
     for path, outputs in systems.items():
@@ -166,7 +173,10 @@ def measure(
     outputs: Sequence[list[str]],
     names: Sequence[str],
 ) -> dict[str, typing.Any]:
-    """Scores the outputs of each direction; of several also their mean."""
+    """Scores the outputs of each direction.
+
+    With several directions, returns the mean BLEU and the scores by name.
+    """
     results = [
         one.metric.measure(translations, *one.references)
         for one, translations in zip(directions, outputs, strict=True)
@@ -187,7 +197,7 @@ def run(
     compare: tuple[str, ...],
     score_command: str | None,
 ) -> None:
-    """Translates the test set, and shows the scores."""
+    """Translates the test set and shows the scores."""
     path = choice.options.workdirs[0]
     with flags.user_errors():
         command = parse_command(score_command) if score_command else []
@@ -229,7 +239,7 @@ def run(
                 reference=directions[0].references[0],
             )
             result["score_command_signature"] = score_command
-    finally:  # a program that fails takes no other score away
+    finally:  # the other scores are shown even if the program fails
         flags.show(json.dumps(result))
 
 

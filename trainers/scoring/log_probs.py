@@ -26,7 +26,12 @@ def score_lines(
     show_tokens: bool,
     chunk_size: int = CHUNK,
 ) -> Iterator[str]:
-    """Yields the lines of the command, `chunk_size` pairs scored together."""
+    """Yields a line of scores for each pair, then a summary in JSON.
+
+    A line has the log-probability, in nats, and the number of tokens. With
+    `show_tokens`, the tokens and their log-probabilities follow. `chunk_size`
+    pairs are scored together.
+    """
     pieces = [GLYPHS.get(p, p) for p in translator.tokenizer.target.pieces]
     pairs = iter(pairs)
     total, num_tokens, num_pairs, truncated = 0.0, 0, 0, 0
@@ -58,7 +63,7 @@ def score_lines(
 
 
 def run(choice: TranslatorChoice, test: TestOptions, show_tokens: bool) -> None:
-    """Scores pairs, and writes a line for each."""
+    """Scores the test pairs, and writes the lines of `score_lines`."""
     with flags.user_errors():
         data = read_data(choice.options.workdirs[0], choice.languages)
         pairs = read_test_pairs(data, test)

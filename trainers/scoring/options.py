@@ -1,4 +1,4 @@
-"""Options of the commands that score."""
+"""Options that the scoring commands share."""
 
 from keras_transformer.base.fields import GIVEN, Fields, hp
 from trainers.run.training_config import BLEU_TOKENIZERS

@@ -1,7 +1,7 @@
-"""The score of another program, such as COMET, with an environment of its own.
+"""Scores from another program, such as COMET in an environment of its own.
 
-It reads the texts from files. Its score is the first number after = or : in its
-last line, else the last number there.
+The program reads the texts from files. The score is the first number after = or
+: in the last line that it prints, else the last number in that line.
 """
 
 import math
@@ -18,8 +18,8 @@ from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 
 PLACEHOLDER = re.compile(r"\{(\w*)\}")
-# In "sys.txt score (wmt22): -0.83." it is -0.83, no digits of names. 0,83 is
-# found to be refused: it may mean 0.83 or 83.
+# In "sys.txt score (wmt22): -0.83." this finds -0.83, not the digits in names.
+# It finds 0,83 so that it can be refused, as it may mean 0.83 or 83.
 NUMBER = re.compile(
     r"(?<![\w.])([-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
     r"(?:,[\d.]*\d)*)(?!\.?\w)",
@@ -31,7 +31,11 @@ NAMED = re.compile(  # but not the 30 of 12:30
 
 
 def parse_command(command: str) -> list[str]:
-    """Divides a command as a shell does; ValueError if it cannot be run."""
+    """Splits a command into words as a shell does.
+
+    Raises ValueError if the placeholders are wrong, or if there is no such
+    program.
+    """
     names = {*PLACEHOLDER.findall(command)}
     try:
         words = shlex.split(command)
@@ -48,7 +52,8 @@ def parse_command(command: str) -> list[str]:
 def run_command(words: Sequence[str], **texts: Sequence[str]) -> float:
     """Runs a program, shows what it prints at once, and returns its score.
 
-    It may read the texts, one in each line, from files with their names.
+    `{name}` in a word is replaced by the path of a file with the texts of that
+    name, one per line. Raises RunError if the program fails or has no score.
     """
     last = ""
     with flags.user_errors(), tempfile.TemporaryDirectory() as folder:
@@ -66,7 +71,7 @@ def run_command(words: Sequence[str], **texts: Sequence[str]) -> float:
                 for line in process.stdout or ():
                     flags.show(line.rstrip("\n"))
                     last = line.strip() or last
-            except BaseException:  # as an interrupt
+            except BaseException:  # such as KeyboardInterrupt
                 process.kill()
                 raise
     score = read_score(last)
@@ -79,7 +84,7 @@ def run_command(words: Sequence[str], **texts: Sequence[str]) -> float:
 
 
 def read_score(line: str) -> float:
-    """Finds the score in a line; NaN if there is none, or one with a comma.
+    """Finds the score in a line. Returns NaN if there is none or has a comma.
 
     >>> read_score("BLEU = 31.4 60/40 (BP = 1.0)"), read_score("a 1 b 0,83")
     (31.4, nan)

@@ -11,8 +11,8 @@ from keras_transformer.translation.shortlist import make_shortlist
 from trainers.scoring.test_sets import read_data, read_pairs
 from trainers.translating.options import LanguageOptions
 
-NUM_FREQUENT = 200  # target tokens that every translation may have
-MIN_PROBABILITY = 0.001  # a less probable translation of a token is left out
+NUM_FREQUENT = 200  # most frequent target tokens, allowed in every translation
+MIN_PROBABILITY = 0.001  # less probable translations of a token are left out
 
 
 def run(
@@ -22,7 +22,7 @@ def run(
     max_length: int,
     num_translations: int,
 ) -> None:
-    """Makes the shortlist of a work directory; arguments as the flags."""
+    """Makes the shortlist of a work directory. Arguments are as the flags."""
     started = time.monotonic()
     directory = WorkDirectory(workdir)
     with flags.user_errors():

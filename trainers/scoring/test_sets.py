@@ -17,9 +17,10 @@ from trainers.translating.options import LanguageOptions
 
 
 def read_test_pairs(data: DataConfig, options: TestOptions) -> Pairs:
-    """Reads the pairs to work on; errors as in `read_pairs`.
+    """Reads the test pairs that the options choose.
 
-    If a test set has several references, the first one is used.
+    If a test set has several references, the first one is used. Raises errors
+    as `read_pairs` and `read_test_set` do.
     """
     if options.test_set:
         sources, references = read_test_set(data, options.test_set)
@@ -28,10 +29,10 @@ def read_test_pairs(data: DataConfig, options: TestOptions) -> Pairs:
 
 
 def read_pairs(data: DataConfig, split: str, files: tuple[str, ...]) -> Pairs:
-    """Reads the pairs of a split ("train", "valid", "test"), or of files.
+    """Reads the pairs of `files`, or if empty, of a split of the data.
 
-    Raises ValueError if there are none, ValueError or OSError if they cannot be
-    read.
+    The split is "train", "valid" or "test". Raises ValueError if there are no
+    pairs, ValueError or OSError if they cannot be read.
     """
     pairs = read_split(data.with_files(files) if files else data, split)
     expect(pairs, f"--{split}_files=PREFIX", "none")
@@ -41,7 +42,7 @@ def read_pairs(data: DataConfig, split: str, files: tuple[str, ...]) -> Pairs:
 def read_references(
     data: DataConfig, options: TestOptions
 ) -> tuple[list[str], list[list[str]]]:
-    """Reads the sources, and one list of translations for each reference."""
+    """Reads the sources of the test pairs, and a list for each reference."""
     if options.test_set:
         return read_test_set(data, options.test_set)
     sources, references = zip(*read_test_pairs(data, options), strict=True)
@@ -51,15 +52,15 @@ def read_references(
 def read_test_set(
     data: DataConfig, name: str
 ) -> tuple[list[str], list[list[str]]]:
-    """Reads a test set of sacreBLEU in the languages of the work directory.
+    """Reads a test set of sacreBLEU in the languages of the data.
 
-    Raises ValueError if sacreBLEU lacks it in these languages, or cannot
-    download it.
+    Returns the sources and a list for each reference. Raises ValueError if
+    sacreBLEU lacks the test set in these languages, or cannot download it.
     """
     languages = data.source_language, data.target_language
     known = DATASETS[name].langpairs if name in DATASETS else ()
     pair = "-".join(languages)
-    if pair not in known:  # by deu_Latn or de_DE, as models have them
+    if pair not in known:  # the model has codes such as deu_Latn or de_DE
         pair = "-".join(map(base_language, languages))
     if pair not in known:
         names = sacrebleu_sets.get_available_testsets_for_langpair(pair)
@@ -85,9 +86,9 @@ def read_test_set(
 
 
 def read_text(path: str) -> list[str]:
-    """Reads the lines of a file, with single spaces.
+    """Reads the lines of a file, with white space reduced to single spaces.
 
-    Raises ValueError if it is not UTF-8, OSError if it cannot be read.
+    Raises ValueError if the file is not UTF-8, OSError if it cannot be read.
     """
     return list(read_lines(pathlib.Path(path)))
 
@@ -103,6 +104,6 @@ def check_lines(path: str, lines: Sequence, sources: Sequence) -> None:
 
 
 def read_data(workdir: str, languages: LanguageOptions | None) -> DataConfig:
-    """Reads the data of a work directory, in one direction if it is chosen."""
+    """Reads the data options of a work directory, for the languages chosen."""
     data = WorkDirectory(workdir).read_section("data", DataConfig)
     return data.of_direction(**vars(languages or LanguageOptions()))

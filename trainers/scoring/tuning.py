@@ -1,4 +1,4 @@
-"""The work of `kt-tune`: search options by validation score."""
+"""The work of `kt-tune`: choosing search options by validation score."""
 
 import dataclasses
 import itertools
@@ -29,7 +29,7 @@ TUNED = ("beam_size", "length_penalty")
 
 
 class Trial(typing.NamedTuple):
-    """The score of one pair of search options."""
+    """A beam size and a length penalty, with their score."""
 
     beam_size: int
     length_penalty: float
@@ -45,7 +45,8 @@ def try_options(
 ) -> list[Trial]:
     """Translates with each pair of options, and with the translator's own.
 
-    Returns the trials, sorted by beam size and length penalty.
+    `score` is called with the translations. Returns the trials, sorted by beam
+    size and length penalty.
     """
     grid = {*itertools.product(beam_sizes, length_penalties)}
     trials = []
@@ -58,7 +59,9 @@ def try_options(
 
 
 def best_of(trials: Iterable[Trial]) -> Trial:
-    """Finds the highest score; of equal ones, the smallest beam, then penalty.
+    """Finds the trial with the highest score.
+
+    Among equal scores, it prefers a small beam, then a small length penalty.
 
     >>> best_of([Trial(4, 0.6, 30.0), Trial(4, 0.4, 30.0), Trial(2, 1.0, 9.0)])
     Trial(beam_size=4, length_penalty=0.4, score=30.0)
@@ -67,7 +70,10 @@ def best_of(trials: Iterable[Trial]) -> Trial:
 
 
 def table(trials: Sequence[Trial], label: str) -> list[str]:
-    """Lists the scores: a row for each length penalty, the best starred."""
+    """Formats the scores as a table with the best one starred.
+
+    Rows are length penalties, columns beam sizes.
+    """
     beam_sizes = sorted({trial.beam_size for trial in trials})
     cells = {t[:2]: f"{t.score:.2f}" for t in trials}
     cells[best_of(trials)[:2]] += "*"
@@ -82,7 +88,7 @@ def table(trials: Sequence[Trial], label: str) -> list[str]:
 def save_trial(workdir: WorkDirectory, best: Trial) -> None:
     """Writes the options of a trial into `config.json` and `flags.txt`.
 
-    Raises ValueError if a training runs there, which would overwrite them.
+    Raises ValueError if a training run has the work directory locked.
     """
     chosen = {name: getattr(best, name) for name in TUNED}
     kept = workdir.read_section("decoding", DecodingConfig)
@@ -92,7 +98,7 @@ def save_trial(workdir: WorkDirectory, best: Trial) -> None:
         if workdir.flags_path.exists():
             text = workdir.flags_path.read_text(encoding="utf-8")
             for name, value in chosen.items():
-                # Not by `splitlines`, which divides at U+2028 in a path.
+                # `splitlines` would split a path at U+2028.
                 text = re.sub(rf"(?m)^--{name}=.*$", f"--{name}={value}", text)
             write_atomically(workdir.flags_path, text)
 
@@ -105,7 +111,7 @@ def run(
     length_penalties: Sequence[float],
     save: bool,
 ) -> None:
-    """Chooses the options of the search, and shows the scores."""
+    """Tries search options and shows the scores. `save` keeps the best."""
     path = choice.options.workdir
     started = time.monotonic()
     with flags.user_errors():

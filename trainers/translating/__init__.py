@@ -1,1 +1,1 @@
-"""The work of commands that translate: lines, documents, files in shards."""
+"""The work of commands that translate lines, documents and files in shards."""

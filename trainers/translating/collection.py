@@ -1,4 +1,4 @@
-"""Joins shards: the work of `kt-translate-corpus --collect`."""
+"""The work of `kt-translate-corpus --collect`: joining shards."""
 
 import contextlib
 import gzip
@@ -15,7 +15,11 @@ from trainers.translating.plan import read_plan
 
 
 def run(output: str, collect: str) -> None:
-    """Writes the translations of all shards in `output` to a file, in order."""
+    """Joins the translations of all shards in `output` into the file `collect`.
+
+    Raises CommandError if a shard is missing or corrupt, or if `collect` is in
+    `output` or is the input.
+    """
     with flags.user_errors():
         plan, target = read_plan(output), pathlib.Path(collect)
         real = pathlib.Path(os.path.realpath(target))
@@ -43,11 +47,11 @@ def run(output: str, collect: str) -> None:
 def new_text_file(
     path: pathlib.Path,
 ) -> Iterator[typing.BinaryIO | gzip.GzipFile]:
-    """Opens a `new_file`, compressed if its name ends in .gz."""
+    """Opens a `new_file`, and compresses it if its name ends in .gz."""
     with new_file(path) as file:
         if path.suffix != ".gz":
             yield file
             return
-        # Without a time, which would differ.
+        # Without a time stamp, equal text gives an equal file.
         with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped:
             yield zipped

@@ -1,7 +1,4 @@
-"""From a document on standard input to its translation.
-
-The work of `kt-translate-document`.
-"""
+"""The work of `kt-translate-document`: translating one document."""
 
 import json
 import sys
@@ -29,7 +26,7 @@ def run(
     retranslate: bool,
     charset: str,
 ) -> None:
-    """Translates standard input as one document; arguments as the flags."""
+    """Translates standard input as one document. Arguments are as the flags."""
     with flags.user_errors():
         documents.check_installed()
         if document_map:
@@ -85,10 +82,11 @@ def run(
 def _translate(
     translator: "Translator", sentences: Sequence[str], lines: dict[str, int]
 ) -> list[str]:
-    """Translates sentences in chunks, and says how many are done.
+    """Translates sentences in chunks, and reports how many are done.
 
-    Notes name a sentence's line in the document, unless the sentence is
-    translated again without its placeholders.
+    `lines` maps sentences to their lines in the document. A note on a sentence
+    names its line; a sentence that is translated again without its placeholders
+    has none, and is shown instead.
     """
     translations: list[str] = []
     for begin in range(0, len(sentences), CHUNK):
@@ -111,7 +109,7 @@ def _report(line: str) -> None:
 
 
 def _map_lines(document: Document, pairs: Iterable[tuple[str, str]]) -> str:
-    """Writes a JSON object for each sentence, and for each text that stays."""
+    """Returns lines of JSON: one per sentence or text left untranslated."""
     rows: list[dict[str, typing.Any]] = [
         {"line": line, "source": source, "translation": translation}
         for line, (source, translation) in zip(

@@ -1,7 +1,7 @@
-"""From standard input to standard output by a translator.
+"""The work of `kt-translate`: from standard input to standard output.
 
-The work of `kt-translate`; other commands open translators and read and
-write lines by the same functions.
+Other commands use the same functions to open translators and to read and write
+lines.
 """
 
 import contextlib
@@ -36,8 +36,8 @@ CHUNK = 4096  # lines read, sorted and translated together
 def open_translator(choice: TranslatorChoice) -> "Translator":
     """Opens the translator that a command line asks for.
 
-    It checks the values, then imports a framework: callers check their own
-    input before.
+    Checks the options, then imports a framework, which takes seconds: callers
+    should check their own input first. Raises CommandError for bad options.
     """
     options = choice.options
     with flags.user_errors():
@@ -81,10 +81,12 @@ def read_lines(
     first: int = 1,
     warn: Callable = logging.warning,
 ) -> Iterator[str]:
-    """Yields the lines of a binary file as `str`, without their ends.
+    """Yields the lines of a binary file as `str`, without line breaks.
 
-    Bytes that are not UTF-8 become U+FFFD, with a warning; `name` is the file's
-    name in it, `first` the number of the first line.
+    Replaces bytes that are not UTF-8 by U+FFFD, with a warning. `name` is the
+    file's name in messages, `first` the number of the first line.
+
+    Raises RunError if the file cannot be read, CommandError if it is not text.
     """
     lines = text_lines(file, name) if first == 1 else iter(file)
     for number in itertools.count(first):
@@ -111,9 +113,10 @@ def read_lines(
 
 
 def read_input() -> Iterator[str]:
-    """Reads the lines of standard input, see `read_lines`.
+    """Yields the lines of standard input, as `read_lines` does.
 
-    A binary file is refused at once; a pipe may have nothing yet.
+    Raises CommandError at once if standard input is a binary file. A pipe is
+    not checked here, as it may be empty at first.
     """
     file = sys.stdin.buffer
     if isinstance(file, io.BufferedReader):
@@ -133,10 +136,11 @@ def translate_lines(
     first: int = 1,
     warn: Callable = logging.warning,
 ) -> Iterator[str]:
-    """Yields the output of input lines, `chunk_size` translated together.
+    """Yields the output lines for input lines.
 
-    `n_best` and `alignments` are as in `OutputOptions`. `warn` is called for
-    each truncation; `first` is the number of the first line in its messages.
+    `chunk_size` lines are translated together. `n_best` and `alignments` are as
+    in `OutputOptions`. `warn` is called for each note on a line, such as a
+    truncation; `first` is the number of the first line in its messages.
 
     Raises RunError if the model's logits are not finite, CommandError if a line
     has no tag.
@@ -172,7 +176,7 @@ def translate_lines(
 
 
 def pharaoh(links: Iterable[tuple[int, int]]) -> str:
-    """Writes links of words in the format of alignment files.
+    """Formats word links as alignment files do (Pharaoh format).
 
     >>> pharaoh([(0, 1), (2, 0)])
     '0-1 2-0'
@@ -183,7 +187,10 @@ def pharaoh(links: Iterable[tuple[int, int]]) -> str:
 def read_requests(
     lines: Iterable[str], prefixes: Iterable[str]
 ) -> Iterator[Request]:
-    """Yields a `Request` for each line and its prefix, if there are as many."""
+    """Yields a `Request` for each line and its prefix.
+
+    Raises CommandError if there are more lines than prefixes, or fewer.
+    """
     pairs = itertools.zip_longest(lines, prefixes)
     for number, (line, prefix) in enumerate(pairs):
         if line is None or prefix is None:
@@ -196,9 +203,10 @@ def read_requests(
 
 
 def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
-    """Writes lines to a binary file, each at once.
+    """Writes lines to a binary file, and flushes after each.
 
-    If the reader has closed the output, as `| head` does, it returns quietly.
+    Returns without an error if the reader has closed the output, as `| head`
+    does.
     """
     with flags.output_errors(file):
         for line in lines:
@@ -209,7 +217,7 @@ def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
 def run(
     choice: TranslatorChoice, options: OutputOptions, prefix_file: str | None
 ) -> None:
-    """Translates standard input; the arguments are the command's."""
+    """Translates the lines of standard input. Arguments are as the flags."""
     lines = read_input()
     requests: Iterable[str | Request] = lines
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Options of the translator that a command opens."""
+"""Options for the translator that a command opens."""
 
 import dataclasses
 import typing
@@ -66,12 +66,15 @@ class SearchDeviceOptions(DeviceOptions):
     )
 
     def prepare_process(self) -> None:
-        """Chooses backend, device and threads; call it before `load`."""
+        """Chooses backend, device and threads. Call this before `load`."""
         choose_backend(self)
         prepare_search(bool(self.jit_compile))
 
     def choose_backend(self) -> None:
-        """Chooses the backend of a command that does not search."""
+        """Chooses the backend of a command that does not search.
+
+        Raises CommandError if the engine does not use Keras.
+        """
         expect(
             engines.find_engine(self.engine).NEEDS_KERAS,
             "engine=native for a command without a search",
@@ -81,14 +84,14 @@ class SearchDeviceOptions(DeviceOptions):
         choose_backend(self)
 
     def check_engine(self, workdirs: Sequence[str], shortlist: bool) -> None:
-        """Raises ValueError for options that the engine does not have."""
+        """Raises ValueError for options that the engine does not support."""
         engine = engines.find_engine(self.engine)
         engines.check_engine(
             abilities.EngineOptions(
                 self.engine,
                 self.precision,
                 self.compute_type,
-                # The framework's device is found when it starts.
+                # The framework checks its device when it starts.
                 None if engine.NEEDS_KERAS else self.device,
                 self.jit_compile,
                 shortlist,
@@ -125,14 +128,14 @@ class TranslatorOptions(SearchDeviceOptions, WorkdirOptions):
 
     @property
     def workdirs(self) -> tuple[str, ...]:
-        """The work directories of the models: a single one."""
+        """The work directory of the model."""
         return (self.workdir,)
 
     def in_workdir(self, path: str) -> typing.Self:
         """Returns the options for another work directory.
 
-        Its checkpoint has the same kind; if `checkpoint` is a path, which
-        belongs to the first work directory, it is the first that exists.
+        The kind of checkpoint stays the same. A path belongs to the first work
+        directory, so the default replaces it.
         """
         kind = self.checkpoint if self.checkpoint in CHECKPOINT_KINDS else None
         return dataclasses.replace(self, workdir=path, checkpoint=kind)
@@ -154,14 +157,14 @@ class EnsembleOptions(TranslatorOptions):
 
 
 def split_workdirs(text: str) -> tuple[str, ...]:
-    """Splits paths of work directories at commas."""
+    """Splits the paths of work directories at commas."""
     return tuple(filter(None, text.split(","))) or (text,)
 
 
 def check_ensemble(
     options: TranslatorOptions, search: Mapping[str, typing.Any]
 ) -> None:
-    """Raises CommandError for the option `ensemble` with a single model."""
+    """Raises CommandError if `search` has `ensemble` with a single model."""
     expect(
         "ensemble" not in search or len(options.workdirs) > 1,
         "several work directories with ensemble",
@@ -215,7 +218,7 @@ class TerminologyOptions(Fields):
     def read(
         self, check: Check | None = None, tell: bool = True
     ) -> Terminology:
-        """Reads the files; arguments as in `Glossary.parse`."""
+        """Reads the files. Arguments and errors are as in `Glossary.parse`."""
         parts: dict[str, typing.Any] = {}
         if self.glossary:
             parts["glossary"] = Glossary.read(self.glossary, check, tell)
@@ -224,7 +227,7 @@ class TerminologyOptions(Fields):
         return Terminology(**parts)
 
 
-# What `TranslatorChoice.of` reads in commands that translate.
+# The sections that `TranslatorChoice.of` reads in commands that translate.
 TRANSLATOR = (
     EnsembleOptions,
     ShortlistOptions,
@@ -260,17 +263,16 @@ class OutputOptions(Fields):
 class TranslatorChoice(typing.NamedTuple):
     """The translator that a command line asks for.
 
-    `translating.lines.open_translator` takes these values.
+    `translating.lines.open_translator` opens it.
     """
 
-    options: TranslatorOptions  # the options
+    options: TranslatorOptions
     # Fields of `DecodingConfig` on the command line, which override the work
     # directory's.
     search: Mapping[str, typing.Any]
-    # The direction; None: sentences have their own.
+    # The direction. None if each sentence has its own.
     languages: LanguageOptions | None = LanguageOptions()
     shortlist: bool = False  # as in `ShortlistOptions`
-    # The files of the terminology.
     terminology: TerminologyOptions = TerminologyOptions()
 
     @classmethod
@@ -279,9 +281,10 @@ class TranslatorChoice(typing.NamedTuple):
         arguments: Arguments,
         section: type[TranslatorOptions] = TranslatorOptions,
     ) -> "TranslatorChoice":
-        """Makes the choice of a command line with some of these options.
+        """Makes the choice from the options of a command line.
 
-        `section` is `EnsembleOptions` if the command takes several models.
+        `section` is `EnsembleOptions` if the command accepts several models.
+        Raises CommandError if options contradict each other.
         """
         options = arguments.build(section)
         search = arguments.given_of(DecodingConfig)
@@ -303,7 +306,7 @@ class TranslatorChoice(typing.NamedTuple):
         )
 
     def at(self, path: str) -> "TranslatorChoice":
-        """Returns the choice for a work directory, see `in_workdir`."""
+        """Returns the choice for another work directory; see `in_workdir`."""
         options = self.options
         there = options if path == options.workdir else options.in_workdir(path)
         return self._replace(options=there)
@@ -311,7 +314,7 @@ class TranslatorChoice(typing.NamedTuple):
     def read_search(self, tell: bool = False) -> DecodingConfig:
         """Reads the work directory's search, changed by the fields in `search`.
 
-        Other fields follow the engine; it logs which do if `tell` is true.
+        Adapts other fields to the engine. With `tell`, logs these changes.
         """
         workdir = WorkDirectory(self.options.workdirs[0])
         before = workdir.read_section("decoding", DecodingConfig)
@@ -319,10 +322,11 @@ class TranslatorChoice(typing.NamedTuple):
         return engines.fitted(self.options.engine, search, self.search, tell)
 
     def read_direction(self) -> tuple[str, str]:
-        """Reads the languages of source and target, one or several.
+        """Returns source and target language, from the options or the model.
 
-        Raises ValueError if the model does not have them, or if its sentences
-        have language tokens and a side has several languages.
+        A model's languages may be several, separated by commas. Raises
+        ValueError if the model lacks a language of the options, or if it needs
+        a language token and the options do not choose one of its languages.
         """
         own = WorkDirectory(self.options.workdirs[0]).read_languages()
         chosen = self.languages or LanguageOptions()
@@ -347,7 +351,7 @@ class TranslatorChoice(typing.NamedTuple):
         )
 
     def check(self) -> None:
-        """Raises the errors of opening the translator, without a framework."""
+        """Raises the errors of `open_translator`, but imports no framework."""
         options, files = self.options, self.terminology
         options.check_engine(options.workdirs, self.shortlist)
         directories = open_ensemble(options.workdirs, options.checkpoint)

@@ -1,7 +1,7 @@
-"""The shards of a plan as a pipeline of Apache Beam (extra `beam`).
+"""Translation of a plan's shards in an Apache Beam pipeline (extra `beam`).
 
-An element is the number of a shard. Its worker writes it to the directory of
-the plan, which all workers share, and so are input and work directory.
+An element is the number of a shard. A worker writes the shard to the directory
+of the plan. All workers share this directory, the input and the work directory.
 """
 
 import re
@@ -22,7 +22,7 @@ from trainers.translating.options import TranslatorChoice
 
 
 class TranslateShards(beam.DoFn):
-    """From numbers of shards to the numbers of their notes.
+    """A `DoFn` that translates shards: from numbers to counts of notes.
 
     `job` has the arguments of `_Process`.
     """
@@ -32,7 +32,8 @@ class TranslateShards(beam.DoFn):
         self._shared = Shared()
 
     def setup(self) -> None:
-        # A process has several threads, each with a DoFn, and one translator.
+        # A process has several threads, each with a DoFn, that share one
+        # translator.
         self._process = self._shared.acquire(lambda: _Process(*self._job))
 
     def process(self, number: int) -> Iterator[int]:
@@ -40,7 +41,7 @@ class TranslateShards(beam.DoFn):
 
 
 class _Process:
-    """The translator of a process; it translates one shard at a time."""
+    """The translator of a process, which translates one shard at a time."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class _Process:
     def translate(self, number: int) -> int:
         shard = self._plan.shards[number]
         with self._lock, run_errors(self._plan.path):
-            # A runner repeats an element when it has lost its worker.
+            # A runner repeats an element if it has lost the worker.
             if shard in self._plan.unfinished():
                 shards.translate_shard(self._plan, shard, self._translator)
         return self._plan.read_record(shard)["notes"]
@@ -72,9 +73,10 @@ def run(
     runner: str,
     **settings: typing.Any,
 ) -> None:
-    """Translates the unfinished shards of a file on a runner of Beam.
+    """Translates the unfinished shards of a file on a Beam runner.
 
-    `settings` are as in `shards.make_settings`, the rest as the flags.
+    `settings` are as in `shards.make_settings`, the other arguments as the
+    flags. Raises CommandError or RunError as a worker does.
     """
     with flags.user_errors():
         beam_options = PipelineOptions(shlex.split(f"--runner={runner}"))
@@ -90,7 +92,7 @@ def run(
                 | beam.Reshuffle()  # each shard may go to another worker
                 | beam.ParDo(TranslateShards(choice, input, output, settings))
             )
-    except RuntimeError as error:  # with the text of a worker's traceback
+    except RuntimeError as error:  # it has the text of a worker's traceback
         ours = re.search(r"\b(CommandError|RunError): (.*)", str(error))
         if ours is None:
             raise

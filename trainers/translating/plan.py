@@ -4,26 +4,25 @@
     00000/ ...          finished shards:
         translation.txt     the output lines
         notes.txt           warnings about lines, if there are any
-        record.json         counts, and what it was made from
-    00000.1f3b2c7d/     a shard that a process is translating, or was when it
-                        was killed: then a later process removes it
-    plan.input          the lines of an input that is .gz
+        record.json         counts, and what the shard was made from
+    00000.1f3b2c7d/     a shard that is being translated; if the process was
+                        killed, a later process removes the directory
+    plan.input          the decompressed input, if the input is .gz
     plan.lock           byte N is locked while a process translates shard N
 
-Processes, also on different machines, need nothing but this directory:
+Processes on one or several machines coordinate only through this directory:
 
-- Processes that begin at the same time each make the plan: it is the same, and
-  appears by a rename.
-
-- The locks come from `fcntl`; NFS passes them to its server. The kernel
-  releases them however a process ends; an NFS server releases the locks of a
+- Processes that begin at the same time each make the plan. All make the same
+  one, which appears by a rename.
+- The locks are `fcntl` locks, which NFS passes to its server. The kernel
+  releases them however a process ends. An NFS server releases the locks of a
   machine that no longer renews its lease. So a dead process blocks no shard.
-  The lock file is never removed: a machine with its name in a cache would lock
-  the removed one.
-- A shard appears by one rename of a directory, with its record. A rename never
-  replaces a directory that has files: the first process to finish a shard
-  determines it, others discard their work. Correctness does not depend on the
-  locks: where they do not reach other machines (NFS mounted with `nolock` or
+  The lock file is never removed, because a machine that has cached its name
+  would lock the removed file.
+- A shard appears, with its record, by one rename of a directory. A rename never
+  replaces a directory that has files, so the first process to finish a shard
+  determines it, and others discard their work. Correctness does not depend on
+  the locks: if locks do not reach other machines (NFS mounted with `nolock` or
   `local_lock`), machines only repeat each other's work.
 """
 
@@ -57,7 +56,7 @@ from keras_transformer.data.files.pairs import text_lines
 from trainers.run.resuming import describe_differences, write_json
 
 FORMAT_VERSION = 2  # of plan and records
-# No names that other commands have in their directories.
+# Other commands use none of these names in their directories.
 PLAN, INPUT, LOCK = "plan.json", "plan.input", "plan.lock"
 TRANSLATION, NOTES, RECORD = "translation.txt", "notes.txt", "record.json"
 SHOWN = 10  # shards that a message lists
@@ -67,41 +66,41 @@ class Shard(typing.NamedTuple):
     """Some consecutive lines of the input."""
 
     number: int  # from 0
-    first_line: int  # of the input, from 1
-    lines: int
-    offset: int  # bytes before it in the source
-    bytes: int
-    sha256: str
+    first_line: int  # number of the first line in the input, from 1
+    lines: int  # number of lines
+    offset: int  # byte offset in the source
+    bytes: int  # number of bytes
+    sha256: str  # of these bytes
 
     @property
     def name(self) -> str:
-        """Its directory, when it is finished."""
+        """Name of its directory when it is finished."""
         return f"{self.number:05}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A plan that is on disk."""
+    """A plan on disk."""
 
     path: pathlib.Path  # its directory
-    source: pathlib.Path  # the input, or its copy if it is .gz
-    input_stamp: list[int]  # bytes and time of change (ns) of the input
+    source: pathlib.Path  # the input, or its decompressed copy if it is .gz
+    input_stamp: list[int]  # size (bytes) and time of change (ns) of the input
     settings: dict[str, typing.Any]  # all that determines the output
     shards: list[Shard]  # in the order of the input
-    checksum: str  # of all that is in plan.json
+    checksum: str  # checksum of plan.json
 
     @property
     def lines(self) -> int:
-        """Lines of the input."""
+        """Number of lines in the input."""
         return sum(shard.lines for shard in self.shards)
 
     @property
     def finished_lines(self) -> int:
-        """Lines in finished shards."""
+        """Number of lines in finished shards."""
         return self.lines - sum(shard.lines for shard in self.unfinished())
 
     def is_input(self, path: pathlib.Path) -> bool:
-        """Says whether a file is the input, or equal to it, and not empty."""
+        """Tells whether a non-empty file has the input's contents."""
         size = self.input_stamp[0]
         if not size or not path.is_file() or path.stat().st_size != size:
             return False
@@ -113,7 +112,10 @@ class Plan:
         return [shard for shard in self.shards if shard.name not in names]
 
     def read(self, shard: Shard) -> bytes:
-        """Reads the lines of a shard, if they are as when the plan was made."""
+        """Reads the source lines of a shard, as bytes.
+
+        Raises CommandError if they have changed since the plan was made.
+        """
         with flags.user_errors(), open(self.source, "rb") as file:
             file.seek(shard.offset)
             data = file.read(shard.bytes)
@@ -127,10 +129,10 @@ class Plan:
 
     @contextlib.contextmanager
     def claim(self, shard: Shard) -> Iterator[bool]:
-        """Gives whether this process may work on a shard until the end.
+        """Locks a shard, and yields whether this process may work on it.
 
-        A process can claim one shard at a time: when it closes one descriptor
-        of the file, it loses all of its locks.
+        A process may claim only one shard at a time, because closing any
+        descriptor of the lock file releases all of its locks.
         """
         with flags.user_errors():
             lock = lock_file(
@@ -145,9 +147,9 @@ class Plan:
 
     @contextlib.contextmanager
     def publish(self, shard: Shard) -> Iterator[pathlib.Path]:
-        """Makes a directory, which becomes the shard when the block ends well.
+        """Makes a directory that becomes the shard if the body succeeds.
 
-        If another process finishes the shard meanwhile, its work is kept.
+        If another process finishes the shard meanwhile, that shard is kept.
         """
         finished = self.path / shard.name
         try:
@@ -161,14 +163,17 @@ class Plan:
                 raise
 
     def remove_leftovers(self) -> None:
-        """Removes what killed processes have left of shards now finished."""
+        """Removes killed processes' directories of shards that are finished."""
         left = {shard.name for shard in self.unfinished()}
         for leftover in self.path.glob("[0-9]*.????????"):
             if leftover.stem not in left:
                 shutil.rmtree(leftover, ignore_errors=True)
 
     def read_record(self, shard: Shard) -> dict[str, typing.Any]:
-        """Reads the record of a finished shard: counts and checksums."""
+        """Reads the record of a finished shard: counts and checksums.
+
+        Raises CommandError if it is corrupt.
+        """
         with flags.user_errors():
             return self._read_record(shard)
 
@@ -179,7 +184,11 @@ class Plan:
     def write_record(
         self, shard: Shard, directory: pathlib.Path, **values: typing.Any
     ) -> None:
-        """Writes the record of a shard: counts, and what it was made from."""
+        """Writes the record of a shard to a directory.
+
+        Adds what the shard was made from to `values`, which are counts and the
+        checksum of the translation.
+        """
         values |= {
             "format_version": FORMAT_VERSION,
             "plan_checksum": self.checksum,
@@ -189,9 +198,10 @@ class Plan:
         write_json(directory / RECORD, with_checksum(values))
 
     def check_shards(self) -> list[pathlib.Path]:
-        """Compares all shards with their records; returns their files in order.
+        """Compares all shards with their records.
 
-        Raises ValueError for missing and corrupt ones, with their names.
+        Returns the paths of the translations in order. Raises ValueError, with
+        the names of the shards, if some are missing or corrupt.
         """
         missing = self.unfinished()
         if missing:
@@ -212,7 +222,7 @@ class Plan:
         return [self.path / shard.name / TRANSLATION for shard in self.shards]
 
     def _find_problem(self, shard):
-        """Says why a finished shard is corrupt; None if it is not."""
+        """Describes why a finished shard is corrupt. Returns None if intact."""
         try:
             record = self._read_record(shard)
             found = sha256_of(self.path / shard.name / TRANSLATION)
@@ -240,14 +250,14 @@ def open_plan(
     input: str | os.PathLike,
     settings: dict[str, typing.Any],
 ) -> Plan:
-    """Opens the plan of a directory, or makes it if there is none.
+    """Opens the plan of a directory, or makes one if there is none.
 
-    A .gz has no random access: it is decompressed once, to a copy. The input
-    and the version of the package are added to the settings.
+    A .gz is decompressed once to a copy, as it has no random access. Adds the
+    hash of the input and the version of the package to the settings.
 
-    Raises ValueError: the input is not a regular file or a corrupt .gz; the
-    directory has another plan, or other files; OSError: a file cannot be read
-    or written.
+    Raises ValueError if the input is not a regular file or is a corrupt .gz, or
+    if the directory has another plan or other files; OSError if a file cannot
+    be read or written.
     """
     path, input = pathlib.Path(directory), pathlib.Path(input)
     check_paths(path, input)
@@ -258,8 +268,8 @@ def open_plan(
     if input.suffix != ".gz":
         plan = dataclasses.replace(plan, source=input)
     sha256 = plan.settings["input_sha256"]
-    # The plan's checksum holds while the file is as it was: each shard is
-    # compared with its own when it is read.
+    # If size and time are unchanged, the plan's hash is trusted: the hash of
+    # each shard is checked when it is read.
     if plan.input_stamp != _stamp(input):
         sha256 = sha256_of(input)
     now = settings | {"input_sha256": sha256, "package_version": __version__}
@@ -272,9 +282,9 @@ def open_plan(
 
 
 def read_plan(directory: str | os.PathLike) -> Plan:
-    """Reads the plan of a directory, with the copy of its input as source.
+    """Reads the plan of a directory. Its source is the copy of the input.
 
-    Raises ValueError: there is none, or it cannot be read.
+    Raises ValueError if there is no plan, or if it is corrupt.
     """
     path = pathlib.Path(directory)
     try:
@@ -295,10 +305,10 @@ def read_plan(directory: str | os.PathLike) -> Plan:
 
 
 def check_paths(path: pathlib.Path, input: pathlib.Path) -> None:
-    """Raises ValueError if no plan, new or not, can have them.
+    """Raises ValueError if the directory or the input cannot be used.
 
-    The input must be a regular file; a directory without a plan has no files of
-    others.
+    The input must be a regular file. A directory without a plan must not
+    contain other files.
     """
     expect(input.is_file(), "a regular file", f"input={input}")
     known = re.compile(rf"({PLAN}|{INPUT})(\.\w+)?|{LOCK}")
@@ -306,12 +316,12 @@ def check_paths(path: pathlib.Path, input: pathlib.Path) -> None:
     if PLAN in names:
         return
     others = [name for name in names if not known.fullmatch(name)]
-    if others and PLAN not in os.listdir(path):  # nor was it made meanwhile
+    if others and PLAN not in os.listdir(path):  # may have appeared meanwhile
         raise ValueError(f"{path} has other files: {others[0]}")
 
 
 def _make_plan(path, input, settings):
-    """Writes the plan, after the copy of an input that is .gz."""
+    """Writes the plan. Decompresses a .gz input to its copy first."""
     stamp, source = _stamp(input), input
     identity = {
         "input_sha256": sha256_of(input),
@@ -351,13 +361,13 @@ def _decompress(path, target):
 
 
 def _stamp(path):
-    """Returns the bytes of a file and the time of its last change (ns)."""
+    """Returns the size of a file (bytes) and its time of change (ns)."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns]
 
 
 def listed(names: list[str]) -> str:
-    """Names with commas, of many only the first.
+    """Joins names with commas. Lists at most `SHOWN`, and counts the others.
 
     >>> listed(["a", "b"]), listed(list("abcdefghijkl"))
     ('a, b', 'a, b, c, d, e, f, g, h, i, j and 2 more')

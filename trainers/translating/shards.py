@@ -1,6 +1,6 @@
-"""Translates the shards of a plan: the work of `kt-translate-corpus`.
+"""The work of `kt-translate-corpus`: translating the shards of a plan.
 
-Other code calls `translate_file`.
+Python code can call `translate_file`.
 """
 
 import contextlib
@@ -48,7 +48,10 @@ METER = "{n:,} of {total:,} lines, {rate_fmt}, {remaining} left"
 def run(
     choice: TranslatorChoice, input: str, output: str, **options: typing.Any
 ) -> None:
-    """Translates a file, together with other processes on the same plan."""
+    """Translates a file, together with other processes on the same plan.
+
+    `options` are as in `make_settings`.
+    """
     with flags.user_errors():
         check_paths(pathlib.Path(output), pathlib.Path(input))
         search = choice.read_search()
@@ -64,14 +67,14 @@ def translate_file(
     output: str | os.PathLike,
     **options: typing.Any,
 ) -> Plan:
-    """Translates a file, text or .gz, to a directory, or continues to.
+    """Translates a file, text or .gz, into a directory, or resumes that.
 
-    `plan.py` describes the directory; options are as in `make_settings`. Skips
-    finished shards, and those that other processes translate: see
+    `plan.py` describes the directory, `make_settings` the options. Skips shards
+    that are finished or that other processes are translating: see
     `Plan.unfinished` and `Plan.check_shards`.
 
-    Raises CommandError: input, output or an option is wrong; RunError: the disk
-    is full, or the model's logits are not finite.
+    Raises CommandError if input, output or an option is wrong; RunError if the
+    disk is full or the model's logits are not finite.
     """
     plan = open_for(translator, input, output, **options)
     with run_errors(plan.path):
@@ -85,7 +88,10 @@ def open_for(
     output: str | os.PathLike,
     **options: typing.Any,
 ) -> Plan:
-    """Opens a translator's plan; arguments and errors as `translate_file`."""
+    """Opens or makes a translator's plan.
+
+    Arguments and errors are as in `translate_file`.
+    """
     with flags.user_errors(), run_errors(output):
         settings = make_settings(translator, **options)
         return open_plan(output, input, settings)
@@ -99,9 +105,11 @@ def make_settings(
     alignments: bool = False,
     seed: int = 0,
 ) -> dict[str, typing.Any]:
-    """Collects all that determines translations: the settings of a plan.
+    """Returns the settings of a plan: all that determines the translations.
 
-    A shard has `shard_lines` lines; the others are as in `OutputOptions`.
+    A shard has `shard_lines` lines. The other options are as in
+    `OutputOptions`. Raises ValueError if the search does not allow `n_best` or
+    `seed`.
     """
     translator.decoding.check_number(n_best or 1, "n_best")
     translator.decoding.check_seed(seed or None)
@@ -110,7 +118,8 @@ def make_settings(
     if translator.shortlist is not None:
         of_shortlist = {
             "shortlist_sha256": translator.shortlist.sha256,
-            # The threads share batches, and a batch shares its tokens.
+            # Threads decide which sentences form a batch, and all sentences of
+            # a batch share the tokens of its shortlist.
             "num_threads": translator.num_threads,
         }
     of_ensemble = {}
@@ -152,7 +161,7 @@ def translate_shards(plan: Plan, translator: "Translator") -> None:
     with _progress_bar(plan) as bar:
 
         def report(done: int) -> None:
-            """Adds lines of this shard, and those that others finish."""
+            """Updates the bar; `done` counts lines of the current shard."""
             bar.update(plan.finished_lines + done - bar.n)
 
         found = True
@@ -172,7 +181,10 @@ def translate_shards(plan: Plan, translator: "Translator") -> None:
 
 @contextlib.contextmanager
 def _progress_bar(plan):
-    """Makes a bar over all shards, whose text is logged without a terminal."""
+    """Makes a bar over the lines of all shards, invisible without a terminal.
+
+    Its text is logged after each shard.
+    """
     with contextlib.ExitStack() as stack:
         file = sys.stderr
         if file is None or not file.isatty():
@@ -194,9 +206,9 @@ def translate_shard(
     translator: "Translator",
     report: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Translates one shard, whoever else may work on it.
+    """Translates a shard, without claiming it.
 
-    `report` is called with the number of its lines that are translated.
+    `report` is called with the number of lines translated so far.
     """
     notes: list[str] = []
 
@@ -224,7 +236,7 @@ def translate_shard(
 
 
 def _reported(lines: Iterable[str], report) -> Iterator[str]:
-    """Yields lines; reports when a chunk of them has been translated."""
+    """Yields lines. Before each chunk, reports the number of lines so far."""
     for number, line in enumerate(lines):
         if number % CHUNK == 0:
             report(number)
@@ -232,7 +244,7 @@ def _reported(lines: Iterable[str], report) -> Iterator[str]:
 
 
 def _write(lines, path):
-    """Writes lines to the disk; returns their number and checksum."""
+    """Writes lines to disk. Returns their number and SHA-256 for a record."""
     digest, number = hashlib.sha256(), 0
     with open(path, "wb") as file:
         for line in lines:
@@ -246,7 +258,7 @@ def _write(lines, path):
 
 
 def tell_state(plan: Plan) -> None:
-    """Says what is finished, or that other processes still translate."""
+    """Shows that all shards are finished, or which others are translating."""
     left = [shard.name for shard in plan.unfinished()]
     if left:
         flags.show(f"{plan.path}: others are translating {listed(left)}")

@@ -1,9 +1,9 @@
 """Batches: the order of an epoch, and its batches as arrays or a data set.
 
 The ids of a corpus fit into memory (two bytes each), so the order of an epoch
-is computed in NumPy before the epoch begins: the shuffle spans the whole
-corpus, every pair is in exactly one batch unless a mixture says otherwise, and
-a resumed run continues with the batch that was next.
+is computed in NumPy before the epoch begins. So the shuffle spans the whole
+corpus, every pair is in exactly one batch unless corpora are mixed, and a
+resumed run continues with the next batch.
 """
 
 import functools
@@ -32,8 +32,8 @@ if typing.TYPE_CHECKING:
     import tensorflow as tf
 
 AnyCorpus = Corpus | PreparedCorpus | ChangingCorpus
-PREFETCHED = 2  # batches that are made before they are asked for
-Shape = tuple[int, int]  # rows, tokens of each
+PREFETCHED = 2  # batches that are made in advance
+Shape = tuple[int, int]  # rows, tokens per row
 
 
 def make_batches(
@@ -49,8 +49,8 @@ def make_batches(
 ) -> "Batches":
     """Makes batches of at most `batch_tokens` tokens on each side.
 
-    Source and target of a batch are padded to one length, one of `num_buckets`;
-    XLA compiles once for each.
+    Source and target of a batch are padded to the same length. XLA compiles
+    once for each of at most `num_buckets` shapes.
 
     Args:
         corpus: A `Corpus`, `PreparedCorpus` or `ChangingCorpus`, such as a
@@ -60,14 +60,15 @@ def make_batches(
         num_buckets: Maximum number of shapes.
         rows_multiple: The rows of a batch are a multiple of this: replicas x
             micro-batches.
-        steps_per_call: Training steps in one call of the compiled function.
-            Above 1, this many batches of one shape follow each other wherever
-            there are enough of them, and are one element of the data set.
-        seed: Non-negative; decides the order of pairs and batches in every
-            epoch. None keeps the order of the corpus, by increasing length.
-        links: `TokenLinks` of the corpus; batches then have `links`, bool
+        steps_per_call: Training steps in one call of the compiled function. If
+            above 1, groups of this many batches of one shape follow each other,
+            where there are enough, and are one element of the data set.
+        seed: Non-negative. Decides the order of pairs and batches in every
+            epoch. None sorts batches by shape, shortest first, and keeps the
+            order of the corpus within a shape.
+        links: `TokenLinks` of the corpus. Batches then have `links`, bool
             `[B, T, S]`.
-        mixture: Decides which pairs each epoch has; None for every pair once.
+        mixture: Decides which pairs each epoch has. None means every pair once.
 
     Returns:
         `Batches`; train on its `dataset()`.
@@ -79,7 +80,7 @@ def make_batches(
 
 
 class _Division(typing.NamedTuple):
-    """How the pairs of an epoch divide into batches."""
+    """The division of an epoch's pairs into batches."""
 
     corpus: Corpus | PreparedCorpus  # with the ids of the epoch
     buckets: np.ndarray  # uint16 [pairs]: the shape that each pair belongs to
@@ -87,7 +88,7 @@ class _Division(typing.NamedTuple):
 
 
 class Batches:
-    """The batches of a corpus, epoch after epoch; `make_batches` makes one.
+    """The batches of a corpus in every epoch, as `make_batches` returns them.
 
     Pairs are bucketed by their longer side. Pairs that do not fill a batch of
     their bucket go into the first batch of the next longer one, so that only
@@ -105,8 +106,8 @@ class Batches:
 
     Attributes:
         corpus, shapes: As given.
-        steps_per_epoch: Number of batches of an epoch: the same for all, unless
-            the corpus changes or is mixed; then the number of the first epoch.
+        steps_per_epoch: Number of batches of the first epoch. All epochs have
+            as many, unless the corpus changes or is mixed.
         tokens_per_epoch: Source and target tokens of the first epoch.
         padding_share: Share of all positions of the first epoch, source and
             target, that are `PAD`, in [0, 1).
@@ -156,23 +157,23 @@ class Batches:
     # The order of an epoch
 
     def steps_of(self, epoch: int) -> int:
-        """Counts the batches of an epoch; epochs count from 0.
+        """Counts the batches of an epoch. Epochs count from 0.
 
-        If the corpus changes, this draws the epoch, unless it has begun.
+        If the corpus changes, this draws the epoch's ids, unless they exist.
         """
         if epoch not in self._steps_of:
             self._steps_of[epoch] = len(self._divide(epoch).spans)
         return self._steps_of[epoch]
 
     def describe(self, epoch: int) -> str:
-        """Describes what is special about an epoch that has begun, or ""."""
+        """Describes the mixture and the changes of an epoch that has begun."""
         texts = [self.corpus.describe(epoch)]
         if self._mixture:
             texts.insert(0, self._mixture.describe(epoch))
         return "; ".join(filter(None, texts))
 
     def epoch_order(self, epoch: int) -> list[tuple[np.ndarray, Shape]]:
-        """Returns which pairs are in which batch.
+        """Returns the pairs of each batch, in the order of the batches.
 
         Args:
             epoch: Counted from 0.
@@ -190,8 +191,8 @@ class Batches:
             batches = random.permutation(batches)
             if self._steps_per_call > 1:
                 batches = self._group_shapes(batches, division.spans, random)
-        # Each bucket keeps the order of the shuffle. Sorting would, too, with
-        # several times the memory.
+        # Each bucket keeps the order of the shuffle. A stable sort would, too,
+        # but takes several times the memory.
         buckets = division.buckets[pairs]
         pairs = np.concatenate(
             [pairs[buckets == bucket] for bucket in range(len(self.shapes))]
@@ -230,7 +231,7 @@ class Batches:
         return _Division(corpus, buckets, spans)
 
     def _group_shapes(self, batches, spans, random):
-        """Brings batches of one shape together, `steps_per_call` at a time."""
+        """Shuffles groups of up to `steps_per_call` batches of one shape."""
         buckets = np.array([spans[batch][2] for batch in batches])
         size = self._steps_per_call
         groups = []
@@ -314,20 +315,20 @@ class Batches:
             start_step: Batches to skip, counted from the start of
                 `start_epoch`, over all epochs: the batches continue as if they
                 had never stopped.
-            epochs: Number of epochs, counted from the first; None for endless
-                batches.
+            epochs: Number of epochs, including those before `start_epoch`. None
+                for endless batches.
             start_epoch: Epochs to skip. A corpus that changes need not draw
                 them.
-            end_step: Batch to stop before, counted as `start_step`.
+            end_step: Batch to stop before, counted like `start_step`.
             replicas: Replicas of this worker, in [0, num_replicas). Their rows
                 are separate batches, one after the other.
             num_replicas: Replicas that share the rows of each batch.
 
         Yields:
             `({"source_ids": [B, S], "target_ids": [B, T]}, labels [B, T])`,
-            int32. If `steps_per_call` is above 1, every element has one more
-            axis before the others, of steps: `steps_per_call` where as many
-            batches of one shape follow each other, else 1.
+            int32. If `steps_per_call` is above 1, every element has a leading
+            axis of steps. Its size is `steps_per_call` where as many batches of
+            one shape follow each other, else 1.
         """
         self._check_replicas(replicas, num_replicas)
         steps = self._steps(start_epoch, start_step, epochs, end_step)
@@ -347,14 +348,15 @@ class Batches:
         replicas: Sequence[int] = (0,),
         num_replicas: int = 1,
     ) -> "tf.data.Dataset":
-        """Makes the batch of the longest pairs that fit into a shape.
+        """Makes a data set of one batch: the longest pairs that fit a shape.
 
         Args:
             shape: One of `shapes`.
             replicas, num_replicas: As in `arrays`.
 
         Returns:
-            Data set of that one batch, without an axis of steps.
+            Data set with that batch for each of `replicas`, without an axis of
+            steps.
         """
 
         def generate():
@@ -366,7 +368,7 @@ class Batches:
     def largest_rows(
         self, shape: Shape, replica: int = 0, num_replicas: int = 1
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Returns a replica's rows of `largest_batch`, as `assemble` does."""
+        """Returns a replica's rows of `largest_batch`, in `assemble`'s form."""
         rows, length = shape
         pairs = np.argsort(self.corpus.longer_side, kind="stable")
         fitting = int(np.sum(self.corpus.longer_side <= length))
@@ -379,13 +381,13 @@ class Batches:
         """Makes a batch of some pairs.
 
         Args:
-            indices: Integers, the pairs; at most `shape[0]`.
-            shape: `(B, T)`, of source and target alike.
-            epoch: Whose ids to take, counted from 0.
+            indices: The numbers of the pairs, at most `shape[0]`.
+            shape: `(B, T)`, for both source and target.
+            epoch: The epoch whose ids are used, counted from 0.
 
         Returns:
-            `({"source_ids", "target_ids"}, labels)`, each int32 `[B, T]`;
-            and with the others `links`, if there are any.
+            `({"source_ids", "target_ids"}, labels)`, each int32 `[B, T]`. If
+            there are links, the inputs also have `links`, bool `[B, T, T]`.
         """
         corpus = self.corpus.of_epoch(epoch)
         labels = pad_rows(corpus.target, indices, shape)
@@ -400,7 +402,7 @@ class Batches:
         return inputs, labels
 
     def _as_dataset(self, generate: Callable, rank: int) -> "tf.data.Dataset":
-        """Makes a data set of what a function yields; labels have this rank."""
+        """Makes a data set of what `generate` yields; labels have this rank."""
         import tensorflow as tf
 
         ids = tf.TensorSpec([None] * rank, tf.int32)
@@ -414,10 +416,10 @@ class Batches:
     def _steps(
         self, start_epoch, start_step, epochs, end_step
     ) -> Iterator[tuple[np.ndarray, Shape, int]]:
-        """Yields `(indices, shape, epoch)`; the arguments are `dataset`'s."""
+        """Yields `(indices, shape, epoch)`. Arguments are as in `arrays`."""
         last = sys.maxsize if epochs is None else epochs
         stop = sys.maxsize if end_step is None else end_step
-        epoch, begin = start_epoch, 0  # the step at which the epoch begins
+        epoch, begin = start_epoch, 0  # the first step of the epoch
         while epoch < last and begin < stop:
             end = begin + self.steps_of(epoch)
             if end > start_step:
@@ -431,7 +433,7 @@ class Batches:
             epoch, begin = epoch + 1, end
 
     def _count(self, start_epoch, start_step, epochs, end_step):
-        """Counts the batches that `_steps` yields; None if it is not known."""
+        """Counts the batches that `_steps` yields. Returns None if unknown."""
         ends: list[float] = [math.inf]
         if end_step is not None:
             ends.append(end_step)
@@ -442,7 +444,7 @@ class Batches:
         return max(0, min(ends) - start_step)
 
     def _groups(self, steps) -> Iterator[list]:
-        """Yields lists of batches of one shape: `steps_per_call`, or one."""
+        """Yields lists of one batch, or `steps_per_call` of the same shape."""
         for _, run in itertools.groupby(steps, key=lambda batch: batch[1]):
             while group := list(itertools.islice(run, self._steps_per_call)):
                 if len(group) == self._steps_per_call:
@@ -456,7 +458,7 @@ class Batches:
         return self.assemble(indices, (rows, shape[1]), epoch)
 
     def _check_replicas(self, replicas, num_replicas):
-        """Raises ValueError unless all batches divide among the replicas."""
+        """Raises ValueError unless the replicas can divide every batch."""
         expect(
             all(0 <= number < num_replicas for number in replicas)
             and not any(rows % num_replicas for rows, _ in self.shapes),
@@ -468,9 +470,9 @@ class Batches:
 def pad_rows(
     rows: TokenRows, indices: Sequence[int] | np.ndarray, shape: Shape
 ) -> np.ndarray:
-    """Makes an array of rows, filled up with `PAD` to the right and below.
+    """Copies rows into an int32 array, with `PAD` to the right and below.
 
-    At most as many rows as the shape `(B, T)` has, none longer than T.
+    For a shape `(B, T)`, there may be at most B rows of at most T tokens.
 
     >>> rows = TokenRows(np.array([5, 6, 2, 7, 2]), np.array([0, 3, 5]))
     >>> pad_rows(rows, [0, 1], (2, 4))
@@ -493,8 +495,9 @@ def _batch_spans(
 ) -> list[tuple[int, int, int]]:
     """Divides pairs, sorted by bucket, into batches: `(start, stop, bucket)`.
 
-    The remainder of a bucket belongs to the next; only the last span may be
-    short. `counts` has the pairs of each bucket, `rows` its batches' rows.
+    The remainder of a bucket goes into the next; only the last span may be
+    short. `counts` has the number of pairs in each bucket, `rows` the number of
+    rows in its batches.
 
     >>> _batch_spans([5, 3], [4, 2])
     [(0, 4, 0), (4, 6, 1), (6, 8, 1)]
@@ -512,7 +515,7 @@ def _batch_spans(
 
 
 def _stack(batches):
-    """Stacks batches of one shape: the first axis is the step."""
+    """Stacks batches of one shape along a new first axis of steps."""
     inputs, labels = zip(*batches, strict=True)
     stacked = {name: np.stack([x[name] for x in inputs]) for name in inputs[0]}
     return stacked, np.stack(labels)

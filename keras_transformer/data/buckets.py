@@ -23,9 +23,10 @@ def choose_shapes(
         8 rows of 3 tokens    pairs whose longer side has 1 to 3 tokens
         2 rows of 10 tokens   4 to 10
 
-    No shape has more rows than there are pairs. If one batch can hold all
-    pairs, there is one shape. `lengths` are those of the longer sides; the
-    other arguments are as in `make_batches`.
+    No shape has more rows than there are pairs, rounded up to `rows_multiple`.
+    If one batch can hold all pairs, there is one shape. `lengths` has the
+    tokens of each pair's longer side. The other arguments are as in
+    `make_batches`. Raises ValueError if `batch_tokens` is too small.
 
     >>> choose_shapes([2, 2, 3, 9, 10] * 9, 24, num_buckets=2, rows_multiple=1)
     [(8, 3), (2, 10)]
@@ -60,8 +61,8 @@ def choose_boundaries(
 
     A row goes into the first bucket whose boundary is not below its length, and
     is padded up to the boundary. The last boundary is the maximum length. There
-    are fewer than `num_buckets` if there are fewer lengths. Exact: dynamic
-    programming over the histogram,
+    are fewer than `num_buckets` if there are fewer distinct lengths. The result
+    is exact, by dynamic programming over the histogram:
 
         cost[k, b] = min over a < b of cost[k - 1, a] + b * rows in (a, b]
 

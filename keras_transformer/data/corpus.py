@@ -20,7 +20,7 @@ from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 
 
 class JoinedIds:
-    """Flat ids in several arrays, none empty, indexed as if they were one.
+    """Flat ids in several nonempty arrays, indexed as one array.
 
     >>> JoinedIds([np.array([5, 6, 2]), np.array([7, 2])])[[3, 0, 4]]
     array([7, 5, 2])
@@ -52,7 +52,7 @@ class JoinedIds:
 
 
 Ids = np.ndarray | JoinedIds
-# The tokens of a `Direction`, several of each or none.
+# The ids of the tokens of a `Direction`: any number for each field.
 DirectionIds = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
@@ -66,8 +66,8 @@ class TokenRows:
         offsets  0     3   5
     """
 
-    ids: Ids  # uint16 or int32 [tokens]; of a prepared corpus, `JoinedIds`
-    offsets: np.ndarray  # int64 [rows + 1], of each row, then the end
+    ids: Ids  # uint16 or int32 [tokens]; `JoinedIds` in a prepared corpus
+    offsets: np.ndarray  # int64 [rows + 1]: start of each row, then the end
 
     @classmethod
     def of_lengths(cls, ids: Ids, lengths: np.ndarray) -> TokenRows:
@@ -78,11 +78,11 @@ class TokenRows:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of each row, int64 `[rows]`."""
+        """The number of tokens of each row, int64 `[rows]`."""
         return np.diff(self.offsets)
 
     def take(self, numbers: np.ndarray) -> TokenRows:
-        """Returns some of the rows, by their numbers, integers `[N]`."""
+        """Returns the rows with these numbers, integers `[N]`."""
         starts = self.offsets[numbers]
         lengths = self.offsets[np.add(numbers, 1)] - starts
         taken = TokenRows.of_lengths(self.ids, lengths)
@@ -93,7 +93,7 @@ class TokenRows:
 
 @dataclasses.dataclass(frozen=True)
 class CorpusCounts:
-    """How many of the pairs that were read are kept or dropped."""
+    """The numbers of pairs that were read, kept and dropped."""
 
     read: int
     kept: int
@@ -126,7 +126,7 @@ class SameEveryEpoch:
         return ""
 
     def prepare(self, epoch: int) -> None:
-        """Does nothing: the ids of all epochs are there."""
+        """Does nothing, because all epochs have the same ids."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,9 +136,9 @@ class Corpus(SameEveryEpoch):
     Attributes:
         source: `TokenRows` of the source sentences.
         target: `TokenRows` of the target sentences, the same number.
-        counts: How many pairs were read, kept and dropped.
-        selected: Whether each pair that was read is kept, bool `[read]`; None
-            if all are.
+        counts: The numbers of pairs that were read, kept and dropped.
+        selected: Whether each pair that was read is kept, bool `[read]`. None
+            if all pairs are kept.
     """
 
     source: TokenRows
@@ -151,12 +151,12 @@ class Corpus(SameEveryEpoch):
 
     @property
     def longer_side(self) -> np.ndarray:
-        """Tokens of the longer side of each pair, int64 `[pairs]`."""
+        """The number of tokens of each pair's longer side, int64 `[pairs]`."""
         return np.maximum(self.source.lengths, self.target.lengths)
 
     @property
     def checksum(self) -> int:
-        """A number for the contents: all ids, in their order."""
+        """The CRC-32 of all rows, in order."""
         checksum = 0
         for rows in (self.source, self.target):
             for array in (rows.ids, rows.offsets):
@@ -165,9 +165,9 @@ class Corpus(SameEveryEpoch):
         return checksum
 
     def kept_of(self, sizes: Sequence[int]) -> list[int]:
-        """Counts the pairs that are left of each of several corpora.
+        """Counts the kept pairs of each of several corpora.
 
-        The corpora had `sizes` pairs, and were read one after the other.
+        The corpora had `sizes` pairs and were read one after the other.
         """
         parts = np.split(self.selected, np.cumsum(sizes)[:-1])
         return [int(part.sum()) for part in parts]
@@ -179,20 +179,20 @@ def encode_corpus(
     max_length: int,
     direction: DirectionIds = ((), (), ()),
 ) -> Corpus:
-    """Encodes the pairs that have neither an empty nor a too long side.
+    """Encodes pairs, and drops those with an empty or too long side.
 
     Args:
         pairs: Iterable of `(source, target)` strings, read once.
         tokenizer: The `Tokenizer`, or a `TokenizerPair`.
-        max_length: Longest side that is kept, in tokens, `EOS` and tokens of
-            the direction included.
-        direction: Tokens that the two sides get.
+        max_length: Longest side of a kept pair, in tokens, `EOS` and tokens of
+            the direction included. At least 2.
+        direction: The ids of the tokens to add, in the order of `Direction`.
 
     Returns:
         A `Corpus`.
 
     Raises:
-        ValueError: No pair is left.
+        ValueError: No pair is left, or `max_length` is too small.
     """
     expect(max_length >= 2, "at least 2: a token and EOS", f"{max_length=}")
     dtype = np.result_type(tokenizer.source.id_dtype, tokenizer.target.id_dtype)
@@ -226,7 +226,7 @@ def encode_corpus(
 
 
 def join_corpora(corpora: Sequence[Corpus]) -> Corpus:
-    """Joins corpora that were encoded with one `max_length`."""
+    """Joins corpora that were encoded with the same `max_length`."""
     sums = {
         name: sum(getattr(corpus.counts, name) for corpus in corpora)
         for name in ("read", "kept", "empty", "too_long")
@@ -241,7 +241,7 @@ def join_corpora(corpora: Sequence[Corpus]) -> Corpus:
 
 
 def _encode_chunks(pairs, encode, chunk_size=8192):
-    """Yields source and target `TokenRows`, chunk by chunk, in order.
+    """Encodes pairs. Yields source and target `TokenRows`, chunk by chunk.
 
     SentencePiece releases Python's lock, so threads share the work. On a
     terminal a bar shows the progress.
@@ -263,7 +263,7 @@ def encode_pairs(
     tokenizer: Tokenizer | TokenizerPair,
     direction: DirectionIds = ((), (), ()),
 ) -> list[TokenRows]:
-    """Returns source and target `TokenRows` of pairs, at least one."""
+    """Encodes pairs, at least one, as source and target `TokenRows`."""
     sources, targets = zip(*pairs, strict=True)
     before, after, output = direction
     return [
@@ -302,7 +302,7 @@ def concatenate_rows(chunks: Iterable[TokenRows]) -> TokenRows:
 def replace_rows(
     rows: TokenRows, numbers: np.ndarray, others: TokenRows
 ) -> TokenRows:
-    """Replaces the rows of these numbers, which increase, with `others`."""
+    """Replaces the rows with these increasing numbers by `others`."""
     lengths = rows.lengths.copy()
     replaced = np.zeros(len(lengths), bool)
     replaced[numbers] = True

@@ -1,4 +1,4 @@
-"""Labels: their checks, and the decoder's input that predicts them."""
+"""Labels: their checks, and the decoder input that predicts them."""
 
 import typing
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from keras_transformer.text.vocabulary import BOS, PAD
 
 
 def shift_right(labels: Tensor) -> Tensor:
-    """Returns the decoder's input when it predicts the labels.
+    """Returns the decoder input that predicts the labels.
 
-    Labels are int `[B, T]`, an array or a tensor; rows end with `EOS`, then
-    `PAD`. Returns the same kind of array: `BOS` first, then the labels one
-    position later, without their `EOS`.
+    Labels are int `[B, T]`, an array or a tensor. Rows end with `EOS`, then
+    `PAD`. The result has the same type and shape: `BOS` first, then the labels
+    one position later, without their `EOS`.
 
     >>> shift_right(np.array([[5, 6, 2, 0],
     ...                       [7, 2, 0, 0]]))
@@ -33,8 +33,8 @@ def token_labels(labels: typing.Any, shape: Sequence[int | None]) -> Tensor:
     """Returns labels as int `[B, T]`, checked against a shape.
 
     A float32 that is not an integer becomes -1, which no vocabulary has. Raises
-    ValueError: they are ragged, in half precision, or of another shape, such as
-    one-hot vectors.
+    ValueError if the labels are ragged, in half precision, or of another shape,
+    such as one-hot vectors.
     """
     labels = whole_ids(labels, "labels")
     sizes = tuple(labels.shape)
@@ -52,7 +52,7 @@ def token_labels(labels: typing.Any, shape: Sequence[int | None]) -> Tensor:
 
 
 def check_class_weight(given: typing.Any) -> None:
-    """Raises ValueError if a loss is to be weighted by class."""
+    """Raises ValueError if `class_weight` is given, which is not supported."""
     expect(
         given is None,
         "sample_weight [B, T]; Keras turns class_weight into one weight for"

@@ -1,11 +1,11 @@
-"""A model's languages, and how a multilingual model is told which to use.
+"""The languages of a model, and how a multilingual model selects them.
 
 A model of another system, such as NLLB-200, translates between many languages.
 Special tokens name the languages of a sentence: see `LANGUAGE_TOKENS`.
 
 A multilingual model that was trained here has one source language and several
-target languages. The first word of a source, its tag, names the one to
-translate into (Johnson et al. 2017):
+target languages. The first word of a source, its tag, names the target language
+(Johnson et al. 2017):
 
     <2de> A man sleeps.    Ein Mann schläft.
     <2fr> A man sleeps.    Un homme dort.
@@ -24,8 +24,8 @@ from keras_transformer.data.files.pairs import (
 
 Row = typing.TypeVar("Row", bound=tuple)  # its first item is a source
 SHOWN = 10  # languages in a message, if there are very many
-# Codes of three letters (ISO 639-3), as NLLB-200 has them, whose languages have
-# rules by their code of two letters: of tokenizers, of ends of sentences.
+# From three-letter codes (ISO 639-3), as in NLLB-200, to the two-letter codes
+# by which tokenizers and sentence splitters have rules.
 _SHORT_CODES = dict(
     pair.split(":")
     for pair in """
@@ -41,7 +41,7 @@ _SHORT_CODES = dict(
 
 
 def base_language(code: str) -> str:
-    """Returns the language of a code, in two letters if it has rules.
+    """Returns the language of a code, in two letters if there are rules for it.
 
     >>> [base_language(c) for c in ("zh-Hant", "zh_CN", "zho_Hans", "yue")]
     ['zh', 'zh', 'zh', 'yue']
@@ -65,7 +65,7 @@ def name_of(code: str) -> str:
 
 
 class Direction(typing.NamedTuple):
-    """Tokens that tell a model the languages of a sentence; "" for none."""
+    """The tokens that name the languages of a sentence, "" for none."""
 
     before: str = ""  # in front of the source
     after: str = ""  # after the EOS of the source
@@ -73,7 +73,7 @@ class Direction(typing.NamedTuple):
 
 
 class LanguageTokens(typing.NamedTuple):
-    """Where a family of models puts the tokens of languages."""
+    """The form and the places of language tokens in a family of models."""
 
     form: str  # a token, with {} for the code of the language
     places: dict[str, str]  # fields of `Direction`, with "source" or "target"
@@ -81,7 +81,7 @@ class LanguageTokens(typing.NamedTuple):
     def direction(self, **languages: str | None) -> Direction | None:
         """Returns the tokens of the languages `source` and `target`.
 
-        None if a language that the model must be told is None.
+        Returns None if a language that the model needs is None.
         """
         if None in map(languages.get, self.places.values()):
             return None
@@ -137,17 +137,17 @@ class Languages(Fields):
 
     @property
     def sources(self) -> list[str]:
-        """The languages to translate from; one is "" if it is not known."""
+        """The languages to translate from, `[""]` if they are unknown."""
         return self.source_language.split(",")
 
     @property
     def targets(self) -> list[str]:
-        """The languages to translate into; one is "" if it is not known."""
+        """The languages to translate into, `[""]` if they are unknown."""
         return self.target_language.split(",")
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """The languages of each direction, source and target.
+        """The source and target language of each direction.
 
         >>> Languages("en,de", "de,fr", "nllb").pairs
         [('en', 'de'), ('en', 'fr'), ('de', 'fr')]
@@ -160,12 +160,12 @@ class Languages(Fields):
     def direction(
         self, source: str | None = None, target: str | None = None
     ) -> Direction | None:
-        """Returns what tells the model the languages of a sentence.
+        """Returns the tokens that name the languages of a sentence.
 
-        None stands for the only language that the model has. Returns None if
-        one of several must be given, and is not: then, in a model with tags,
-        the text begins with one. Raises ValueError if the model does not have a
-        language, or both are one.
+        An argument None means the model's only language. Returns None if the
+        model has several and needs one; with tags, the text then begins with a
+        tag. Raises ValueError if the model lacks a language, or if both are the
+        same.
 
         >>> Languages("en,fr", "de", "m2m100").direction("en")
         Direction(before='__en__', after='', output='__de__')
@@ -189,14 +189,16 @@ class Languages(Fields):
         return Direction(self.tags[target]) if target else None
 
     def pairs_in(self, *prefixes: str) -> list[tuple[str, str]]:
-        """Returns the `pairs` for which a prefix has both files."""
+        """Returns those of `pairs` for which a prefix has both files."""
         return [
             codes for codes in self.pairs if prefixes_with(prefixes, *codes)
         ]
 
     @property
     def tags(self) -> dict[str, str]:
-        """The tag of each target language; empty if there is only one.
+        """The tag of each target language.
+
+        Empty with one target language or with `language_tokens`.
 
         >>> Languages("en", "de,fr").tags, Languages("en", "de").tags
         ({'de': '<2de>', 'fr': '<2fr>'}, {})
@@ -207,7 +209,7 @@ class Languages(Fields):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """All tokens that `direction` can return."""
+        """All language tokens that `direction` can return, without tags."""
         if not self.language_tokens:
             return ()
         found = [self.direction(*codes) or () for codes in self.pairs]
@@ -215,7 +217,7 @@ class Languages(Fields):
 
     @property
     def directions(self) -> dict[str, str]:
-        """Tag -> target language; {"": language} without tags."""
+        """The target language of each tag; {"": language} without tags."""
         languages = {tag: language for language, tag in self.tags.items()}
         return languages or {"": self.target_language}
 
@@ -226,7 +228,10 @@ class Languages(Fields):
 
 
 def _choose(name, preposition, languages, chosen):
-    """Returns the chosen language, or the only one; None for neither."""
+    """Returns the chosen language, else the only one, else None.
+
+    Raises ValueError if the model lacks the chosen language.
+    """
     if chosen is None:
         return languages[0] if len(languages) == 1 else None
     if chosen not in languages:
@@ -238,7 +243,7 @@ def _choose(name, preposition, languages, chosen):
 
 
 def shortened(codes: Sequence[str]) -> str:
-    """Joins the codes of languages for a message; of many, the first ten.
+    """Joins language codes for a message: all, or the first ten of many.
 
     >>> shortened(["en", "de"]), shortened(list("abcdefghijklmnopqrstuvw"))
     ('en, de', 'a, b, c, d, e, f, g, h, i, j and 13 others')
@@ -258,14 +263,15 @@ def prefixes_with(prefixes: Sequence[str], *languages: str) -> tuple[str, ...]:
 
 
 def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
-    """Returns the pairs of all directions, one after the other.
+    """Reads the pairs of all directions, one after the other.
 
     A direction has the pairs of each prefix with files in both languages. With
     tags, each source begins with its tag, but a blank source stays blank.
     `sizes` has the number of pairs in each direction.
 
-    Raises FileNotFoundError: no prefix has a language that has a tag, or a
-    prefix has files for no direction; ValueError: as in `read_aligned_files`.
+    Raises FileNotFoundError if no prefix has a file in a language with a tag,
+    or if a prefix has files for no direction. Raises ValueError as
+    `read_aligned_files` does.
     """
     tags = languages.tags
     for prefix in prefixes:

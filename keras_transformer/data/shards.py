@@ -33,7 +33,7 @@ TOKENIZER = "tokenizer.model"
 LENGTHS = np.dtype("<u2")
 LONGEST = 2**16 - 1  # tokens of a row that a shard can hold
 ID_DTYPES = ("uint16", "int32")
-# Why a pair is dropped, by the name that the index has for it.
+# Reasons to drop a pair, by their names in the index.
 REASONS = {
     "empty": "an empty side",
     "unreadable": "control or replacement characters",
@@ -78,7 +78,7 @@ KIND_NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class PreparedCounts:
-    """How many of the pairs that were read are kept or dropped."""
+    """The numbers of pairs that were read, kept and dropped."""
 
     read: int
     dropped: dict[str, int]  # by their reason in `REASONS`
@@ -101,13 +101,13 @@ class PreparedCounts:
 
 @dataclasses.dataclass(frozen=True)
 class PreparedCorpus(SameEveryEpoch):
-    """The ids of a prepared corpus; `make_batches` takes it as a `Corpus`."""
+    """The ids of a prepared corpus, for `make_batches`."""
 
-    source: TokenRows  # their ids are on disk
+    source: TokenRows  # with ids on disk
     target: TokenRows
-    longer_side: np.ndarray  # tokens of each pair, uint16 [pairs]
+    longer_side: np.ndarray  # tokens of each pair's longer side, uint16 [pairs]
     counts: PreparedCounts
-    checksum: int  # all ids, in their order
+    checksum: int  # of all shards, in order
 
     def __len__(self):
         return len(self.longer_side)
@@ -122,7 +122,7 @@ IdRows = tuple[np.ndarray, np.ndarray]  # flat ids, uint16 lengths
 def write_shard(
     path: str | os.PathLike, source: IdRows, target: IdRows
 ) -> dict:
-    """Writes a shard, to a temporary name, then renamed; its index entry."""
+    """Writes a shard atomically and returns its entry for the index."""
     path = pathlib.Path(path)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     (source_ids, source_lengths), (target_ids, target_lengths) = source, target
@@ -148,7 +148,7 @@ def write_shard(
 
 
 def read_index(directory: str | os.PathLike) -> dict:
-    """Reads the index of a prepared corpus; ValueError if it is not valid."""
+    """Reads a prepared corpus' index. Raises ValueError if it is invalid."""
     path = pathlib.Path(directory) / INDEX
     try:
         index = read_json(path)
@@ -180,7 +180,7 @@ def read_index(directory: str | os.PathLike) -> dict:
 
 
 def _check_keys(place, values, keys):
-    """Raises ValueError unless an object has a value of each type."""
+    """Raises ValueError unless an object has a valid value for each key."""
     for name, kind in keys.items():
         value = values.get(name) if isinstance(values, dict) else None
         if (
@@ -197,10 +197,9 @@ def _check_keys(place, values, keys):
 def read_prepared(directory: str | os.PathLike) -> PreparedCorpus:
     """Opens a prepared corpus.
 
-    Size and checksum of every shard are checked at the speed of the disk, which
-    also brings the shards into the page cache. The system can take back the
-    memory of the ids at any time; the lengths and offsets of the rows take 18
-    bytes a pair.
+    The size and checksum of every shard are checked, which reads the shards
+    from disk into the page cache. The system can reclaim the memory of the ids
+    at any time. The offsets of the rows and `longer_side` take 18 bytes a pair.
 
     Args:
         directory: The directory that `kt-prepare` wrote.
@@ -273,7 +272,7 @@ def _open_shard(directory, shard, dtype):
 
 
 def _checksum_of(records: list[dict]) -> int:
-    """Returns a number for the contents of all shards, from their entries."""
+    """Computes a checksum of all shards from their index entries."""
     sizes = ("pairs", "source_tokens", "target_tokens", "crc32")
     contents = [[record[name] for name in sizes] for record in records]
     return zlib.crc32(repr(contents).encode())

@@ -1,7 +1,7 @@
-"""Links between the words of training pairs, and then between their tokens.
+"""Links between the words of training pairs, and between their tokens.
 
-A file of links has a line for each pair, such as `0-0 1-2`: source word 1 and
-target word 2 are translations of each other. Words are separated by white
+A file of links has a line for each pair, such as `0-0 1-2`. There, source word
+1 and target word 2 are translations of each other. Words are separated by white
 space and counted from 0 (the Pharaoh format).
 """
 
@@ -26,7 +26,7 @@ from keras_transformer.text.vocabulary import EOS, PAD, SPACE
 
 
 class Link(typing.NamedTuple):
-    """A source word and a target word; `sure` unless written as in `0p0`."""
+    """A source word and a target word, not `sure` if written like `0p0`."""
 
     source: int
     target: int
@@ -36,9 +36,10 @@ class Link(typing.NamedTuple):
 def parse_links(
     line: str, num_words: Sequence[int], place: str
 ) -> Iterator[Link]:
-    """Yields the links of a line such as `"0-0 1p2"`; `place` is for errors.
+    """Yields the links of a line such as `"0-0 1p2"`.
 
-    A link may not be beyond the words of its pair, `num_words` on each side.
+    Raises ValueError, with `place`, if a link is malformed or beyond the words
+    of its pair: `num_words` has the number of source and target words.
 
     >>> list(parse_links("1p0", (2, 1), "links.txt, line 1"))
     [Link(source=1, target=0, sure=False)]
@@ -69,10 +70,10 @@ class WordLinks:
 
 
 def read_links(corpora: Sequence[tuple[str, Pairs]]) -> WordLinks:
-    """Reads files of links, each with its corpus; all links count as sure.
+    """Reads files of links, each with its corpus. Treats all links as sure.
 
-    Raises ValueError if a file has more or fewer lines than there are pairs, or
-    is not UTF-8.
+    Raises ValueError if a file has more or fewer lines than its corpus has
+    pairs, is not UTF-8, or has an invalid link.
     """
     links, counts, num_words = (array.array("i") for _ in range(3))
     for path, pairs in corpora:
@@ -103,13 +104,13 @@ def read_links(corpora: Sequence[tuple[str, Pairs]]) -> WordLinks:
 class TokenLinks:
     """The links of a corpus' words, as links of tokens in batches.
 
-    All tokens of linked words are linked. The ids themselves show where words
-    begin, since SentencePiece marks it: they may be sampled anew in every
-    epoch. In a few pairs, the vocabulary's normalization changes white space,
-    so that the ids have other words than the text; these pairs have no links.
+    All tokens of linked words are linked. The ids show where words begin, since
+    SentencePiece marks it, so they may be sampled anew in every epoch. In a few
+    pairs, the vocabulary's normalization changes white space, so that the ids
+    have other words than the text. These pairs have no links.
 
-    The corpus is `encode_corpus` of all pairs of `words`; for a sampled corpus,
-    it is the canonical one. Raises ValueError if no link is left.
+    `corpus` is the result of `encode_corpus` for all pairs of `words`, or the
+    canonical corpus of a sampled one. Raises ValueError if no link is left.
     """
 
     def __init__(
@@ -146,10 +147,10 @@ class TokenLinks:
     def of_batch(
         self, pairs: np.ndarray, source_ids: np.ndarray, labels: np.ndarray
     ) -> np.ndarray:
-        """Returns links of the tokens that the decoder reads: bool `[B, T, S]`.
+        """Returns which tokens are linked: bool `[B, T, S]`.
 
-        The decoder reads the label of position t at position t + 1. There may
-        be fewer pairs than B.
+        Target tokens are those that the decoder reads: the label of position t
+        is at position t + 1. There may be fewer than B `pairs`.
         """
         source = self._source.of(source_ids)
         target = self._target.of(labels)
@@ -161,7 +162,7 @@ class TokenLinks:
             - np.repeat(np.cumsum(counts) - counts, counts)
         ]
         rows = np.arange(len(labels))
-        # One word more than there are: the word -1 of other tokens.
+        # One more than there are words, for the word -1 of other tokens.
         size = 2 + max(source.max(), target.max(), links.max(initial=0))
         of_words = np.zeros((len(rows), size, size), bool)
         of_words[np.repeat(rows[: len(counts)], counts), *links.T] = True
@@ -171,7 +172,7 @@ class TokenLinks:
 
 
 class _Words:
-    """The words of the tokens of a side.
+    """Finds the words that the tokens of one side belong to.
 
     A case mark before a word belongs to it, except `END`.
     """
@@ -184,7 +185,7 @@ class _Words:
     def count(self, rows):
         """Counts the words of each row of `TokenRows`, int `[rows]`."""
         begin, first = self._begins[rows.ids], rows.offsets[:-1]
-        begin[first] = ~self._opens[rows.ids[first]]  # with a space or not
+        begin[first] = ~self._opens[rows.ids[first]]  # even without a space
         return np.add.reduceat(begin, first, dtype=np.int32)
 
     def of(self, ids: np.ndarray) -> np.ndarray:

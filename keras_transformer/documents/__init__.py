@@ -1,10 +1,10 @@
-"""Documents: their sentences are translated, everything else stays.
+"""Translation of documents: sentences change, everything else stays.
 
     document = documents.parse(data, "html", "en", translator.fits)
     documents.translate(document, translator.translate, translator.align_spans)
 
-Text between sentences never changes, and a sentence whose translation equals it
-stays as it is written.
+Text between sentences never changes. A sentence that equals its translation
+keeps its original form, too.
 """
 
 import functools
@@ -44,22 +44,22 @@ from keras_transformer.translation.alignment import SpanLink
 class Format(typing.NamedTuple):
     """A format of documents."""
 
-    # `read(text, split)` -> pieces, with `sentences.split` for the language;
-    # for a container `read(data, split)` -> pieces, and a function from the
-    # texts of all pieces to bytes and "".
+    # `read(text, split)` returns pieces; `split` is `sentences.split` for the
+    # language. For a container, `read(data, split, languages)` returns pieces
+    # and the `finish` of `Document`.
     read: Callable
-    suffixes: tuple[str, ...]  # its files' names end with
-    sign: str = r"(?!)"  # what its files begin with, and no others
+    suffixes: tuple[str, ...]  # of file names
+    sign: str = r"(?!)"  # pattern that only the start of its files matches
     # Finds the charset that a file declares.
     declaration: regex.Pattern | None = None
-    # Whether its files have source and translation; `read` has the option
+    # Whether its files have source and translation. `read` then has the option
     # `replace`.
     has_translations: bool = False
     is_container: bool = False  # whether its files are binary
 
 
 XML_START = r"(?:<\?xml[^>]*+>\s*+|<!--(?:(?!-->).)*+-->\s*+)*+"
-# Binary files and other markup begin so: XML, RTF, other archives, PDF.
+# The start of files without a reader: XML, RTF, other archives, PDF.
 OTHERS = (
     rf"{XML_START}<(?:[!?][A-Z]|[a-z_][\w.-]*(?::[\w.-]+)?(?=[\s/>]))"
     r"|\{\\rtf|PK[\x05\x07]|\x1f\x8b|%PDF-"
@@ -107,7 +107,7 @@ READERS: dict[str, Format] = {
         r"PK\x03\x04.{,60}?mimetypeapplication/vnd\.oasis\.opendocument\.",
         is_container=True,
     ),
-    # Any other archive, too: it says what is missing.
+    # Matches any other archive, too: the reader reports what is missing.
     "docx": Format(
         docx.read,
         (".docx", ".docm", ".dotx", ".dotm"),
@@ -124,7 +124,7 @@ WITH_TRANSLATIONS = (
     AUTO,
 )
 FORMATS = (*READERS, AUTO)
-# The formats of documents that can be a text.
+# The formats whose documents are text.
 TEXT_FORMATS = (
     *(name for name, format in READERS.items() if not format.is_container),
     AUTO,
@@ -141,24 +141,25 @@ def parse(
     name: str = "",
     target: str = "",
 ) -> Document:
-    """Parses bytes, or a text, as a document.
+    """Parses bytes or text as a document.
 
     Args:
-        data: The document; a text as if it was UTF-8.
-        format: One of `FORMATS`; "auto" is what its name or content says.
-        language: Code of its language, which decides where sentences end.
-        fits: Whether the model can read a sentence. A longer one is divided at
-            a clause mark, else at white space; the parts are sentences.
-        replace: Whether to translate again what has a translation; only for
-            `WITH_TRANSLATIONS`.
-        charset: The charset of bytes without a byte order mark. By default what
-            they declare, else UTF-8.
-        name: The name of its file, if it has one.
-        target: Code of the language of the translation, which the document
-            says then, where it said its language.
+        data: The document.
+        format: One of `FORMATS`. "auto" detects it by name or content.
+        language: Code of the source language, which decides where sentences
+            end.
+        fits: Returns whether the model can read a sentence. A longer sentence
+            is divided at a clause mark, or else at white space.
+        replace: Whether to translate text again that already has a translation.
+            Only for `WITH_TRANSLATIONS`.
+        charset: The charset of bytes without a byte order mark. By default the
+            declared charset, or else UTF-8.
+        name: The file name, by which "auto" detects the format.
+        target: Code of the target language. HTML and office documents that
+            declare their language get this code.
 
-    Raises ValueError: there is no such format or charset, or the document has
-    another one; the message has the line. Or the extra `documents` is not
+    Raises ValueError if the format or charset is unknown, if the document does
+    not fit it (the message has the line), or if the extra `documents` is not
     installed.
 
     >>> parse("One.  Two.\\n\\n  Three.").sentences
@@ -167,7 +168,7 @@ def parse(
     expect(format in FORMATS, f"one of {', '.join(FORMATS)}", f"{format=}")
     check_installed()
     if not regex.fullmatch(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]+)*", target):
-        target = ""  # no code of a language
+        target = ""  # not a language code
     elif base_language(target) != regex.match(r"[a-z]+", target).group():
         target = base_language(target)  # NLLB's deu_Latn
     is_text = isinstance(data, str)
@@ -199,23 +200,25 @@ def parse(
         text = "".join(texts)
         if format == "html" and target and text != content:
             text = HTML_LANGUAGE.sub(target.replace("_", "-"), text)
-        # Some charsets have two codes for a character.
+        # Unchanged text keeps its bytes: some charsets have two codes for a
+        # character.
         return (data, found.name) if text == content else found.encode(text)
 
     return Document([mark, *pieces], finish)
 
 
 def detect(name: str, data: bytes) -> str:
-    """Finds a document's format: by the suffix of its name, or its content.
+    """Detects a document's format by its name's suffix, or else its content.
 
-    Raises ValueError: it begins as XML, RTF or another form without a reader.
+    The default is "text". Raises ValueError if the content begins like XML, RTF
+    or another format without a reader.
 
     >>> detect("readme.md", b""), detect("", b"<!DOCTYPE html>")
     ('markdown', 'html')
     """
     suffix = pathlib.PurePath(name).suffix.lower()
     named = (n for n, f in READERS.items() if suffix in f.suffixes)
-    # The signs are ASCII; this also reads those in UTF-16.
+    # The signs are ASCII. Without NUL bytes, they also match UTF-16.
     start = data[:4096].decode("latin-1").replace("\0", "")
     start = regex.sub(r"\A(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*+", "", start)
     signed = (
@@ -246,27 +249,26 @@ class Translated(typing.NamedTuple):
 
     @property
     def text(self) -> str:
-        """The document as a text; ValueError if it is binary."""
+        """The document as text. Raises ValueError if it is binary."""
         return text_of(self.data, self.charset)
 
 
 class Stage(typing.NamedTuple):
-    """Work of the model on a document."""
+    """One call of the model for a document."""
 
     kind: str  # "translate" or "align"
-    # Sentences to translate; or pairs of a sentence and its translation to
-    # align.
+    # Sentences to translate, or pairs of sentence and translation to align.
     items: list
 
 
 def stages(document: Document) -> Generator[Stage | Translated, list, None]:
-    """Yields the stages of translating a document with its markup.
+    """Yields the stages of a document's translation, then the `Translated`.
 
-    A sentence whose translation lacks a placeholder is translated again without
-    its placeholders, which then follow the alignment, as markup does. Each
-    `Stage` must be sent the results of all items, as `Translator.translate` or
-    `Translator.align_spans` returns them; at the end comes the `Translated`.
-    Other hypotheses of the same document have stages of their own.
+    For each `Stage`, send the results for all its items, as
+    `Translator.translate` or `Translator.align_spans` returns them. A sentence
+    whose translation lacks a placeholder is translated again without its
+    placeholders, which the alignment then places as it places markup. Start new
+    stages for each further hypothesis of the document.
     """
     document.show_placeholders()
     translations = yield Stage("translate", document.sentences)
@@ -288,9 +290,9 @@ def translate(
     translate: Callable[[list[str]], list[str]],
     align: Callable[[list[tuple[str, str]]], Sequence[Sequence[SpanLink]]],
 ) -> Translated:
-    """Translates a document, by its `stages`.
+    """Translates a document by running its `stages`.
 
-    The functions are `translate` and `align_spans` of a `Translator`.
+    `translate` and `align` are `translate` and `align_spans` of a `Translator`.
     """
     run: dict[str, Callable] = {"translate": translate, "align": align}
     work = stages(document)
@@ -300,7 +302,7 @@ def translate(
     return stage
 
 
-@functools.cache  # looking for a module takes the lock of imports
+@functools.cache  # `find_spec` takes the import lock
 def check_installed() -> None:
     """Raises ValueError if a library of the extra `documents` is missing."""
     for name in LIBRARIES:

@@ -1,10 +1,10 @@
-"""Sentence pairs of catalogues: gettext (.po, .mo), XLIFF, Qt's .ts.
+"""Sentence pairs from catalogues: gettext (.po, .mo), XLIFF, Qt's .ts.
 
-A reader yields the place of each translation, and its texts by language, or the
-reason why it is left out: fuzzy (nobody has read it), untranslated, obsolete.
-Each form of a plural is paired with the message that it translates. XML codes
-without text are dropped, as in TMX. XLIFF is read piece by piece, without lxml,
-which the reader of documents needs for the places of elements.
+A reader yields the place of each translation, and its texts by language or the
+reason why it is left out: fuzzy (not reviewed), untranslated, obsolete. Each
+plural form is paired with the message that it translates. XML codes without
+text are dropped, as in TMX. XLIFF is read incrementally, without lxml, which
+only the reader of documents needs, for the positions of elements.
 """
 
 import codecs
@@ -35,19 +35,19 @@ Translations = Iterator[tuple[str, Mapping[str, str] | LeftOut]]
 MAGIC = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}  # byte orders
 CHARSET = re.compile(rb"charset=(?!CHARSET)([\w.:-]+)")
 OBSOLETE = re.compile(r"^#~\s*msgid\s", re.M)
-# The language of app_de.ts, of messages.zh_Hant.xlf, of sr@latin.po.
+# The language in names such as app_de.ts, messages.zh_Hant.xlf, sr@latin.po.
 NAMED = re.compile(
     r"(?:^|[._-])([a-z]{2,3}(?:[_-](?:[A-Z][A-Za-z]+|[0-9]{3}))?(?:@\w+)?)$"
 )
-DEEPEST = 50  # elements inside an element
-SPACES = (*APART, "x", "byte")  # keep two words apart
+DEEPEST = 50  # levels of nested elements
+SPACES = (*APART, "x", "byte")  # elements that separate two words
 
 
 def read_po(path: pathlib.Path, languages: Sequence[str]) -> Translations:
-    """Yields the translations of a catalogue of gettext.
+    """Yields the translations in a gettext catalogue.
 
     Raises:
-        ValueError: The file is not a catalogue, or broken; with the line.
+        ValueError: The file is not a valid catalogue; the message has the line.
         OSError: The file cannot be read.
     """
     with open_bytes(path) as file:
@@ -68,9 +68,9 @@ def read_po(path: pathlib.Path, languages: Sequence[str]) -> Translations:
 
 
 def read_mo(path: pathlib.Path, languages: Sequence[str]) -> Translations:
-    """Yields the translations of a compiled catalogue of gettext.
+    """Yields the translations in a compiled gettext catalogue.
 
-    The standard library's reader drops the plural of messages.
+    The standard library's reader drops the plurals of source messages.
 
     Raises:
         ValueError, OSError: As in `read_po`, with the number of the message.
@@ -116,7 +116,7 @@ def read_mo(path: pathlib.Path, languages: Sequence[str]) -> Translations:
 
 
 def _string(data, order, at):
-    """Returns the string whose size and offset are at a place of a .mo file."""
+    """Reads a string of a .mo file; its size and offset are stored at `at`."""
     size, begin = struct.unpack_from(f"{order}2I", data, at)
     if begin + size > len(data):
         raise struct.error("its text is outside of the file")
@@ -124,8 +124,8 @@ def _string(data, order, at):
 
 
 def _read_messages(path, found, languages):
-    """Yields the pairs in what was `found`: place, texts by keyword, reason."""
-    header, singular = {}, (0, True)  # gettext's own rule
+    """Yields the translations in `found`: places, texts by keyword, reasons."""
+    header, singular = {}, (0, True)  # gettext's default rule
     try:
         for place, messages, reason in found:
             if messages is None:
@@ -151,7 +151,7 @@ def _read_messages(path, found, languages):
 
 
 def _judge(path, pair, codes, languages, reason, is_plural=False):
-    """Returns a translation by language, or why it is left out."""
+    """Returns a pair's texts by language, or why it is left out."""
     source, target = pair
     source_code, target_code = codes
     if not source.strip():
@@ -177,7 +177,7 @@ def _code_of(path):
 
 
 class _Elements(Units):
-    """Finds elements by name, with the attributes of all around them."""
+    """Finds elements by name, with the attributes of all enclosing elements."""
 
     def __init__(self, *names):
         super().__init__("}")
@@ -216,7 +216,7 @@ class _Elements(Units):
 
 
 def read_xliff(path: pathlib.Path, languages: Sequence[str]) -> Translations:
-    """Yields the translations of XLIFF: units of 1.2, segments of 2.
+    """Yields the translations in an XLIFF file: units of 1.2, segments of 2.
 
     Raises:
         ValueError, OSError: As in `read_po`.
@@ -239,7 +239,9 @@ def read_xliff(path: pathlib.Path, languages: Sequence[str]) -> Translations:
 
 
 def read_ts(path: pathlib.Path, languages: Sequence[str]) -> Translations:
-    """Yields the translations of Qt Linguist; of length variants, the first.
+    """Yields the translations in a Qt Linguist file.
+
+    If a translation has length variants, the first is used.
 
     Raises:
         ValueError, OSError: As in `read_po`.
@@ -261,12 +263,12 @@ def read_ts(path: pathlib.Path, languages: Sequence[str]) -> Translations:
 
 
 def _text(element):
-    """Returns the text of an element; empty for None."""
+    """Returns the text of an element, "" for None."""
     return "" if element is None else joined(_parts(element))
 
 
 def _parts(element):
-    """Yields the texts in an element; None for a code that keeps them apart."""
+    """Yields the texts in an element, and None for a code between two words."""
     if element.text:
         yield element.text
     for child in element:

@@ -5,8 +5,8 @@ import typing
 
 import regex
 
-SEARCHED = 1 << 16  # characters of a document that may have the declaration
-# Python's codecs of text that no files have.
+SEARCHED = 1 << 16  # characters at the start that may declare the charset
+# Python's text codecs that no files use.
 NO_CHARSETS = (
     "idna punycode raw-unicode-escape undefined unicode-escape utf-7".split()
 )
@@ -31,16 +31,16 @@ PO_DECLARATION = regex.compile(
 
 
 class Charset(typing.NamedTuple):
-    """The charset of a document: Python's name, and what finds its label."""
+    """A document's charset: Python's name, and the pattern of declarations."""
 
     name: str
     declaration: regex.Pattern | None
 
     def encode(self, text: str) -> tuple[bytes, str]:
-        """Returns the bytes of a text, and their charset.
+        """Encodes a text. Returns its bytes and the name of their charset.
 
-        If the charset lacks a character, the bytes are UTF-8, and
-        declared to be.
+        If the charset lacks a character, the bytes are UTF-8, and the text's
+        declaration is changed to UTF-8.
         """
         try:
             return text.encode(self.name), self.name
@@ -55,12 +55,11 @@ class Charset(typing.NamedTuple):
 def decode(
     data: bytes, declaration: regex.Pattern | None, name: str = ""
 ) -> tuple[str, Charset]:
-    """Returns a document's text, with its byte order mark, and its charset.
+    """Decodes a document. Returns its text and its charset.
 
-    The mark decides, then `name`, then the declaration, else it is UTF-8.
-
-    Raises ValueError: there is no such charset, or the bytes have another one;
-    the message has the line.
+    The byte order mark, which stays in the text, determines the charset, else
+    `name`, else the declaration. The default is UTF-8. Raises ValueError if the
+    charset is unknown or does not fit the bytes; the message has the line.
     """
     declared = _declared(declaration, data[:SEARCHED].decode("latin-1"))
     label = name or (declared["name"] if declared else "utf-8")
@@ -75,9 +74,9 @@ def decode(
             f"expected the name of a charset. Received: charset={label!r}"
         ) from error
     if declared and not name and label in ("utf-16", "utf-32"):
-        label = "utf-8"  # or its declaration could not have been read
+        label = "utf-8"  # in UTF-16, the declaration would not have matched
     if label == "iso8859-1" and regex.search(rb"[\x80-\x9f]", data):
-        label = "cp1252"  # what is called so has its quotation marks
+        label = "cp1252"  # files labelled Latin-1 use its quotation marks
     try:
         return data.decode(label), Charset(label, declaration)
     except UnicodeDecodeError as error:
@@ -88,10 +87,7 @@ def decode(
 
 
 def text_of(data: bytes, charset: str) -> str:
-    """Returns the text of a document in a charset.
-
-    Raises ValueError: the charset is "", so the document is binary.
-    """
+    """Decodes a document. Raises ValueError if it is binary (charset "")."""
     if not charset:
         raise ValueError(
             "expected a document that is a text; of others, take the bytes."

@@ -1,4 +1,4 @@
-"""A document as its sentences and everything that stays as it is."""
+"""A document, divided into its sentences and text that stays as it is."""
 
 import collections
 import typing
@@ -27,13 +27,13 @@ class Document:
     """A document whose sentences can be replaced by their translations.
 
     Args:
-        pieces: What it consists of, in order; see the module `pieces`.
-        finish: From the text of each piece to the bytes of the document and
-            their charset, "" if they are binary.
+        pieces: The document's pieces, in order; see the module `pieces`.
+        finish: Makes the document's bytes from the text of each piece. Also
+            returns their charset, "" if they are binary.
 
     Attributes:
-        lines: The line of each sentence, from 1.
-        left: The `Unread` texts; once it is written, also those whose
+        lines: The line number of each sentence, from 1.
+        left: The `Unread` texts. After writing, also the texts whose
             translation could not be used.
     """
 
@@ -52,7 +52,7 @@ class Document:
         self._walk(pieces, 1)
 
     def _walk(self, pieces, line, inside=False):
-        """Notes sentences and what is left; returns the line after them."""
+        """Collects sentences and left texts. Returns the line after them."""
         for piece in pieces:
             source = getattr(piece, "source", None)
             if isinstance(piece, str):
@@ -83,18 +83,18 @@ class Document:
 
     @property
     def needs_alignment(self) -> list[bool]:
-        """Whether each sentence has markup, which follows the alignment."""
+        """Whether each sentence has markup, which the alignment places."""
         return [sentence.needs_alignment for sentence in self._sentences]
 
     def texts_before(self) -> list[str]:
-        """Returns what stands before each sentence."""
+        """Returns the text between each sentence and the one before it."""
         return ["".join(parts) for parts in self._before[:-1]]
 
     def hide_placeholders(self, translations: Sequence[str]) -> list[int]:
-        """Makes markup of the placeholders that a translation lost.
+        """Turns placeholders into markup where a translation lost any.
 
-        Returns the indices of the sentences, which have another text now: they
-        must be translated again, and need an alignment.
+        Returns the indices of these sentences. Their text has changed, so they
+        must be translated again, and aligned.
         """
         hidden = [
             i
@@ -115,12 +115,12 @@ class Document:
         translations: Sequence[str],
         alignments: Sequence[Sequence[SpanLink]] = (),
     ) -> tuple[bytes, str]:
-        """Returns the document's bytes and charset, with these translations.
+        """Returns the translated document's bytes and charset ("" if binary).
 
-        A sentence whose translation equals its text stays as it is written.
-        `alignments` are the `SpanLink`s of each sentence that needs them, from
-        `Translator.align_spans`; without them markup keeps its relative
-        position. Raises ValueError unless all sentences have a translation.
+        A sentence that equals its translation keeps its original form.
+        `alignments` are the `SpanLink`s from `Translator.align_spans`, for each
+        sentence that `needs_alignment`. Without them, markup keeps its relative
+        position. Raises ValueError unless each sentence has a translation.
         """
         if len(translations) != len(self._sentences):
             raise ValueError(
@@ -147,13 +147,14 @@ class Document:
         translations: Sequence[str],
         alignments: Sequence[Sequence[SpanLink]] = (),
     ) -> str:
-        """Returns the text of `write_bytes`; ValueError if it is binary."""
+        """Returns `write_bytes` as text. Raises ValueError if it is binary."""
         return text_of(*self.write_bytes(translations, alignments))
 
     def summary(self) -> str:
-        """Says how many texts are left for each reason, and the first lines.
+        """Counts the texts that are left for each reason, with the first lines.
 
-        "left: 2 code (lines 3, 8), 1 math (line 9)", or "".
+        For example "left: 2 code (lines 3, 8), 1 math (line 9)", or "" if no
+        text is left.
         """
         found = collections.defaultdict(list)
         for unread in self.left:

@@ -38,13 +38,13 @@ OUTER = "hyperlink ins moveTo smartTag customXml dir bdo sdt fldSimple".split()
 SKIPPED = ("proofErr", "lastRenderedPageBreak")
 BREAKS = ("tab", "ptab", "br", "cr")
 SIGNS = {"noBreakHyphen": "-", "softHyphen": ""}
-# Fields without a result, whose instruction readers see elsewhere.
+# Fields without a result: their instruction is visible elsewhere.
 ENTRY = regex.compile(
     r"\s*(?:(?<index>XE|TC|TA)|MACROBUTTON|GOTOBUTTON)\b", regex.I
 )
-# Parts of a document whose fields end in them.
+# Parts of a document: a field ends in the part where it begins.
 STORIES = ("{*}footnote", "{*}endnote", "{*}txbxContent")
-# Content controls whose text is a choice, or comes from elsewhere.
+# Content controls whose text is chosen from a list or comes from elsewhere.
 CONTROLS = tuple("}dataBinding }dropDownList }comboBox }date }checkbox".split())
 TRANSLATED_FIELD = regex.compile(r"\A\s*+(?:HYPERLINK|TOC)\b", regex.I)
 KEPT_SPACE = "{http://www.w3.org/XML/1998/namespace}space", "preserve"
@@ -55,7 +55,10 @@ UNSEEN = regex.compile(r"</?(?:\w+:)?(?:lang|noProof|rPr)\b[^<>]*+>|\s++")
 def read(
     data: bytes, split: Split, languages: tuple[str, str] = ("", "")
 ) -> tuple:
-    """Returns the pieces of a Word document, and what writes it."""
+    """Returns the pieces of a Word document and the `finish` of `Document`.
+
+    Raises ValueError if `data` is not a Word document.
+    """
     files = read_archive(data)
     types = content_types(files)
     if not any(map(MAIN.search, types.values())):
@@ -87,11 +90,11 @@ class _Part(Part):
         self._namespace = self.root.tag.rpartition("}")[0] + "}"
         root = self.events[self.spans[self.root][0]].name
         self._tag = "".join(root.rpartition(":")[:2]) + "t"
-        self._fields: list[_Field] = []  # that have no end yet
+        self._fields: list[_Field] = []  # open fields, the innermost last
         self._field_signs = self._whole_fields()
 
     def _whole_fields(self):
-        """Finds what begins, divides or ends a field that has an end."""
+        """Returns the `fldChar` elements of all fields that have an end."""
         found: set = set()
         opened: dict = collections.defaultdict(list)
         for sign in self.root.iter(f"{self._namespace}fldChar"):
@@ -136,7 +139,7 @@ class _Part(Part):
         return self._after_properties(paragraph), items
 
     def _after_properties(self, element):
-        """Returns the event after the tag and the properties of an element."""
+        """Returns the index of the event after an element's properties."""
         after = self.spans[element][0] + 1
         for child in element.iterchildren("{*}*"):
             if not self.name(child).endswith("Pr"):
@@ -172,7 +175,7 @@ class _Part(Part):
                 items.append(self.code(child))
 
     def _read_run(self, run, items):
-        """Adds the items of a run: text in a format."""
+        """Adds the items of a run, which is text in one format."""
         first, last = self.spans[run]
         properties = self.raw(first + 1, self._after_properties(run))
         tags = self.events[first].raw, self.events[last].raw
@@ -207,7 +210,7 @@ class _Part(Part):
                 items.append(code._replace(kind=BREAK) if is_break else code)
 
     def _read_field(self, element, code, items):
-        """Adds where a field, or its text, begins or ends."""
+        """Adds the item of a `fldChar`: a field begins, divides or ends."""
         kind = element.get(f"{self._namespace}fldCharType")
         outer = self._fields[-1] if self._fields else NO_FIELD
         if kind == "begin":
@@ -229,16 +232,16 @@ class _Part(Part):
 
 @dataclasses.dataclass
 class _Field:
-    """A field: its instruction, and whether its text is left."""
+    """A field: its instruction, and whether its text stays untranslated."""
 
     name: str
     is_inside: bool  # whether it is in a field whose text is left
-    code: str = ""  # its beginning
+    code: str = ""  # the start of its instruction
     in_code: bool = True
     is_left: bool = True
 
     def extend(self, items: list[Item], code: Item) -> None:
-        """Adds more of what stands before its text, together if possible."""
+        """Adds a code before the field's text, to the last item if possible."""
         last = items[-1].raw if items else ""
         if isinstance(last, Block) and items[-1].name == self.name:
             last.pieces.append(code.raw)

@@ -1,4 +1,4 @@
-"""HTML, also malformed: a page is not repaired."""
+"""HTML. A malformed page is read as it is and not repaired."""
 
 import collections
 from collections.abc import Iterable, Iterator
@@ -62,7 +62,7 @@ ENDED_BY = {
 
 
 def _with_depth(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
-    """Yields each event and how many elements are open before and after it."""
+    """Yields each event with the number of elements that enclose it."""
     names: list[str] = []
     counts: collections.Counter[str] = collections.Counter()
 
@@ -118,7 +118,7 @@ def read(text: str, split: Split) -> list:
 
 
 def _reason(event):
-    """Returns why the element that a tag opens is left, or ""."""
+    """Returns why the element that a tag opens is left, or "" if it is not."""
     if event.name in EMPTY:
         return ""
     if event.name in OPAQUE | OPAQUE_INLINE:
@@ -127,7 +127,7 @@ def _reason(event):
 
 
 def _tag(event):
-    """Returns a tag, with a reason if it has words for readers."""
+    """Returns a tag, as `Left` if it has words for readers."""
     if event.name and event.kind == "other":
         return Left(event.raw, "unfinished tag")
     if event.kind == "open" and ATTRIBUTE_TEXT.search(event.attributes):
@@ -136,7 +136,7 @@ def _tag(event):
 
 
 def _rest_of_element(depth, events):
-    """Takes an element's events after its first tag; returns their text."""
+    """Removes an open element's remaining events and returns their text."""
     parts = []
     while events and events[0][1] > depth:
         parts.append(events.popleft()[0].raw)

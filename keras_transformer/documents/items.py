@@ -13,8 +13,8 @@ import regex
 
 from keras_transformer.documents.pieces import Piece, joined
 
-# The kinds of items: a tag that opens or closes a range, a code that stands
-# alone, the mark of an accelerator key.
+# The kinds of items: a word, white space, a tag that opens or closes a range, a
+# code that stands alone, the mark of an accelerator key.
 TEXT, SPACE = "text", "space"
 OPEN, CLOSE, ALONE, ACCELERATOR = "open", "close", "alone", "accelerator"
 CODES = (OPEN, CLOSE, ALONE, ACCELERATOR)
@@ -30,12 +30,12 @@ class Item(typing.NamedTuple):
     name: str = ""  # of a tag: `OPEN` and `CLOSE` of the same name are a pair
 
 
-# From items to the pieces that `sentences.split` makes of them.
+# `sentences.split` for a language: splits items into pieces.
 Split = Callable[..., list[Piece]]
 
 
 def plain_items(text: str) -> list[Item]:
-    """Returns the words and the white space of a plain text.
+    """Splits a plain text into words and white space.
 
     >>> [item.raw for item in plain_items("a  rose")]
     ['a', '  ', 'rose']
@@ -56,10 +56,11 @@ def separate(text: str, separator: regex.Pattern) -> Iterator[tuple[str, str]]:
 
 
 def join(items: Sequence[Item]) -> tuple[list[int], str]:
-    """Returns where each item begins in the text that the model reads, and it.
+    """Returns the offset of each item in the joined text, and this text.
 
-    White space is one space: none at the start, or before a code and a sign
-    such as ".". A code between two words keeps them apart.
+    The model reads the text. A run of white space is one space. It is dropped
+    at the start, and before a code that a punctuation mark such as "." follows.
+    A code that stands between two words becomes a space.
     """
     begins, parts, length, apart = [], [], 0, False
     last = ""
@@ -81,7 +82,7 @@ def join(items: Sequence[Item]) -> tuple[list[int], str]:
 
 
 def _is_before_sign(items: Sequence[Item], first: int) -> bool:
-    """Returns whether codes, and then a sign such as ".", follow."""
+    """Returns whether codes and then a punctuation mark follow."""
     for i in range(first, len(items)):
         if items[i].kind not in (OPEN, CLOSE, ALONE):
             kinds = {item.kind for item in items[first:i]}
@@ -93,10 +94,10 @@ def _is_before_sign(items: Sequence[Item], first: int) -> bool:
 def divide(
     items: Sequence[Item], begins: Sequence[int], offsets: Sequence[int]
 ) -> tuple[list[Item], list[int]]:
-    """Divides texts at offsets of the joined text.
+    """Divides text items at offsets of the joined text.
 
-    Returns the items, and where each begins. A text that is written otherwise,
-    such as `&amp;`, stays whole.
+    Returns the items and the offset of each. An item whose raw form differs
+    from its text, such as `&amp;`, is not divided.
     """
     divided, places = [], []
     for item, begin in zip(items, begins, strict=True):
@@ -146,12 +147,12 @@ def pair_tags(items: Sequence[Item]) -> list[Item]:
 
 
 def join_codes(items: Sequence[Item]) -> list[Item]:
-    """Joins neighbours that stand alone, and pairs without words, to one code.
+    """Joins adjacent lone codes, and pairs without words, into one code.
 
     The names of pairs must be unique.
     """
     words, opens = 0, dict[str, tuple[int, int]]()
-    change = [0] * (len(items) + 1)  # in how many such pairs the item is
+    change = [0] * (len(items) + 1)  # of the number of such pairs around items
     for i, item in enumerate(items):
         words += item.kind == TEXT or item.kind == ACCELERATOR
         if item.kind == OPEN:
@@ -176,5 +177,5 @@ def join_codes(items: Sequence[Item]) -> list[Item]:
 
 
 def code(items: Sequence[Item]) -> Item:
-    """Makes one code, which stands alone, of items."""
+    """Joins items into one `ALONE` code."""
     return Item(joined([item.raw for item in items]), "", ALONE)

@@ -1,7 +1,7 @@
-"""Markdown, with what GitHub and the generators of sites add to it.
+"""Markdown, with the extensions of GitHub and of site generators.
 
-markdown-it-py and its plugins find blocks and markup. mdformat writes another
-text than it reads, so only sentences are replaced in the text.
+markdown-it-py and its plugins find blocks and markup. Sentences are replaced in
+the original text, because mdformat would reformat it.
 """
 
 import typing
@@ -28,26 +28,27 @@ if typing.TYPE_CHECKING:
 FRONT_MATTER = regex.compile(
     r"\A\ufeff?(---|\+\+\+)[ \t]*\r?\n(?s:.*?)^(?:\1|\.\.\.)[ \t]*\r?$", regex.M
 )
-# Lines of MDX that import and export.
+# Lines of MDX with imports and exports.
 MODULE_LINE = regex.compile(
     r"\Aimport\s.*?[\"'][^\"'\n]++[\"'];?\s*+\Z"
     r"|\Aexport\s++(?:const|default|function|let)\b.*[={(]",
     regex.S,
 )
-# What may stand at the beginning of a paragraph: a task, an alert.
+# Codes at the beginning of a paragraph: a task, an alert.
 FIRST_CODE = regex.compile(r"\[[ xX]\](?=\s)|\[![\w-]+\][+-]?(?=\s|\Z)")
-# What may stand at its end: the attributes of a heading.
+# A code at the end of a paragraph: the attributes of a heading.
 LAST_CODE = regex.compile(r"(?<!\\)\{[#.:][^{}\n]*+\}\s*+\Z")
 WIKI_LINK = regex.compile(
     r"!?\[\[[^\[\]\n|]{1,300}+(?:\|[^\[\]\n]{1,300}+)?\]\]"
     r"|(?<![\w:]):[a-z0-9_+-]{2,30}+:(?![\w:])"
 )
-# Signs that would be markup; one at the beginning, for a heading or list.
+# Characters that would be markup anywhere, or that would begin a heading or
+# list.
 SIGN = regex.compile(r"[\\`*\[\]<>|]|(?<![^\W_])_|_(?![^\W_])|~(?=~)")
 FIRST_SIGN = regex.compile(r"\A(\d{0,9})([-+#.)])(?=\s)")
 CELL_SIGN = regex.compile(r"\\\||.")
 LINE = regex.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-LEFT = {  # tokens of blocks that stay
+LEFT = {  # types of block tokens that stay, with reasons
     "fence": "code",
     "code_block": "code",
     "math_block": "math",
@@ -55,7 +56,7 @@ LEFT = {  # tokens of blocks that stay
     "amsmath": "math",
 }
 LEFT_INSIDE = {"image": "image", "code_inline": "code", "math_inline": "math"}
-LONGEST = 20_000  # characters of a paragraph; the parser may take their square
+LONGEST = 20_000  # characters of a paragraph; parsing may take quadratic time
 
 
 def read(text: str, split: Split) -> Iterator:
@@ -67,7 +68,7 @@ def read(text: str, split: Split) -> Iterator:
         yield Left(front.group(), "front matter")
     body = text[begin:]
     starts = [begin]
-    # The parser knows the lines of other systems by these two signs.
+    # The parser, too, ends lines at "\n", "\r\n" and "\r".
     for line in LINE.findall(body):
         starts.append(starts[-1] + len(line))
     read_to = begin
@@ -135,7 +136,7 @@ def _make_parser():
 
 
 def _wiki_link(state, silent):
-    """Takes `[[page]]`, `[[page|label]]`, `:emoji:`: a rule of the parser."""
+    """Matches `[[page]]`, `[[page|label]]`, `:emoji:`, as a parser rule."""
     match = WIKI_LINK.match(state.src, state.pos)
     if match:
         state.pos = match.end()
@@ -154,16 +155,17 @@ def escape(text: str) -> str:
 
 
 def _offsets(token, text, starts, least):
-    """Finds each character of a token's content in the text, and its end.
+    """Returns the offset in `text` of each character of a token's content.
 
-    Returns None if the text writes the content in another way.
+    The last offset is the end of the content. Returns None if the text has the
+    content in another form.
     """
     offsets = []
     for i, line in enumerate(token.content.split("\n")):
         number = min(token.map[0] + i, len(starts) - 2)
         span = max(least, starts[number]), starts[number + 1]
-        words = line.lstrip()  # tabs before them may be spaces here
-        # In a table, `\|` is a sign of the cell.
+        words = line.lstrip()  # the token may have spaces for tabs
+        # In a table cell, `|` is written `\|`.
         for pattern in (words, words.replace("|", r"\|")):
             begin = text.find(pattern, *span)
             if begin >= 0:
@@ -182,9 +184,10 @@ def _offsets(token, text, starts, least):
 
 
 class _Spans:
-    """Finds where the markup of a paragraph is, which the parser does not say.
+    """The spans of a paragraph's markup, which the parser does not give.
 
-    Each of its rules is wrapped: it notes which characters it took.
+    Each rule of the parser is wrapped, to record the characters that it
+    matched.
     """
 
     def __init__(self, parser):
@@ -217,7 +220,7 @@ class _Spans:
     def items(
         self, content: str, text: str, offsets: Sequence[int], environment: dict
     ) -> list[Item]:
-        """Returns the items of a paragraph."""
+        """Returns the items of a paragraph; `offsets` are from `_offsets`."""
         self._found.clear()
         self.parser.inline.parse(content, self.parser, environment, [])
         first, last = FIRST_CODE.match(content), LAST_CODE.search(content)
@@ -258,11 +261,12 @@ class _Spans:
         return items
 
     def _codes(self, content):
-        """Yields begin, end, kind and name of all that is not plain text."""
+        """Yields begin, end, kind and name of everything but plain text."""
         for begin, end, name, made in self._found:
             if name == "link":
                 yield begin, begin + 1, OPEN, "link"
-                # Without an address the text is the label: it gets one.
+                # In a link without an address, the text is the label. So its
+                # translation needs the original text as a label.
                 label = " ".join(content[begin + 1 : made].split())
                 is_label = content[made:end] in ("]", "][]")
                 yield made, end, CLOSE, f"link {label}" if is_label else "link"
@@ -295,7 +299,7 @@ def _html_item(raw):
 
 
 def _tokens_between(state, begin):
-    """Returns the tokens of the signs that a rule took, with their spans."""
+    """Returns begin, end and token of each delimiter that a rule matched."""
     found, end = [], state.pos
     for token in reversed(state.tokens):
         if end == begin:
@@ -306,9 +310,10 @@ def _tokens_between(state, begin):
 
 
 def _emphasis(signs):
-    """Yields begin, end, kind and name of the signs that are emphasis.
+    """Yields begin, end, kind and name of the delimiters of emphasis.
 
-    Two signs are strong emphasis: the inner one has its token.
+    Strong emphasis has two delimiters on each side; the inner one has the
+    token.
     """
     for begin, end, token in signs:
         name, _, side = token.type.rpartition("_")

@@ -1,7 +1,7 @@
 """Markup as the items of a sentence, and the tags of HTML and XML.
 
-Python's parser of HTML takes a minute for 100 kB of unfinished tags; lxml and
-html5lib do not say where a tag is, and write another page.
+Python's HTML parser takes a minute for 100 kB of unfinished tags. lxml and
+html5lib do not give the position of a tag, and rewrite the page.
 """
 
 import html
@@ -40,11 +40,11 @@ ACCELERATOR_MARK = regex.compile(
     r"|(?<=\b\p{Lu}\p{L}*)_(?=\p{L}++(?!_))"
 )
 NO_ACCELERATOR = regex.compile(r"://|[@%{$]")
-# What `text_of` changes; most messages have none.
+# Characters that `text_of` may change. Most messages have none.
 MARKED = regex.compile(r"[<{&~_\0-\x08\x0e-\x1f\x7f]")
 RAW_TEXT = ("script", "style", "textarea", "xmp", "iframe", "noembed")
-# Each token ends with the text if its end is missing, as in HTML; so none is
-# read twice.
+# A token without an end extends to the end of the text, as in HTML. So nothing
+# is read twice.
 TOKEN = r"""
     <!--(?:-?>|.*?(?:--!?>|\Z)) | CDATA
     | <[!?][^>]*+(?:>|\Z) | </(?!START)[^>]*+(?:>|\Z)
@@ -86,13 +86,13 @@ class Event(typing.NamedTuple):
 
     @property
     def item_kind(self) -> str:
-        """The kind of the item that is this tag, or other code."""
+        """The kind of the item for this tag or other code."""
         is_pair = self.kind in (OPEN, CLOSE) and self.name not in VOID
         return self.kind if is_pair else ALONE
 
 
 def read_events(text: str, is_xml: bool = False) -> Iterator[Event]:
-    """Yields the `Event`s of a text: all of its characters, in order."""
+    """Yields the `Event`s of a text, which contain all of its characters."""
     token, read = XML_TOKEN if is_xml else HTML_TOKEN, 0
     while match := token.match(text, read):
         read = match.end()
@@ -121,14 +121,12 @@ def read_events(text: str, is_xml: bool = False) -> Iterator[Event]:
 def plain_text(
     text: str, accelerators: bool = False
 ) -> tuple[Callable[[str], list[Item]], Callable[[str], str]]:
-    """Returns how a plain text with tags is read and written.
+    """Returns a reader and a writer for parts of a plain text with tags.
 
-    It is HTML if it has a character reference; if not, `&` stands for itself.
-    With `accelerators`, `&`, `~` or `_` before a letter marks the key of a menu
-    or button, if there is one such mark.
-
-    Returns a function from a part of the text to its items, and one that writes
-    plain text as a part.
+    The reader splits a part into items. The writer turns plain text into a
+    part. The text is HTML if it has a character reference; otherwise `&` is an
+    ordinary character. With `accelerators`, `&`, `~` or `_` before a letter
+    marks the key of a menu or button, if there is exactly one such mark.
 
     >>> [item.kind for item in plain_text("")[0]("<b>a</b> <br>")]
     ['open', 'text', 'close', 'space', 'alone']
@@ -163,7 +161,7 @@ def plain_text(
 
 
 def text_of(message: str) -> str:
-    """Returns the text of a program's message, as a model reads it.
+    """Removes the markup of a program's message, for the model to read.
 
     >>> text_of("Save <b>%s</b> _as")
     'Save %s as'
@@ -178,7 +176,7 @@ def text_of(message: str) -> str:
 
 
 def _mark_accelerator(items):
-    """Makes an item of the mark of the accelerator key."""
+    """Makes an item of the accelerator mark if there is exactly one."""
     marked = [
         (i, match.start())
         for i, item in enumerate(items)
@@ -206,5 +204,5 @@ def entity_item(raw: str) -> Item:
 
 
 def escape(text: str) -> str:
-    """Writes plain text as HTML and XML."""
+    """Escapes `&`, `<` and `>` for HTML and XML."""
     return html.escape(text, quote=False)

@@ -1,7 +1,7 @@
-"""Messages of ICU: `{count, plural, one {# file} other {# files}}`.
+"""ICU messages: `{count, plural, one {# file} other {# files}}`.
 
-Only the texts of their branches are translated. pyicumessageformat refuses what
-is not balanced and does not say where the texts of branches are.
+Only the texts of their branches are translated. pyicumessageformat rejects
+unbalanced braces and does not give the positions of branches.
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,17 @@ ARGUMENT = regex.compile(
 )
 SELECTOR = regex.compile(r"\s*+(?:=\d++|[\w-]++)\s*+\{")
 END = regex.compile(r"\s*+\}")
-# A brace, or a text in which ICU reads none: '{'.
+# A brace, or quoted text, in which ICU reads no braces: '{'.
 BRACE = regex.compile(r"''|'[{}][^']*+'|[{}]")
-DEEPEST = 5  # messages in branches of messages
+DEEPEST = 5  # levels of nested messages
 
-# Begin and end of a message; begin and end of each branch's text; whether `#`
-# is a number there.
+# Start and end of a message, start and end of each branch's text, and whether
+# `#` is replaced by the number.
 Message = tuple[int, int, list[tuple[int, int]], bool]
 
 
 def find_messages(text: str) -> Iterator[Message]:
-    """Yields the messages of a text that are not inside another one.
+    """Yields the outermost ICU messages of a text.
 
     >>> list(find_messages("a {n, plural, other {# b}} c"))
     [(2, 26, [(21, 24)], True)]
@@ -50,7 +50,7 @@ def find_messages(text: str) -> Iterator[Message]:
 
 
 def _ends(text):
-    """Finds the closing brace of each brace that is closed."""
+    """Maps the offset of each closed brace to that of its closing brace."""
     ends, opened = {}, []
     for match in BRACE.finditer(text):
         if match.group() == "{":

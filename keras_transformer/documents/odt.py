@@ -35,7 +35,10 @@ OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 def read(
     data: bytes, split: Split, languages: tuple[str, str] = ("", "")
 ) -> tuple:
-    """Returns the pieces of a text document, and what writes it."""
+    """Returns the pieces of a text document and the `finish` of `Document`.
+
+    Raises ValueError if `data` is not an OpenDocument text, or is encrypted.
+    """
     files = read_archive(data)
     mimetype = files.get("mimetype", b"")
     if not MIMETYPE.fullmatch(mimetype) or "content.xml" not in files:
@@ -78,7 +81,7 @@ class _Part(Part):
         return self.spans[paragraph][0] + 1, items
 
     def _read(self, element, items, spans):
-        """Adds the items of what is in a paragraph, in the tags of spans."""
+        """Adds the items of an element's content, formatted by `spans`."""
         tags = [[self.events[i].raw for i in self.spans[s]] for s in spans]
         format = (
             Format(*map("".join, zip(*tags, strict=True))) if tags else PLAIN
@@ -109,7 +112,7 @@ class _Part(Part):
             add_text(child.tail)
 
     def _code(self, element, name, format):
-        """Makes an item of an element that is not around text."""
+        """Makes an item of an element that does not enclose text."""
         is_field = name != "" and (not len(element) or name == "drop-down")
         code = self.code(element, format, "field" * is_field)
         kind, _, side = name.rpartition("-")
@@ -124,7 +127,7 @@ class _Part(Part):
 
 
 def _seen(style):
-    """Returns what readers see of a style of characters."""
+    """Returns the visible properties of a character style."""
     values = [
         item
         for element in style.iterdescendants("{*}*")

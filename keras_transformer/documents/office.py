@@ -1,7 +1,7 @@
 """Office documents: zip archives whose XML parts have paragraphs.
 
-A paragraph with a translation is written again, run by run; everything else in
-the archive stays. python-docx and odfpy write other archives than they read.
+A translated paragraph is rewritten, run by run; everything else in the archive
+stays. python-docx and odfpy do not write an archive as they read it.
 """
 
 import collections
@@ -34,22 +34,23 @@ from keras_transformer.documents.messages import DEEPEST
 from keras_transformer.documents.pieces import Block, Left, write
 from keras_transformer.documents.xml import parse_xml
 
-# An archive may be unpacked to this many bytes, and to so many for each of its
-# own, after the first ones.
+# An archive may unpack to at most `LARGEST` bytes, and to `SMALL` bytes plus
+# `RATIO` for each packed byte.
 LARGEST, RATIO, SMALL = 1 << 29, 100, 1 << 24
-# Tags, which take about 1 kB of memory each, and more for each of its bytes.
+# An archive may have this many tags, and more for each packed byte. A tag takes
+# about 1 kB of memory.
 FEW_TAGS, TAGS_PER_BYTE = 200_000, 2
-OLE = b"\xd0\xcf\x11\xe0"  # what encrypted files and old Word's are
-# Until it is written, a paragraph is text with codes: the numbers of its steps,
-# between signs that XML does not have.
+OLE = b"\xd0\xcf\x11\xe0"  # the start of encrypted and of old Word files
+# Until a paragraph is written, its text has codes: the numbers of its steps,
+# between characters that XML does not allow.
 CODE = regex.compile(r"\x01([0-9]++)\x02")
 NO_XML = regex.compile(r"[\0-\x08\v\f\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-# Kinds of items that `split` does not know: `Around` a part; what ends
-# a sentence; where a range begins and ends, such as a bookmark.
+# Kinds of items that `split` does not know: an `Around`; a break that ends a
+# sentence; the start and end of a range such as a bookmark.
 AROUND, BREAK, BEGIN, STOP = "around", "break", "begin", "stop"
 FORMAT = "format"  # the name of a pair of codes
-PARAGRAPH = "\n"  # each is a line of the document
-# The text of an image.
+PARAGRAPH = "\n"  # each paragraph counts as a line of the document
+# Words that readers see outside paragraphs: in images, forms and indexes.
 SHOWN = regex.compile(
     r"""(?<!o:)\b(?<image>descr|alt|title|string)=["'][^"'<>\p{L}]*+\p{L}
     |<(?<image>svg:(?:title|desc)|a:t)>[^<\p{L}]*+\p{L}
@@ -69,20 +70,20 @@ SHOWN_REASONS = {
 }
 
 
-# Where an office document says the language of its text.
+# Where an office document declares the language of its text.
 LANGUAGE = regex.compile(
     r"<w:lang\b[^>]*>|<style:text-properties\b[^>]*\bfo:language=[^>]*>"
 )
 
 
 def with_language(text: str, source: str, target: str) -> str:
-    """Replaces the source language in an XML text by the target."""
+    """Replaces the declared source language of an XML text by the target."""
     code, *others = target.replace("_", "-").split("-")
     word = {"zh": "eastAsia", "ja": "eastAsia", "ko": "eastAsia"}.get(
         code, "val"
     )
     old = r".*?" if word != "val" else rf"{base_language(source)}(?:[-_]\w+)*"
-    # ODF has a word for each part of a code: sr-Latn-RS.
+    # ODF has an attribute for each part of a code such as sr-Latn-RS.
     scripts = [part for part in others if regex.fullmatch("[A-Za-z]{4}", part)]
     regions = [p for p in others if regex.fullmatch(r"[A-Za-z]{2}|\d{3}", p)]
     of_odf = f'fo:language="{code}"' + "".join(
@@ -109,7 +110,7 @@ def with_language(text: str, source: str, target: str) -> str:
 
 
 class Around(typing.NamedTuple):
-    """An element around a part of a paragraph, among its items."""
+    """An item for an element that encloses a part of a paragraph."""
 
     opening: str
     inside: list
@@ -126,8 +127,8 @@ class Format(typing.NamedTuple):
     after: str = ""
 
 
-# A step of writing a paragraph: XML that stays; a format of what follows, or,
-# with None, its end.
+# A step of writing a paragraph: XML that stays, the format of what follows, or
+# None, which ends the format.
 Step: typing.TypeAlias = str | Format | None
 PLAIN = Format()
 
@@ -135,7 +136,8 @@ PLAIN = Format()
 def read_archive(data: bytes) -> dict[str, bytes]:
     """Reads the files of a zip archive, by name.
 
-    Raises ValueError: it is not a zip archive, or hostile.
+    Raises ValueError if it is not an intact zip archive, or is encrypted or
+    hostile.
     """
     old = "an encrypted document, or one of old programs"
     expect(not data.startswith(OLE), "a zip archive", old)
@@ -150,7 +152,7 @@ def read_archive(data: bytes) -> dict[str, bytes]:
         struct.error,
         EOFError,
         OSError,  # from bz2
-        NotImplementedError,  # another compression
+        NotImplementedError,  # unknown compression
         UnicodeDecodeError,  # a file's name
     ) as error:
         raise ValueError(
@@ -170,7 +172,7 @@ def _name(info):
 
 
 def _check(archive, size):
-    """Refuses an archive that no program writes."""
+    """Raises ValueError for unsafe names, a password or too many bytes."""
     names: set[str] = set()
     for info in archive.infolist():
         name = _name(info)
@@ -192,7 +194,7 @@ def _check(archive, size):
 def content_types(files: dict[str, bytes]) -> dict[str, str]:
     """Returns the content type of each file of an Open XML document.
 
-    Its name may decide it, or the last part of it.
+    The type is declared for the file's name, or else for its suffix.
     """
     listed = files.get("[Content_Types].xml", b"<none/>")
     root, _, _ = parse_xml(decode(listed, XML_DECLARATION)[0])
@@ -214,10 +216,12 @@ def read_parts(
     readers: dict[str, Callable[[str], Iterator]],
     languages: tuple[str, str] = ("", ""),
 ) -> tuple[list, Callable]:
-    """Returns the pieces of an archive's XML files, and its writer.
+    """Returns the pieces of an archive's XML files, and `Document`'s `finish`.
 
-    `files` are from `read_archive`; `readers`, by file name, make pieces of a
-    file's text. In the files, the code of the target replaces the source's.
+    `files` are from `read_archive`. `readers` maps a file's name to the
+    function that makes pieces of its text. `languages` are the codes of source
+    and target; the target replaces the source in the files. Raises ValueError,
+    with the file's name, if a file is broken.
     """
     charsets, texts, parts = {}, [], []
     for name in filter(readers.__contains__, files):
@@ -251,13 +255,13 @@ def read_parts(
 
 
 def left_part(text: str, reason: str) -> Iterator:
-    """Yields an XML file that stays, with the reason if it has words."""
+    """Yields an untranslated XML file, with the reason if it has words."""
     has_words = regex.search(r">[^<>\p{L}]*+\p{L}", text)
     yield Block([Left(text, reason) if has_words else text], source=PARAGRAPH)
 
 
 def _shown(xml):
-    """Returns XML that stays, with a reason if an attribute has words."""
+    """Returns untranslated XML, as `Left` if it has words for readers."""
     found = SHOWN.search(xml)
     return Left(xml, SHOWN_REASONS[found.lastgroup]) if found else xml
 
@@ -265,50 +269,50 @@ def _shown(xml):
 class Part:
     """An XML file of a document; each format has a subclass."""
 
-    # Names of elements: paragraphs; what is left, with the reason.
+    # Names of elements: paragraphs, and elements that are left, with reasons.
     PARAGRAPHS: tuple[str, ...] = ()
     REASONS: dict[str, str] = {}
 
     def __init__(self, text: str, split: Split):
         self.root, self.events, self.spans = parse_xml(text)
         self._split = split
-        # The code of formats that look the same.
+        # From the look of a format to the code that all such formats share.
         self.formats: dict[typing.Any, str] = {}
         self._steps: list[Step] = []
         self._codes: dict[Step, str] = {}
 
     def keep(self, step: Step) -> str:
-        """Returns the code of a step; equal steps have the same one."""
+        """Returns the code of a step. Equal steps share a code."""
         if step not in self._codes:
             self._codes[step] = f"\1{len(self._steps)}\2"
             self._steps.append(step)
         return self._codes[step]
 
     def name(self, element: typing.Any) -> str:
-        """Returns the local name of the format's own elements, or ""."""
+        """Returns an element's local name, or "" if it is of another format."""
         raise NotImplementedError
 
     def reason(self, element: typing.Any) -> str:
-        """Returns why an element is left, or ""."""
+        """Returns why an element is left, or "" if it is not."""
         return self.REASONS.get(self.name(element), "")
 
     def items(self, paragraph: typing.Any) -> tuple[int, list[Item | Around]]:
-        """Returns the event where a paragraph's content begins, and its items.
+        """Returns the index of a paragraph's first inner event, and its items.
 
-        The `name` of a text is the code of its format.
+        The `name` of a text item is the code of its format.
         """
         raise NotImplementedError
 
     def write_text(self, text: str) -> str:
-        """Writes a text as the content of a format."""
+        """Writes plain text as XML, to go inside a `Format`."""
         return escape(text)
 
     def raw(self, begin: int, end: int) -> str:
-        """Returns the XML of events."""
+        """Returns the XML of the events `begin` to `end - 1`."""
         return "".join(event.raw for event in self.events[begin:end])
 
     def read(self, element: typing.Any = None) -> Iterator:
-        """Yields the pieces of an element around paragraphs, or of the part."""
+        """Yields the pieces of an element, by default of the whole part."""
         read_to, last = 0, len(self.events)
         if element is not None:
             read_to, last = self.spans[element][0], self.spans[element][1] + 1
@@ -327,7 +331,7 @@ class Part:
         yield Block([_shown(self.raw(read_to, last))], source="")
 
     def _left(self, element, reason):
-        """Returns the XML of an element, with the reason if it has words."""
+        """Returns an element's XML, as `Left` if it has words and a reason."""
         begin, end = self.spans[element]
         xml = self.raw(begin, end + 1)
         if reason and any(map(str.isalpha, element.xpath("string()"))):
@@ -337,7 +341,7 @@ class Part:
     def code(
         self, element: typing.Any, format: Format = PLAIN, reason: str = ""
     ) -> Item:
-        """Makes an item, which stands alone, of an element."""
+        """Makes one `ALONE` item of an element."""
         reason = self.reason(element) or reason
         inside = [self._left(element, reason)]
         if not reason and len(pieces := list(self.read(element))) > 1:
@@ -360,7 +364,7 @@ class Part:
             if is_break:
                 pieces += [item.raw for item in group]
             else:
-                # Without ICU's messages, which could divide elements.
+                # `DEEPEST` excludes ICU messages, which could divide elements.
                 clean = functools.partial(NO_XML.sub, "")
                 pieces += self._split(group, clean, depth=DEEPEST)
         same = "".join(write(pieces, itertools.repeat((None, ()))))
@@ -390,9 +394,10 @@ class Part:
         return "".join(parts)
 
     def _arrange(self, items):
-        """Returns the code of most of the text, items, whether one is a break.
+        """Returns the main format's code, the items, and if one is a break.
 
-        Other formats, and ranges in one element without a break, are pairs.
+        Each other format becomes a pair of tags, as does a range that begins
+        and ends in the same element without a break between.
         """
         sizes: collections.Counter[str] = collections.Counter()
         for item in items:

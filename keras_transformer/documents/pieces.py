@@ -8,24 +8,24 @@ from collections.abc import Callable, Iterator, Sequence
 
 from keras_transformer.translation.alignment import SpanLink
 
-# The translation, if there is one, and the links of each sentence, in order.
+# The translation, or None, and the links of each sentence, in order.
 Written = Iterator[tuple[str | None, Sequence[SpanLink]]]
 
 
 class Writer(typing.Protocol):
-    """What is written with translations: a `Block`, or a sentence."""
+    """A piece that is written with translations: a `Block` or a sentence."""
 
     pieces: "list[Piece]"
 
     def write(self, written: Written) -> str:
-        """Returns the text, with what is written for each of its sentences."""
+        """Returns the text, with the next translations from `written`."""
 
 
 Piece: typing.TypeAlias = str | Writer
 
 
 class Left(str):
-    """Text for readers that is not translated, with the reason: "code"."""
+    """Text for readers that is not translated, with a reason such as "code"."""
 
     reason: str
 
@@ -37,12 +37,12 @@ class Left(str):
 
 
 class Label(str):
-    """What stays, or, in a sentence that is translated, another text."""
+    """A text with a replacement, for when its sentence is translated."""
 
     translated: str
 
     def __new__(cls, text: str, translated: str) -> "Label":
-        """Makes a text with another one."""
+        """Makes a text with its replacement."""
         label = super().__new__(cls, text)
         label.translated = translated
         return label
@@ -53,8 +53,8 @@ class Block:
 
     Args:
         pieces: The pieces.
-        finish: From the written pieces, joined, to the text of the block.
-        source: The original text, to count lines, if not the pieces.
+        finish: Makes the block's text from the written pieces, joined.
+        source: The original text, if its lines differ from the pieces' lines.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Block:
         self._finish = finish
 
     def write(self, written: Written) -> str:
-        """Returns the text, with what is written for each of its sentences."""
+        """Returns the text, with the next translations from `written`."""
         return self._finish("".join(write(self.pieces, written)))
 
 
@@ -77,8 +77,8 @@ class Checked(Block):
 
     Args:
         pieces, finish, source: As in `Block`.
-        fits: Whether the written pieces, joined, can be used.
-        text: What the block translates.
+        fits: Returns whether the written pieces, joined, can be used.
+        text: The text that the block translates.
 
     Attributes:
         is_refused: Whether the last translation was not used.
@@ -96,7 +96,7 @@ class Checked(Block):
         self._fits, self.text, self.is_refused = fits, text, False
 
     def write(self, written: Written) -> str:
-        """Returns the block's text, or `source` if the translation misfits."""
+        """Returns the block's text, or `source` if the translation is unfit."""
         text = "".join(write(self.pieces, written))
         self.is_refused = not self._fits(text)
         return (self.source or "") if self.is_refused else self._finish(text)
@@ -111,6 +111,6 @@ def write(pieces: Sequence[Piece], written: Written) -> list[str]:
 
 
 def joined(pieces: Sequence[Piece]) -> Piece:
-    """Makes one piece: a text if all are texts without a reason."""
+    """Joins pieces into one: a text if all are plain texts, else a `Block`."""
     texts = [piece for piece in pieces if type(piece) is str]
     return "".join(texts) if len(texts) == len(pieces) else Block(pieces)

@@ -1,8 +1,8 @@
 """Parts of a text that no translation may change: `%s`, `{name}`, addresses.
 
-In prose `%` is a sign of numbers, in Turkish before them: `%50'si`, `100%ige`.
-So how much counts as a placeholder depends on the file: `PROSE`, the `MESSAGES`
-of programs, or the format that a message declares, `C` or `QT`.
+In prose, `%` belongs to a number, in Turkish before it: `100%ige`, `%50'si`. So
+the pattern of placeholders depends on the file: `PROSE`, the `MESSAGES` of
+programs, or `C` or `QT` if a message declares that format.
 """
 
 import collections
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import regex
 
-# Repetitions are possessive or bounded, so that the time does not grow with the
-# square of a hostile text's length. Braces have five levels, as ICU's plurals.
+# Repetitions are possessive or bounded, so that a hostile text does not take
+# quadratic time. Braces have five levels, for ICU's plurals.
 BRACES = r"\{[^{}]*+\}"
 for _ in range(4):
     BRACES = r"\{(?:[^{}]++|" + BRACES + r")*+\}"
@@ -83,7 +83,7 @@ def keeps_placeholders(
 ) -> bool:
     """Returns whether a translation has all placeholders of a text.
 
-    `%50` is kept if the translation has 50, unless the file declares a format.
+    In `MESSAGES`, the translation keeps `%50` if it has the number 50.
     """
     found = count_placeholders(translation)
     found |= count_placeholders(translation, kind)
@@ -100,8 +100,9 @@ def keeps_placeholders(
 def fits_format(text: str, translation: str, kind: regex.Pattern) -> bool:
     """Returns whether a program can use a translation of a message.
 
-    If the format is declared, both have the same placeholders, in the same
-    order if they lack numbers and names; and the same line ends at their edges.
+    The translation must not be blank, and must have the message's line ends at
+    its edges and all of its placeholders. In `C`, both must have the same
+    placeholders, in the same order if they lack numbers and names.
 
     >>> fits_format("%s: %d", "%d: %s", C), fits_format("%1: %2", "%2: %1", QT)
     (False, True)
@@ -118,9 +119,10 @@ def fits_format(text: str, translation: str, kind: regex.Pattern) -> bool:
 
 
 def keeps_order(text: str, translation: str, kind: regex.Pattern) -> bool:
-    """Returns whether C's placeholders without numbers are in order.
+    """Returns whether C's placeholders without numbers keep their order.
 
-    Placeholders that `added_placeholders` would remove do not count.
+    Placeholders that `added_placeholders` would remove are ignored. Any order
+    is valid for other kinds.
     """
     found, new = (_directives(t)[0] for t in (text, translation))
     left, kept = collections.Counter(found), []
@@ -131,10 +133,10 @@ def keeps_order(text: str, translation: str, kind: regex.Pattern) -> bool:
 
 
 def _directives(text):
-    """Returns C's placeholders, and whether there is another `%`.
+    """Returns C's placeholders, and whether the text has another `%`.
 
-    Placeholders without a number or name come last. They may have flags that
-    look like prose: "5% of" has "% o".
+    Placeholders without a number or name come last. Their flags may look like
+    prose: "5% of" has "% o".
     """
     found = [name for name in STRICT_C.findall(text) if name != "%%"]
     return (
@@ -147,10 +149,11 @@ def _directives(text):
 def added_placeholders(
     text: str, translation: str, kind: regex.Pattern
 ) -> Iterator[tuple[int, int, str]]:
-    """Yields edits of placeholders that a text lacks: begin, length, new text.
+    """Yields edits of a translation's added placeholders.
 
-    They are removed if they are certain, declared, or in the text, but less
-    often. Numbers stay; in messages of C, their `%` becomes `%%`.
+    An edit is begin, length and new text. An added placeholder is removed if it
+    is certain, if the file declares its format, or if the text has it less
+    often. Numbers such as `%50` stay; in `C`, their `%` becomes `%%`.
     """
     allowed = count_placeholders(text)
     known = frozenset(allowed)

@@ -1,8 +1,8 @@
-"""Puts the markup of a sentence into its translation, by alignment.
+"""Placement of a sentence's markup in its translation, by alignment.
 
-A pair of tags is one range of the translation and stays one: the range that
-holds most of the words that translate its words, and fewest others. Ranges nest
-as in the source, so that the result is well-formed for any alignment.
+A pair of tags encloses one range of the translation: the range with the most
+words that translate its words, and the fewest others. Ranges nest as in the
+source, so the result is well-formed for any alignment.
 """
 
 import bisect
@@ -18,18 +18,18 @@ OPENING, CLOSING = "([{<\"'\u00ab\u201e\u201c", ".,;:!?)]}>\"'\u00bb\u201d"
 
 
 class Mark(typing.NamedTuple):
-    """Markup that a sentence carries."""
+    """A tag or another code in a sentence."""
 
     raw: str  # as the document writes it
     kind: str  # `OPEN`, `CLOSE`, `ALONE` or `ACCELERATOR`
     name: str  # `OPEN` and `CLOSE` of the same name are a pair
     place: int  # the position in the sentence's text, in characters
-    before: str  # the character that the document has before it, or ""
+    before: str  # the document's character before it, or ""
     after: str  # the character after it, or ""
 
 
 class Edit(typing.NamedTuple):
-    """A text to insert, in place of some characters."""
+    """A text to insert in place of `removed` characters."""
 
     offset: int
     removed: int  # number of characters that it replaces
@@ -40,8 +40,8 @@ class Edit(typing.NamedTuple):
 class _Range:
     """A pair of tags, or a mark that stands alone, with its place.
 
-    `begin` and `end` count characters of the source, `first` and `last` links:
-    the range holds the links `first` to `last - 1`.
+    `begin` and `end` are offsets in the source, in characters. The range holds
+    the links `first` to `last - 1`.
     """
 
     begin: int
@@ -74,9 +74,9 @@ def insert_marks(
 ) -> list[Edit]:
     """Finds where the marks of a sentence belong in its translation.
 
-    The marks are in order, and pairs nested; a range that begins in an earlier
-    sentence has only its `CLOSE`, one that ends in a later sentence only its
-    `OPEN`. Returns the `Edit`s, each mark once, in order at the same offset.
+    The marks are in order, and pairs are nested. A range from an earlier
+    sentence has only its `CLOSE`; a range into a later sentence has only its
+    `OPEN`. Returns one `Edit` per mark; those at the same offset are in order.
     """
     if not marks:
         return []
@@ -100,7 +100,7 @@ def _accelerator_offset(mark, translation, links):
 
 
 def proportional_links(text: str, translation: str) -> list[SpanLink]:
-    """Links the words and signs at the same relative positions."""
+    """Links the words and punctuation at the same relative positions."""
     source, target = word_spans(text), word_spans(translation)
     return [
         SpanLink(source[i * len(source) // len(target)], span)
@@ -122,13 +122,13 @@ def _nest(marks, length):
         elif top.mark and top.mark.name == mark.name:
             top.end, top.close = mark.place, mark
             open_ranges.pop()
-        else:  # it began in an earlier sentence and holds all that is so far
+        else:  # it began in an earlier sentence and holds everything so far
             top.inner = [_Range(0, mark.place, None, mark, top.inner)]
     return root
 
 
 def _place(root, links):
-    """Finds `first` and `last` of everything inside a range."""
+    """Sets `first` and `last` of everything inside a range."""
     outers, sources = [root], _Sources(links)
     for outer in outers:
         free = [(outer.first, outer.last)]
@@ -142,22 +142,22 @@ def _place(root, links):
         )
         for found in ranges:
             _choose(found, free, outer, links, sources)
-            if found.first < found.last:  # then it is inside of one stretch
+            if found.first < found.last:  # then it is inside one stretch
                 i = bisect.bisect(free, (found.first, len(links) + 1)) - 1
                 begin, end = free[i]
                 free[i : i + 1] = [(begin, found.first), (found.last, end)]
         for found in outer.inner:
             if found.alone:
                 _choose_gap(found, free, outer, links)
-        outers += ranges  # no recursion: a hostile text has any depth
+        outers += ranges  # no recursion: a hostile text may have any depth
 
 
 def _choose(found, free, outer, links, sources):
-    """Chooses the free stretch with most links from the range, fewest others.
+    """Chooses the free stretch with most links of the range, fewest others.
 
-    Without a link from the range it is the nearest word, so that no range with
-    text becomes an empty one. A range that goes beyond the sentence has an edge
-    in common with it.
+    Without a link from the range, it chooses the nearest word, so that a range
+    with text never becomes empty. A range that extends beyond the sentence
+    keeps that edge of the sentence.
     """
     if found.starts_earlier:
         free = [part for part in free if part[0] == outer.first]
@@ -192,7 +192,7 @@ def _choose(found, free, outer, links, sources):
 
 
 class _Sources:
-    """Finds the links from a range without reading all of them."""
+    """An index of links by source, which finds the links from a range fast."""
 
     def __init__(self, links):
         self._links = links
@@ -202,7 +202,7 @@ class _Sources:
         self._ends = list(itertools.accumulate((e for _, e in spans), max))
 
     def find(self, begin: int, end: int) -> list[int]:
-        """Finds the links from words inside a range: indices, in order."""
+        """Returns the indices, in order, of the links from words in a range."""
         first = bisect.bisect_right(self._ends, begin)
         beyond = bisect.bisect_left(self._begins, end)
         found = ((i, *self._links[i].source) for i in self._order[first:beyond])
@@ -212,9 +212,9 @@ class _Sources:
 def _choose_gap(found, free, outer, links):
     """Chooses the free gap between links for a place in the source.
 
-    It is the one nearest to the link whose source is nearest to the place:
-    before a link that begins there or later, after any other. If a link on each
-    side is equally near, the later one counts.
+    The gap is the nearest one to the link whose source is nearest to the place:
+    before a link that begins at the place or later, after any other. Of two
+    links that are equally near, the one after the place is used.
     """
     place = found.begin
 
@@ -247,7 +247,7 @@ def _write(root, links, translation):
     def end_of(gap: int) -> int:
         return links[gap - 1].target[1] if gap else 0
 
-    pending = [(root, root)]  # ranges in their outer ones, and edits that close
+    pending = [(root, root)]  # (outer range, inner range or closing edit)
     while pending:
         outer, found = pending.pop()
         least = edits[-1].offset if edits else 0
@@ -275,7 +275,7 @@ def _write(root, links, translation):
 
 
 def _spaced(mark, before, after):
-    """Returns a mark that stands alone, with spaces that keep it apart."""
+    """Returns the text of an `ALONE` mark, with spaces where it needs them."""
     apart = [
         (before[-1:], mark.before, OPENING),
         (after[:1], mark.after, CLOSING),

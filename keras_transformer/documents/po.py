@@ -1,8 +1,8 @@
 """Message catalogues of gettext (.po).
 
-polib and babel do not say where a string is, write the file in their own way,
-and read `\\033` as four characters. So gettext's few tokens are read here;
-babel knows the plural forms of languages.
+polib and babel do not give the position of a string, reformat the file, and
+read `\\033` as four characters. So this module reads gettext's few tokens
+itself. babel provides the plural forms of languages.
 """
 
 import codecs
@@ -39,7 +39,7 @@ FIELD = regex.compile(
     r"(?<keyword>domain|msgctxt|msgid_plural|msgid|msgstr(?:\s*\[\s*\d+\s*\])?)"
     rf"{GAP.pattern}(?<strings>(?:{GAP.pattern}{STRING})++)"
 )
-# C's escapes of bytes, and of signs.
+# C's escapes of bytes and of characters.
 ESCAPE = regex.compile(
     r"(?:\\(?:[0-3]?[0-7]{1,2}|x[0-9A-Fa-f]{2}))+|\\[abfnrtv\\\"']"
 )
@@ -59,10 +59,11 @@ PLURAL = regex.compile(r"nplurals\s*=\s*\d+\s*;\s*plural\s*=([^;]+)")
 
 
 def read(text: str, split: Split, replace: bool = False) -> Iterator:
-    """Yields a catalogue's pieces; translations are fuzzy: nobody read them.
+    """Yields a catalogue's pieces. New translations are marked as fuzzy.
 
-    A plural form that is only for 1, or that keeps the number, translates the
-    singular, all others the plural.
+    The plural form of 1 translates the singular if it is only for 1, or if the
+    singular has all placeholders of the plural. All others translate the
+    plural. Raises ValueError, with the line, if `text` is not a catalogue.
     """
     singular, end = None, 0
     ending = "\r\n" if "\r\n" in text else "\n"
@@ -102,7 +103,7 @@ def read(text: str, split: Split, replace: bool = False) -> Iterator:
 
 
 class _Entry(Block):
-    """An entry: its comments and the rest; a new translation makes it fuzzy."""
+    """An entry of comments and fields. A new translation makes it fuzzy."""
 
     def write(self, written: Written) -> str:
         before = [getattr(p, "source", p) for p in self.pieces[1:]]
@@ -112,7 +113,7 @@ class _Entry(Block):
 
 
 def _fits(message, translation, kind):
-    """Returns whether placeholders and the accelerator key are there."""
+    """Returns whether a translation keeps placeholders and accelerator key."""
     if any(find_messages(message)):  # their branches are translated
         return bool(translation.strip())
     items = plain_text(message, accelerators=True)[0](message)
@@ -123,10 +124,10 @@ def _fits(message, translation, kind):
 
 
 def entries(text: str) -> Iterator[tuple[int, list, dict[str, str]]]:
-    """Yields where the comments of each entry begin, its fields, their texts.
+    """Yields the start of each entry, its fields, and their texts by keyword.
 
-    Raises:
-        ValueError: It is not a catalogue; with the line.
+    An entry begins with its comments. Raises ValueError, with the line, if
+    `text` is not a catalogue.
     """
     for begin, fields in _groups(text):
         messages = {
@@ -144,7 +145,7 @@ def is_header(messages: Mapping[str, str]) -> bool:
 
 
 def _groups(text):
-    """Yields where the comments of each entry begin, and its fields."""
+    """Yields the start of each entry, with its comments, and its fields."""
     begin, fields, position = 0, [], 0
     while (at := GAP.match(text, position).end()) < len(text):
         field = FIELD.match(text, at)
@@ -166,9 +167,10 @@ def _refuse(text, at, problem):
 
 
 def singular_form(header: str) -> tuple[int, bool]:
-    """Returns the plural form of 1, and whether no other number has it.
+    """Returns the index of the plural form of 1, and if it is only for 1.
 
-    It is -1 if 2 has it, too.
+    The index is -1 if 2 has the same form. Raises ValueError if the rule of the
+    header is not valid.
     """
     values = dict(HEADER.findall(header))
     rule = PLURAL.search(values.get("Plural-Forms", ""))
@@ -183,7 +185,7 @@ def singular_form(header: str) -> tuple[int, bool]:
 
 
 def _plural_rule(values):
-    """Returns the rule of the language in a header, or the English rule."""
+    """Returns the plural rule of a header's language, or the English rule."""
     from babel.core import Locale, UnknownLocaleError  # an extra
     from babel.messages.plurals import get_plural
 
@@ -197,7 +199,10 @@ def _plural_rule(values):
 def message_of(
     keyword: str, messages: Mapping[str, str], singular: tuple[int, bool]
 ) -> str:
-    """Returns the message that a form translates, by `singular_form`."""
+    """Returns the message that a form translates: singular or plural.
+
+    `keyword` is the keyword of the form. `singular` is from `singular_form`.
+    """
     form, is_only = singular
     message, plural = messages["msgid"], messages.get("msgid_plural")
     if plural is None:
@@ -208,7 +213,7 @@ def message_of(
 
 
 def _translation(message, split):
-    """Returns the pieces that translate a message, or why there are none."""
+    """Returns the pieces of a message, or why it is not translated."""
     make_items, escape = plain_text(message, accelerators=True)
     if any(find_messages(message)):
         found = split(line_items(message, make_items), escape)
@@ -226,7 +231,7 @@ def _declared(comments):
 
 
 def _flags(comments):
-    """Finds the lines with flags; an obsolete entry before has its own."""
+    """Finds the lines with flags, but not those of an obsolete entry before."""
     return list(FLAGS.finditer(comments, max(comments.rfind("#~"), 0)))
 
 

@@ -1,4 +1,4 @@
-"""Sentences of a document, with the markup that they carry."""
+"""The sentences of a document, with the markup inside them."""
 
 import bisect
 import collections
@@ -48,9 +48,9 @@ from keras_transformer.translation.alignment import SpanLink, word_spans
 from keras_transformer.translation.glossary import SPACELESS
 
 Span = tuple[int, int]  # begin and end, in characters
-LONGEST = 10_000  # characters in which sentencex finds sentences at once
+LONGEST = 10_000  # characters that sentencex reads at once
 LINE_BREAK = regex.compile(r"[\r\n\v\f\x85\u2028\u2029]|\\[Nn]")
-# No script has such words: they stay. The model would take long for them.
+# No script has words this long. They stay, since they would slow the model.
 LONG_WORD = regex.compile(rf"[^\W{SPACELESS}]{{200,}}+")
 # Where a sentence that is too long may be divided, best first.
 DIVISIONS = (
@@ -62,14 +62,14 @@ DIVISIONS = (
 
 
 class Sentence:
-    """A sentence, or a part of one, and its place in the document.
+    """A sentence of a document, or a part of a sentence.
 
-    The model translates `text`; the document has `pieces` in its place.
+    The model translates `text`; the document has `pieces` instead.
 
     Args:
         items: The words and the markup.
-        escape: From plain text to the text of the document's format.
-        kind: Finds placeholders: one of those in `placeholders`.
+        escape: Writes plain text in the document's format.
+        kind: The pattern of placeholders, from the module `placeholders`.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Sentence:
 
     @property
     def needs_alignment(self) -> bool:
-        """Whether it has markup, which the alignment places."""
+        """Whether the sentence has markup, which the alignment places."""
         return any(item.kind in CODES for item in self._items)
 
     def keeps_placeholders(self, translation: str) -> bool:
@@ -102,7 +102,7 @@ class Sentence:
         return keeps_placeholders(*given) and keeps_order(*given)
 
     def hide_placeholders(self) -> None:
-        """Makes markup of the placeholders: they leave the text."""
+        """Turns the placeholders into markup and removes them from `text`."""
         self._set(join_codes(_hide_placeholders(self._items, self._kind)))
 
     def show_placeholders(self) -> None:
@@ -141,7 +141,7 @@ class Sentence:
         return "".join([*parts, self._escape(translation[read:]), self._after])
 
     def _marks(self, raws: list[str]) -> list[Mark]:
-        """Returns the codes, with what the document has around them."""
+        """Returns the codes as `Mark`s, with the characters around them."""
         before = _neighbours(self._items, raws, -1)
         after = _neighbours(self._items[::-1], raws[::-1], 0)[::-1]
         return [
@@ -186,7 +186,7 @@ def _placeholder_spans(
 
 
 def _span_around(spans: list[Span], offset: int) -> Span | None:
-    """Finds the span around an offset; the spans are in order."""
+    """Finds the span that contains an offset, in sorted spans, or None."""
     i = bisect.bisect(spans, (offset, len(spans) and spans[-1][1] + 1)) - 1
     return spans[i] if i >= 0 and offset < spans[i][1] else None
 
@@ -194,7 +194,7 @@ def _span_around(spans: list[Span], offset: int) -> Span | None:
 def _whole_placeholders(
     links: Sequence[SpanLink], translation: str
 ) -> list[SpanLink]:
-    """Makes links to a part of a placeholder links to all of it."""
+    """Extends links to part of a placeholder to the whole placeholder."""
     spans = _placeholder_spans(translation)
     return [
         link._replace(target=_span_around(spans, link.target[0]) or link.target)
@@ -205,7 +205,7 @@ def _whole_placeholders(
 def _links_of_characters(
     text: str, marks: list[Mark], translation: str, links: list[SpanLink]
 ) -> list[SpanLink]:
-    """Links a word with a mark inside character by character.
+    """Links the characters of each word that has a mark inside.
 
     The translation must have the same word, in upper or lower case.
     """
@@ -239,7 +239,10 @@ def _links_of_characters(
 def _neighbours(
     items: Sequence[Item], raws: Sequence[str], side: int
 ) -> list[str]:
-    """Returns the character of text before each item; tags have no text."""
+    """Returns the character before each item, ignoring tags.
+
+    `side` is the character's index in its item: -1, or 0 for reversed items.
+    """
     last, found = "", list[str]()
     for item, raw in zip(items, raws, strict=True):
         found.append(last)
@@ -249,7 +252,7 @@ def _neighbours(
 
 
 def _hide_placeholders(items: list[Item], kind: regex.Pattern) -> list[Item]:
-    """Makes one code of each placeholder that has no tag inside."""
+    """Turns each placeholder without a code inside into one code."""
     begins, text = join(items)
     spans = _placeholder_spans(text, kind)
     items, begins = divide(items, begins, [o for span in spans for o in span])
@@ -258,9 +261,9 @@ def _hide_placeholders(items: list[Item], kind: regex.Pattern) -> list[Item]:
     for begin, end in spans:
         first = bisect.bisect_left(begins, begin)
         while first == len(begins) or begins[first] > begin:
-            first -= 1  # it begins inside of what cannot be divided
+            first -= 1  # the placeholder begins inside an indivisible item
         last = bisect.bisect_left(begins, end)
-        # White space and codes that are not in the text may begin there, too.
+        # White space and codes may have the same offset as the placeholder.
         while not items[first].text or items[first].kind == SPACE:
             first += 1
         while not items[last - 1].text:
@@ -281,14 +284,14 @@ def split(
     depth: int = 0,
     placeholders: regex.Pattern = PROSE,
 ) -> list[Piece]:
-    """Makes pieces of a stretch of text: sentences, and what is between them.
+    """Splits a stretch of text into sentences and the pieces between them.
 
     Args:
-        items: The text. The pieces have all of its items, in order.
+        items: The text. The pieces contain all items, in order.
         escape, placeholders: As `escape` and `kind` of `Sentence`.
-        language: Its code, such as "en".
-        fits: Whether the model can read a text. A sentence that is too long is
-            divided, at clause marks if there are any.
+        language: The code of the text's language, such as "en".
+        fits: Returns whether the model can read a text. A sentence that is too
+            long is divided, at a clause mark if it has one.
         depth: How many ICU messages enclose the text.
     """
 
@@ -329,7 +332,7 @@ def split(
 def _join_messages(
     items: list[Item], split_branch: Callable[[Iterable[Item]], list[Piece]]
 ) -> list[Item]:
-    """Makes one code of each of ICU's messages, with its branches split."""
+    """Turns each ICU message into one code, with its branches split."""
     texts = [item.text or "\ufffc" for item in items]  # a sign for a code
     begins = [0, *itertools.accumulate(map(len, texts))][: len(texts)]
     text = "".join(texts)
@@ -367,10 +370,10 @@ def _join_messages(
 
 
 def _sentence_spans(text: str, language: str) -> list[Span]:
-    """Finds the sentences of a text, a part of it at a time.
+    """Finds the sentences of a text, one part of it at a time.
 
-    sentencex's time grows with the square of a run of signs. The last sentence
-    of a part may go on, so it is read again with the next part.
+    sentencex takes quadratic time for a run of symbols. The last sentence
+    of a part may be incomplete, so it is read again with the next part.
     """
     import sentencex  # an extra
 
@@ -397,10 +400,10 @@ def _sentence_spans(text: str, language: str) -> list[Span]:
 def _divisions(
     text: str, begin: int, end: int, fits: Callable[[str], bool]
 ) -> list[int]:
-    """Returns where to divide a sentence so that its parts fit, in order.
+    """Returns the offsets, in order, that divide a sentence into fitting parts.
 
-    The best division is at the clause mark nearest to the middle, else at white
-    space; text without any is divided between characters.
+    A sentence is divided at the clause mark nearest to its middle, else at
+    white space, else between any two characters.
     """
     part = text[begin:end].strip(" ")
     if end - begin < 2 or LONG_WORD.fullmatch(part) or fits(part):
@@ -426,7 +429,7 @@ def _divisions(
 def _sentence(
     items: list[Item], escape: Callable[[str], str], kind: regex.Pattern
 ) -> list[Piece]:
-    """Returns a sentence, and the white space and tags at its edges.
+    """Returns a sentence, and the white space and codes at its edges.
 
     A text without letters is not translated.
     """

@@ -1,7 +1,7 @@
 """Subtitles: SubRip, WebVTT, and Advanced SubStation Alpha (.ass).
 
-pysubs2 and webvtt-py rewrite times and tags, and lose some. The text of a cue
-is what they take for it.
+pysubs2 and webvtt-py rewrite times and tags, and lose some. This module finds
+the same text in a cue as they do.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,10 @@ DRAWING = regex.compile(r"\\p[1-9]")
 
 
 def read(text: str, split: Split) -> Iterator:
-    """Yields the pieces of a file of SubRip or WebVTT."""
+    """Yields the pieces of a SubRip or WebVTT file.
+
+    Raises ValueError if a SubRip file has no cue.
+    """
     is_vtt = text.startswith("WEBVTT")
     cues = list(TIMES.finditer(text))
     if text.strip() and not (cues or is_vtt):
@@ -70,7 +73,7 @@ def read(text: str, split: Split) -> Iterator:
 
 
 def _end_of_cue(rest):
-    """Finds the end of a cue's text, if another cue follows."""
+    """Finds the end of a cue's text, before the next cue's number."""
     kept = rest.rstrip()
     begin = max(kept.rfind("\n"), kept.rfind("\r")) + 1
     return begin if kept[begin:].strip().isdecimal() else len(rest)
@@ -89,10 +92,10 @@ def _read_cue(text, split, make_items, write):
 
 
 def _read_blocks(text):
-    """Yields the pieces of what stands between the cues of WebVTT."""
+    """Yields the pieces of the text between WebVTT cues."""
     for block, separator in separate(text, VTT_BLOCK_END):
         words = block.split(maxsplit=1)
-        is_last = not separator  # then it is the identifier of a cue
+        is_last = not separator  # then the block is the identifier of a cue
         if words and words[0] == "NOTE":
             yield Left(block, "NOTE")
         elif is_last or not words or words[0] in NO_TEXT:
@@ -119,11 +122,14 @@ def _vtt_items(line):
 
 
 def read_ass(text: str, split: Split) -> Iterator:
-    """Yields the pieces of a file of Advanced SubStation Alpha."""
+    """Yields the pieces of an Advanced SubStation Alpha file.
+
+    Raises ValueError if it has no line of dialogue.
+    """
     num_fields, has_dialogue = 10, False
     for line, line_end in separate(text, regex.compile(LINE_END)):
         key, _, value = line.partition(":")
-        if key == "Format":  # the last one is of events
+        if key == "Format":  # the last such line is for events
             num_fields = value.count(",") + 1
         fields = value.split(",", num_fields - 1)
         if key == "Dialogue" and len(fields) == num_fields:

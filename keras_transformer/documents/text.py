@@ -13,8 +13,8 @@ from keras_transformer.documents.items import (
     separate,
 )
 
-# What stands between lines: a line end with the white space around it. A run of
-# white space is read from its first character only, in linear time.
+# A line end with the white space around it. A run of white space matches from
+# its first character only, which takes linear time.
 LINE_END = regex.compile(
     r"(?:(?<![ \t])[ \t]++)?(?>\r\n|[\n\r\v\f\x85\u2028\u2029])[ \t]*+"
 )
@@ -26,8 +26,8 @@ PARAGRAPH_END = regex.compile(
     rf"(?:{LINE_END.pattern}){{2,}}|{LINE_END.pattern}(?={LIST_MARK.pattern})"
 )
 COLUMN_END = regex.compile(r"(?<=\S)(?: *\t[ \t]*| {3,})(?=\S)")
-NARROWEST = 40  # characters of the longest line of a paragraph that was wrapped
-FULLEST = 0.85  # share of the longest line: wrapped lines are longer
+NARROWEST = 40  # least characters in the longest line of a wrapped paragraph
+FULLEST = 0.85  # wrapped lines are longer than this share of the longest line
 
 
 def read(
@@ -38,10 +38,9 @@ def read(
 ) -> Iterator:
     """Yields the pieces of a plain text.
 
-    A sentence ends with its line, unless the paragraph was wrapped: then all
-    its lines but the last are full, and its sentences go on in the next line.
-    `make_items` makes items of a text without line ends; `escape` is as in
-    `Sentence`.
+    A sentence ends with its line, unless the paragraph is wrapped: all lines
+    but the last are full, and sentences continue on the next line. `make_items`
+    splits text without line ends into items. `escape` is as in `Sentence`.
     """
     for paragraph, separator in separate(text, PARAGRAPH_END):
         mark = LIST_MARK.match(paragraph)
@@ -60,7 +59,7 @@ def read(
 
 
 def _is_wrapped(lines):
-    """Returns whether the lines of a paragraph are one text, wrapped.
+    """Returns whether the lines of a paragraph are one wrapped text.
 
     A wrapped line has no room for the first word of the next line.
     """
@@ -76,7 +75,7 @@ def line_items(
 ) -> list[Item]:
     """Makes the items of a line, or of several lines that are one text.
 
-    `make_items` makes items of a text without line ends.
+    `make_items` splits text without line ends into items.
     """
     return [
         item

@@ -14,8 +14,8 @@ from keras_transformer.documents.pieces import Block, Left
 from keras_transformer.documents.placeholders import MESSAGES
 from keras_transformer.documents.xml import parse_xml
 
-# The inline elements of both versions that are a range, or begin or end one;
-# all others stand alone. The halves of a range have an attribute in common.
+# The inline elements of both versions that enclose, begin or end a range. All
+# others stand alone. The two halves of a range share an attribute.
 RANGES = ("g", "mrk", "pc")
 HALVES = {
     **dict.fromkeys(("bpt", "bx", "sc", "sm"), OPEN),
@@ -32,7 +32,10 @@ APPROVED = regex.compile(r"\bapproved\s*=\s*([\"'])yes\1")
 
 
 def read(text: str, split: Split, replace: bool = False) -> Iterator:
-    """Yields the pieces of an XLIFF file: sources stay, targets change."""
+    """Yields the pieces of an XLIFF file: sources stay, targets change.
+
+    `replace` also changes targets that are already translated.
+    """
     root, events, spans = parse_xml(text)
     expect(_name(root) == "xliff", "the element xliff", _name(root))
     reader = _Reader(events, spans, split)
@@ -46,7 +49,7 @@ def read(text: str, split: Split, replace: bool = False) -> Iterator:
 
 
 class _Reader:
-    """Reads units: a source and its translation."""
+    """A reader of units, which have a source and its translation."""
 
     def __init__(self, events, spans, split):
         self._events = events
@@ -120,7 +123,7 @@ class _Reader:
         ]
 
     def _translation(self, source):
-        """Returns the pieces that translate the content of an element."""
+        """Returns the pieces of an element's content, to be translated."""
         begin, end = self._spans[source]
         parts = list(self._content(source))
         text = "".join(part for part in parts if isinstance(part, str))
@@ -140,7 +143,7 @@ class _Reader:
         return pieces
 
     def _keep(self, segment):
-        """Makes an item of the translation that a segment has."""
+        """Makes an item of a segment's existing translation."""
         kept, reason = self._kept[segment.get("mid")]
         begin, end = self._spans[segment if kept is None else kept]
         raw = self.raw(begin, end + 1)
@@ -149,7 +152,7 @@ class _Reader:
         return Item(Left(raw, reason), "", SEGMENT)
 
     def _content(self, element):
-        """Yields texts and codes, as items, inside an element."""
+        """Yields an element's content: texts as strings, codes as items."""
         yield element.text or ""
         for child in element:
             begin, end = self._spans.get(child, (0, 0))
@@ -189,7 +192,7 @@ def _comment(element):
 
 
 def _segments(element):
-    """Finds the segments with text in an element, by their number."""
+    """Returns an element's segments with text, by their number (`mid`)."""
     segments = element.iter("{*}mrk")
     return {
         segment.get("mid"): segment
@@ -215,14 +218,14 @@ def _is_locked(unit):
 
 
 def _is_code(element):
-    """Returns whether the text inside a range stays."""
+    """Returns whether a range is marked as not to be translated."""
     return _name(element) == "mrk" and (
         element.get("translate") == "no" or element.get("mtype") == "protected"
     )
 
 
 def _escaped(item):
-    """Writes an item as XML; plain text can be divided between signs."""
+    """Escapes an item as XML, with separate items for `&`, `<` and `>`."""
     if item.raw != item.text:
         return [item._replace(raw=escape(item.raw))]
     signs = regex.findall(r"[&<>]|[^&<>]+", item.text)

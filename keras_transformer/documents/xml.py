@@ -1,20 +1,18 @@
-"""XML with the places of its elements in the text.
+"""XML elements with their positions in the text.
 
-lxml reads the elements, but does not give their places in the text. The tags,
-which are in the same order, do.
+lxml parses the elements, but does not give their positions in the text. The
+tags, which are in the same order, give them.
 """
 
 from keras_transformer.documents.markup import read_events
 
 
 def parse_xml(text: str) -> tuple:
-    """Returns the root of an XML text, its `Event`s, and its elements' places.
+    """Returns the root of an XML text, its `Event`s, and its elements' spans.
 
-    The places are a dictionary from each element of lxml to the indices of the
-    events of its tags.
-
-    Raises ValueError: it is not well-formed, or has a DOCTYPE, which could
-    define entities; the message has the line.
+    The spans map each lxml element to the indices of its first and last event.
+    Raises ValueError, with the line, if the text is not well-formed, or has a
+    DOCTYPE, which could define entities.
     """
     from lxml import etree  # an extra
 

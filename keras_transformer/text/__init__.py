@@ -1,1 +1,1 @@
-"""Text and tokens: the vocabulary, its tokenizer, marks of case."""
+"""Text and tokens: the vocabulary, its tokenizer, case marks."""

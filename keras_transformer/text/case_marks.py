@@ -13,9 +13,9 @@ in every casing. With ^ for TITLE, U for UPPER, < for BEGIN and > for END:
 
     The NASA's iPhone: READ THIS!     ^▁theU▁nasa's▁i^phone:<▁read▁this>!
 
-Marks are put into the normalized text of SentencePiece. Only letters that
-upper-casing restores are written small: single small letters of single capital
-ones. A "İ" or "ẞ" stays a letter like any other.
+Marks are put into text that SentencePiece has normalized. A capital letter is
+lower-cased only if its lower case is a single letter whose upper case is the
+same capital letter. So "İ" and "ẞ" stay as they are.
 """
 
 import functools
@@ -24,12 +24,12 @@ import typing
 
 from keras_transformer.text.vocabulary import SPACE
 
-# Characters of a private use area, whose last byte is a letter of ASCII.
+# Private-use characters whose last byte is an ASCII letter.
 TITLE, UPPER = "\U0010ff54", "\U0010ff55"
 BEGIN, END = "\U0010ff42", "\U0010ff45"
 MARKS = TITLE + UPPER + BEGIN + END
 STRAY = "\ufffd"  # replaces marks in text
-# What figures and lists of tokens show.
+# How figures and lists of tokens show the marks.
 GLYPHS = dict(zip(MARKS, ("⇧", "⇪", "⇪…", "…⇩"), strict=True))
 UNIT_BREAKS = SPACE + " -‐–—/'’"
 SIGMA, FINAL_SIGMA = "Σ", "ς"
@@ -42,9 +42,9 @@ class Casing(typing.NamedTuple):
     """The letters with case, and the expressions that find them."""
 
     lower: dict[int, int]  # the small letter of each capital one, by code point
-    # The capital letter of each small one; the final sigma has one.
+    # The capital letter of each small one, including the final sigma.
     upper: dict[int, int]
-    marked: re.Pattern[str]  # what gets a mark: capital letters of one mark
+    marked: re.Pattern[str]  # text with capital letters that share a mark
     final: re.Pattern[str]  # a capital sigma that becomes a final one
 
 
@@ -80,10 +80,10 @@ def casing() -> Casing:
 def mark(text: str) -> str:
     """Converts normalized text to lower case, with marks.
 
-    A unit of two or more capital letters, without small ones, has UPPER. If
-    there are several, and nothing between them has small letters, they and all
-    between them are one region, from BEGIN to END. In other
-    units, several capital letters in a row are a region; one alone has TITLE.
+    A unit with two or more capital letters and no small ones has UPPER. Several
+    such units without small letters between them form one region, from BEGIN to
+    END. In other units, several capital letters in a row form a region, and a
+    single one has TITLE.
 
     Marks in the text become `STRAY`.
 
@@ -110,11 +110,11 @@ def _mark_found(match):
 
 
 def capitalize(text: str) -> str:
-    """Restores the capital letters of marked text, whose spaces may be spaces.
+    """Restores the capital letters of marked text, with `▁` or spaces.
 
-    The marks stay, so that each character stays where it is. Any marks are
-    valid: BEGIN without END goes to the end of the text, and other marks that
-    have nothing to capitalize have no effect.
+    The marks stay, so that offsets do not change. Any marks are valid: BEGIN
+    without END extends to the end of the text, and a mark with nothing to
+    capitalize has no effect.
 
     >>> remove_marks(capitalize(mark("▁IBM's▁iPhone▁SALE▁IS▁ON!")))
     "▁IBM's▁iPhone▁SALE▁IS▁ON!"

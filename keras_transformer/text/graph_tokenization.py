@@ -1,8 +1,8 @@
-"""Strings to ids and back as TensorFlow operations, as exported models need it.
+"""Strings to ids and back as TensorFlow operations, for exported models.
 
-In a graph TensorFlow Text applies the SentencePiece model, which the graph
-carries with it. Outside of graphs the same functions return the same values by
-`Tokenizer.to_ids` and `to_strings`, which are much faster.
+In a graph, TensorFlow Text applies the SentencePiece model, which is stored in
+the graph. Outside graphs, the same functions call `Tokenizer.to_ids` and
+`to_strings`, which return the same values and are much faster.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ NOTHING = -1  # no code point
 
 
 class Pieces(typing.Protocol):
-    """What this module uses of a `Tokenizer`, which imports this module."""
+    """The part of `Tokenizer` that this module uses, without importing it."""
 
     model_bytes: bytes
     has_table: bool
@@ -59,7 +59,7 @@ class Pieces(typing.Protocol):
 def encode(
     tokenizer: Pieces, strings: Sequence[str] | tf.Tensor
 ) -> tf.RaggedTensor:
-    """Does what `Tokenizer.encode` describes."""
+    """Implements `Tokenizer.encode`."""
     strings = tf.convert_to_tensor(strings, tf.string)
     if strings.shape.rank != 1:
         raise ValueError(
@@ -82,7 +82,7 @@ def encode(
 
 
 def _look_up_segments(tokenizer: Pieces, strings: tf.Tensor) -> tf.RaggedTensor:
-    """Encodes strings whose segments have the ids of a table."""
+    """Encodes strings with a tokenizer that has a table: [N] -> [N, (T)]."""
     has_code = tf.strings.regex_full_match(strings, LANGUAGE_CODE)
     codes = tf.strings.regex_replace(strings, LANGUAGE_CODE, r"\1")
     texts = tf.strings.regex_replace(strings, LANGUAGE_CODE, r"\2")
@@ -104,10 +104,10 @@ def _look_up_segments(tokenizer: Pieces, strings: tf.Tensor) -> tf.RaggedTensor:
 def _ids_in_table(table: dict[str, int], segments: tf.Tensor) -> tf.Tensor:
     """Looks up the ids of segments: string [N] -> int32 [N].
 
-    A lookup table of TensorFlow would be a resource, which the object that is
-    saved would have to own; so segments are found by their fingerprints.
+    A TensorFlow lookup table would be a resource that the saved object has to
+    own. So segments are found by their fingerprints.
     """
-    with tf.init_scope():  # numbers, although a graph is being made
+    with tf.init_scope():  # runs eagerly while a graph is traced
         fingerprints = tf.strings.to_hash_bucket_fast(
             list(table), MAX_FINGERPRINT
         ).numpy()
@@ -124,7 +124,7 @@ def decode(
     tokenizer: Pieces,
     ids: Sequence[Sequence[int]] | tf.Tensor | tf.RaggedTensor,
 ) -> tf.Tensor:
-    """Does what `Tokenizer.decode` describes."""
+    """Implements `Tokenizer.decode`."""
     if isinstance(ids, (list, tuple)):
         ids = tf.ragged.constant(ids, tf.int32, ragged_rank=1)
     if isinstance(ids, tf.RaggedTensor):
@@ -143,10 +143,10 @@ def decode(
 
 
 def _operations(model_bytes: bytes, out_type: tf.DType):
-    """Makes TensorFlow Text's tokenizer for a model, anew for each graph.
+    """Makes a new TensorFlow Text tokenizer of a model, for each graph.
 
     In a process that loads a SavedModel, operations with the same name share
-    the model of the first one; so each model has its own name. `out_type` is
+    the model of the first one. So each model has its own name. `out_type` is
     `tf.int32` for ids, with `EOS`, or `tf.string` for segments.
     """
     digest = hashlib.sha256(model_bytes).hexdigest()
@@ -159,7 +159,7 @@ def _operations(model_bytes: bytes, out_type: tf.DType):
 
 
 def truncate(ids: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Truncates rows [N, S] of tokens, EOS, PAD; the last token becomes EOS.
+    """Truncates rows [N, S] of tokens, EOS and PAD, so that they end with EOS.
 
     Returns int32 `[N, min(S, max_length)]`, and bool `[N]`: whether the row was
     longer.
@@ -179,14 +179,14 @@ def truncate(ids: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def mark_case(texts: tf.Tensor) -> tf.Tensor:
-    """Does `case_marks.mark` on normalized texts that begin with space: [N]."""
+    """Applies `case_marks.mark` to normalized texts [N] that begin with `▁`."""
     points = tf.strings.unicode_decode(texts, "UTF-8")  # [N, (characters)]
     rows, text = points.value_rowids(), points.flat_values
     text = tf.where(_among(text, MARKS), ord(STRAY), text)
     lower, is_capital = _look_up(casing().lower, text)
     _, is_small = _look_up(casing().upper, text)
-    # Units, and stretches of units: each begins with a text, or with a unit
-    # that has small letters.
+    # Units, and stretches of units. A stretch begins with a text, or with a
+    # unit that has small letters.
     unit = tf.cumsum(tf.cast(_among(text, UNIT_BREAKS), tf.int32)) - 1
     capitals, smalls = (
         tf.math.segment_sum(tf.cast(found, tf.int32), unit)
@@ -199,7 +199,7 @@ def mark_case(texts: tf.Tensor) -> tf.Tensor:
     number = tf.math.segment_sum(tf.cast(is_strong, tf.int32), stretch)
     stretch = tf.gather(stretch, unit)  # of each character, as all below
     is_strong = tf.gather(is_strong, unit) & is_capital
-    # In a stretch all from the first to the last strong letter has one mark.
+    # In a stretch, one mark covers the first to the last strong letter.
     at, size = tf.range(tf.size(text)), tf.size(text)
     first = tf.gather(
         tf.math.segment_min(tf.where(is_strong, at, size), stretch), stretch
@@ -228,9 +228,9 @@ def mark_case(texts: tf.Tensor) -> tf.Tensor:
 
 
 def restore_case(texts: tf.Tensor) -> tf.Tensor:
-    """Does `case_marks.capitalize` on marked texts, and drops marks: [N]."""
+    """Applies `case_marks.capitalize` to texts [N], and drops the marks."""
     points = tf.strings.unicode_decode(texts, "UTF-8")
-    # At the beginning of each text, END ends what the text before has begun.
+    # END before each text ends a region that the text before has begun.
     ends = tf.fill([tf.size(texts), 1], ord(END))
     points = tf.concat([ends, points], axis=1)  # [N, (characters)]
     rows, text = points.value_rowids(), points.flat_values
@@ -248,7 +248,7 @@ def restore_case(texts: tf.Tensor) -> tf.Tensor:
 
 
 def _among(points: tf.Tensor, characters: str) -> tf.Tensor:
-    """Tells which code points belong to some characters: bool [N]."""
+    """Returns which code points are among `characters`: bool [N]."""
     codes = tf.constant(list(map(ord, characters)))
     return tf.reduce_any(points[:, None] == codes, axis=1)  # [N, C] -> [N]
 
@@ -256,7 +256,10 @@ def _among(points: tf.Tensor, characters: str) -> tf.Tensor:
 def _look_up(
     table: Mapping[int, int], points: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Looks up the values of code points; and bool [N], which have one."""
+    """Returns values of code points [N], and which have one in the table: [N].
+
+    A code point without a value stays as it is.
+    """
     keys = sorted(table)
     values = tf.constant([table[key] for key in keys])
     index = tf.minimum(tf.searchsorted(keys, points), len(keys) - 1)
@@ -265,16 +268,16 @@ def _look_up(
 
 
 def _last(text: tf.Tensor, found: tf.Tensor) -> tf.Tensor:
-    """Finds, for each character, the last found one up to it: [N].
+    """Returns, for each character, the last one up to it with `found`: [N].
 
-    The first character is one.
+    `found`, bool [N], must be true for the first character.
     """
     at = tf.cumsum(tf.cast(found, tf.int32)) - 1
     return tf.gather(tf.boolean_mask(text, found), at)
 
 
 def _encode(points: tf.Tensor, rows: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """Encodes code points as texts, without `NOTHING`: [N]."""
+    """Joins code points, without `NOTHING`, into UTF-8 texts: [N]."""
     keep = points != NOTHING
     texts = tf.RaggedTensor.from_value_rowids(
         tf.boolean_mask(points, keep), tf.boolean_mask(rows, keep), number

@@ -1,6 +1,6 @@
 """Strings to ids and back: SentencePiece on lists, without TensorFlow.
 
-One byte-pair vocabulary serves both languages, as in sec. 5.1 of the paper; or
+One byte-pair vocabulary serves both languages, as in sec. 5.1 of the paper, or
 each language has its own. `graph_tokenization.py` has the same functions as
 TensorFlow operations, for exported models, which read and write strings.
 """
@@ -46,7 +46,7 @@ END_OF_TABLE = "<end of table>"
 # The same, where `>>fra<<` is a language code only if the table has it.
 END_OF_TABLE_WITH_CODES = "<end of table with codes>"
 ASCII_SPACES = " \t\n\v\f\r"  # removed by `tf.strings.strip`
-# The piece of a tag of `keras_transformer.data.languages`.
+# Pattern for the pieces of tags; see `keras_transformer.data.languages`.
 TAG_PIECE = SPACE + r"<2[^\s<>]+>"
 # A normalization that changes nothing.
 AS_IT_IS = sentencepiece_model_pb2.NormalizerSpec(
@@ -79,12 +79,12 @@ class Tokenizer:
     `to_ids` and `to_strings` work on lists and need no TensorFlow. `encode` and
     `decode` return tensors and may be part of a graph.
 
-    Vocabularies of other systems, which `kt-import` reads, have a
-    table of ids apart from the model: see `has_table`.
+    Vocabularies of other systems, which `kt-import` reads, have a table of ids
+    apart from the model: see `has_table`.
 
-    A vocabulary with the pieces of `case_marks` is of text in lower case with
-    these marks. Strings are normalized, then marked, then segmented; decoded
-    text has its capital letters again.
+    A vocabulary with the pieces of `case_marks` is for lower-case text with
+    these marks. Strings are normalized, then marked, then segmented. Decoding
+    restores capital letters.
 
     Args:
         model_bytes: A serialized SentencePiece model, as in `tokenizer.model`.
@@ -94,11 +94,11 @@ class Tokenizer:
         model_bytes: The serialized model.
         vocab_size: Number of tokens V, including special tokens.
         has_table: Whether the pieces up to `END_OF_TABLE` or
-            `END_OF_TABLE_WITH_CODES` are a table of V ids. If so, a segment of
-            text has its id in the table, or `UNK`; and a language code at the
-            beginning of a string, such as `>>fra<<`, is a segment of its own:
-            see `codes`.
-        has_case_marks: Whether it has the pieces of `case_marks`.
+            `END_OF_TABLE_WITH_CODES` are a table of V ids. If so, the id of a
+            segment of text is its id in the table, or `UNK`. A language code at
+            the beginning of a string, such as `>>fra<<`, is then a segment of
+            its own: see `codes`.
+        has_case_marks: Whether the vocabulary has the pieces of `case_marks`.
 
     Raises:
         ValueError: The bytes are not such a model.
@@ -140,7 +140,7 @@ class Tokenizer:
 
     @functools.cached_property
     def _segmenter(self):
-        """`segmenting_bytes` as SentencePiece's own object."""
+        """The SentencePiece processor of `segmenting_bytes`."""
         model = self.segmenting_bytes
         if model is self.model_bytes:
             return self._processor
@@ -150,10 +150,10 @@ class Tokenizer:
     def segmenting_bytes(self) -> bytes:
         """The SentencePiece model that segments strings.
 
-        It lacks the pieces that only the table has: implementations of
-        SentencePiece differ in the segments and errors that such pieces cause.
-        With case marks it takes the text of `normalize` as it is. Otherwise it
-        is `model_bytes`.
+        With a table, this model lacks the pieces that only the table has:
+        implementations of SentencePiece differ in the segments and errors that
+        such pieces cause. With case marks, it does not normalize, and reads
+        text from `normalize`. Otherwise it is `model_bytes`.
         """
         complete, model = self._proto(), self._proto()
         if self.has_case_marks:
@@ -194,7 +194,7 @@ class Tokenizer:
 
     @property
     def files(self) -> dict[str, "Tokenizer"]:
-        """Itself, by the name of its file in a model's directory."""
+        """This tokenizer, by its file name in a model's directory."""
         return {SHARED_FILE: self}
 
     @property
@@ -203,7 +203,7 @@ class Tokenizer:
         return self._processor.id_to_piece(list(range(self.vocab_size)))
 
     def find(self, piece: str) -> int | None:
-        """Finds the id of a piece of the vocabulary; None if it has none."""
+        """Returns the id of a piece, or None if the vocabulary lacks it."""
         id = self._processor.piece_to_id(piece)
         return None if id == UNK or id >= self.vocab_size else id
 
@@ -227,7 +227,10 @@ class Tokenizer:
         return trainer.ModelType.Name(trainer.model_type).lower()
 
     def is_trained_for(self, vocab_size: int) -> bool:
-        """Tells whether it was trained for a size, even if it has fewer."""
+        """Returns whether the vocabulary was trained for this size.
+
+        A vocabulary that was trained with `at_most` may be smaller.
+        """
         is_smaller = not self._proto().trainer_spec.hard_vocab_limit
         return self.vocab_size == vocab_size or (
             is_smaller and self.vocab_size < vocab_size
@@ -235,9 +238,9 @@ class Tokenizer:
 
     @functools.cached_property
     def without_tags(self) -> "Tokenizer":
-        """The same vocabulary and ids; a tag such as `<2fr>` in text is text.
+        """A tokenizer with the same ids that reads a tag `<2fr>` as plain text.
 
-        It is itself if the vocabulary has no tags.
+        It is this tokenizer if the vocabulary has no tags.
         """
         model = self._proto()
         tags = [p for p in model.pieces if re.fullmatch(TAG_PIECE, p.piece)]
@@ -249,7 +252,7 @@ class Tokenizer:
 
     @functools.cached_property
     def inside_words(self) -> "Tokenizer":
-        """The same vocabulary and ids; no space is put before a string."""
+        """A tokenizer with the same ids that adds no space before a string."""
         model = self._proto()
         model.normalizer_spec.add_dummy_prefix = False
         return Tokenizer(model.SerializeToString(deterministic=True))
@@ -271,7 +274,7 @@ class Tokenizer:
         return list(map(mark, strings)) if self.has_case_marks else strings
 
     def encode(self, strings: typing.Any) -> "tf.RaggedTensor":
-        """Does `to_ids` with a ragged tensor, also in a graph, by TensorFlow.
+        """Encodes strings like `to_ids`, as a ragged tensor, also in a graph.
 
         Args:
             strings: List of `str`, or string tensor `[N]`.
@@ -287,7 +290,7 @@ class Tokenizer:
         return graph_tokenization.encode(self, strings)
 
     def decode(self, ids: typing.Any) -> "tf.Tensor":
-        """Does `to_strings` with a tensor, also in a graph, by TensorFlow.
+        """Decodes ids like `to_strings`, as a string tensor, also in a graph.
 
         Args:
             ids: Integers `[N, T]`: a tensor, a ragged tensor, or a list of
@@ -310,7 +313,8 @@ class Tokenizer:
             A list of ids for each string; `[EOS]` for an empty one.
 
         Raises:
-            ValueError: A string cannot be written in UTF-8.
+            ValueError: A string has a lone surrogate, which UTF-8 cannot
+                encode.
         """
         for string in strings:
             try:
@@ -320,7 +324,7 @@ class Tokenizer:
                     "strings must be valid in UTF-8, without lone surrogates."
                     f" Received: {string!r}"
                 ) from error
-        # A call for each string: one for a list starts a thread every time.
+        # One call per string: a call for a list starts a thread every time.
         if not self.has_table:
             if self.has_case_marks:
                 strings = self.normalize(list(strings))
@@ -335,7 +339,7 @@ class Tokenizer:
     def to_prefixes(self, strings: Sequence[str]) -> list[list[int]]:
         """Encodes beginnings of longer strings: `to_ids` without `EOS`.
 
-        A region of capitals at the end has no `END`, so that it may go on.
+        A region of capitals at the end has no `END`, so that it may continue.
         """
         end = self.mark_ids.get(END)
         rows = [row[:-1] for row in self.to_ids(strings)]
@@ -360,12 +364,12 @@ class Tokenizer:
             text = self._processor.decode(row)
             if self.has_case_marks:
                 text = remove_marks(capitalize(text))
-            # Implementations of SentencePiece differ in the spaces they leave.
+            # Implementations of SentencePiece leave different spaces.
             strings.append(text.strip(ASCII_SPACES))
         return strings
 
     def parts(self, ids: Sequence[int]) -> list[str]:
-        """Returns the text that each token adds to a string, with spaces."""
+        """Returns the text, with spaces, that each token adds to the string."""
         decoded = self._processor.decode(
             list(map(int, ids)), out_type="serialized_proto"
         )
@@ -385,7 +389,7 @@ class Tokenizer:
 
     @functools.cached_property
     def table(self) -> dict[str, int]:
-        """Id of each subword, without the special tokens."""
+        """The id of each subword, without the special tokens."""
         first = len(SPECIAL_IDS)
         return {p: id for id, p in enumerate(self.pieces[first:], first)}
 
@@ -408,7 +412,7 @@ class Tokenizer:
         ]
 
     def _split_code(self, string: str) -> tuple[str, str]:
-        """Splits off the language code that a string begins with, or ""."""
+        """Splits a string into its language code, or "", and the rest."""
         found = self.has_table and re.fullmatch(LANGUAGE_CODE, string)
         if found and (self.codes is None or found[1] in self.codes):
             return found[1], found[2]
@@ -455,8 +459,8 @@ class Tokenizer:
     def _marked_tokens_of(self, string: str) -> list[Token]:
         """Returns the `Token`s of one string with case marks.
 
-        `END` is where the last character before it is, the other marks where
-        the letter after them is; their text is empty.
+        `END` has the position of the character before it, other marks that of
+        the letter after them. The text of a mark is empty.
         """
         normalized, starts = self._processor.normalize(string, True)
         pieces = self._segmenter.encode(mark(normalized), out_type=str)
@@ -486,8 +490,8 @@ class Tokenizer:
 
         Raises:
             FileNotFoundError: There is no such file.
-            ValueError: It is not a SentencePiece model, or has other ids for
-                the special tokens.
+            ValueError: The file is not a SentencePiece model, or has other ids
+                for the special tokens.
         """
         path = pathlib.Path(path)
         if not path.is_file():
@@ -517,20 +521,21 @@ class Tokenizer:
             vocab_size: Number of tokens V, including special tokens.
             max_lines: Number of lines that are sampled from a larger corpus,
                 so that it fits into memory.
-            symbols: Words that become one token each, including the space
-                before them, whatever their frequency: `"(NP"`. A longer word
-                that begins with one becomes several tokens.
-            case_marks: Whether the vocabulary is of text in lower case with
-                the marks of `case_marks`.
+            symbols: Words, such as `"(NP"`, that become one token each,
+                including the space before them, whatever their frequency. A
+                longer word that begins with a symbol becomes several tokens.
+            case_marks: Whether the vocabulary is for lower-case text with the
+                marks of `case_marks`.
             controls: Tokens that no text has, such as `"__de__"`.
             at_most: Whether a corpus with fewer pieces than `vocab_size` gives
-                a smaller vocabulary, rather than an error.
+                a smaller vocabulary instead of an error.
 
         Raises:
-            ValueError: The corpus is empty, or gives fewer than `vocab_size`
-                pieces, or has more characters than that; or a symbol has a
-                capital letter, with case marks.
-            TypeError: `lines` is a string, such as a path, or has others.
+            ValueError: The corpus is empty, has more characters than
+                `vocab_size`, or gives fewer pieces without `at_most`. Or a
+                symbol has a capital letter, with case marks.
+            TypeError: `lines` is a string, such as a path, or an item of
+                `lines` is not a string.
         """
         options = symbols, case_marks, controls, at_most
         return cls(train_model(lines, vocab_size, max_lines, *options))
@@ -553,7 +558,7 @@ class TokenizerPair(typing.NamedTuple):
 
     @property
     def files(self) -> dict[str, Tokenizer]:
-        """Both, by the names of their files in a model's directory."""
+        """Both tokenizers, by their file names in a model's directory."""
         return dict(zip(PAIR_FILES, self, strict=True))
 
 
@@ -566,7 +571,11 @@ def save_tokenizer(
 
 
 def load_tokenizer(directory: str | os.PathLike) -> Tokenizer | TokenizerPair:
-    """Loads the tokenizer or pair that `save_tokenizer` wrote."""
+    """Loads the tokenizer or pair that `save_tokenizer` wrote.
+
+    Raises FileNotFoundError if a file is missing. Raises ValueError if a file
+    is invalid, or if the directory has both a tokenizer and a pair.
+    """
     directory = pathlib.Path(directory)
     paths = [directory / name for name in PAIR_FILES]
     if not any(path.exists() for path in paths):

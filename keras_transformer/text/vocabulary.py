@@ -1,4 +1,4 @@
-"""The ids of the special tokens, and the marks in text: defined only here.
+"""The ids of the special tokens, and special strings in text.
 
 Every vocabulary of the package starts with these four tokens, so that a batch
 padded with zeros is a batch padded with `PAD`.

@@ -25,7 +25,7 @@ def train_model(
     controls: Sequence[str] = (),
     at_most: bool = False,
 ) -> bytes:
-    """Trains a byte-pair model; returns its bytes. See `Tokenizer.train`."""
+    """Trains a byte-pair model and returns its bytes. See `Tokenizer.train`."""
     if vocab_size <= len(SPECIAL_IDS):
         raise ValueError(
             f"vocab_size must be above {len(SPECIAL_IDS)}, the number of"
@@ -90,7 +90,7 @@ def train_model(
         raise ValueError(_explain(str(error), vocab_size)) from error
     Model = sentencepiece_model_pb2.ModelProto
     trained = Model.FromString(model.getvalue())
-    # False is left in a vocabulary that is smaller than wanted.
+    # The field stays False in a vocabulary that is smaller than requested.
     if len(trained.pieces) == vocab_size:
         trained.trainer_spec.ClearField("hard_vocab_limit")
     if case_marks:
@@ -100,7 +100,7 @@ def train_model(
 
 
 def check_symbols_without_case(symbols: Sequence[str]) -> None:
-    """Raises ValueError if a symbol has a capital letter, which has a mark."""
+    """Raises ValueError if a symbol has a capital letter and needs a mark."""
     for symbol in symbols:
         if mark(symbol) != symbol:
             raise ValueError(

@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def is_wide(character: str) -> bool:
-    """Tells whether a character is as wide as high, like Chinese ones."""
+    """Returns whether a character is as wide as it is high, as in Chinese."""
     return unicodedata.east_asian_width(character) in "WF"
 
 

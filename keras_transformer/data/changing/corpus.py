@@ -11,26 +11,26 @@ import numpy as np
 
 from keras_transformer.data.corpus import Corpus, TokenRows
 
-CHUNK_PAIRS = 2**15  # drawn under one seed; another size, other ids
+CHUNK_PAIRS = 2**15  # drawn with one seed; another size would give other ids
 
 
 class ChangingCorpus(abc.ABC):
     """Sentence pairs whose ids are drawn anew for every epoch.
 
-    The ids of an epoch depend on the pairs, the tokenizer, the options of the
-    subclass, the seed and the epoch, and on nothing else: a training that is
-    resumed continues with the same ids. `make_batches` takes it as a `Corpus`;
-    sequences have other lengths in every epoch, so the batches of an epoch are
-    made when it begins.
+    The ids of an epoch depend only on the pairs, the tokenizer, the options of
+    the subclass, the seed and the epoch. So a resumed training continues with
+    the same ids. `make_batches` accepts this class like a `Corpus`. Lengths
+    differ from epoch to epoch, so the batches of an epoch are made when it
+    begins.
 
     The canonical ids, from `Tokenizer.encode`, decide once which pairs are
     dropped. The lengths of the first epoch decide the shapes of batches. A row
     that is too long for `max_length` or, after the first epoch, for these
     shapes has its canonical ids in that epoch.
 
-    `source` and `target` are the `TokenRows` of the first epoch, `longer_side`
-    the maximum of these and the canonical ones. In later epochs, no row that is
-    drawn has more than `longest` tokens.
+    `source` and `target` are the `TokenRows` of the first epoch. `longer_side`
+    is the maximum of their lengths and the canonical lengths. In later epochs,
+    no row has more than `longest` tokens.
     """
 
     def __init__(self, canonical: Corpus):
@@ -50,7 +50,7 @@ class ChangingCorpus(abc.ABC):
 
     @abc.abstractmethod
     def _draw_epoch(self, epoch: int) -> tuple[Corpus, dict[str, int]]:
-        """Returns the `Corpus` of an epoch, and counts by description.
+        """Draws the `Corpus` of an epoch. Also returns counts by description.
 
         No row may have more than `longest` tokens.
         """
@@ -60,7 +60,7 @@ class ChangingCorpus(abc.ABC):
 
     @property
     def growth(self) -> float:
-        """Tokens of the first epoch / canonical tokens."""
+        """The tokens of the first epoch, divided by the canonical tokens."""
         return _num_tokens(self.first) / _num_tokens(self.canonical)
 
     @property
@@ -89,18 +89,18 @@ class ChangingCorpus(abc.ABC):
         return made.result()
 
     def describe(self, epoch: int) -> str:
-        """Describes what was counted in an epoch whose ids have been drawn."""
+        """Lists the counts of an epoch whose ids have been drawn."""
         counts = self._counts[epoch].items()
         return ", ".join(f"{number:,} {what}" for what, number in counts)
 
     def prepare(self, epoch: int) -> None:
-        """Begins to draw the ids of an epoch, in the background."""
+        """Starts to draw the ids of an epoch in the background."""
         with self._lock:
             if epoch in self._epochs:
                 return
             future: concurrent.futures.Future = concurrent.futures.Future()
             self._epochs[epoch] = future
-            # Ends with the process, even in the middle of an epoch's ids.
+            # A daemon ends with the process, even while it draws ids.
             threading.Thread(
                 target=self._resolve,
                 args=(future, epoch),

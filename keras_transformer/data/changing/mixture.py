@@ -1,4 +1,4 @@
-"""The pairs of an epoch where several corpora are mixed, stage by stage."""
+"""Mixtures of corpora: the pairs of each epoch, stage by stage."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ import numpy as np
 
 from keras_transformer.base.fields import read_amounts
 
-STREAM = 2  # its random numbers; subword sampling has 0 and 1
+STREAM = 2  # seeds its random numbers; subword sampling has 0 and 1
 
 
 class Stage(typing.NamedTuple):
-    """Some epochs in which corpora are mixed in the same way.
+    """Consecutive epochs that mix corpora in the same way.
 
     The first corpus decides the size of an epoch.
     """
 
     weights: dict[int, fractions.Fraction]  # of each corpus, by its number
-    end: float  # the epoch that the next stage begins with, from 0
+    end: float  # the first epoch of the next stage, from 0; inf if none
 
 
 def parse_mixture(
     text: str, prefixes: Sequence[str]
 ) -> tuple[list[Stage], list[str]]:
-    """Reads the stages of `--mixture`, and each corpus' name there.
+    """Reads the stages of `--mixture`, and the name that each corpus has there.
 
-    A text is such as `"original 0.5, back 0.5, until 10; original 1"`; a name
-    is one of the prefixes, or its end after a slash.
+    An example is `"original 0.5, back 0.5, until 10; original 1"`. A name is
+    one of the prefixes, or the end of one after a slash. Raises ValueError if
+    the text is invalid or lacks a corpus.
 
     >>> stages, names = parse_mixture("a 1, b 3, until 9; a 1", ["x/a", "x/b"])
     >>> stages[0], names
@@ -102,21 +103,21 @@ def temperature_stage(sizes: Sequence[int], temperature: float) -> Stage:
 
 
 class Mixture:
-    """Which pairs of a corpus each epoch has; `make_batches` takes it.
+    """The pairs of each epoch if corpora are mixed, for `make_batches`.
 
-    An epoch has every pair of the first corpus of its stage once. The size of
-    the first corpus, times the ratio of the weights, is the number of pairs
-    from another corpus. They are the next ones of an endless sequence, one
-    shuffle of that corpus after the other, which goes on from epoch to epoch
-    and from stage to stage: how often two pairs of a corpus are seen differs by
-    at most one. With 4 pairs of a, 3 pairs of b and the stage `a 1, b 0.5`:
+    An epoch has every pair of its stage's first corpus once. The number of
+    pairs from another corpus is the size of the first, times the ratio of the
+    weights. These pairs come from an endless sequence of shuffles of that
+    corpus, which continues from epoch to epoch and from stage to stage. So the
+    counts of two pairs of a corpus differ by at most one. With 4 pairs of a, 3
+    pairs of b and the stage `a 1, b 0.5`:
 
         epoch 1    a1 a2 a3 a4  b2 b1
         epoch 2    a1 a2 a3 a4  b3 b1
 
-    The pairs depend on the stages, the corpora, the seed and the epoch alone.
-    The corpus of the batches has the corpora one after the other, each with
-    `kept` of its `read` pairs.
+    The pairs depend only on the stages, the corpora, the seed and the epoch.
+    The batches have one corpus that joins all corpora in order, each with
+    `kept` of its `read` pairs. Raises ValueError if a corpus keeps no pair.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class Mixture:
         )
 
     def pairs_of(self, epoch: int) -> np.ndarray:
-        """Returns the pairs of an epoch, corpus by corpus, int32."""
+        """Returns the pairs of an epoch, corpus by corpus, int32 `[pairs]`."""
         stage = next(stage for stage in self._stages if epoch < stage.end)
         first, *others = stage.weights
         parts = [np.arange(self._kept[first]) + self._starts[first]]
@@ -191,7 +192,7 @@ class Mixture:
         return taken
 
     def _sequence(self, corpus: int, begin: int, end: int) -> np.ndarray:
-        """Returns a section of the endless sequence: numbers in the corpus."""
+        """Returns pairs `begin` to `end - 1` of a corpus' endless sequence."""
         size = self._kept[corpus]
         shuffles = range(begin // size, -(-end // size))
         pairs = [

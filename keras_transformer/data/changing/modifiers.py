@@ -1,4 +1,4 @@
-"""Changes of the text of training pairs, drawn anew in every epoch.
+"""Changes to the text of training pairs, drawn anew in every epoch.
 
 Names and idea come from OpusTrainer (Bogoychev et al. 2023): a model
 that has seen capitals, typos and the like translates such text better.
@@ -28,8 +28,8 @@ from keras_transformer.text.case_marks import MARKS
 from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.text.vocabulary import SPACE
 
-STREAM = 3  # its random numbers; subword sampling has 0, 1, a mixture 2
-# Final punctuation of one kind, after NFKC, in the scripts that have their own.
+STREAM = 3  # seeds its random numbers; subword sampling has 0, 1, a mixture 2
+# Kinds of final punctuation, after NFKC, each with its forms in many scripts.
 PUNCTUATION = (".。।۔།။።։", "!՜", "?؟՞፧;", ",،、၊՝", ":፥·", ";؛፤")
 # The keys beside each key of a keyboard, whose rows are half a key apart.
 NEIGHBOURS = dict(
@@ -86,7 +86,7 @@ def title_case(pair: Pair, context: Context) -> Pair:
 
 
 def remove_end_punct(pair: Pair, context: Context) -> Pair:
-    """Removes the last character of both, if it is the same punctuation."""
+    """Removes the last characters if both are the same kind of punctuation."""
     ends = [unicodedata.normalize("NFKC", side[-1:])[-1:] for side in pair]
     if not any(all(end in kind for end in ends) for kind in PUNCTUATION):
         return pair
@@ -97,7 +97,7 @@ def add_typos(pair: Pair, context: Context) -> Pair:
     """Makes typos in some words of the source, at least one."""
     random = context.random
     words = pair[0].split()
-    if not words:  # nothing but white space of a kind that files may have
+    if not words:  # the source has only white space that files may have
         return pair
     number = max(1, random.binomial(len(words), TYPO_SHARE))
     for index in random.choice(len(words), number, replace=False):
@@ -108,8 +108,8 @@ def add_typos(pair: Pair, context: Context) -> Pair:
 def _mistype(word: str, random: np.random.Generator) -> str:
     """Swaps two characters of a word, or drops, adds or replaces one.
 
-    A new character is a neighbour of the old one on the keyboard, or if the
-    keyboard does not have it, a character of the word.
+    A new character is next to the old one on the keyboard, or comes from the
+    word if the keyboard lacks the old one.
     """
     at = int(random.integers(len(word)))
     before, old, after = word[:at], word[at], word[at + 1 :]
@@ -117,13 +117,13 @@ def _mistype(word: str, random: np.random.Generator) -> str:
     new = near[random.integers(len(near))]
     new = new.upper() if old.isupper() else new
     kinds = [before + new + after, before + old + new + after]
-    if after:  # else nothing would be left of the word
+    if after:  # the last character is not dropped: it may be the only one
         kinds += [before + after, before + after[0] + old + after[1:]]
     return kinds[random.integers(len(kinds))]
 
 
 def merge(pair: Pair, context: Context) -> Pair:
-    """Joins the pair with another one from the same corpus."""
+    """Appends another pair from the same corpus."""
     if context.other is None:
         return pair
     return f"{pair[0]} {context.other[0]}", f"{pair[1]} {context.other[1]}"
@@ -150,14 +150,14 @@ MODIFIERS = {
 
 
 class ModifiedCorpus(ChangingCorpus):
-    """Sentence pairs; every epoch modifies other ones.
+    """Sentence pairs; each epoch modifies a random sample of them.
 
     Modifiers are applied one after the other, each with its own probability. A
-    pair of which a side would become too long, or empty, stays as it is in that
-    epoch. The text of the pairs that are kept stays in memory.
+    pair stays as it is in an epoch if a side would become too long or empty.
+    The text of kept pairs stays in memory.
 
-    `sizes` has the number of pairs of each corpus, for `Merge`; None for one
-    corpus. For `Noise` the vocabulary must have single characters.
+    `sizes` has the number of pairs of each corpus, for `Merge`; None means one
+    corpus. `Noise` raises ValueError if the vocabulary lacks single characters.
     """
 
     def __init__(
@@ -194,7 +194,10 @@ class ModifiedCorpus(ChangingCorpus):
 
     @property
     def checksum(self) -> int:
-        """As in `ChangingCorpus`; rare changes show in later epochs."""
+        """As in `ChangingCorpus`, with the options.
+
+        The ids of the first epoch may lack rare changes.
+        """
         content = repr((super().checksum, self._chances, self._seed))
         return zlib.crc32(content.encode())
 
@@ -237,7 +240,7 @@ class ModifiedCorpus(ChangingCorpus):
             yield numbers[kept], source.take(kept), target.take(kept)
 
     def _modify_chunk(self, epoch, start, counts):
-        """Returns the modified pairs of a chunk by number; counts them."""
+        """Returns the modified pairs of a chunk by number. Updates `counts`."""
         random = np.random.default_rng([self._seed, epoch, start, STREAM])
         size = min(CHUNK_PAIRS, len(self) - start)
         drawn = random.random((size, len(self._chances)))
@@ -257,7 +260,7 @@ class ModifiedCorpus(ChangingCorpus):
         return changed
 
     def _draw_other(self, number, random):
-        """Draws another pair from the same corpus; None if there is none."""
+        """Draws another pair from the same corpus, or None if there is none."""
         corpus = np.searchsorted(self._starts, number, side="right")
         first, end = self._starts[corpus - 1 : corpus + 1]
         if end - first < 2:

@@ -1,12 +1,12 @@
-"""Samples segmentations of words into subwords, many words at a time.
+"""Sampling of segmentations of words into subwords, many words at a time.
 
-SentencePiece can sample, too, but not reproducibly: since version 0.2.3 every
-process has another seed, and `set_random_generator_seed` has no effect. So its
-two algorithms are here in NumPy, as functions of a random generator.
+SentencePiece cannot sample reproducibly: since version 0.2.3 every process has
+another seed, and `set_random_generator_seed` has no effect. So this module has
+its two algorithms in NumPy, with a random generator as an argument.
 
-A piece has a space at its beginning or none at all, so that the words of a
-sentence are segmented independently: a word is `▁` with the text up to the
-next, or up to a case mark.
+A piece has a space only at its beginning, if at all. So the words of a sentence
+are segmented independently. A word is `▁` with the text up to the next `▁` or
+case mark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from keras_transformer.text.case_marks import MARKS
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.text.vocabulary import UNK
 
-# A case mark is a word of its own, and no part of others.
+# A case mark is a word of its own.
 WORD = re.compile(f"[{MARKS}]|▁[^▁{MARKS}]*|[^▁{MARKS}]+")
 Pieces = dict[str, tuple[int, float]]  # piece -> its id and its score
 UNKNOWN_PENALTY = 10.0  # below the worst piece: kUnkPenalty in SentencePiece
@@ -32,7 +32,7 @@ def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
 
     `alpha`, in [0, 1), is the probability of skipping a merge of byte pairs,
     or the exponent of a segmentation's probability in a unigram model. Raises
-    ValueError if these algorithms do not support a piece.
+    ValueError if these algorithms do not support the vocabulary.
     """
     expect(
         tokenizer.model_type in SAMPLERS,
@@ -55,21 +55,21 @@ def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
 
 
 class Sampler:
-    """Samples segmentations of words, which `number_words` registers."""
+    """A sampler of segmentations of words, which `number_words` registers."""
 
     def __init__(self, pieces: Pieces, vocab_size: int, alpha: float):
         self.pieces = pieces
         self.vocab_size = vocab_size
         self.alpha = alpha
         self._numbers: dict[str, int] = {}
-        self._lists: tuple[list, ...] = ()  # what `sample` needs of all words
-        self._arrays: tuple[np.ndarray, ...] = ()  # the same
+        self._lists: tuple[list, ...] = ()  # data of all words for `sample`
+        self._arrays: tuple[np.ndarray, ...] = ()  # `_lists` as arrays
 
     def number_words(self, strings: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Numbers the words of strings that `Tokenizer.normalize` returned.
 
-        Returns int32 `[words]`, and int64 `[strings + 1]`: the first word of
-        each string, then the end.
+        Returns the number of each word, int32 `[words]`, and the index of each
+        string's first word, then the end, int64 `[strings + 1]`.
         """
         numbers, ends = [], [0]
         for string in strings:
@@ -86,9 +86,10 @@ class Sampler:
     def sample(
         self, words: np.ndarray, random: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Samples a segmentation of each of N words, by their numbers.
+        """Samples a segmentation of each word; `words` are numbers, int `[N]`.
 
-        Returns ids, int32 `[tokens]`, and how many each word has, int64 `[N]`.
+        Returns ids, int32 `[tokens]`, and their number in each word, int64
+        `[N]`.
         """
         raise NotImplementedError
 
@@ -100,9 +101,9 @@ class Sampler:
 class BytePairSampler(Sampler):
     """BPE dropout (Provilkov et al. 2020), as SentencePiece does it.
 
-    A word begins as characters. Of all neighbours that together are a piece,
-    the pairs of the best piece are merged, the leftmost first, until none are
-    left. New neighbours are skipped with probability `alpha`: that pair is
+    A word begins as characters. Each step merges the pair of adjacent symbols
+    that forms the best piece, the leftmost if there are several, until no pair
+    forms a piece. Each new pair is skipped with probability `alpha` and then
     never merged.
     """
 
@@ -130,7 +131,7 @@ class BytePairSampler(Sampler):
             [*(ranks[score] for _, score in found), self._never], np.int32
         )
         self._merged = np.array([*(n for n, _ in found), UNK], np.int32)
-        # The symbols of all words; the start of each among them, then the end.
+        # The symbols of all words, and where each word starts, then the end.
         self._lists = [], [0]
 
     def _symbol_of(self, character: str) -> int:
@@ -168,10 +169,10 @@ class BytePairSampler(Sampler):
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Merges words of one length until nothing is left to merge.
 
-        Every step merges one pair in each word, so that all words at work have
-        the same number of symbols. `rows` are the numbers of the words, `[N]`,
-        `symbols` is int32 `[N, L]`. Returns `(rows, symbols)` of those that
-        ended with as many symbols.
+        Every step merges one pair in each unfinished word, so these words have
+        the same number of symbols. `rows` has the indices of the words, int
+        `[N]`, and `symbols` their symbols, int `[N, L]`. Returns `(rows,
+        symbols)` for each number of symbols that words ended with.
         """
         finished = []
         ranks, merged = self._look_up(symbols[:, :-1], symbols[:, 1:], random)
@@ -199,7 +200,7 @@ class BytePairSampler(Sampler):
     def _look_up(
         self, left: np.ndarray, right: np.ndarray, random: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ranks of pairs, `_never` if skipped, and their pieces."""
+        """Returns the ranks of pairs, `_never` if not merged, and pieces."""
         keys = left.astype(np.int64) << 32 | right
         found = np.searchsorted(self._keys, keys)
         known = self._keys[found] == keys
@@ -213,8 +214,8 @@ class UnigramSampler(Sampler):
     """Subword regularization (Kudo 2018): forward filtering, backward sampling.
 
     A segmentation x of a word has a probability proportional to P(x) ^ alpha.
-    The end of a word is reached from the start of its last piece: each position
-    of a word is a state, from which one goes back to one of a few others.
+    Each position in a word is a state. Sampling begins at the end of the word
+    and goes back, piece by piece, to the state where the piece starts.
     """
 
     def __init__(self, pieces: Pieces, vocab_size: int, alpha: float):
@@ -222,8 +223,8 @@ class UnigramSampler(Sampler):
         self._longest = max(map(len, pieces))
         worst = min(score for _, score in pieces.values())
         self._unknown = UNK, worst - UNKNOWN_PENALTY
-        # The state of each word's start, then the end; by edge: its state and
-        # cumulative probability, the state that it goes back to, its piece.
+        # The state of each word's start, then the end. For each edge: its state
+        # plus cumulative probability, the state that it leads to, its piece.
         self._lists = [0], [], [], []
 
     def _add(self, word: str) -> None:
@@ -248,7 +249,7 @@ class UnigramSampler(Sampler):
                 sums.append(first + end + share)
                 back.append(first + start)
                 ids.append(number)
-            sums[-1] = first + end + 1.0  # whatever rounding has lost
+            sums[-1] = first + end + 1.0  # corrects rounding
         starts.append(first + len(word) + 1)
 
     def sample(

@@ -1,8 +1,8 @@
 """Sentence pairs that are segmented anew in every epoch (sec. 5.1).
 
-Differs from the paper: there, a sentence has one segmentation. Sampling it
-regularizes the model: Kudo 2018 for unigram vocabularies, Provilkov et al.
-2020 for byte-pair ones.
+Differs from the paper: there, a sentence has one segmentation. Sampling
+regularizes the model (Kudo 2018 for unigram vocabularies, Provilkov et al. 2020
+for byte-pair vocabularies).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from keras_transformer.data.corpus import (
 from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.text.vocabulary import EOS, UNK
 
-CHECKED_PAIRS = 1000  # whose text must equal the text of the canonical ids
+CHECKED_PAIRS = 1000  # pairs whose ids must decode to the canonical ids' text
 
 
 class SampledCorpus(ChangingCorpus):
@@ -36,16 +36,16 @@ class SampledCorpus(ChangingCorpus):
     `Tokenizer.encode`, in that epoch.
 
     Args:
-        pairs: Iterable of `(source, target)` strings, read once. The numbers of
-            the words of those that are kept stay in memory, four bytes each.
+        pairs: Iterable of `(source, target)` strings, read once. The words of
+            kept pairs stay in memory as numbers, four bytes each.
         tokenizer: The `Tokenizer`, or a `TokenizerPair`.
-        max_length: Longest side that is kept, in tokens, `EOS` included.
+        max_length: Longest side of a kept pair, in tokens, `EOS` included.
         alpha: In (0, 1); see `segmentation.make_sampler`.
         seed: Non-negative.
 
     Raises:
-        ValueError: No pair is left; or segmentations of this vocabulary cannot
-            be sampled.
+        ValueError: No pair is left, or `make_sampler` does not support the
+            vocabulary.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class SampledCorpus(ChangingCorpus):
 
 
 class _Side:
-    """The words of one side: `number` 0, the source, or 1, the target."""
+    """The words of one side. `number` is 0 for the source, 1 for the target."""
 
     def __init__(
         self,
@@ -120,9 +120,9 @@ class _Side:
     def sample(
         self, seed: int, epoch: int, longest: int
     ) -> tuple[TokenRows, int]:
-        """Returns `TokenRows` of an epoch, and how many are canonical.
+        """Returns the `TokenRows` of an epoch, and how many are canonical.
 
-        Canonical rows would have more tokens than `longest`.
+        A row is canonical if the sampled row has more than `longest` tokens.
         """
         chunks, num_long = [], 0
         for start in range(0, len(self._offsets) - 1, CHUNK_PAIRS):
@@ -162,7 +162,7 @@ class _Side:
 def _join_unknown(
     ids: np.ndarray, offsets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Makes neighbouring `UNK` of a row one, as SentencePiece does."""
+    """Merges adjacent `UNK` of a row into one, as SentencePiece does."""
     again = np.zeros(len(ids), bool)
     again[1:] = (ids[1:] == UNK) & (ids[:-1] == UNK)
     begins = offsets[:-1]

@@ -30,11 +30,11 @@ class Pairs:
     Args:
         read: Function without arguments that returns an iterator over pairs
             `(source, target)` of `str`.
-        num_pairs: How many it gives.
-        sizes: How many of them each corpus has, one after the other; None for
-            one corpus.
-        directions: The languages of each corpus, source and target, if a model
-            must be told them.
+        num_pairs: The number of pairs.
+        sizes: The number of pairs in each corpus, in order. None means one
+            corpus.
+        directions: The source and target language of each corpus, if the model
+            needs them.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class Pairs:
         return cls(lambda: chain(corpora), sum(sizes), sizes)
 
     def in_memory(self) -> "Pairs":
-        """Returns the same pairs, which are not read again."""
+        """Reads the pairs once and keeps them in memory."""
         pairs = list(self)
         return Pairs(
             lambda: iter(pairs), len(pairs), self.sizes, self.directions
         )
 
     def by_direction(self) -> Iterator[tuple[tuple[str, str], Iterator]]:
-        """Yields each of `directions`, and its pairs, to be read at once."""
+        """Yields each of `directions` with its pairs, to be read in order."""
         pairs = iter(self)
         for codes, size in zip(self.directions, self.sizes, strict=True):
             yield codes, itertools.islice(pairs, size)
@@ -112,7 +112,7 @@ def has_file(prefix: str | os.PathLike, language: str) -> bool:
 def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
     """Finds `PREFIX.LANGUAGE`, or else its `.gz`.
 
-    Raises FileNotFoundError: there is neither.
+    Raises FileNotFoundError if there is neither.
     """
     plain, zipped = _paths(prefix, language)
     for path in (plain, zipped):
@@ -134,7 +134,7 @@ def _paths(prefix, language):
 
 
 def _count_pairs(source_path, target_path):
-    """Reads two files to their ends and returns their number of lines."""
+    """Counts the lines of two files. Raises ValueError if they differ."""
     source_lines, target_lines = (
         sum(1 for _ in with_bar(read_lines(path), " lines"))
         for path in (source_path, target_path)
@@ -148,16 +148,16 @@ def _count_pairs(source_path, target_path):
 
 
 def with_bar(items: Iterator[Item], unit: str) -> Iterator[Item]:
-    """Yields the items; on a terminal, after seconds, a bar counts them."""
+    """Yields the items. On a terminal, a bar counts them after two seconds."""
     return tqdm.tqdm(items, "read", disable=None, unit=unit, delay=2)
 
 
 def read_lines(path: pathlib.Path) -> Iterator[str]:
-    """Yields the lines of a file, ASCII white space made single spaces.
+    """Yields the lines of a file, with single spaces for ASCII white space.
 
-    Other white space stays for SentencePiece to judge, as in translation.
+    Other white space is left to SentencePiece, as in translation.
 
-    Raises ValueError, OSError: as in `whole_lines`.
+    Raises ValueError and OSError as `whole_lines` does.
     """
     return map(with_single_spaces, whole_lines(path))
 
@@ -165,13 +165,13 @@ def read_lines(path: pathlib.Path) -> Iterator[str]:
 def whole_lines(path: pathlib.Path) -> Iterator[str]:
     """Yields the lines of a file as they are, with their ends.
 
-    Raises ValueError: a line is not UTF-8, or the file is `.gz` and corrupt, or
-    as in `text_lines`; OSError: it cannot be read.
+    Raises ValueError if a line is not UTF-8, if a `.gz` file is corrupt, or as
+    `text_lines` does. Raises OSError if the file cannot be read.
     """
     with open_bytes(path) as file:
         try:
-            # Bytes end their lines at \n alone; strings would, once split,
-            # also end them at U+2028 and its like.
+            # Bytes are split into lines only at \n. Strings would also be split
+            # at U+2028 and the like.
             for number, line in enumerate(text_lines(file, path), 1):
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
@@ -184,9 +184,10 @@ def whole_lines(path: pathlib.Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def open_bytes(path: pathlib.Path) -> Iterator[io.BufferedIOBase]:
-    """Opens a file; a `.gz` file is decompressed as it is read.
+    """Opens a file. A `.gz` file is decompressed while it is read.
 
-    Raises ValueError if it is `.gz` and corrupt, OSError if it cannot be read.
+    Raises ValueError if a `.gz` file is corrupt. Raises OSError if the file
+    cannot be read.
     """
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rb") as file:
@@ -199,9 +200,9 @@ def open_bytes(path: pathlib.Path) -> Iterator[io.BufferedIOBase]:
 def text_lines(file: Iterable[bytes], name: object) -> Iterator[bytes]:
     """Yields the lines of a file as they are.
 
-    Raises ValueError: it is a zip archive, or begins with the byte-order mark
-    of UTF-16, or has a NUL byte in its first lines, as UTF-16 without the mark
-    and UTF-32 have.
+    Raises ValueError if the file is a zip archive, begins with the byte order
+    mark of UTF-16, or has a NUL byte in its first lines, as UTF-32 and UTF-16
+    without the mark have.
     """
     size = 0
     for line in file:
@@ -221,7 +222,7 @@ def text_lines(file: Iterable[bytes], name: object) -> Iterator[bytes]:
 
 
 def with_single_spaces(text: str) -> str:
-    r"""Strips ASCII white space, and makes it single spaces inside.
+    r"""Strips ASCII white space, and replaces each inner run by one space.
 
     >>> with_single_spaces(" a\t b\x85c\n")
     'a b\x85c'
@@ -231,7 +232,7 @@ def with_single_spaces(text: str) -> str:
 
 
 class MissingSplitError(ValueError):
-    """A data set does not have the split that was asked for."""
+    """The data set does not have the requested split."""
 
 
 def check_prepared(name: str, data_dir: str | os.PathLike | None) -> None:
@@ -250,7 +251,7 @@ def _make_builder(name, data_dir):
 
     try:
         return tfds.builder(name, data_dir=data_dir)
-    except ValueError as error:  # whose further lines list all there is
+    except ValueError as error:  # further lines list all data sets
         reason = str(error).splitlines()[0]
         raise ValueError(f"No such data set: {name!r} ({reason})") from error
 
@@ -271,11 +272,11 @@ def read_tfds(
         split: Its split, as in `"train"` or `"train[:10%]"`.
         source_language: Feature to translate from, as in `"en"`.
         target_language: Feature to translate to, as in `"de"`.
-        data_dir: Directory of prepared data sets; None for TensorFlow Datasets'
-            own, `~/tensorflow_datasets`.
+        data_dir: Directory of prepared data sets. None means the default of
+            TensorFlow Datasets, `~/tensorflow_datasets`.
 
     Returns:
-        `Pairs`, read from the data set anew each time.
+        `Pairs`, which read the data set again in each iteration.
 
     Raises:
         MissingSplitError: The data set has no such split.

@@ -1,7 +1,7 @@
-"""Sentence pairs of files that hold both languages: one reader for each form.
+"""Sentence pairs from files with both languages: one reader for each format.
 
 A reader yields the place of each record and its texts by name. In JSON, Parquet
-and Arrow, they may be inside others, as in the data sets of Hugging Face:
+and Arrow, the texts may be nested, as in the data sets of Hugging Face:
 `{"translation": {"en": ..., "de": ...}}`.
 """
 
@@ -36,8 +36,8 @@ from keras_transformer.data.files.tmx import LeftOut, read_tmx
 Records = Iterator[tuple[str, typing.Any]]
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 MOST_CHARACTERS = 2**31 - 1  # in a field of CSV
-SAMPLE = 1000  # rows that show the delimiter
-_SHORT = reprlib.Repr()  # also of what is nested too deeply for `repr`
+SAMPLE = 1000  # first rows, by which the delimiter is chosen
+_SHORT = reprlib.Repr()  # works for values nested too deeply for `repr`, too
 _SHORT.maxdict = 30
 
 
@@ -47,12 +47,13 @@ def read_table(
     delimiters: str,
     has_quotes: bool,
 ) -> Records:
-    """Yields the rows of a table, without blank lines.
+    """Yields the place and the fields of each row, skipping blank lines.
 
-    The first row has the names of the columns, and shows which of the
-    delimiters applies. If the columns are numbers, there are no names: the
-    delimiter is the one that divides the first rows into equally many columns.
-    Excel's line `sep=;` before them names it.
+    The first row has the names of the columns, by which the delimiter is
+    chosen. If `columns` are numbers, there are no names, and the delimiter is
+    the one that divides the first rows into equally many columns. Excel's first
+    line `sep=;` sets the delimiter in both cases. Raises ValueError for another
+    table.
     """
     named = has_quotes and SEPARATOR.fullmatch(next(whole_lines(path), ""))
     delimiters = named[1] if named else delimiters
@@ -96,9 +97,10 @@ def _count_wanted(rows, columns):
 
 
 def _count_alike(rows, columns):
-    """Ranks a delimiter by how many of the first rows are equally wide.
+    """Ranks a delimiter by how many of the first rows have equally many fields.
 
-    Next, by how few fields begin with a space, as parts of sentences do.
+    A tie goes to the delimiter with fewer fields that begin with a space, as
+    parts of sentences do.
     """
     sizes = [len(row) for row in rows]
     alike = list(itertools.takewhile(lambda size: size == sizes[0], sizes))
@@ -109,7 +111,7 @@ def _count_alike(rows, columns):
 
 
 def _check_names(names, columns, place=""):
-    """Raises ValueError if a name is there twice, or a wanted one is not."""
+    """Raises ValueError if a name is repeated or a wanted column is missing."""
     text = ", ".join(map(with_single_spaces, names)) or "none"
     received = f"Received: {text:.500}"
     if len(given := [name for name in names if name]) > len({*given}):
@@ -144,7 +146,7 @@ def _read_rows(path, delimiter, has_quotes):
 
 
 def read_json_lines(path: pathlib.Path, columns: Sequence[str]) -> Records:
-    """Yields the objects of a file, one a line, without blank lines."""
+    """Yields the place and JSON value of each line, skipping blank lines."""
     for number, line in enumerate(whole_lines(path), 1):
         place = f"{path}, line {number}"
         try:
@@ -158,7 +160,10 @@ def read_json_lines(path: pathlib.Path, columns: Sequence[str]) -> Records:
 
 
 def read_arrow(path: pathlib.Path, columns: Sequence[str]) -> Records:
-    """Yields the rows of a file of Parquet, or of Arrow as `datasets` saves."""
+    """Yields the place and the values of each row of a Parquet or Arrow file.
+
+    Arrow files are streams, as `datasets` saves them.
+    """
     try:
         import pyarrow  # an extra
         from pyarrow import parquet
@@ -189,8 +194,8 @@ def read_arrow(path: pathlib.Path, columns: Sequence[str]) -> Records:
                     [n for n in batch.schema.names if n in wanted]
                 )
                 for start in range(len(batch)):
-                    # One by one: text is found not to be UTF-8 only here,
-                    # and offsets that point outside of the file.
+                    # Row by row, so that errors name the row. Only this check
+                    # finds invalid UTF-8 and offsets outside the file.
                     one = batch.slice(start, 1)
                     one.validate(full=True)
                     (row,) = one.to_pylist()
@@ -202,7 +207,7 @@ def read_arrow(path: pathlib.Path, columns: Sequence[str]) -> Records:
 
 
 def _find_text(record, column):
-    """Returns what is in a column, in `translation`, or at a path A.B."""
+    """Finds a value of a record, in a column, `translation` or a path A.B."""
     for path in ((column,), ("translation", column), column.split(".")):
         value = record
         for key in path:
@@ -219,7 +224,7 @@ def _read_catalogue(reader, path, languages):
 
 
 _read_csv = functools.partial(read_table, delimiters=",;\t", has_quotes=True)
-# A quote is a character like others there, as in most corpora.
+# In TSV, a quote is an ordinary character, as in most corpora.
 _read_tsv = functools.partial(read_table, delimiters="\t", has_quotes=False)
 FORMS: dict[str, Callable[[pathlib.Path, Sequence[str]], Records]] = {
     ".csv": _read_csv,
@@ -240,7 +245,7 @@ FORMS: dict[str, Callable[[pathlib.Path, Sequence[str]], Records]] = {
 
 
 def find_form(path: str | pathlib.Path) -> str:
-    """Returns the ending in `FORMS` of a file's name, or "".
+    """Returns the ending of a file's name if `FORMS` has it, or "".
 
     >>> find_form("a.tmx.gz"), find_form("corpus/train")
     ('.tmx', '')
@@ -250,16 +255,16 @@ def find_form(path: str | pathlib.Path) -> str:
 
 
 def find_record_files(name: str) -> list[pathlib.Path]:
-    """Finds the files that a name stands for: itself, or a data set's.
+    """Finds the files of `FORMS` that a name refers to.
 
-    A pattern (`shards/*.jsonl`) or a folder stands for its files of `FORMS`.
-
-    Empty if it is the prefix of parallel text files.
+    The name is that of a file, of a folder, of a data set that `datasets`
+    saved, or a pattern such as `shards/*.jsonl`. Returns an empty list for the
+    prefix of parallel text files.
 
     Raises:
-        FileNotFoundError: There is no file.
-        ValueError: It is a spreadsheet, a data set of several splits, or a
-            broken one.
+        FileNotFoundError: There is no such file.
+        ValueError: The name is that of a spreadsheet, of a data set with
+            several splits, or of a broken data set.
     """
     path = pathlib.Path(name)
     if path.suffix.lower() in SPREADSHEETS:
@@ -310,10 +315,11 @@ def read_records(
 ) -> Iterator[tuple[str, str]]:
     """Yields the sentence pairs of a file, with single spaces for white space.
 
-    What `open_records` counts as left out is not among them.
+    Skips the pairs that `open_records` counts as left out.
 
     Raises:
-        ValueError: A record is broken, or lacks a sentence; says which one.
+        ValueError: A record is broken or lacks a sentence; the message has its
+            place.
         OSError: The file cannot be read.
     """
     for pair in _read_pairs(path, columns):
@@ -324,12 +330,13 @@ def read_records(
 def open_records(
     name: str, paths: Sequence[pathlib.Path], columns: Sequence[str]
 ) -> Pairs:
-    """Opens files, and reads them to their ends to check and count pairs.
+    """Opens files, and reads all of them once to check and count the pairs.
 
-    A warning counts what is left out.
+    Logs a warning with the number of pairs that are left out.
 
     Raises:
-        ValueError, OSError: As in `read_records`, or there is no pair.
+        ValueError, OSError: As in `read_records`; ValueError if there is no
+            pair.
     """
     sizes = dict.fromkeys(paths, 0)
     reasons: collections.Counter[str] = collections.Counter()
@@ -374,18 +381,18 @@ def read_parallel_files(
 ) -> Pairs:
     """Reads pairs from files, as `kt-train --train_files` does.
 
-    A prefix stands for line-aligned files, `PREFIX.LANGUAGE` or their `.gz`; a
-    file with an ending of `FORMS`, such as a table, holds both languages; a
-    folder, or a pattern, has several of these. A line ends at a newline alone.
-    Within a text, any run of white space counts as one space. All files are
-    checked before the first pair is read.
+    A prefix names line-aligned files, `PREFIX.LANGUAGE` or their `.gz`. A file
+    with an ending of `FORMS`, such as a table, has both languages. A folder or
+    a pattern names several of these files. Only a newline ends a line. In a
+    text, any run of ASCII white space becomes one space. All files are checked
+    before the first pair is read.
 
     Args:
         prefixes: List of paths; the corpora are read one after the other.
         source_language: Language to translate from, as in `"en"`.
         target_language: Language to translate to, as in `"de"`.
-        columns: Names of the source and the target in files that hold both. By
-            default the languages.
+        columns: Names of the source and the target in files with both
+            languages. By default the names of the languages.
 
     Returns:
         `Pairs`, which read the files again in each iteration.
@@ -410,7 +417,7 @@ def read_parallel_files(
 
 
 def _read_pairs(path, columns):
-    """Yields the pairs of a file, and what is left out of it."""
+    """Yields the pairs of a file, and a `LeftOut` for each pair left out."""
     for place, record in FORMS[find_form(path)](path, columns):
         if isinstance(record, LeftOut):
             yield record

@@ -1,8 +1,8 @@
-"""Translation memories in TMX, which translators' programs exchange.
+"""Translation memories in TMX, the exchange format of translation tools.
 
-A unit (`<tu>`) has a text (`<seg>`) for each of its languages, and formatting
-in it (`<bpt>`, `<ph>` and their like), which is not text. The file is read
-piece by piece. No DTD is loaded, and entities other than XML's own are refused.
+A unit (`<tu>`) has a text (`<seg>`) for each of its languages. Formatting in a
+text (`<bpt>`, `<ph>` and the like) is dropped. The file is read incrementally.
+No DTD is loaded, and entities other than XML's own are refused.
 """
 
 import codecs
@@ -15,9 +15,9 @@ from xml.parsers import expat
 from keras_transformer.data.files.pairs import open_bytes
 
 CHUNK = 2**16  # bytes read at once
-NESTING = ["tu", "tuv", "seg"]  # each is in the one before alone
-CODES = ("bpt", "ept", "it", "ph", "ut")  # elements that hold no text
-APART = ("ph", "ut")  # keep two words apart, unless they are formatting
+NESTING = ["tu", "tuv", "seg"]  # each is allowed only inside the one before
+CODES = ("bpt", "ept", "it", "ph", "ut")  # elements without text
+APART = ("ph", "ut")  # separate two words, unless they are formatting
 FORMATTING = re.compile(
     r"</?(?:[biusa]|em|strong|su[bp]|span|font|small|big|tt|code)\b|\\[a-z]",
     re.I,
@@ -27,7 +27,7 @@ ENCODING = re.compile(rb"<\?xml[^>]*?\sencoding\s*=\s*[\"']([\w.:-]+)")
 
 
 class LeftOut(typing.NamedTuple):
-    """Why a text is not read as a pair, and the languages it has."""
+    """The reason why a unit is not read as a pair, and the unit's languages."""
 
     reason: str
     languages: Sequence[str] = ()
@@ -38,19 +38,19 @@ def read_tmx(
 ) -> Iterator[tuple[str, Mapping[str, str] | LeftOut]]:
     """Yields the place of each unit, and its first text in each language.
 
-    A variant of a language, such as EN-US, stands for `en` if there is no `en`.
+    A variant of a language, such as EN-US, is read as `en` if there is no `en`.
 
-    Raises ValueError: the file is not TMX, or broken; with the line; OSError:
-    it cannot be read.
+    Raises ValueError, with the line, if the file is not valid TMX. Raises
+    OSError if it cannot be read.
     """
     for place, texts in read_units(path, _Units(), "TMX"):
         yield place, pair_of(texts, languages)
 
 
 def read_units(path: pathlib.Path, units: "Units", form: str) -> Iterator:
-    """Yields the place of each unit that `units` finds, and what it is.
+    """Yields the place and the content of each unit that `units` finds.
 
-    Raises ValueError, OSError: as in `read_tmx`.
+    Raises ValueError and OSError as `read_tmx` does.
     """
     parser = units.parser
     with open_bytes(path) as file:
@@ -74,7 +74,7 @@ def read_units(path: pathlib.Path, units: "Units", form: str) -> Iterator:
 def pair_of(
     texts: Mapping[str, str], languages: Sequence[str]
 ) -> dict[str, str] | LeftOut:
-    """Finds the texts in two languages."""
+    """Returns the texts in two languages, or `LeftOut` if one is missing."""
     found = {name: _find(texts, name) for name in languages}
     if None in found.values():
         return LeftOut("without one of the languages", tuple(texts))
@@ -82,7 +82,7 @@ def pair_of(
 
 
 def _decoder(start):
-    """Returns what decodes an XML text: expat knows few charsets."""
+    """Returns a decoder for an XML text, because expat knows few charsets."""
     declared = ENCODING.match(start.removeprefix(codecs.BOM_UTF8))
     if not declared or declared[1].lower() in (b"utf-8", b"utf-16"):
         return lambda chunk, final: chunk
@@ -104,10 +104,10 @@ def _find(texts, language):
 
 
 class Units:
-    """Collects what a parser finds, which calls the methods as it reads."""
+    """A collector of units. Its parser calls the methods as it reads."""
 
     def __init__(self, namespace_separator: str | None = None):
-        self.found: list = []  # the line of a unit, and what it is
+        self.found: list = []  # the line and the content of each unit
         self.parser = expat.ParserCreate(None, namespace_separator)
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
@@ -130,14 +130,14 @@ class Units:
 
 
 class _Units(Units):
-    """Units of TMX: their texts by language."""
+    """A collector of TMX units: their texts by language."""
 
     def __init__(self):
         super().__init__()
         self._texts, self._line, self._language = {}, 0, ""
         self._text = None  # parts of the segment that is open
-        self._code = ""  # the content of the last one
-        self._codes = 0  # open elements that hold no text
+        self._code = ""  # the content of the last element of `CODES`
+        self._codes = 0  # number of open elements of `CODES`
         self._open = []  # elements of `NESTING`
 
     def _start(self, name, attributes):
@@ -148,7 +148,7 @@ class _Units(Units):
         if name == "tu":
             self._texts, self._line = {}, self.parser.CurrentLineNumber
         elif name == "tuv":
-            # Without the prefix until version 1.3.
+            # Until version 1.3, the attribute has no prefix.
             language = attributes.get("xml:lang") or attributes.get("lang")
             if not language:
                 raise ValueError("found <tuv> without xml:lang")
@@ -180,7 +180,10 @@ class _Units(Units):
 
 
 def joined(parts: Iterable[str | None]) -> str:
-    """Joins parts; a code, None, between letters becomes a space."""
+    """Joins parts. A code (None) becomes a space between letters or digits.
+
+    Between letters of a script without spaces, the code is dropped.
+    """
     text, is_apart = "", False
     for part in parts:
         if part and is_apart and text[-1:].isalnum() and part[0].isalnum():

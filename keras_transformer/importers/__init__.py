@@ -1,16 +1,16 @@
-"""Models of other systems, as work directories of this package.
+"""Imports models of other systems.
 
-One file for each format, in the table `IMPORTERS`, with two functions:
+Each format has one module, listed in `IMPORTERS`, with two functions:
 
     recognizes(directory) -> bool      whether a directory holds such a model
-    read(directory) -> Imported        the model; ValueError or OSError if its
-                                       files cannot be used
+    read(directory) -> Imported        the model; raises ValueError or OSError
+                                       if its files cannot be used
 
-`imported` defines `Imported`. `files` opens the files of others. No code in
+`imported` defines `Imported`. `base.foreign_files` opens the files. No code in
 them is run: `tensors` (which also checks names and shapes), `torch_pickle`,
-`yaml_files` and `model_description` read them as data. `options` checks the
-options; `stacks` lists the weights of a Transformer; `vocabularies` makes
-tokenizers over a given table of ids.
+`storage.yaml_files` and `model_description` read them as data. `options` checks
+the options, `stacks` lists the weights of a Transformer, and `vocabularies`
+makes tokenizers for a given table of ids.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ from collections.abc import Iterator
 from keras_transformer.base.foreign_files import read_json
 from keras_transformer.storage.hub import find_model
 
-IMPORTERS = {  # modules of formats, in the order in which they are asked
+IMPORTERS = {  # the module of each format, in the order they are tried
     "huggingface": "keras_transformer.importers.marian_huggingface",
     "m2m100": "keras_transformer.importers.m2m100",
     "marian": "keras_transformer.importers.marian",
     "opennmt_tf": "keras_transformer.importers.opennmt_tf",
     "fairseq": "keras_transformer.importers.fairseq",
 }
-# Models of Hugging Face that cannot be imported, by `model_type`.
+# Hugging Face models that cannot be imported, by `model_type`.
 OTHER_TYPES = {
     "bart": "BART",
     "fsmt": "FSMT, fairseq's models of WMT",
@@ -41,15 +41,15 @@ OTHER_TYPES = {
     "t5": "T5",
 }
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-MAX_POINTER = 1024  # bytes, says its specification
-HEAD = 1 << 20  # bytes of a file that show its system
+MAX_POINTER = 1024  # bytes, by the specification of Git LFS
+HEAD = 1 << 20  # bytes of a file that are searched for its system
 
 
 def read_model(directory: pathlib.Path, name: str | None = None):
-    """Reads the model in a directory; returns the name of its format, too.
+    """Reads the model in a directory. Returns its format's name and `Imported`.
 
-    Without a name, it is the first format that recognizes the directory. Raises
-    ValueError if there is none, or if the model cannot be used.
+    Without a name, the first format that recognizes the directory is used.
+    Raises ValueError if none does, or if the model cannot be used.
     """
     with named_pointers(directory):
         found = find_format(directory, name)
@@ -60,11 +60,11 @@ def read_model(directory: pathlib.Path, name: str | None = None):
 def opened(
     name: str | os.PathLike,
 ) -> Iterator[tuple[pathlib.Path, typing.Any]]:
-    """Gives the directory of a model, and its `Imported`; None if it is ours.
+    """Yields the directory of a model and its `Imported`.
 
-    `name` is as in `find_model`; a work directory is ours. Raises ValueError if
-    there is no such model, or it cannot be used. Errors in the block that come
-    from a Git LFS pointer say so.
+    `name` is as in `find_model`. For a work directory of this package, None
+    replaces the `Imported`. Raises ValueError if there is no such model, or it
+    cannot be used. Errors in the block that come from a Git LFS pointer say so.
     """
     directory = find_model(name)
     config = directory / "config.json"
@@ -75,12 +75,12 @@ def opened(
 
 @contextlib.contextmanager
 def named_pointers(directory: pathlib.Path) -> Iterator[None]:
-    """Explains errors about files that are Git LFS pointers."""
+    """Makes ValueErrors about Git LFS pointers say how to get the files."""
     try:
         yield
     except ValueError as error:
         for path in _find_pointers(directory):
-            # A checkpoint is named without the endings of its files.
+            # Errors name a checkpoint without the suffixes of its files.
             name = re.sub(r"\.(index|data-.*|safetensors)$", "", str(path))
             if name in str(error):
                 raise ValueError(
@@ -92,7 +92,10 @@ def named_pointers(directory: pathlib.Path) -> Iterator[None]:
 
 
 def find_format(directory: pathlib.Path, name: str | None = None) -> str:
-    """Returns the name of the format that a directory holds."""
+    """Returns the name of the format of the model in a directory.
+
+    Raises ValueError if no format recognizes it, or another one than `name`.
+    """
     if not directory.is_dir():
         raise ValueError(
             "expected a directory that holds a model."
@@ -105,7 +108,7 @@ def find_format(directory: pathlib.Path, name: str | None = None) -> str:
         return found
     other = f"the format {found}" if found else _find_other_system(directory)
     if name is not None and other is None:
-        return name  # it says which of its files is missing
+        return name  # its `read` says which file is missing
     formats = ", ".join(IMPORTERS) if name is None else name
     raise ValueError(
         f"expected a model of {'the format' if name else 'one of the formats'}"
@@ -135,7 +138,7 @@ def _head(path: pathlib.Path, size: int) -> bytes:
 
 
 def _find_other_system(directory: pathlib.Path) -> str | None:
-    """Names a model that cannot be imported; None if it is unknown."""
+    """Describes a model that cannot be imported, or returns None."""
     pointers = _find_pointers(directory)
     if pointers:
         names = ", ".join(path.name for path in pointers)
@@ -149,11 +152,12 @@ def _find_other_system(directory: pathlib.Path) -> str | None:
         known = OTHER_TYPES.get(kind, "another model")
         return f"of Hugging Face, model_type={kind!r}: {known}"
     binary = directory / "model.bin"
-    # It names its specification, or, in version 1, its first variable.
+    # It begins with the name of its specification or, in version 1, of its
+    # first variable.
     if binary.is_file() and b"transformer" in _head(binary, 64).lower():
         return "a model of CTranslate2: import the original model"
     for path in sorted(directory.glob("*.pt")):
-        # Keys of its checkpoints, as they stand in a pickle.
+        # A key of OpenNMT-py's checkpoints, as pickle writes it.
         if path.is_file() and b"\t\0\0\0generator" in _head(path, HEAD):
             return f"a model of OpenNMT-py: {path.name}"
         return (

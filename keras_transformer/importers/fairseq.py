@@ -1,15 +1,15 @@
-"""A Transformer of fairseq: `checkpoint_best.pt` and its dictionaries.
+"""Imports a Transformer of fairseq: a checkpoint and its dictionaries.
 
     checkpoint_best.pt      or model.pt, or checkpoint_last.pt, or the only .pt:
-                            weights, and the options of the training
-    dict.en.txt, dict.de.txt    subwords by frequency, for each language; there,
-                                in data-bin/, or in a directory in data-bin/
+                            the weights and the training options
+    dict.en.txt, dict.de.txt    subwords by frequency, for each language: beside
+                                the checkpoint, in data-bin/, or below it
     sentencepiece.bpe.model     the SentencePiece model that makes the subwords;
-    or spm.en.model, ...        or one for each language, which is in its name
+    or spm.en.model, ...        or one per language, named after it
 
-fairseq's decoder starts from EOS. Here BOS has the embedding of EOS, and a bias
-of the logits keeps it out of the softmax. fairseq's `<s>`, which is in the
-softmax and never used, is a subword like any other.
+fairseq's decoder starts from EOS. Here BOS has the embedding of EOS, and a
+logits bias that gives it no probability. fairseq's `<s>`, which is in the
+softmax but never used, is an ordinary subword here.
 """
 
 import pathlib
@@ -48,8 +48,8 @@ ARCHITECTURES = (
     "transformer_align",
     "transformer_wmt_en_de_big_align",
 )
-# The possible values of options that change the computation; a model without an
-# option has the first. Other options add weights, which are refused.
+# The supported values of options that change the computation. The first is the
+# default. Other options add weights, which are refused.
 KNOWN_VALUES = {
     "arch": ARCHITECTURES,
     "activation_fn": tuple(stacks.ACTIVATIONS),
@@ -72,8 +72,8 @@ SAME = {
     "normalize_before": False,
     "learned_pos": False,
 }
-# Copies of an encoder layer's weights for a faster path: version 0.12 makes
-# them anew when it loads a checkpoint.
+# Copies of an encoder layer's weights for a faster path. Version 0.12 makes
+# them again when it loads a checkpoint.
 COPIES = r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
 OLD_MATRIX = "decoder.embed_out"  # the softmax matrix before version 0.9
 # The defaults of fairseq-generate.
@@ -81,7 +81,7 @@ BEAM_SIZE, LENGTH_PENALTY = 5, 1.0
 
 
 def recognizes(directory: pathlib.Path) -> bool:
-    """Says whether a directory holds a model of fairseq."""
+    """Returns whether a directory holds a model of fairseq."""
     return any(directory.glob("*.pt")) and bool(_find_dictionaries(directory))
 
 
@@ -135,7 +135,7 @@ def _find_checkpoint(directory: pathlib.Path) -> pathlib.Path:
 def _read_options(
     state: typing.Any, path: pathlib.Path
 ) -> tuple[Options, Options, Options]:
-    """Reads the options of model, task and fairseq-generate."""
+    """Reads the options of the model, the task and fairseq-generate."""
     state = state if isinstance(state, dict) else {}
     if state.get("args") is not None:  # before version 0.10
         model = task = _attributes(state["args"], path)
@@ -154,7 +154,10 @@ def _read_options(
 
 
 def _attributes(value: typing.Any, path: pathlib.Path) -> dict:
-    """Returns the options in a dictionary, or in an `argparse.Namespace`."""
+    """Returns the options in a dictionary or an `argparse.Namespace`.
+
+    Raises ValueError for other values.
+    """
     if isinstance(value, Plain) and value.kind == "argparse.Namespace":
         value = value.state
     if not isinstance(value, dict):
@@ -166,7 +169,7 @@ def _attributes(value: typing.Any, path: pathlib.Path) -> dict:
 
 
 def _tensors_in(state: typing.Any, path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Returns the weights by their names in fairseq since version 0.6."""
+    """Returns the weights, named as in fairseq since version 0.6."""
     tensors = {}
     for name, array in arrays_by_name(state.get("model"), path).items():
         prefix, _, last = name.rpartition(".")
@@ -198,9 +201,9 @@ def _read_side(directory: pathlib.Path, language: str) -> vocabularies.Side:
 
 
 def _find_dictionaries(directory: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Finds the dictionaries by language.
+    """Finds the dictionary of each language, if there are any.
 
-    fairseq-preprocess writes them beside the data that a training reads.
+    fairseq-preprocess writes them beside the training data.
     """
     data = directory / DATA
     for folders in ([directory], [data], sorted(data.glob("*/"))):
@@ -237,11 +240,11 @@ def _read_symbols(path: pathlib.Path) -> tuple[str, ...]:
 def _find_languages(
     directory: pathlib.Path, task: Options, tensors: Tensors
 ) -> list[str]:
-    """Finds source and target language.
+    """Finds the source and target language.
 
-    The checkpoint lacks them if fairseq-train took them from the names of its
-    data. Then the dictionaries name both, and the sizes of embeddings tell them
-    apart.
+    The checkpoint lacks them if fairseq-train read them from the names of its
+    data files. Then the dictionaries name both languages, and the sizes of
+    embeddings tell which is the source. Raises ValueError if they do not.
     """
     if "source_lang" in task and "target_lang" in task:
         return [task.need(name, str) for name in ("source_lang", "target_lang")]
@@ -354,7 +357,7 @@ def _read_weights(
 
 
 def _read_decoding(generation: Options) -> DecodingConfig:
-    """Reads the search that fairseq-generate would do."""
+    """Converts the options of fairseq-generate to a `DecodingConfig`."""
     penalty = generation.get("lenpen", LENGTH_PENALTY)
     if generation.get("unnormalized", False):
         penalty = 0.0

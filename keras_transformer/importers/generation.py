@@ -1,7 +1,7 @@
-"""The search of transformers' `generate`, from `generation_config.json`.
+"""Reads the search options of transformers' `generate`.
 
-Older models have its fields in config.json. A field that changes the answers
-and has no counterpart here becomes a note of the import.
+They are in generation_config.json or, in older models, in config.json. The
+import notes each option that changes translations and has no counterpart here.
 """
 
 import json
@@ -13,9 +13,9 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.importers.options import Options
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
-FORCED_EOS = 0  # the default if config.json has the search
-# Fields of `generate` that change its answers and have no counterpart here,
-# with the values that change nothing.
+FORCED_EOS = 0  # the default of forced_eos_token_id in config.json
+# Options of `generate` without a counterpart here, with the values that change
+# no translation.
 NO_COUNTERPART = {
     "begin_suppress_tokens": None,
     "constraints": None,
@@ -36,7 +36,7 @@ NO_COUNTERPART = {
     "suppress_tokens": None,
     "watermarking_config": None,
 }
-# Further fields, which only matter to sampling.
+# The same, for options that matter only in sampling.
 NO_SAMPLING = {
     "eta_cutoff": 0.0,
     "min_p": 0.0,
@@ -44,12 +44,12 @@ NO_SAMPLING = {
     "top_h": None,
     "typical_p": 1.0,
 }
-# A limit of at most so many tokens also replaces the one by the source.
+# A length limit of at most this many tokens also becomes `extra_length`.
 SHORT_OUTPUT = 128
 
 
 def search_options(directory: pathlib.Path, options: Options) -> Options:
-    """Reads generation_config.json or, if there is none, takes config.json."""
+    """Reads generation_config.json. Returns `options` if there is none."""
     path = directory / GENERATION
     return Options(read_json(path), path) if path.exists() else options
 
@@ -65,7 +65,7 @@ def start_id(search: Options, options: Options) -> int:
 
 
 def banned_ids(search: Options) -> list[list[int]]:
-    """Returns `bad_words_ids`: sequences of ids that are not written."""
+    """Returns `bad_words_ids`: sequences of ids that are never generated."""
     banned = search.values.get("bad_words_ids") or []
     if not isinstance(banned, list) or not all(
         isinstance(words, list) and all(type(id) is int for id in words)
@@ -79,16 +79,16 @@ def banned_ids(search: Options) -> list[list[int]]:
 
 
 def _forced_end(search: Options, options: Options) -> typing.Any:
-    """Returns the token that ends an output at its limit, or None."""
+    """Returns the id that is forced at the length limit, or None."""
     default = FORCED_EOS if search is options else None
     return search.values.get("forced_eos_token_id", default)
 
 
 def _longest_output(search: Options, options: Options) -> int | None:
-    """Returns the maximum length of an output, EOS included; None: no limit.
+    """Returns the maximum output length, EOS included, or None for no limit.
 
-    transformers' limit also counts the token that the decoder starts with and,
-    if there is one, the EOS at the limit.
+    transformers' limit also counts the decoder's start token and the EOS that
+    is forced at the limit, if any.
     """
     at_limit = 0 if _forced_end(search, options) is None else 1
     if "max_new_tokens" in search:
@@ -101,7 +101,7 @@ def _longest_output(search: Options, options: Options) -> int | None:
 def read_decoding(
     search: Options, options: Options
 ) -> tuple[DecodingConfig, list[str]]:
-    """Returns the `DecodingConfig` of `generate`, and notes on differences."""
+    """Converts the search to a `DecodingConfig`, with notes on differences."""
     sampling = search.get("do_sample", False)
     limit = _longest_output(search, options)
     extra, notes = DecodingConfig.extra_length, []
@@ -145,7 +145,7 @@ def read_decoding(
 def _differences(
     search: Options, options: Options, decoding: DecodingConfig
 ) -> list[str]:
-    """Lists what `generate` does that a search here does not, a line each."""
+    """Describes the differences from `generate`, one per line."""
     neutral = NO_COUNTERPART | (NO_SAMPLING if decoding.sampling else {})
     notes = []
     for name, value in neutral.items():

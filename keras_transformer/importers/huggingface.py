@@ -1,6 +1,6 @@
-"""Files and names that all models of Hugging Face's transformers have.
+"""Reads the files that all models of Hugging Face's transformers have.
 
-`marian_huggingface` and `m2m100` read the models.
+`marian_huggingface` and `m2m100` import the models.
 """
 
 import json
@@ -26,7 +26,7 @@ from keras_transformer.importers.vocabularies import Side
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
-# Where embeddings are.
+# Names of embedding matrices.
 MATRICES = (
     "model.shared.weight",
     "model.encoder.embed_tokens.weight",
@@ -36,7 +36,7 @@ EPSILON = 1e-5  # the default of PyTorch's LayerNorm
 
 
 def model_type(directory: pathlib.Path) -> str | None:
-    """Returns what config.json says of a model, if there is one."""
+    """Returns `model_type` of config.json, or None."""
     path = directory / CONFIG
     return read_json(path).get("model_type") if path.is_file() else None
 
@@ -44,7 +44,7 @@ def model_type(directory: pathlib.Path) -> str | None:
 def read_config(
     directory: pathlib.Path, known: Mapping[str, Sequence]
 ) -> Options:
-    """Reads config.json; `known` is as in `Options.check`."""
+    """Reads and checks config.json. `known` is as in `Options.check`."""
     path = directory / CONFIG
     options = Options(read_json(path), path)
     options.check(known)
@@ -56,7 +56,10 @@ def read_config(
 
 
 def common_fields(options: Options, activation: str) -> dict[str, typing.Any]:
-    """Reads the fields of a `TransformerConfig` that all families have."""
+    """Reads the fields of a `TransformerConfig` that all families have.
+
+    `activation` is their default.
+    """
     activation = options.get("activation_function", activation)
     return {
         "d_model": options.need("d_model", int),
@@ -84,7 +87,10 @@ def longest_source(
 
 
 def read_ids(path: pathlib.Path, size: int) -> dict[str, int]:
-    """Reads the ids of subwords, which must be distinct and below a size."""
+    """Reads the ids of subwords.
+
+    Raises ValueError unless they are distinct and in [0, size).
+    """
     ids = read_json(path)
     for subword, id in ids.items():
         if type(id) is not int or not 0 <= id < size:
@@ -98,7 +104,10 @@ def read_ids(path: pathlib.Path, size: int) -> dict[str, int]:
 
 
 def check_size(tensors: Tensors, field: str, size: int) -> None:
-    """Raises ValueError if ids lack embeddings: each of them takes memory."""
+    """Raises ValueError if `size` is above the number of embeddings.
+
+    This limits the memory that a hostile file can take.
+    """
     names = [name for name in MATRICES if name in tensors]
     limit = max((tensors.matrix_shape(name)[0] for name in names), default=0)
     rows = f"embeddings of {field}={size} tokens"
@@ -130,7 +139,7 @@ def read_tensors(directory: pathlib.Path) -> Tensors:
 def read_weights(
     config: TransformerConfig, tensors: Tensors, sides: list[Side]
 ) -> dict[str, np.ndarray]:
-    """Reads the weights of embeddings, stacks and softmax by path."""
+    """Reads the weights of embeddings, stacks and softmax, by path."""
     source = "source" if config.has_source_embedding else "target"
     softmax = "softmax" if config.has_softmax_matrix else "target"
     matrices = dict(zip(MATRICES, ("target", source, "target"), strict=True))
@@ -151,7 +160,10 @@ def read_weights(
 def _take_tied(
     tensors: Tensors, names: list[str], shape: tuple[int, ...]
 ) -> np.ndarray:
-    """Takes a matrix that may be there under several names."""
+    """Takes a matrix that may be stored under several names.
+
+    Raises ValueError if the copies differ.
+    """
     found = [name for name in names if name in tensors]
     first, *others = found or names[:1]
     array = tensors.take(first, shape)

@@ -1,4 +1,4 @@
-"""The result of every importer, and its weights as a checkpoint has them."""
+"""`Imported`, the result of every importer, and its weights for checkpoints."""
 
 import importlib
 import re
@@ -23,34 +23,35 @@ if typing.TYPE_CHECKING:
     import keras
 
 MODEL = "keras_transformer.model"
-# Tokens of languages: __de__ of M2M-100, deu_Latn of NLLB-200, de_DE of mBART.
+# Language tokens: __de__ in M2M-100, deu_Latn in NLLB-200, de_DE in mBART.
 LANGUAGE = re.compile(r"__\w+__|[a-z]{2,3}_[A-Z]\w+")
 
 
 class Imported(typing.NamedTuple):
-    """A model of another system, in the terms of this package."""
+    """A model of another system, converted for this package."""
 
     config: TransformerConfig
     # Arrays of any float dtype by path, as in `permutation.reorder`:
-    # `"encoder/layer_0/self_attention/query/kernel"`. Rows of embeddings stand
-    # in the order of the tokenizer's ids.
+    # `"encoder/layer_0/self_attention/query/kernel"`. Embeddings have a row for
+    # each id of the tokenizer, in order.
     weights: dict[str, np.ndarray]
     tokenizer: Tokenizer | TokenizerPair  # a `Tokenizer`, or one for each side
     decoding: DecodingConfig  # the original's defaults
     max_length: int  # the longest source in tokens, EOS included
-    # As in `Languages`; "" if it is not known.
+    # As in `Languages`; "" if unknown.
     source_language: str = ""
     target_language: str = ""
-    # As in `Languages`: it translates between many, and takes the two by
-    # tokens.
+    # As in `Languages`; "" unless the model is multilingual and its languages
+    # are chosen by tokens.
     language_tokens: str = ""
-    notes: Sequence[str] = ()  # notes on this import for the user, a line each
+    notes: Sequence[str] = ()  # on this import, for the user, one line each
 
     @property
     def languages(self) -> Languages:
-        """Its languages; ValueError if it does not have one of them.
+        """The languages of the model.
 
-        With `language_tokens`, all the model's languages where none is set.
+        With `language_tokens`, a side without a set language has all of the
+        model's. Raises ValueError if the model lacks a set language.
         """
         found = Languages(
             self.source_language, self.target_language, self.language_tokens
@@ -74,7 +75,7 @@ class Imported(typing.NamedTuple):
 
     @property
     def language_codes(self) -> list[str]:
-        """The codes of the languages of a model with `language_tokens`."""
+        """The language codes of a model with `language_tokens`."""
         before, after = LANGUAGE_TOKENS[self.language_tokens].form.split("{}")
         return [
             piece.removeprefix(before).removesuffix(after)
@@ -83,7 +84,7 @@ class Imported(typing.NamedTuple):
         ]
 
     def make_model(self, dtype: str = "float32") -> "keras.Model":
-        """Makes the model of the weights, which are then no longer here."""
+        """Makes a Keras model, and moves the weights into it."""
         make = importlib.import_module(MODEL).model_to_be_read
         model = make(self.config, dtype)
         variables = named_weights(model)
@@ -95,9 +96,9 @@ class Imported(typing.NamedTuple):
 def with_languages(
     imported: Imported, source_language: str | None, target_language: str | None
 ) -> Imported:
-    """Sets the given languages of a model.
+    """Returns the model with the given languages. None changes nothing.
 
-    Raises ValueError for languages that it does not have.
+    Raises ValueError if the model does not have a language.
     """
     family, own = imported.language_tokens, imported.target_language
     if family and own and target_language not in (None, own):
@@ -115,10 +116,10 @@ def with_languages(
 
 
 def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
-    """Writes a line for each vocabulary: which share of its pieces has an id.
+    """Returns a line for each vocabulary: the share of its pieces with an id.
 
-    With the SentencePiece model of another vocabulary the share is small, and
-    text becomes UNK.
+    A small share means that the SentencePiece model is from another vocabulary,
+    so that most text would be UNK.
     """
     sides = {"source ": tokenizer.source, "target ": tokenizer.target}
     if isinstance(tokenizer, Tokenizer):
@@ -134,10 +135,10 @@ def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
 
 
 def take_arrays(imported: Imported) -> Iterator[tuple[str, np.ndarray]]:
-    """Removes the weights; yields them as a checkpoint has them, float32.
+    """Removes the weights and yields them by name in a checkpoint, as float32.
 
     One by one, so that a large model is not in memory twice. Raises ValueError
-    for other names or shapes, and for numbers that are not finite.
+    if names or shapes are not the model's, or if numbers are not finite.
     """
     shapes, weights = weight_shapes(imported.config), imported.weights
     different = set(shapes) ^ set(weights)

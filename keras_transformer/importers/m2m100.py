@@ -1,22 +1,22 @@
-"""Multilingual models of Hugging Face: M2M-100, NLLB-200, SMaLL-100, mBART.
+"""Imports M2M-100, NLLB-200, SMaLL-100 and mBART from Hugging Face.
 
-Files of a directory:
+Files in a directory:
 
     config.json             the model
     generation_config.json  the search; older models have it in config.json
     model.safetensors, in one file or several, or pytorch_model.bin
     sentencepiece.bpe.model or tokenizer.json: how text is segmented
-    vocab.json              ids of subwords (M2M-100, SMaLL-100); else they
-                            stand in the order of the SentencePiece model
+    vocab.json              subword ids (M2M-100, SMaLL-100); the other models
+                            have the order of the SentencePiece model
     special_tokens_map.json, tokenizer_config.json or tokenizer.json
-                            the tokens of the languages; by default, the tokens
-                            of transformers' M2M100Tokenizer
+                            language tokens; by default those of transformers'
+                            M2M100Tokenizer
 
-All are pre-norm Transformers with biases and epsilon 1e-5, and one matrix of
-embeddings. mBART has learned positions, and normalizes embeddings; the others
-have sinusoids from position 2 on, all sines before all cosines. Ids differ
-here: PAD, BOS, EOS, UNK, then the rest in the original's order. BOS, which the
-decoder starts with, has a row of its own, as in `marian_huggingface`.
+All are pre-norm Transformers with biases, epsilon 1e-5 and one embedding
+matrix. mBART has learned positions, and normalizes embeddings. The others have
+sinusoids from position 2 on, all sines before all cosines. Here the ids are
+PAD, BOS, EOS, UNK, then the rest in the original's order. BOS, the decoder's
+start token, has a row of its own, as in `marian_huggingface`.
 """
 
 import functools
@@ -50,11 +50,11 @@ from keras_transformer.text.vocabulary import BOS
 
 MODEL = "sentencepiece.bpe.model"
 TYPES = ("m2m_100", "mbart")
-# The first ids of the originals; the SentencePiece model has others.
+# The originals' first ids. The ids in the SentencePiece model differ.
 START, PAD, EOS, UNK = range(4)
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
-OFFSET = 1  # an id less the place of its piece in the SentencePiece model
-# The languages of M2M100Tokenizer by its `language_codes`, in their order.
+OFFSET = 1  # an id minus the index of its piece in the SentencePiece model
+# M2M100Tokenizer's languages for each `language_codes`, in order.
 CODES = {
     "m2m100": """
         af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff
@@ -82,7 +82,7 @@ LICENCES = {
 
 
 def recognizes(directory: pathlib.Path) -> bool:
-    """Says whether config.json names one of `TYPES`."""
+    """Returns whether config.json names one of `TYPES`."""
     return huggingface.model_type(directory) in TYPES
 
 
@@ -120,7 +120,7 @@ def read(directory: pathlib.Path) -> Imported:
 
 
 def added_tokens(tokenizer: Tokenizer) -> dict[int, str]:
-    """Finds language tokens and a mask by id here, after the text's tokens."""
+    """Finds language tokens and the mask by our id, after the text's tokens."""
     entries = enumerate(tokenizer.entries[: tokenizer.vocab_size])
     return {
         id: piece
@@ -130,7 +130,7 @@ def added_tokens(tokenizer: Tokenizer) -> dict[int, str]:
 
 
 def _code_of(token: str) -> str:
-    """Returns the code of a token's language.
+    """Returns the language code in a language token.
 
     >>> _code_of("__de__"), _code_of("deu_Latn")
     ('de', 'deu_Latn')
@@ -145,7 +145,7 @@ def _reordered(path: str, weight: np.ndarray, order: np.ndarray) -> np.ndarray:
 def _find_family(
     directory: pathlib.Path, options: Options, names: dict, languages: list[str]
 ) -> str:
-    """Finds the family of `LANGUAGE_TOKENS` that a model belongs to."""
+    """Finds a model's family, a key of `LANGUAGE_TOKENS`."""
     kind = names.get("tokenizer_class") or options.values.get("tokenizer_class")
     kind = str(kind or "")
     if options.values["model_type"] == "mbart":
@@ -180,7 +180,7 @@ def _make_config(
 def _read_side(
     directory: pathlib.Path, options: Options, start: int
 ) -> tuple[vocabularies.Side, list[str]]:
-    """Reads the vocabulary, and the tokens of its languages."""
+    """Reads the vocabulary and its language tokens."""
     size = options.need("vocab_size", int)
     path = directory / MODEL
     other = directory / tokenizer_json.NAME
@@ -220,7 +220,10 @@ def _read_side(
 
 
 def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
-    """Reads the tokens after the text's by id, language tokens first."""
+    """Reads language tokens and other added tokens by original id.
+
+    `first` is the id after the text's tokens, if no file has their ids.
+    """
     for name, field in (
         ("tokenizer.json", "added_tokens"),
         (huggingface.TOKENIZER_CONFIG, "added_tokens_decoder"),
@@ -242,7 +245,7 @@ def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
         if any(map(LANGUAGE.fullmatch, names)):
             return dict(enumerate([*names, MASK], first))
     if (directory / huggingface.VOCABULARY).exists():
-        # `tokens` are of tokenizer_config.json.
+        # `tokens` has the options of tokenizer_config.json.
         tokens.check({"language_codes": [*CODES]})
         codes = CODES[tokens.get("language_codes", "m2m100")]
         return dict(enumerate((f"__{code}__" for code in codes), first))
@@ -266,8 +269,8 @@ def _read_weights(
         order = from_blocks(config.d_model)
         for path, weight in weights.items():
             make = functools.partial(_reordered, path, weight, order)
-            # Only the table of embeddings is a copy already; the other weights
-            # are parts of a file, and cost no memory one by one.
+            # The table of embeddings is a copy already. The other weights are
+            # mapped from a file, and are copied one at a time to save memory.
             weights[path] = Later(weight.shape, make)
         embeddings = "embedding/embeddings"
         weights[embeddings] = np.asarray(weights[embeddings])

@@ -1,14 +1,14 @@
-"""Marian's `.npz`, as a training or an OPUS-MT package leaves it.
+"""Imports Marian's `.npz` from a training or an OPUS-MT package.
 
     model.npz               the weights, and the options of the model
-    model.npz.decoder.yml   or decoder.yml: which model and vocabularies, and
-                            how translations are searched for; if there is one
+    model.npz.decoder.yml   or decoder.yml, optional: the names of the model and
+                            the vocabularies, and the search options
     vocab.spm               the vocabularies: SentencePiece models, one or two;
     or vocab.yml            or ids by piece, beside source.spm and target.spm
 
-Marian's decoder starts from an embedding of zeros. Neither this start nor
-padding has an id there; here both are rows of zeros, which a bias of the logits
-keeps out of the softmax.
+Marian's decoder starts from an embedding of zeros. Marian has no ids for this
+start and for padding. Here both have rows of zeros, and a logits bias that
+gives them no probability.
 """
 
 import functools
@@ -27,14 +27,14 @@ from keras_transformer.importers.tensors import Tensors, holds_array, read_npz
 from keras_transformer.storage import yaml_files
 from keras_transformer.text.vocabulary import BOS, PAD
 
-OPTIONS = "special:model.yml"  # the member of the archive that has them
+OPTIONS = "special:model.yml"  # the archive member with the options
 LAYER_NORM_EPSILON = 1e-6
 MAX_LENGTH = 512  # tokens of a source: the model itself has no limit
-BEAM_SIZE, NORMALIZE = 12, 0.0  # Marian's defaults of the search
+BEAM_SIZE, NORMALIZE = 12, 0.0  # Marian's search defaults
 EOS_PIECE, UNK_PIECE = "</s>", "<unk>"
 PAD_PIECES = ("<pad>", "<padding>", "<padding of a row>")
-# The possible values of options that change the computation; a model without an
-# option has the first. Other options add or remove weights, which is refused.
+# The supported values of options that change the computation. The first is the
+# default. Other options add or remove weights, which is refused.
 KNOWN_VALUES = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
@@ -75,7 +75,7 @@ PRE_NORM = {("", "an", ""): False, ("n", "a", "n"): True}
 
 
 def recognizes(directory: pathlib.Path) -> bool:
-    """Says whether a directory holds a Marian model."""
+    """Returns whether a directory holds a Marian model."""
     return any(holds_array(path, OPTIONS) for path in directory.glob("*.npz"))
 
 
@@ -109,9 +109,9 @@ def read(directory: pathlib.Path) -> Imported:
 
 
 def _read_search(directory: pathlib.Path) -> Options:
-    """Reads the options of the decoder; none if there is no such file."""
+    """Reads decoder.yml. Returns empty options if there is no such file."""
     paths = sorted(directory.glob("*decoder.yml"))
-    # Validation keeps one for each metric: `model.npz.best-bleu.npz...`.
+    # Validation writes one for each metric: `model.npz.best-bleu.npz...`.
     paths = [path for path in paths if ".best-" not in path.name] or paths
     if not paths:
         return Options({}, directory)
@@ -132,7 +132,7 @@ def _find_model(directory: pathlib.Path, search: Options) -> pathlib.Path:
 
 
 def _read_options(arrays: dict[str, np.ndarray], path: pathlib.Path) -> Options:
-    """Takes the options out of the archive."""
+    """Removes the options from the arrays and parses them."""
     received = ", ".join(sorted(arrays)[:3])
     kind = f"a model of Marian, with {OPTIONS}"
     expect(OPTIONS in arrays, kind, received, where=path)
@@ -157,7 +157,7 @@ def _read_sides(
 
 
 def _read_spm_side(path: pathlib.Path) -> vocabularies.Side:
-    """Reads a SentencePiece model, whose ids are Marian's."""
+    """Reads a SentencePiece model. Its ids are also Marian's."""
     model = read_file(path)
     processor = sentencepiece.SentencePieceProcessor()
     with named_errors(path, "not a SentencePiece model: "):
@@ -200,7 +200,7 @@ def _read_yaml_side(
 def _make_side(
     pieces: list[str], eos: int, unk: int, model: bytes, path: pathlib.Path
 ) -> vocabularies.Side:
-    """Makes a vocabulary of Marian's ids, which lack PAD and BOS."""
+    """Makes a vocabulary from Marian's pieces, and adds PAD and BOS."""
     others = [id for id in range(len(pieces)) if id not in (eos, unk)]
     known = [eos, unk, *others]
     names = [pieces[id] for id in known]
@@ -252,7 +252,10 @@ def _read_config(
 
 
 def _is_pre_norm(options: Options) -> bool:
-    """Says whether a model is pre-norm; ValueError if it is neither kind."""
+    """Returns whether a model is pre-norm.
+
+    Raises ValueError if it is neither pre-norm nor post-norm.
+    """
     operations = tuple(
         options.get(name, default).replace("d", "")
         for name, default in (
@@ -285,7 +288,7 @@ def _read_weights(
             "transformer-tied-layers", f"expected {len(numbers)} layers"
         )
 
-    @functools.cache  # tied layers take the same
+    @functools.cache  # tied layers take the same tensor
     def take(name: str, *shape: int) -> np.ndarray:
         return tensors.take(name, shape)
 

@@ -1,21 +1,21 @@
-"""Marian models of Hugging Face, such as the OPUS-MT collection.
+"""Imports Marian models from Hugging Face, such as the OPUS-MT collection.
 
-Files of a directory:
+Files in a directory:
 
     config.json             the model
     generation_config.json  the search; older models have it in config.json
     model.safetensors or pytorch_model.bin, or their parts and index
     source.spm, target.spm  how text is segmented
-    vocab.json              ids of subwords; target_vocab.json: the target's
-    tokenizer_config.json   languages, longest source
+    vocab.json              subword ids; target_vocab.json: the target's
+    tokenizer_config.json   languages, maximum source length
 
-The model is `MarianMTModel` of transformers: layers as in the paper, with
-biases in attention, epsilon 1e-5, and sinusoids with all sines before all
-cosines. Ids differ here: PAD, BOS, EOS, UNK, then the rest in the original's
-order. BOS, which Marian lacks, has a row of its own: the embedding of the
-original's start token, and a bias that leaves it no probability, so that all
-other tokens have the original's. Where `generate` renormalizes probabilities
-(`renormalize_logits`), PAD has such a bias, too.
+The model is transformers' `MarianMTModel`: layers as in the paper, with biases
+in attention, epsilon 1e-5, and sinusoids with all sines before all cosines.
+Here the ids are PAD, BOS, EOS, UNK, then the rest in the original's order.
+Marian has no BOS. Here BOS has the embedding of the original's start token, and
+a logits bias that gives it no probability, so that the probabilities of all
+other tokens are the original's. PAD has such a bias, too, if `generate`
+renormalizes probabilities (`renormalize_logits`).
 """
 
 import pathlib
@@ -37,8 +37,8 @@ from keras_transformer.importers.tensors import Tensors
 from keras_transformer.text.tokenization import END_OF_TABLE, TokenizerPair
 from keras_transformer.text.vocabulary import BOS, PAD
 
-# The possible values of fields that change the model; a model without a field
-# has the first.
+# The supported values of fields that change the model. The first is the
+# default.
 KNOWN_VALUES = {
     "activation_function": ("gelu", *stacks.ACTIVATIONS),
     "add_bias_logits": (False,),
@@ -52,7 +52,7 @@ KNOWN_VALUES = {
 
 
 def recognizes(directory: pathlib.Path) -> bool:
-    """Says whether config.json describes such a model."""
+    """Returns whether config.json describes a Marian model."""
     return huggingface.model_type(directory) == "marian"
 
 
@@ -128,7 +128,7 @@ def _read_side(
     )
     path, field = directory / huggingface.VOCABULARY, "vocab_size"
     if not _shares_sides(options):
-        if side == "source":  # it has no id for the start token
+        if side == "source":  # which has no id for the start token
             start, banned = pad, []
         else:
             path = directory / huggingface.TARGET_VOCABULARY
@@ -150,7 +150,7 @@ def _read_side(
         where=directory,
         decoder_start_token_id=start,
     )
-    # Whether BOS alone has the id that the decoder starts with.
+    # Whether the decoder's start token is used for nothing else.
     has_start = start not in special and [start] in banned
     known = special | ({start} if has_start else set())
     order = [pad, start, eos, ids["<unk>"]]
@@ -173,7 +173,7 @@ def _read_side(
 def _check_positions(
     tensors: Tensors, name: str, config: TransformerConfig
 ) -> None:
-    """Takes a table of positions, which must be the sinusoids."""
+    """Takes a table of positions. Raises ValueError unless sinusoids."""
     length, width = tensors.matrix_shape(name)[0], config.d_model
     table = tensors.take(name, (length, width))
     rates = 10000.0 ** (-np.arange(0, width, 2) / width)

@@ -1,9 +1,9 @@
-"""Reads OpenNMT-tf's `model_description.py`, and runs nothing of it.
+"""Reads OpenNMT-tf's `model_description.py` without running it.
 
-The file is a program that defines `model`, which makes the model when it is
-called. The number of heads is in no shape, so it must be read here. Besides a
-docstring and imports, the file must have one of these definitions; anything
-else is refused, with its line.
+The file is a program that defines `model`, a function that makes the model. The
+number of heads must be read here, since no weight's shape shows it. Besides a
+docstring and imports, the file must have one of these definitions. Anything
+else is refused, with its line number.
 
     model = lambda: CALL
     def model(): return CALL
@@ -23,7 +23,7 @@ from keras_transformer.importers.options import Options
 
 MAX_BYTES = 1 << 16
 MODULES = ("opennmt", "tensorflow", "__future__")
-# Parameters of its class Transformer, in their order.
+# Parameters of OpenNMT-tf's class Transformer, in order.
 PARAMETERS = (
     "source_inputter",
     "target_inputter",
@@ -44,8 +44,8 @@ PARAMETERS = (
     "pre_norm",
     "output_layer_bias",
 )
-# Defaults of the parameters that are not read from the checkpoint; source_eos:
-# whether the automatic configuration ends the source with EOS.
+# Defaults of the parameters that are not read from the checkpoint. source_eos
+# says whether the automatic configuration ends the source with EOS.
 DEFAULTS = {
     "num_heads": 8,
     "dropout": 0.1,
@@ -58,7 +58,7 @@ DEFAULTS = {
 RELATIVE = {"position_encoder_class": None}
 BIG = {"num_heads": 16}
 SCALING = {**BIG, "dropout": 0.3, "ffn_dropout": 0.0, "source_eos": True}
-# Models of its catalog, with the parameters that differ from the defaults.
+# Models of OpenNMT-tf's catalog, with the parameters that differ from DEFAULTS.
 CATALOG: dict[str, dict[str, typing.Any]] = {
     "Transformer": {},
     "TransformerBase": {},
@@ -76,9 +76,10 @@ WITH_PARAMETERS = ("Transformer", "TransformerBase")
 
 
 def read_description(path: pathlib.Path) -> Options:
-    """Reads the parameters of the model, by default those of `DEFAULTS`.
+    """Reads the model's parameters. Missing ones are as in `DEFAULTS`.
 
-    A name in a module is text, its last two words: "nn.relu".
+    A dotted name is read as its last two words, such as "nn.relu". Raises
+    ValueError if the file has code other than a definition of the model.
     """
     text = read_text(path, MAX_BYTES)
     with named_errors(
@@ -89,7 +90,10 @@ def read_description(path: pathlib.Path) -> Options:
 
 
 def _find_call(module: ast.Module) -> ast.Call:
-    """Finds the call that makes the model; a class stands for its base."""
+    """Finds the call that makes the model.
+
+    In a class, it is `super().__init__(...)`, as a call of the base class.
+    """
     statements = [s for s in _statements(module.body) if not _is_import(s)]
     match statements:
         case [
@@ -123,7 +127,7 @@ def _find_call(module: ast.Module) -> ast.Call:
 
 
 def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Returns statements without docstrings."""
+    """Drops docstrings from statements."""
     return [
         node
         for node in body
@@ -133,7 +137,7 @@ def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _is_import(node: ast.stmt) -> bool:
-    """Recognizes an import; refuses imports of other modules."""
+    """Returns whether a node is an import. Refuses modules not in `MODULES`."""
     match node:
         case ast.Import(names):
             modules = [alias.name for alias in names]
@@ -169,7 +173,7 @@ def _parameters(call: ast.Call) -> dict[str, typing.Any]:
 
 
 def _value(node: ast.expr) -> typing.Any:
-    """Returns a literal's value, or a name as `_name` gives it."""
+    """Returns the value of a literal, or a dotted name as in `_name`."""
     if isinstance(node, ast.Attribute):
         return _name(node)
     if isinstance(node, ast.Call) and _name(node).endswith("WordEmbedder"):
@@ -181,7 +185,7 @@ def _value(node: ast.expr) -> typing.Any:
 
 
 def _name(node: ast.expr) -> str:
-    """Returns the last two words of a name in a module, or of a called one."""
+    """Returns the last two words of a dotted name, or of a called one."""
     if isinstance(node, ast.Call):
         node = node.func
     words = ast.unparse(node).split(".")
@@ -191,7 +195,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _refuse(node: ast.AST, reason: str = "") -> typing.NoReturn:
-    """Raises ValueError with the line of a node."""
+    """Raises ValueError with the line number and text of a node."""
     text = ast.unparse(node).strip().partition("\n")[0][:60]
     line = getattr(node, "lineno", 1)
     raise ValueError(f"line {line}: {f'{reason}: ' if reason else ''}{text}")

@@ -1,13 +1,13 @@
-"""A run of OpenNMT-tf 2: checkpoint, options, vocabularies.
+"""Imports a run of OpenNMT-tf 2: checkpoint, options, vocabularies.
 
-    ckpt-5000.index, ...    the checkpoint, in `checkpoint` or in `avg` below
+    ckpt-5000.index, ...    the newest checkpoint, in the run or its `avg`
     data.yml                the run's configuration, of any name, here or in a
                             directory above: vocabularies, tokenization, search
-    model_description.py    which model: read, and never run
+    model_description.py    the model's definition: read, but never run
 
-The checkpoint is a graph of objects. Which matrices are shared is read there;
-heads and activation in the description, since shapes do not tell them. Adam's
-moments are ignored.
+The checkpoint is a graph of objects, which shows the shared matrices. The
+number of heads and the activation are read from the description, since no shape
+shows them. Adam's moments are ignored.
 """
 
 import glob
@@ -37,8 +37,8 @@ SLOTS = ".OPTIMIZER_SLOT"
 MAX_INDEX = 16 << 20  # bytes
 LAYER_NORM_EPSILON = 1e-3  # the default of Keras' LayerNormalization
 MAX_LENGTH = 512  # tokens of a source: the model itself has no limit
-BEAM_SIZE = 4  # as in the automatic configuration of such a model
-# Options of the search without a counterpart here.
+BEAM_SIZE = 4  # as in OpenNMT-tf's automatic configuration
+# Search options without a counterpart here, with their defaults.
 NOT_SUPPORTED = {
     "coverage_penalty": 0.0,
     "replace_unknown_target": False,
@@ -46,7 +46,7 @@ NOT_SUPPORTED = {
     "sampling_temperature": 1.0,
     "maximum_decoding_length": 250,
 }
-# Ids of OpenNMT-tf: PAD, BOS and EOS as here; UNK is the last.
+# OpenNMT-tf's ids of PAD, BOS and EOS are ours. UNK has the last id.
 SPECIAL = ("<blank>", "<s>", "</s>")
 UNKNOWN = "<unk>"
 SINUSOIDS = (
@@ -61,7 +61,7 @@ EMBEDDINGS = {
 }
 OUTPUT = "model/decoder/output_layer"
 FIRST = "model/encoder/layers/0"
-# Its names of the parts of a path.
+# OpenNMT-tf's names of the parts of a path.
 NAMES = {
     "self_attention": "self_attention/layer",
     "cross_attention": "attention/0/layer",
@@ -81,7 +81,7 @@ NAMES = {
 
 
 def recognizes(directory: pathlib.Path) -> bool:
-    """Says whether a directory holds a run of OpenNMT-tf, or a part of one."""
+    """Returns whether a directory holds a run of OpenNMT-tf or its `avg`."""
     has_checkpoint = any(directory.glob("*.index"))
     return has_checkpoint and _find_description(directory).is_file()
 
@@ -113,11 +113,11 @@ def read(directory: pathlib.Path) -> Imported:
 
 
 class _Checkpoint:
-    """The weights of a checkpoint by the path of attributes to them.
+    """The weights of a checkpoint, found by paths of attributes.
 
-    A variable has one key in the file, whatever the number of paths to it, and
-    TensorFlow chooses which of them is the key: so it is looked up. The prefix
-    is the checkpoint without its ending.
+    A variable has one key in the file, even if several paths lead to it.
+    TensorFlow chooses the key, so it is looked up in the graph. `prefix` is the
+    path of the checkpoint without a suffix.
     """
 
     def __init__(self, prefix: str):
@@ -136,28 +136,28 @@ class _Checkpoint:
         self._nodes = graph.nodes
 
     def find(self, path: str) -> str | None:
-        """Finds the key of a variable; None if there is none at this path."""
+        """Returns the key of the variable at a path, or None."""
         node = self._node(path)
         if node is None or not node.attributes:
             return None
         return node.attributes[0].checkpoint_key
 
     def count(self, path: str) -> int:
-        """Returns the length of a list."""
+        """Returns the length of the list at a path, 0 if there is none."""
         node = self._node(path)
         children = [] if node is None else node.children
         return sum(child.local_name.isdecimal() for child in children)
 
     def take(self, path: str, shape: typing.Sequence[int]) -> np.ndarray:
-        """Removes a variable and returns it."""
+        """Removes the variable at a path and returns it, as `Tensors.take`."""
         return self.tensors.take(self.find(path) or path, shape)
 
     def shape(self, path: str) -> tuple[int, int]:
-        """Returns the shape of a matrix."""
+        """Returns the shape of the matrix at a path."""
         return self.tensors.matrix_shape(self.find(path) or path)
 
     def _node(self, path: str):
-        """Finds the object at a path of attributes from the root."""
+        """Finds the object at a path of attributes from the root, or None."""
         node = self._nodes[0]
         for name in path.split("/"):
             ids = [c.node_id for c in node.children if c.local_name == name]
@@ -168,9 +168,9 @@ class _Checkpoint:
 
 
 def _read_arrays(prefix: str) -> dict[str, np.ndarray]:
-    """Reads the weights of a checkpoint by key, and its graph of objects.
+    """Reads the weights of a checkpoint and its graph of objects, by key.
 
-    Files that TensorFlow would wait for, or read without end, are refused.
+    Refuses special files, such as pipes, and files that are too large.
     """
     index = pathlib.Path(f"{prefix}.index")
     files.check_file(index, MAX_INDEX)
@@ -181,10 +181,10 @@ def _read_arrays(prefix: str) -> dict[str, np.ndarray]:
         types = reader.get_variable_to_dtype_map()
         shapes = reader.get_variable_to_shape_map()
         total = sum(types[n].size * math.prod(shapes[n]) for n in shapes)
-        # More, if several tensors are the same bytes.
+        # The total is larger only if several tensors have the same bytes.
         expect(total <= size, f"at most {size} bytes of tensors", total)
         return {
-            name: reader.get_tensor(name)  # compares its checksum
+            name: reader.get_tensor(name)  # checks its checksum
             for name in shapes
             if name == GRAPH
             or (name.startswith("model/") and SLOTS not in name)
@@ -200,7 +200,7 @@ def _find_checkpoint(directory: pathlib.Path) -> str:
 
 
 class _Run(typing.NamedTuple):
-    """The configuration of a run: folders of its files, and its sections."""
+    """The configuration of a run: two sections, and folders to find files."""
 
     folders: list[pathlib.Path]
     data: Options
@@ -208,7 +208,7 @@ class _Run(typing.NamedTuple):
 
 
 def _read_run(directory: pathlib.Path) -> _Run:
-    """Reads the nearest configuration: here, or above."""
+    """Reads the nearest configuration, in the directory or above it."""
     for folder in _folders(directory):
         paths = [
             path
@@ -229,7 +229,7 @@ def _read_run(directory: pathlib.Path) -> _Run:
 
 
 def _find_file(run: _Run, name: str) -> pathlib.Path:
-    """Finds a file that the configuration names, in one of its folders."""
+    """Finds a file that the configuration names, in the run's folders."""
     for folder in run.folders:
         for path in (folder / name, folder / pathlib.PurePath(name).name):
             if path.is_file():
@@ -267,7 +267,7 @@ def _read_side(run: _Run, name: str) -> vocabularies.Side:
 
 
 def _find_subwords(run: _Run, name: str) -> pathlib.Path:
-    """Finds the SentencePiece model that the tokenization of a side names."""
+    """Finds the SentencePiece model named in the tokenization of a side."""
     tokenization = run.data.section(f"{name}_tokenization")
     kind = tokenization.get("type", "OpenNMTTokenizer")
     params = tokenization
@@ -316,7 +316,7 @@ def _read_config(
     if has_relative:
         distance = checkpoint.shape(relative)[0] // 2
         positions = {"positions": "relative", "max_relative_position": distance}
-    # One variable has one key.
+    # Shared variables have the same key.
     source, target = map(checkpoint.find, EMBEDDINGS.values())
     tied = checkpoint.find(f"{OUTPUT}/kernel") in (None, target)
     return stacks.make_config(
@@ -343,7 +343,10 @@ def _read_config(
 
 
 def _ends_source(model: Options, run: _Run) -> bool:
-    """Says whether EOS ends the source: by default it does not."""
+    """Returns whether EOS ends the source.
+
+    Raises ValueError if the source begins with <s>.
+    """
     name = "source_sequence_controls"
     controls = run.data.section(name)
     if controls.get("start", False):
@@ -373,7 +376,7 @@ def _read_weights(
 
 
 def _read_decoding(run: _Run) -> DecodingConfig:
-    """Reads the search from the configuration, where EOS does not count."""
+    """Reads the search options. Their minimum length does not include EOS."""
     minimum = run.params.get("minimum_decoding_length", 0)
     return DecodingConfig(
         beam_size=run.params.get("beam_width", BEAM_SIZE),

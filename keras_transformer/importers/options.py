@@ -10,10 +10,10 @@ TYPE_NAMES = {**TYPE_NAMES, list: "a list", dict: "options by name"}
 
 
 class Options:
-    """The options of a model by name, as its file has them.
+    """The options of a model by name, as in its file.
 
-    Messages name the file or section, `path`; options have the prefix that the
-    system writes, such as "--".
+    Errors name `path`, the file or section, and write the system's `prefix`,
+    such as "--", before an option.
     """
 
     def __init__(
@@ -30,7 +30,10 @@ class Options:
         return self.values.get(name) is not None
 
     def get(self, name: str, default: typing.Any) -> typing.Any:
-        """Returns an option of its default's type, or the default for None."""
+        """Returns an option, or the default if it is missing or None.
+
+        Raises ValueError unless it has the type of the default.
+        """
         value = self.values.get(name)
         if value is None:
             return default
@@ -47,26 +50,26 @@ class Options:
         return float(value) if kind is float else value
 
     def need(self, name: str, kind: type) -> typing.Any:
-        """Returns a required option of a type."""
+        """Returns an option. Raises ValueError unless it is of type `kind`."""
         if name not in self:
             option = f"{self._prefix}{name}"
             raise ValueError(f"{self.path}: missing option {option}")
         return self.get(name, kind())
 
     def without(self, name: str) -> "Options":
-        """Returns the other options."""
+        """Returns all options but one."""
         values = {key: self.values[key] for key in self.values if key != name}
         return Options(values, self.path, self._prefix)
 
     def section(self, name: str) -> "Options":
-        """Returns the options in a mapping, which is empty if it is omitted."""
+        """Returns the options in a nested mapping, none if it is missing."""
         return Options(self.get(name, {}), f"{self.path}: {name}")
 
     def check(self, known: Mapping[str, Sequence]) -> None:
-        """Refuses options of models that cannot be expressed here.
+        """Raises ValueError if an option has a value that is not supported.
 
-        `known` has the possible values of each option that matters; an omitted
-        option has the first.
+        `known` has the supported values of each option that matters. The first
+        is the default.
         """
         for name, values in known.items():
             value = self.values.get(name)

@@ -1,14 +1,16 @@
-"""A multilingual model with the part of its vocabulary that a corpus needs.
+"""Reduces the vocabulary of a multilingual model to what a corpus needs.
 
-Embeddings are kept for tokens of the corpus; in a BPE vocabulary, for the
-pieces that they are merged from; for bytes and single characters, except
-letters of other scripts, so that other text can be written; for special tokens;
-and for all languages, since the tokenizers of transformers count ids from their
-complete list.
+Embeddings are kept for:
+- tokens of the corpus and, in a BPE vocabulary, the pieces they are merged from
+- bytes and single characters, except letters of other scripts, so that other
+  text can be written
+- special tokens
+- all languages, since the tokenizers of transformers compute ids from the
+  complete list
 
-A text has the same segments as before if all of them stay: BPE merges the same
-pieces, and the segmentation with the best score still has it. The logits of
-tokens that stay do not change, so their probabilities can only rise.
+A text is segmented as before if all its tokens stay: BPE merges the same
+pieces, and the segmentation with the best score is still the best. The logits
+of tokens that stay do not change, so their probabilities can only rise.
 """
 
 import collections
@@ -25,7 +27,8 @@ from keras_transformer.importers.vocabularies import with_pieces
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.text.vocabulary import SPECIAL_IDS, UNK
 
-# A corpus has a script if so many of its letters are in it, not a name or two.
+# The least share of a corpus's letters that makes a script one of its scripts:
+# a name or two in another script do not.
 SCRIPT_SHARE = 1e-3
 ROWS = ("embedding/embeddings", "embedding/logits_bias")
 
@@ -33,8 +36,8 @@ ROWS = ("embedding/embeddings", "embedding/logits_bias")
 def prune(imported: Imported, lines: Iterable[str]) -> Imported:
     """Reduces the vocabulary of a model to what the lines of a corpus need.
 
-    Its notes say what that is. Raises ValueError for another kind of model, or
-    a corpus without text.
+    A note of the result counts what stays. Raises ValueError if the model is
+    not multilingual with one vocabulary, or if the corpus has no text.
     """
     tokenizer = imported.tokenizer
     if not imported.language_tokens or not isinstance(tokenizer, Tokenizer):
@@ -48,7 +51,8 @@ def prune(imported: Imported, lines: Iterable[str]) -> Imported:
     expect(counts, "a corpus with text", "none")
     entries, size = tokenizer.entries, tokenizer.vocab_size
     scripts = _scripts(tokenizer, counts)
-    # <s> after the special tokens, and what has no row: it is after the table.
+    # <s>, which follows the special tokens, and the pieces after the table,
+    # which have no row.
     others = {len(SPECIAL_IDS), *range(size, len(entries))}
     characters = set()
     for id, (piece, _, kind) in enumerate(entries[:size]):
@@ -83,7 +87,7 @@ def prune(imported: Imported, lines: Iterable[str]) -> Imported:
 
 
 def _script(character: str) -> str:
-    """Returns the script of a letter by its name in Unicode, else "".
+    """Returns the script in a letter's Unicode name, or "" for no letter.
 
     >>> [_script(c) for c in "aß字か7é\u0301"]
     ['LATIN', 'LATIN', 'CJK', 'HIRAGANA', '', 'LATIN', '']
@@ -94,7 +98,7 @@ def _script(character: str) -> str:
 
 
 def _scripts(tokenizer, counts):
-    """Returns the scripts of a corpus by the counts of its tokens."""
+    """Returns the scripts of a corpus, given counts by token id."""
     pieces = tokenizer.pieces
     letters: collections.Counter[str] = collections.Counter()
     for id, count in counts.items():
@@ -105,7 +109,7 @@ def _scripts(tokenizer, counts):
 
 
 def _merged(tokenizer, ids):
-    """Returns the ids of all pieces that BPE merges on the way to some."""
+    """Returns the ids of all pieces that BPE forms when it merges `ids`."""
     if tokenizer.model_type != "bpe":
         return set()
     places, scores = {}, {}
@@ -121,7 +125,7 @@ def _merged(tokenizer, ids):
 
 
 def _merges(piece, scores):
-    """Yields what BPE merges on the way to a piece: the best pair each time.
+    """Yields what BPE forms from a piece's characters, best pair first.
 
     >>> list(_merges("abcd", {"bc": -1, "ab": -2, "cd": -3, "bcd": -4}))
     ['bc', 'bcd']

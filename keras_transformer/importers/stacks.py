@@ -1,6 +1,7 @@
-"""The weights of a Transformer: their paths and shapes.
+"""Paths and shapes of a Transformer's weights, and functions to read them.
 
-Systems differ in the names: an importer brings functions that read a weight.
+Each system has its own names, so an importer passes a function that reads one
+weight.
 """
 
 import re
@@ -16,16 +17,16 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.importers.tensors import Tensors
 from keras_transformer.importers.vocabularies import NO_ROW, Side
 
-# A bias that leaves no probability to a token, even in half precision.
+# A bias that gives a token no probability, even in half precision.
 EXCLUDED = -1e4
 MAX_LAYERS = 256
-SIDES = {"source": "encoder", "target": "decoder"}  # their stacks
+SIDES = {"source": "encoder", "target": "decoder"}  # the stack of each side
 PROJECTIONS = ("query", "key", "value", "output")
 ATTENTIONS = {
     "encoder": ("self_attention",),
     "decoder": ("self_attention", "cross_attention"),
 }
-# Activations here by their names elsewhere. OpenNMT-tf's `layers.gelu` is not
+# Our activations by other systems' names. OpenNMT-tf's `layers.gelu` is not
 # TensorFlow's `nn.gelu`.
 ACTIVATIONS = {
     "relu": "relu",
@@ -69,7 +70,11 @@ TORCH_NAMES = {
 def make_config(
     path: typing.Any, sides: Sequence[Side], **fields: typing.Any
 ) -> TransformerConfig:
-    """Makes a `TransformerConfig`, whose errors name the path."""
+    """Makes a `TransformerConfig` with the vocabulary sizes of the sides.
+
+    Raises ValueError, with the path, if a field is wrong or there are too many
+    layers.
+    """
     source, target = (len(side.ids) for side in sides)
     sizes = {
         "vocab_size": target,
@@ -78,13 +83,17 @@ def make_config(
     with named_errors(path):
         config = TransformerConfig(**(sizes | fields))
         depth = max(config.num_layers, config.decoder_depth)
-        # Layers that share weights cost no bytes in a file.
+        # Tied layers take no bytes, so the file's size does not limit them.
         expect(depth <= MAX_LAYERS, f"at most {MAX_LAYERS} layers", depth)
     return config
 
 
 def sharing(inputs: bool, softmax: bool) -> str:
-    """Returns `share_embeddings`: what shares the matrix of the target."""
+    """Returns the value of `share_embeddings`.
+
+    `inputs` and `softmax` say whether the source embedding and the softmax use
+    the target embedding's matrix.
+    """
     if inputs:
         return "all" if softmax else "inputs"
     return "target" if softmax else "none"
@@ -96,7 +105,7 @@ def read_stacks(
 ) -> dict[str, np.ndarray]:
     """Reads all weights of both stacks by path.
 
-    `read` takes the path and the shape of a weight; a kernel has the axes
+    `read` takes the path and the shape of a weight. Kernels have the axes
     (in, out). Heads are `d_model / num_heads` wide.
     """
     return {path: read(path, shape) for path, shape in _shapes(config)}
@@ -127,7 +136,7 @@ def _bias_path(config: TransformerConfig) -> str:
 
 
 def _shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yields path and shape of every weight of both stacks."""
+    """Yields the path and shape of every weight of both stacks."""
     width, inner = config.d_model, config.d_ff
     feed_forward = {"inner": (width, inner), "outer": (inner, width)}
     attention = dict.fromkeys(PROJECTIONS, (width, width))
@@ -159,7 +168,7 @@ def _shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def their_path(path: str, names: Mapping[str, str]) -> str:
-    """Gives the parts of a path the names of another system; some are empty.
+    """Replaces the parts of a path by another system's names, if not empty.
 
     >>> their_path("encoder/layer_0/feed_forward/inner/kernel", TORCH_NAMES)
     'encoder/layers/0/fc1/weight'
@@ -170,7 +179,7 @@ def their_path(path: str, names: Mapping[str, str]) -> str:
 
 
 def torch_name(path: str, prefix: str = "") -> str:
-    """Returns the name of a path in fairseq and transformers, after a prefix.
+    """Returns a weight's name in fairseq and transformers, after a prefix.
 
     >>> torch_name("decoder/layer_1/cross_attention/query/kernel")
     'decoder.layers.1.encoder_attn.q_proj.weight'
@@ -181,7 +190,7 @@ def torch_name(path: str, prefix: str = "") -> str:
 def read_torch_stacks(
     config: TransformerConfig, tensors: Tensors, prefix: str = ""
 ) -> dict[str, np.ndarray]:
-    """Reads the weights of both stacks by the names of `torch_name`."""
+    """Reads the weights of both stacks, named as by `torch_name`, by path."""
 
     def read(path: str, shape: tuple[int, ...]) -> np.ndarray:
         # PyTorch's kernels have the axes (out, in).
@@ -195,10 +204,10 @@ def read_embeddings(
     sides: Sequence[Side],
     read: Callable[[str, tuple[int, ...]], np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """Reads embeddings, softmax matrix and bias of the logits by path.
+    """Reads embeddings, softmax matrix and logits bias by path.
 
     `read` takes the name of a weight ("source", "target", "softmax" or "bias")
-    and its shape: a row for each id of the original.
+    and its shape, with a row for each of the original's ids.
     """
     source, target = sides
     of_weights = {"embedding/embeddings": ("target", target)}
@@ -221,7 +230,7 @@ def read_embeddings(
 def read_positions(
     config: TransformerConfig, tensors: Tensors, prefix: str = ""
 ) -> dict[str, np.ndarray]:
-    """Reads learned positions by path, if the model has them."""
+    """Reads the tables of learned positions, if any, by path."""
     if config.position_limit is None:
         return {}
     shape = config.position_limit + FIRST_POSITION, config.d_model
@@ -236,7 +245,7 @@ def read_positions(
 def finish(
     config: TransformerConfig, weights: dict[str, np.ndarray], tensors: Tensors
 ) -> dict[str, np.ndarray]:
-    """Gives the model dimension the order of the sinusoids here.
+    """Reorders the model dimension for the order of the sinusoids here.
 
     Raises ValueError if some tensors were not taken.
     """

@@ -1,7 +1,7 @@
-"""Readers of tensors by name, and `Tensors`, from which each is taken once.
+"""Reads files of tensors, and checks that each tensor is used once.
 
-Sizes are checked before memory is taken: a corrupt or hostile file cannot be
-larger in memory than on the disk.
+Sizes are checked before memory is allocated. So a corrupt or hostile file is
+not larger in memory than on disk, an .npz at most `MAX_COMPRESSION` times.
 """
 
 import json
@@ -19,7 +19,7 @@ from safetensors import safe_open
 from keras_transformer.base.foreign_files import check_file, named_errors
 from keras_transformer.base.refusals import expect
 
-DTYPES = {  # the types of tensors in a .safetensors
+DTYPES = {  # of tensors in a .safetensors file
     "F64": np.float64,
     "F32": np.float32,
     "F16": np.float16,
@@ -31,7 +31,7 @@ DTYPES = {  # the types of tensors in a .safetensors
     "U8": np.uint8,
     "BOOL": np.bool_,
 }
-# Weights in an .npz do not get much smaller when they are compressed.
+# Of an .npz; compression hardly makes weights smaller.
 MAX_COMPRESSION = 100
 
 
@@ -48,7 +48,10 @@ class Tensors:
         return name in self._arrays
 
     def matrix_shape(self, name: str) -> tuple[int, int]:
-        """Returns rows and columns of a matrix, which is not removed."""
+        """Returns the rows and columns of a matrix, without removing it.
+
+        Raises ValueError if there is no such tensor, or it is not a matrix.
+        """
         self._check(name)
         shape = tuple(self._arrays[name].shape)
         is_matrix = len(shape) == 2 and all(shape)
@@ -57,7 +60,10 @@ class Tensors:
         return shape
 
     def take(self, name: str, shape: Sequence[int]) -> np.ndarray:
-        """Removes a tensor, floats of the expected shape, and returns it."""
+        """Removes a tensor and returns it as float32.
+
+        Raises ValueError if it is missing, or not floats of the given shape.
+        """
         self._check(name)
         array = self._arrays.pop(name)
         found, wanted, dtype = tuple(array.shape), tuple(shape), array.dtype
@@ -86,7 +92,7 @@ class Tensors:
 
 
 class Later:
-    """An array of a shape that `np.asarray(later)` makes by calling `make`."""
+    """An array of known shape, made by `make` when NumPy converts it."""
 
     def __init__(self, shape: tuple[int, ...], make: Callable[[], np.ndarray]):
         self.shape, self.size = shape, math.prod(shape)
@@ -99,7 +105,7 @@ class Later:
 def arrays_by_name(
     value: typing.Any, path: pathlib.Path
 ) -> dict[str, np.ndarray]:
-    """Checks that the contents of a file are arrays by name."""
+    """Returns a file's contents. Raises ValueError unless arrays by name."""
     if not isinstance(value, dict) or not all(
         isinstance(name, str) and isinstance(array, np.ndarray)
         for name, array in value.items()
@@ -109,7 +115,7 @@ def arrays_by_name(
 
 
 def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Maps the tensors of a `.safetensors` from the file, by name."""
+    """Memory-maps the tensors of a `.safetensors` file, by name."""
     check_file(path)
     with named_errors(path, "truncated or corrupt: "):
         with safe_open(path, framework="numpy"):
@@ -142,7 +148,7 @@ def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def holds_array(path: pathlib.Path, name: str) -> bool:
-    """Says whether a file is an archive with an array of this name."""
+    """Returns whether a file is a zip archive with an array of this name."""
     try:
         check_file(path)
         with zipfile.ZipFile(path) as archive:

@@ -1,8 +1,8 @@
-"""tokenizer.json of Hugging Face's tokenizers as a SentencePiece model.
+"""Converts tokenizer.json of Hugging Face's tokenizers to SentencePiece.
 
 transformers 5 saves NLLB-200 and mBART-50 with this file alone. It has the
-pieces of their SentencePiece model, with scores or, for byte-pair models, with
-all pairs that may be merged, in order.
+pieces of their SentencePiece model, with scores or, for a BPE model, with all
+merges in order.
 """
 
 import base64
@@ -16,8 +16,8 @@ from keras_transformer.base.foreign_files import named_errors, read_json
 from keras_transformer.text.vocabulary import SPACE
 
 NAME = "tokenizer.json"
-MAX_BYTES = 256 << 20  # NLLB's has 17 MB, with transformers 5 more
-# The values that a part of the file must have, if it has any.
+MAX_BYTES = 256 << 20  # NLLB's file has 17 MB, with transformers 5 more
+# The values that the fields of each part of the file must have, if present.
 EXPECTED: dict[str, dict[str, typing.Any]] = {
     "model": {
         "byte_fallback": False,
@@ -39,11 +39,11 @@ EXPECTED: dict[str, dict[str, typing.Any]] = {
 
 
 def read_pieces(path: pathlib.Path) -> tuple[bytes, dict[int, str]]:
-    """Returns a SentencePiece model, and the piece of each original id.
+    """Returns a serialized SentencePiece model, and pieces by original id.
 
-    Its first pieces are <unk>, <s> and </s>, as in the models of fairseq.
+    The model begins with <unk>, <s> and </s>, as in fairseq.
 
-    Raises ValueError: no SentencePiece model does the same, or the file is
+    Raises ValueError if no SentencePiece model does the same, or the file is
     broken.
     """
     values = read_json(path, MAX_BYTES)
@@ -71,7 +71,8 @@ def read_pieces(path: pathlib.Path) -> tuple[bytes, dict[int, str]]:
         for piece in ("<s>", "</s>"):
             proto.pieces.add(piece=piece, score=0.0, type=kinds.CONTROL)
         for piece in sorted(ids.keys() - added, key=ids.__getitem__):
-            # Text is divided at spaces first: no other piece is ever found.
+            # Text is split at spaces first: a piece with an inner space is
+            # never found.
             if SPACE not in piece[1:]:
                 proto.pieces.add(piece=piece, score=scores[piece])
         kind = "BPE" if model["type"] == "BPE" else "UNIGRAM"
@@ -89,7 +90,7 @@ def read_pieces(path: pathlib.Path) -> tuple[bytes, dict[int, str]]:
 
 
 def _check(kind: str, values: dict) -> None:
-    """Raises ValueError if a part is unknown, or differs from `EXPECTED`."""
+    """Raises ValueError if a part of the file is not as in `EXPECTED`."""
     if kind not in EXPECTED:
         raise ValueError(f"{kind!r:.60}")
     for key, value in EXPECTED[kind].items():
@@ -98,7 +99,7 @@ def _check(kind: str, values: dict) -> None:
 
 
 def _steps(value: dict | None, name: str) -> list[dict[str, typing.Any]]:
-    """Returns the steps of a normalizer or pre-tokenizer, which may be one."""
+    """Returns and checks the steps of a normalizer or pre-tokenizer."""
     steps = [value] if value else []
     if value and value["type"] == "Sequence":
         steps = value[name]
@@ -108,10 +109,11 @@ def _steps(value: dict | None, name: str) -> list[dict[str, typing.Any]]:
 
 
 def _scores_of_merges(merges: list, pieces: set[str]) -> dict[str, float]:
-    """Returns the score of each piece of a byte-pair model.
+    """Returns the score of each piece of a BPE model.
 
-    SentencePiece merges any two pieces that make a piece: all such pairs must
-    be in the file, and the pairs of one piece in a row.
+    SentencePiece merges any two pieces that make a piece. So the file must have
+    all such pairs, and those that make the same piece in a row. Raises
+    ValueError otherwise.
     """
     pairs: dict[str, set[tuple[str, str]]] = {}
     split = (tuple(m.split(" ") if type(m) is str else m) for m in merges)

@@ -1,10 +1,10 @@
-"""Reads files of `torch.save` without PyTorch, and executes no code of them.
+"""Reads files of `torch.save` without PyTorch, and without running their code.
 
 A pickle is a program: it names functions and classes, which Python's own
-unpickler would call. This one knows the names of the few that make tensors, and
-calls classes of its own instead; any other name is refused before it is used.
-Classes of some modules may be admitted as `Plain` data: their objects become
-names and values, and these modules are not imported.
+unpickler would call. This one knows only the few names that make tensors, and
+calls its own classes instead. Any other name is refused. A caller may admit
+classes of some modules as `Plain` data: their objects are read as names and
+values, and the modules are not imported.
 
 There are two formats: the zip archive of PyTorch 1.6 and later, with
 `archive/data.pkl` and a file for each storage, and the older sequence of
@@ -47,10 +47,10 @@ MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 
 
 class Plain:
-    """An object of a class that is not imported, as its pickle describes it.
+    """An object from a pickle, without its class, which is not imported.
 
-    `kind` is module and name of the class; `state` is a dictionary of its
-    attributes, unless the class has a format of its own.
+    `kind` is the module and name of the class. `state` is a dictionary of the
+    object's attributes, unless the class pickles itself in another way.
     """
 
     kind = ""
@@ -70,16 +70,16 @@ class Plain:
 
 
 class _Storage(typing.NamedTuple):
-    """Numbers that tensors are views of."""
+    """A buffer of numbers. Tensors are views of it."""
 
     dtype: np.dtype
     content: bytes | bytearray
 
 
-# Classes stand for PyTorch's functions: a pickle may give a function new
-# attributes, but not a class.
+# Classes, not functions, replace PyTorch's functions: a pickle may give a
+# function new attributes, but not a class.
 class _Tensor(np.ndarray):
-    """A view of a storage: `torch._utils._rebuild_tensor_v2`."""
+    """A view of a storage. Replaces `torch._utils._rebuild_tensor_v2`."""
 
     def __new__(cls, storage, offset, shape, strides, *_):
         if not isinstance(storage, _Storage):
@@ -100,17 +100,17 @@ class _Tensor(np.ndarray):
 
 
 class _Parameter:
-    """The tensor of a parameter: `torch._utils._rebuild_parameter`."""
+    """A parameter's tensor. Replaces `torch._utils._rebuild_parameter`."""
 
     def __new__(cls, tensor, *_):
         return tensor
 
 
 class _Dictionary(dict):
-    """An `OrderedDict` that a pickle cannot give other methods."""
+    """An `OrderedDict` whose methods a pickle cannot replace."""
 
     def __setstate__(self, state: typing.Any) -> None:
-        """Ignores `_metadata`, which PyTorch adds to weights by name."""
+        """Ignores `_metadata`, which PyTorch adds to a state dict."""
 
 
 KNOWN = {
@@ -123,7 +123,7 @@ KNOWN = {
 
 
 def _load_list(count: int) -> Callable[[typing.Any], None]:
-    """Makes an operation that turns the last items of the stack into a list."""
+    """Makes an operation that joins the last stack items into a list."""
 
     def load(unpickler: "_Unpickler") -> None:
         unpickler.stack[-count:] = [unpickler.stack[-count:]]
@@ -131,15 +131,15 @@ def _load_list(count: int) -> Callable[[typing.Any], None]:
     return load
 
 
-# Python's own unpickler, not its twin in C: its operations can be replaced, and
-# its memo is a dictionary, not an array as long as the largest number in it.
+# The unpickler in Python, not the one in C: its operations can be replaced, and
+# its memo is a dictionary, not an array as long as the largest index in it.
 class _Unpickler(pickle._Unpickler):
-    """Builds tensors and plain data, and nothing else.
+    """An unpickler that builds only tensors and plain data.
 
-    The hash of a pair of two equal pairs, each of two equal pairs, and so on,
-    would take years. So tuples become lists, which have no hash.
+    It makes lists of tuples, since lists have no hash: hashing a pair of two
+    equal pairs, each of two equal pairs, and so on, would take years.
 
-    `read_storage` takes key, dtype and number of elements of a storage.
+    `read_storage` takes the key, dtype and number of elements of a storage.
     """
 
     stack: list[typing.Any]
@@ -193,15 +193,16 @@ class _Unpickler(pickle._Unpickler):
 
 
 def read_torch(path: pathlib.Path, plain: Sequence[str] = ()) -> typing.Any:
-    """Reads a file of `torch.save`: arrays in plain containers.
+    """Reads a file of `torch.save` as NumPy arrays in plain containers.
 
     Classes of the modules in `plain`, such as "argparse", are read as `Plain`
-    data and not imported. Other names are refused.
+    data and not imported. Raises ValueError for other classes and functions,
+    and for corrupt files.
     """
     check_file(path)
     read = _read_archive if zipfile.is_zipfile(path) else _read_pickles
-    # A pickle that misuses the stand-ins may raise nearly anything, but runs
-    # no code.
+    # A pickle that misuses the classes above may raise nearly any error, but
+    # runs no code.
     with named_errors(path):
         return read(path, plain)
 
@@ -209,8 +210,8 @@ def read_torch(path: pathlib.Path, plain: Sequence[str] = ()) -> typing.Any:
 def _read_archive(path: pathlib.Path, plain: Sequence[str]) -> typing.Any:
     """Reads the zip format.
 
-    `torch.save` compresses nothing. So the archive is as large as its data, and
-    cannot be a zip bomb.
+    Refuses compressed files: `torch.save` does not write them, and they could
+    be zip bombs.
     """
     with zipfile.ZipFile(path) as archive:
         files = archive.infolist()
@@ -238,7 +239,7 @@ def _read_archive(path: pathlib.Path, plain: Sequence[str]) -> typing.Any:
 
 
 def _read_pickles(path: pathlib.Path, plain: Sequence[str]) -> typing.Any:
-    """Reads the format before PyTorch 1.6: pickles, then the numbers."""
+    """Reads the format from before PyTorch 1.6: pickles, then the numbers."""
     storages: dict[str, bytearray] = {}
     itemsizes: dict[str, int] = {}
     limit = path.stat().st_size

@@ -1,9 +1,9 @@
-"""Tokenizers over a given table of ids.
+"""Makes tokenizers for a given table of ids.
 
-Other systems have a SentencePiece model for each language, and apart from them
-a table that gives each subword its id. A `Tokenizer` holds both: the pieces of
-its model stand in the order of the table, then an end (`END_OF_TABLE` or
-`END_OF_TABLE_WITH_CODES`), then the pieces that are not in the table.
+Other systems have a SentencePiece model for each language, and a separate table
+of subword ids. A `Tokenizer` has both in one model: the pieces in the order of
+the table, then an end marker (`END_OF_TABLE` or `END_OF_TABLE_WITH_CODES`),
+then the pieces that are not in the table.
 """
 
 import pathlib
@@ -27,17 +27,17 @@ _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 # Types of pieces that text may be segmented into.
 _OF_TEXT = (_PIECE.NORMAL, _PIECE.USER_DEFINED, _PIECE.BYTE)
 MAX_PIECES = 1 << 20
-NO_ROW = -1  # instead of an id: a row of zeros
+NO_ROW = -1  # in place of an id: the row is zeros
 
 
 class Side(typing.NamedTuple):
     """The vocabulary of one language."""
 
-    table: list[str]  # the subword of each id here
-    ids: list[int]  # the original's id of each id here, or `NO_ROW`
-    model: bytes  # the SentencePiece model that makes the subwords, as bytes
-    path: pathlib.Path  # of that model
-    excluded: tuple[int, ...] = ()  # ids here that get no probability
+    table: list[str]  # subwords, by our id
+    ids: list[int]  # the original's ids, or `NO_ROW`, by our id
+    model: bytes  # the serialized SentencePiece model that segments text
+    path: pathlib.Path  # of the model
+    excluded: tuple[int, ...] = ()  # our ids that get no probability
 
 
 def make_tokenizer(
@@ -47,14 +47,15 @@ def make_tokenizer(
     end: str = END_OF_TABLE_WITH_CODES,
     controls: Collection[str] = (),
 ) -> Tokenizer:
-    """Makes a tokenizer with the segments of SentencePiece and a table's ids.
+    """Makes a tokenizer that segments as a model, with the ids of a table.
 
-    The table begins with PAD, BOS, EOS and UNK, and `end` is put after it:
-    see `Tokenizer.has_table`. A piece of the model that is not in the table
-    still takes part in the segmentation, and its id is `UNK`. A subword that
-    only the table has is never found, unless it is a run of characters that the
-    model does not know. Subwords in `controls` are never found in text, and
-    write nothing.
+    The table begins with PAD, BOS, EOS and UNK, and `end` follows it: see
+    `Tokenizer.has_table`. A piece of the model that is not in the table still
+    takes part in the segmentation, and its id is `UNK`. A subword that only the
+    table has is never found, unless it is a run of characters that the model
+    does not know. Subwords in `controls` are never found in text, and are
+    decoded to nothing. Raises ValueError if a subword occurs twice, or the
+    model is broken.
     """
     model = _read_model(model_bytes, path)
     if len(set(table)) < len(table):
@@ -88,10 +89,10 @@ def make_tokenizer(
 
 
 def original_model(tokenizer: Tokenizer, end: int) -> bytes:
-    """Makes a SentencePiece model of fairseq, whose order gives the ids.
+    """Serializes a SentencePiece model in fairseq's order, which gives the ids.
 
-    Its pieces are <unk>, <s>, </s>, then the table's from the sixth to the id
-    `end`, then those that are not in the table.
+    Its pieces are <unk>, <s>, </s>, those of the table with ids from 5 to
+    `end` - 1, and those that are not in the table.
     """
     model = _read_model(tokenizer.model_bytes, pathlib.Path(SHARED_FILE))
     pieces = [
@@ -110,14 +111,14 @@ def original_model(tokenizer: Tokenizer, end: int) -> bytes:
 
 
 def with_pieces(tokenizer: Tokenizer, ids: Collection[int]) -> Tokenizer:
-    """Reduces a tokenizer to some of its pieces, in order, with new ids."""
+    """Makes a tokenizer of the pieces in `ids` alone, renumbered in order."""
     model = _read_model(tokenizer.model_bytes, pathlib.Path(SHARED_FILE))
     pieces = [p for id, p in enumerate(model.pieces) if id in ids]
     return Tokenizer(_with_pieces(model, pieces))
 
 
 def _with_pieces(model, pieces):
-    """Gives a model other pieces; returns its bytes."""
+    """Replaces the pieces of a model and serializes it."""
     copies = [_PIECE.FromString(piece.SerializeToString()) for piece in pieces]
     del model.pieces[:]
     model.pieces.extend(copies)
@@ -126,12 +127,12 @@ def _with_pieces(model, pieces):
 
 
 def model_pieces(model_bytes: bytes, path: pathlib.Path) -> list[str]:
-    """Returns the pieces of a SentencePiece model, in its order."""
+    """Returns the pieces of a SentencePiece model, in order."""
     return [piece.piece for piece in _read_model(model_bytes, path).pieces]
 
 
 def _read_model(model_bytes, path):
-    """Parses a SentencePiece model within limits."""
+    """Parses a SentencePiece model of 1 to `MAX_PIECES` pieces."""
     model = sentencepiece_model_pb2.ModelProto()
     with named_errors(path, "not a SentencePiece model: "):
         model.ParseFromString(model_bytes)
@@ -143,7 +144,7 @@ def _read_model(model_bytes, path):
 
 
 def make_tokenizers(sides: Sequence[Side]) -> Tokenizer | TokenizerPair:
-    """Makes one tokenizer for two equal vocabularies, or a pair."""
+    """Makes one tokenizer if both vocabularies are equal, otherwise a pair."""
     source, target = sides
     different = (source,) if source == target else (source, target)
     made = [make_tokenizer(s.model, s.table, s.path) for s in different]
@@ -151,12 +152,12 @@ def make_tokenizers(sides: Sequence[Side]) -> Tokenizer | TokenizerPair:
 
 
 def share_in_table(tokenizer: Tokenizer) -> tuple[int, int]:
-    """Counts the pieces of the SentencePiece model in the table, and all."""
+    """Counts the pieces for text: those in the table, and all of them."""
     kinds = {_PIECE.Type.Name(kind) for kind in _OF_TEXT}
     of_text = [kind in kinds for _, _, kind in tokenizer.entries]
     return sum(of_text[: tokenizer.vocab_size]), sum(of_text)
 
 
 def start_name(table: Sequence[str]) -> str:
-    """Returns a name for BOS that no subword of a table has."""
+    """Returns a name for BOS that is not in the table."""
     return next(name for name in START_NAMES if name not in table)

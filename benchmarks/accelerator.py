@@ -11,15 +11,14 @@ Needs JAX and PyTorch, each with CUDA; no TensorFlow, no network, no data:
                  each part of the model, bytes of the arrays
     correctness  logits and 200 steps of training, the GPU against the CPU
     decoding     sentences per second of greedy and beam search
-    generate     the same by `generate` of transformers, which must be there
+    generate     the same with `generate` of transformers, which is required
 
-Each is a process with a share of the time, at least what its first cases need:
-with few minutes the last stages have none. Most of it goes into compiling. The
-rows are in the file when a stage ends, those before a failure or the time
-limit, too. A file that exists is continued, so that --stages may be run one by
-one. --small runs everything on a toy model, on a CPU, too: a test of this
-script. 8 minutes are enough for steps of 64 tokens of two commits and
-torch.compile:
+Each stage is a process with a share of the time, at least what its first cases
+need. With few minutes, the last stages get no time. Most of it is compilation.
+Rows are written when a stage ends, including those before a failure or the time
+limit. An existing file is continued, so --stages may be run one by one. --small
+tests this script with a toy model, also on a CPU. 8 minutes are enough for
+steps of 64 tokens of two commits and torch.compile:
 
     python benchmarks/accelerator.py --minutes=8 --before=DIR
 
@@ -28,25 +27,24 @@ The column "of the product" is the ratio of the step's FLOPs per second to the
 FLOPs per second of one large bfloat16 product, which `training` and `torch`
 measure first.
 
-On a machine without a network, the packages must travel as wheels. One that has
-JAX, PyTorch, sentencepiece, sacrebleu, safetensors, tensorboard, h5py and rich
-lacks three. For Python 3.12, where there is a network:
+A machine without a network needs the packages as wheels. If it has JAX,
+PyTorch, sentencepiece, sacrebleu, safetensors, tensorboard, h5py and rich,
+three are missing. For Python 3.12, on a machine with a network:
 
     python3 -m pip download --no-deps --only-binary=:all: \\
         --python-version 3.12 --implementation cp \\
         --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 \\
         -d .carry/wheels keras==3.15.1 optree namex
 
-and on the machine, in the checkout:
+and on the machine without one, in the checkout:
 
     python3 -m pip install -q --no-index --no-deps --target /tmp/site \\
         .carry/wheels/*.whl
     PYTHONPATH=.:/tmp/site python3 benchmarks/accelerator.py ...
 
-The others, if they are missing: jax[cuda13], absl-py, lazy-loader, tqdm,
-jinja2, regex, and what `pip show` lists as their requirements.
-The file of a run becomes the recorded result as
-benchmarks/results/accelerator.json, and then by `benchmarks/results.py`.
+It may also need jax[cuda13], absl-py, lazy-loader, tqdm, jinja2, regex, and
+what `pip show` lists as their requirements. To record a run, copy its file to
+benchmarks/results/accelerator.json, and run `benchmarks/results.py`.
 """
 
 import argparse
@@ -75,9 +73,9 @@ from keras_transformer.config import preset
 
 ROOT = pathlib.Path(__file__).parents[1]
 TITLE = "A GPU: correctness and speed"
-# Stage -> the script that runs it, and the seconds that its first cases need on
-# a GPU: a case of training takes a minute, one of torch.compile 40 s. The most
-# important is first.
+# Stage -> its script, and the seconds that its first cases need on a GPU: a
+# minute for a case of training, 40 s for torch.compile. The most important one
+# is first.
 STAGES = {
     "training": ("accelerator_jax.py", 130),
     "before": ("accelerator_jax.py", 130),
@@ -147,7 +145,7 @@ def parse_arguments():
 
 
 def seconds_for(needed, left):
-    """The time of the first of some stages: its share, at least its need.
+    """Returns the time of the first stage: its share, at least what it needs.
 
     >>> seconds_for([100, 300], left=800), seconds_for([100, 300], left=200)
     (200.0, 100)
@@ -158,10 +156,10 @@ def seconds_for(needed, left):
 
 
 def run_stage(stage, seconds, arguments, tables):
-    """Runs a stage in a process of its own.
+    """Runs a stage in its own process.
 
     Returns:
-        The tables that it replaces: those whose rows it printed, and `stages`.
+        The tables to replace: those whose rows it printed, and `stages`.
     """
     case = {"stage": stage, "small": arguments.small, "seconds": seconds}
     root, suffix = ROOT, ""
@@ -186,7 +184,7 @@ def run_stage(stage, seconds, arguments, tables):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # with a group, which can be ended
+        start_new_session=True,  # its process group can be ended
     )
     outcome = "done"
     try:
@@ -201,7 +199,7 @@ def run_stage(stage, seconds, arguments, tables):
         last = (errors.strip() or "it ended without a word").splitlines()[-1]
         outcome = last[:200].replace("|", "/")
 
-    # The first line is the device; then there is a line for each row.
+    # The first line is the device. Each other line is a row.
     device, *lines = output.splitlines() or [""]
     found = {}
     for line in lines:
@@ -214,7 +212,7 @@ def run_stage(stage, seconds, arguments, tables):
 
 
 def circumstances(commit):
-    """Commit, machine and versions: the same for all stages of a file."""
+    """Returns commit, machine and versions, the same for a file's stages."""
     return {
         "commit": commit or code_commit(),
         "machine": ", ".join([*find_gpus(), machine()]),
@@ -223,10 +221,10 @@ def circumstances(commit):
 
 
 def read_tables(path, fields):
-    """The tables of the file that is continued.
+    """Reads the tables of a file to continue.
 
     Raises:
-        SystemExit: Its results were measured in other circumstances.
+        SystemExit: The file has results of another commit, machine or version.
     """
     previous = json.loads(path.read_text(encoding="utf-8"))
     others = [name for name in fields if fields[name] != previous[name]]
@@ -239,10 +237,10 @@ def read_tables(path, fields):
 
 
 def begin(device, is_accelerator):
-    """Prints the device; returns the case.
+    """Prints the device, and returns the case of the command line.
 
     Raises:
-        SystemExit: It is a CPU, and the model is no toy.
+        SystemExit: The device is a CPU, and the model is not the toy.
     """
     case = json.loads(sys.argv[1])
     case["deadline"] = time.monotonic() + case["seconds"]
@@ -258,7 +256,7 @@ def emit(table, row):
 
 
 def config_of(name, small, vocab_size=37_000):
-    """A preset, or the toy that stands for it."""
+    """Returns a preset, or the toy model instead."""
     if not small:
         return preset(name, vocab_size=vocab_size)
     sizes = {"num_layers": 1, "num_heads": 2, "d_model": 64, "d_ff": 128}
@@ -266,9 +264,9 @@ def config_of(name, small, vocab_size=37_000):
 
 
 def speed_cases(case):
-    """Name, `TransformerConfig`, rows and tokens of each row's sides.
+    """Yields name, `TransformerConfig`, rows, and tokens of each row's sides.
 
-    It ends where the next case would take longer than there is time.
+    Stops when there is too little time for the next case.
     """
     small, started = case["small"], time.monotonic()
     cases = SPEED_CASES[: 1 if small else None]
@@ -281,7 +279,7 @@ def speed_cases(case):
 
 
 def median_seconds(run, repeat, rounds=5):
-    """Median seconds of a call; `run(n)` makes n and waits for them."""
+    """Returns the median seconds of a call. `run(n)` waits for n calls."""
     run(2)
     times = []
     for _ in range(rounds):
@@ -292,13 +290,13 @@ def median_seconds(run, repeat, rounds=5):
 
 
 def measure_product(system, make_matrices, wait, small):
-    """FLOP/s of a chain of products of square bfloat16 matrices.
+    """Measures the FLOP/s of a chain of products of square bfloat16 matrices.
 
     Args:
-        system: The framework that computes it.
-        make_matrices: Function of their size; returns two normal matrices.
-        wait: Function of the last product.
-        small: Whether they are small.
+        system: The framework that computes the products.
+        make_matrices: Function of a size that returns two normal matrices.
+        wait: Function that waits for a product.
+        small: Whether the matrices are small.
     """
     size = 256 if small else 8192
     x, matrix = make_matrices(size)
@@ -324,8 +322,8 @@ def emit_speed(system, name, config, rows, length, seconds, product):
         system: The framework that computed it.
         name: The model's name.
         config: Its `TransformerConfig`.
-        rows, length: Of a batch without padding.
-        seconds: Of a step.
+        rows, length: The shape of a batch without padding.
+        seconds: The time of a step.
         product: FLOP/s of a large product.
     """
     rate = training_flops(config, 1, rows * length, length) / seconds

@@ -1,4 +1,4 @@
-"""The stages of accelerator.py that JAX computes; it runs this script."""
+"""The stages of accelerator.py in JAX. That script runs this one."""
 
 import collections
 import functools
@@ -33,9 +33,9 @@ from keras_transformer.translation.batched import BatchedSearch
 from keras_transformer.translation.inference import Inference
 
 # Variant of a computation on the device -> its dtype, JAX's precision of
-# products (by default a GPU rounds factors in float32), and the largest
+# products (by default a GPU rounds the factors of float32), and the largest
 # differences from float32 on the CPU: of logits, of the losses of the first ten
-# steps, of the mean of the last twenty.
+# steps, and of the mean of the last twenty.
 VARIANTS = {
     "float32": ("float32", "highest", 1e-5, 1e-4, 0.005),
     "bfloat16": ("mixed_bfloat16", None, 3e-2, 5e-3, 0.02),
@@ -56,7 +56,7 @@ def main():
 
 
 def correctness(case):
-    """Compares the device with the CPU; fails if a difference is too large."""
+    """Compares the device with the CPU. Fails if they differ too much."""
     small, device, cpu = case["small"], jax.devices()[0], jax.devices("cpu")[0]
     config = config_of("base", small)
     [(inputs, labels)] = copies(1, 8, 64, config.vocab_size)
@@ -89,7 +89,7 @@ def correctness(case):
 
 
 def logits(config, dtype, precision, inputs, device):
-    """The logits on a device, float32 in NumPy; the weights are the same."""
+    """Computes logits on a device, with the same weights. Returns NumPy."""
     with jax.default_device(jax.devices("cpu")[0]):
         keras.utils.set_random_seed(1)
         model = kt.Transformer(config, dtype=dtype)
@@ -106,7 +106,7 @@ def logits(config, dtype, precision, inputs, device):
 
 
 def losses(dtype, precision, device, small):
-    """The loss of every step of a training on a device."""
+    """Returns the loss of every step of a training on a device."""
     config = config_of("tiny", small, vocab_size=64)
     step, state = make_step(config, dtype, device, warmup_steps=800)
     totals = []
@@ -119,7 +119,7 @@ def losses(dtype, precision, device, small):
 
 
 def copies(number, rows, length, vocab_size):
-    """Batches of random ids whose targets are their sources."""
+    """Yields batches of random ids whose targets are their sources."""
     generator = np.random.default_rng(1)
     for _ in range(number):
         ids = generator.integers(4, vocab_size, (rows, length), np.int32)
@@ -130,14 +130,14 @@ def copies(number, rows, length, vocab_size):
 
 
 def make_step(config, dtype, device, warmup_steps=4000):
-    """The `JaxStep` of a new model on a device, and its first state."""
+    """Returns the `JaxStep` of a new model on a device, and its first state."""
     mesh = jax.sharding.Mesh(np.array([device]), (AXIS,))
     step = jax_step_of(config, dtype, mesh, warmup_steps)
     return step, step.initial_state()
 
 
 def jax_step_of(config, dtype, mesh, warmup_steps=4000):
-    """The `JaxStep` of a new model."""
+    """Makes the `JaxStep` of a new model."""
     with jax.default_device(jax.devices("cpu")[0]):
         keras.utils.set_random_seed(1)
         model = kt.Transformer(config, dtype=dtype)
@@ -149,7 +149,7 @@ def jax_step_of(config, dtype, mesh, warmup_steps=4000):
 
 
 def training(case):
-    """Steps with full rows: no token is padding."""
+    """Measures training steps on full rows, without padding."""
     small = case["small"]
     product = measure_product(
         "JAX",
@@ -176,7 +176,7 @@ def training(case):
 
 
 def profile(case):
-    """The kernels of a step by the part of the model that they belong to."""
+    """Prints the kernels of a step, by part of the model."""
     for name, config, rows, length in itertools.islice(speed_cases(case), 2):
         step, state = make_step(config, "mixed_bfloat16", jax.devices()[0])
         ids = np.random.default_rng(1).integers(
@@ -211,13 +211,13 @@ def profile(case):
 
 
 def kernels_in(folder):
-    """The operation of HLO and the nanoseconds of each kernel in a trace."""
+    """Yields the HLO operation and the nanoseconds of a trace's kernels."""
     [path] = folder.rglob("*.xplane.pb")
     for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
         for line in plane.lines:
             on_gpu = "gpu" in plane.name.lower()
             if on_gpu and "stream" not in line.name.lower():
-                continue  # the same kernels, summed up
+                continue  # a summary of the same kernels
             for event in line.events:
                 operation = dict(event.stats).get("hlo_op")
                 if operation is not None or on_gpu:
@@ -225,7 +225,7 @@ def kernels_in(folder):
 
 
 def parts_of(program):
-    """Operation of HLO -> the layers and the primitive that it is made of."""
+    """Maps each HLO operation to the layers and primitive it comes from."""
     found = re.findall(
         r"%?([\w.\-]+) = [^\n]*metadata={op_name=\"([^\"]*)\"", program
     )
@@ -236,7 +236,7 @@ def parts_of(program):
 
 
 def decoding(case):
-    """A translator's search on ids. Weights are random: the length is given."""
+    """Measures a translator's search on ids. Random weights fix the length."""
     small = case["small"]
     config = config_of("base", small)
     keras.utils.set_random_seed(1)

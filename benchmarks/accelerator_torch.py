@@ -1,8 +1,8 @@
-"""The stages of accelerator.py in PyTorch: the model, plainly written.
+"""The stages of accelerator.py in PyTorch, with a plain model.
 
-The same sizes, parameters and dropout as the model beside it; bfloat16 by
-autocast, fused AdamW, one batch on the device. Attention is PyTorch's fused
-function, with a mask of the source's padding, as batches of a corpus need it.
+It has the same sizes, parameters and dropout as our model, bfloat16 by
+autocast, fused AdamW, and one batch on the device. Attention is PyTorch's fused
+function with a mask of the source's padding, which batches of a corpus need.
 
 The stage `generate` is the search of transformers with a model of base's sizes.
 """
@@ -53,7 +53,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """A layer of the encoder or, with attention to the source, the decoder."""
+    """A layer of the encoder, or of the decoder if it reads the source."""
 
     def __init__(self, config, reads_source):
         super().__init__()
@@ -80,7 +80,7 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Returns the loss of a batch."""
+    """A Transformer whose output is the loss of a batch."""
 
     def __init__(self, config, length):
         super().__init__()
@@ -175,7 +175,7 @@ def measure(name, config, rows, length, compiled, product):
 
 
 def generate(small):
-    """Sentences a second of `generate`; weights are random."""
+    """Prints the sentences per second of `generate` with random weights."""
     from transformers import MarianConfig, MarianMTModel
 
     torch.manual_seed(1)

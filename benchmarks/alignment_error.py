@@ -3,11 +3,12 @@
     python benchmarks/alignment_error.py --unguided=DIR --guided=DIR \\
         --test_files=PREFIX --gold=LINKS
 
-Both work directories have a run with the same flags, except that one has
---guided_alignment. LINKS has links of a statistical aligner for the test pairs,
-which no run has seen. For each kind of attention: the alignment error rate,
-precision and recall of its links, one for each target word (`trainers.align`).
-The best head is chosen by these same links, which favors the unguided model.
+The runs in the work directories have the same flags, except that one has
+--guided_alignment. LINKS has a statistical aligner's links for the test pairs,
+which no run has seen. For each kind of attention, the script measures the
+alignment error rate, precision and recall of its links, one for each target
+word (`trainers.align`). The best head is chosen by these same links, which
+favors the unguided model.
 """
 
 import argparse
@@ -70,7 +71,10 @@ def parse_arguments():
 
 
 def unguided_rows(translator, pairs, gold):
-    """Every layer where a token is read and where it is written; best heads."""
+    """Returns rows for every layer, and for the best head of all.
+
+    They are for the steps that read a token, and for those that write it.
+    """
     attention = cross_attention(translator, pairs)
     sides = [sides_of(translator.tokenizer, pair) for pair in pairs]
     config, decoding = translator.model.config, translator.decoding
@@ -82,7 +86,7 @@ def unguided_rows(translator, pairs, gold):
     for step, tokens in (("read", slice(1, None)), ("written", slice(-1))):
 
         def links(choose, tokens=tokens):
-            """Links of the attention `[T, S]` that a function makes of all."""
+            """Aligns by the attention `[T, S]` that `choose` takes from all."""
             return [
                 align_words(choose(of_pair)[tokens], *both)
                 for of_pair, both in zip(attention, sides, strict=True)
@@ -113,7 +117,7 @@ def unguided_rows(translator, pairs, gold):
 
 
 def cross_attention(translator, pairs):
-    """Attention of each pair, `[L, H, T, S - 1]`, a row for each step."""
+    """Returns each pair's attention `[L, H, T, S - 1]`, with a row per step."""
     tokenizer = translator.tokenizer
     found = []
     for start in range(0, len(pairs), BATCH):
@@ -134,7 +138,7 @@ def cross_attention(translator, pairs):
 
 
 def padded(rows):
-    """Lists of ids as an array, int32 `[B, T]`."""
+    """Converts lists of ids to a padded array, int32 `[B, T]`."""
     array = np.full((len(rows), max(map(len, rows))), PAD, np.int32)
     for line, ids in zip(array, rows, strict=True):
         line[: len(ids)] = ids
@@ -142,7 +146,7 @@ def padded(rows):
 
 
 def sides_of(tokenizer, pair):
-    """The `Side` of source and of target."""
+    """Returns the `Side` of the source and of the target."""
     return [
         word_side(text, side.tokens([text])[0])
         for side, text in zip(
@@ -152,7 +156,7 @@ def sides_of(tokenizer, pair):
 
 
 def row(name, links, gold):
-    """Error rate, precision and recall of links, in percent."""
+    """Returns a row: error rate, precision and recall of links, in percent."""
     found = sum(map(len, links))
     right = sum(
         len(possible & set(of_pair))
@@ -172,7 +176,7 @@ def row(name, links, gold):
 
 
 def bleu(translator, pairs):
-    """sacreBLEU's BLEU of the translations of the sources."""
+    """Translates the sources, and returns sacreBLEU's BLEU."""
     sources, references = zip(*pairs, strict=True)
     outputs = translator.translate(list(sources))
     return sacrebleu.corpus_bleu(outputs, [list(references)]).score

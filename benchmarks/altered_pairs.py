@@ -4,9 +4,9 @@
 
 Writes PAIRS.capitals, PAIRS.title, PAIRS.unfinished and PAIRS.typos, each with
 both languages, for `seeds.py --tests`. The first three are the modifiers
-UpperCase, TitleCase and RemoveEndPunct. The typos are not those of the modifier
-Typos: in a tenth of the source's words, at least one, two neighbouring letters
-are exchanged or one is missing.
+UpperCase, TitleCase and RemoveEndPunct. The typos differ from the modifier
+Typos: a tenth of the source's words, at least one word, have two neighbouring
+letters exchanged, or a letter missing.
 """
 
 import argparse

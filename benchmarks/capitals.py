@@ -1,7 +1,7 @@
-"""A translator that shows the faults of readers and writers of documents.
+"""A translator that reveals faults of document readers and writers.
 
-It writes capitals, keeps placeholders and aligns word by word, so whatever else
-a translated document has, is the work of its reader or writer.
+It writes capitals, keeps placeholders and aligns word by word, so any other
+change in a translated document comes from its reader or writer.
 """
 
 from keras_transformer.documents.placeholders import PLACEHOLDER
@@ -9,7 +9,7 @@ from keras_transformer.translation.alignment import SpanLink, word_spans
 
 
 def capitals(sentences):
-    """Translations: capitals, but for placeholders."""
+    """Translates sentences into capitals, except for placeholders."""
     translations = []
     for sentence in sentences:
         parts, read = [], 0
@@ -21,7 +21,7 @@ def capitals(sentences):
 
 
 def align(pairs):
-    """Links of words at the same index."""
+    """Links the words at the same index."""
     return [
         [
             SpanLink(*spans)

@@ -2,11 +2,11 @@
 
     python benchmarks/cold_start.py --workdir=DIR [--rounds=5]
 
-`trainers.translate` of one line: what its imports take (of those with the most
-time, from `python -X importtime`), and the whole command. `trainers.serve`:
-until it listens, until it is ready, and until the first answer. Each with both
-engines, the export made before, round by round; medians. Last, a command that
-is refused: its work directory is none.
+For `trainers.translate` of one line, it measures the slowest imports (from
+`python -X importtime`) and the whole command. For `trainers.serve`, it measures
+the time until the server listens, is ready, and answers first. Each runs with
+both engines, round by round, after the export is made. Numbers are medians. The
+last command is refused, since its work directory is none.
 """
 
 import argparse
@@ -27,7 +27,7 @@ ENGINES = {
     "ctranslate2": ["--engine=ctranslate2"],
 }
 LINE = "A dog runs on the beach.\n"
-PACKAGES = 6  # with the most time
+PACKAGES = 6  # the slowest ones
 IMPORT = re.compile(r"import time:\s+(\d+) \|\s+\d+ \| +(\S+)")
 
 
@@ -78,14 +78,14 @@ def main():
 
 
 def translate(argv, status=0, options=()):
-    """Seconds of `trainers.translate` with a line."""
+    """Returns the seconds that `trainers.translate` takes for a line."""
     begin = time.perf_counter()
     run_translate(argv, status)
     return time.perf_counter() - begin
 
 
 def run_translate(argv, status=0, options=()):
-    """Standard error of `trainers.translate` with a line."""
+    """Runs `trainers.translate` on a line. Returns its standard error."""
     command = [sys.executable, *options, "-m", "trainers.translate", *argv]
     process = subprocess.run(
         command, cwd=ROOT, input=LINE, capture_output=True, text=True
@@ -96,7 +96,7 @@ def run_translate(argv, status=0, options=()):
 
 
 def slowest_imports(argv):
-    """Packages with the seconds that their modules take, without others'."""
+    """Returns all seconds of imports, and those of the slowest packages."""
     seconds = collections.Counter()
     text = run_translate(argv, options=("-X", "importtime"))
     for microseconds, module in IMPORT.findall(text):
@@ -105,7 +105,7 @@ def slowest_imports(argv):
 
 
 def serve(argv):
-    """Seconds until `trainers.serve` listens, is ready, and answers."""
+    """Returns the seconds until `trainers.serve` listens, is ready, answers."""
     begin = time.perf_counter()
     command = [sys.executable, "-m", "trainers.serve", "--port=0", *argv]
     times = {}

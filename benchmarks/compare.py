@@ -1,16 +1,16 @@
-"""This package beside other systems: one command that measures all in turn.
+"""Compares this package with other systems, which are measured in turn.
 
     make peers
     python benchmarks/compare.py --data=DATA --workdir=DIR [--record]
 
 DATA is Multi30k, DIR a trained work directory, which translates its test set.
 Every measurement is a process of its own, a script of benchmarks/peers in the
-environment of its system; the systems take turns, round by round. The output of
-a process is appended to `results.jsonl` in --folder; an interrupted run
-continues where it ended, and a complete one shows its tables at once. Each
-number is the median of the rounds. --record writes them to the file in
-benchmarks/results of this kind of CPU, and draws docs/benchmarks.svg if all
-rows were measured. With ONEDNN_MAX_CPU_ISA, CT2_FORCE_CPU_ISA and
+environment of its system. The systems take turns, round by round. The output of
+a process is appended to `results.jsonl` in --folder. An interrupted run
+continues where it ended, and a complete run only shows its tables. Each number
+is the median of the rounds. --record writes the tables to the file for this
+kind of CPU in benchmarks/results, and draws docs/benchmarks.svg if all rows
+were measured. With ONEDNN_MAX_CPU_ISA, CT2_FORCE_CPU_ISA and
 MKL_ENABLE_INSTRUCTIONS set to AVX2, a CPU with AVX-512 multiplies like others.
 """
 
@@ -95,10 +95,11 @@ def parse_arguments():
 
 
 def choose(names):
-    """Rows by name.
+    """Chooses rows by name.
 
     Args:
-        names: Names or beginnings of names, with commas; "": all.
+        names: Names or beginnings of names, separated by commas. "" chooses
+            all.
     """
     wanted = names.split(",")
     for name in wanted:
@@ -115,11 +116,11 @@ def choose(names):
 
 
 def with_systems(rows, names):
-    """Rows with the systems that are measured; rows without any are dropped.
+    """Limits rows to the systems to measure. Drops rows without systems.
 
     Args:
         rows: The chosen rows.
-        names: Of systems; empty: those without variables of their own.
+        names: Names of systems. If empty, all without variables of their own.
     """
     chosen = {}
     for name, row in rows.items():
@@ -138,12 +139,12 @@ def with_systems(rows, names):
 
 
 def has(table, rows):
-    """Whether a table has rows among these."""
+    """Tells whether a table has any of these rows."""
     return any(row.table is table for row in rows.values())
 
 
 def measure(arguments, path):
-    """Runs the scripts whose lines the file of results lacks."""
+    """Runs the scripts whose lines are missing from the file of results."""
     check_environments(arguments.rows)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8") as file:
@@ -174,7 +175,7 @@ def log(text):
 
 
 def check_environments(rows):
-    """The environments of all systems must be there."""
+    """Raises SystemExit if the environment of a system is missing."""
     for row in rows.values():
         for name in row.systems:
             python = python_of(row.table.systems[name])
@@ -186,14 +187,14 @@ def check_environments(rows):
 
 
 def python_of(system):
-    """The interpreter of a system."""
+    """Returns the path of a system's Python."""
     if system.environment is None:
         return pathlib.Path(sys.executable)
     return ENVIRONMENTS / system.environment / "bin/python"
 
 
 def setting(arguments):
-    """The values that all lines of a file of results share."""
+    """Returns the values that all lines of a file of results share."""
     workdir = arguments.workdir and str(arguments.workdir.resolve())
     return {
         "machine": files.machine(),
@@ -204,7 +205,7 @@ def setting(arguments):
 
 
 def check_setting(results, now, keep):
-    """Results of another machine, commit or input do not belong together."""
+    """Raises SystemExit if results are of another machine, commit or input."""
     if results.setting is None:
         keep({"setting": now})
     elif results.setting != now:
@@ -215,7 +216,7 @@ def check_setting(results, now, keep):
 
 
 def prepare(arguments):
-    """Makes the data, models and exports that are not there."""
+    """Makes missing data, models and exports."""
     folder, rows = arguments.folder, arguments.rows
     data = folder / "data"
     make_data(data, arguments.data)
@@ -252,7 +253,7 @@ def make_export(path, workdir):
 
 
 def make(path, *commands, python=sys.executable):
-    """Runs commands that make a directory, which `{output}` stands for."""
+    """Runs commands that make a directory, `{output}`, if it is missing."""
     if path.exists():
         return
     log(f"making {path}")
@@ -267,7 +268,7 @@ def make(path, *commands, python=sys.executable):
 
 
 def argv_of(row, name, arguments):
-    """The command line of a measurement."""
+    """Returns the command line of a measurement."""
     system = row.table.systems[name]
     options = [*row.table.options, *row.options, *system.options]
     if arguments.small:
@@ -281,7 +282,7 @@ def argv_of(row, name, arguments):
 
 
 def run(argv, variables=()):
-    """The line of JSON that a script prints, or its error."""
+    """Runs a script. Returns its last line, which is JSON, or its error."""
     process = start(argv, variables)
     if process.returncode:
         return {"error": process.stderr[-1000:]}
@@ -289,7 +290,7 @@ def run(argv, variables=()):
 
 
 def start(argv, variables=()):
-    """A process that has ended: all cores, no GPU, this package's modules."""
+    """Runs a process on all cores, with no GPU, and with our modules."""
     shared = {
         "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
         "CUDA_VISIBLE_DEVICES": "",

@@ -1,18 +1,18 @@
 """The systems that `compare.py` measures, and the rows of its tables.
 
-A system is a script of benchmarks/peers with options; a variant of this
-package, such as another work directory, is one more system. Words in braces are
-filled in: `folder` and `workdir` are the options of `compare.py`.
+A system is a script of benchmarks/peers with options. A variant of this
+package, such as another work directory, is also a system. `{folder}` and
+`{workdir}` are replaced by the options of `compare.py`.
 """
 
 import typing
 
 TEST_SET = "test_2016_flickr"
-SINGLE_LINES = 200  # of the test set, where lines are translated one by one
+SINGLE_LINES = 200  # lines of the test set that are translated one by one
 ONEDNN_OFF = "TF_ENABLE_ONEDNN_OPTS=0"
 WITHOUT_ONEDNN = "this package, oneDNN off"
 ENGINE = "this package, engine CTranslate2"
-CEILING = "ceiling"  # no system: the speed that matrix products allow
+CEILING = "ceiling"  # not a system: the speed that matrix products allow
 
 
 class System(typing.NamedTuple):
@@ -20,13 +20,14 @@ class System(typing.NamedTuple):
 
     Attributes:
         script: Name of a script in benchmarks/peers.
-        environment: Folder in .venv-peers; None for this package's own.
-        options: Of the script.
+        environment: Folder in .venv-peers, or None for this package's own
+            environment.
+        options: Options of the script.
         is_reduced: Whether it computes in less than float32, so that its output
             differs.
         engine: The engine of the search, if this package translates.
-        variables: Of the process, as "NAME=value". A variant of this package
-            that has some is measured only where `--systems` names it.
+        variables: Environment variables, as "NAME=value". A variant of this
+            package with variables is measured only if `--systems` names it.
     """
 
     script: str
@@ -46,10 +47,10 @@ class Table(typing.NamedTuple):
 
     Attributes:
         heading: The measured quantity, with its unit.
-        rate: Name of the number in the line that a script prints.
-        options: Of every script.
-        trial: Options that make a script short.
-        systems: By name.
+        rate: Key of the number in the line that a script prints.
+        options: Options of every script.
+        trial: Options for a short run of a script.
+        systems: The systems, by name.
     """
 
     heading: str
@@ -63,10 +64,10 @@ class Row(typing.NamedTuple):
     """Systems that do the same work.
 
     Attributes:
-        table: Where the row belongs.
+        table: The table of the row.
         title: The work that the systems do.
-        options: Of every script.
-        systems: Names of those that can do it.
+        options: Options of every script.
+        systems: Names of the systems that can do the work.
     """
 
     table: Table
@@ -93,7 +94,7 @@ TRAINING = Table(
 
 
 def translators(workdir, export):
-    """The systems that translate with a work directory, or its export."""
+    """Returns the systems that translate with a work directory or an export."""
     ours = "translate_ours", None
     ctranslate2 = "translate_ctranslate2", "ctranslate2"
     workdir, model = f"--workdir={workdir}", f"--model={export}"
@@ -129,7 +130,8 @@ _OF_OPUS_MT = translators("{folder}/opus_workdir", "{folder}/opus_ctranslate2")
 _OF_OPUS_MT.pop("this package, XLA")  # a program for each number of tokens
 OPUS_MT = TRANSLATION._replace(
     heading="translation with a model of OPUS-MT's size, lines/s",
-    # Random weights end no output: every system makes as many tokens.
+    # With random weights no output ends: all systems make the same number of
+    # tokens.
     options=(
         *TRANSLATION.options,
         "--limit=32",
@@ -152,7 +154,7 @@ ROWS = {
         TRAINING,
         "train `tiny`, float32",
         ("--size=tiny",),
-        # Compiled, PyTorch takes minutes to begin, and OpenNMT-tf is faster.
+        # Compiled PyTorch takes minutes to begin, and OpenNMT-tf is faster.
         (
             "this package",
             WITHOUT_ONEDNN,

@@ -1,4 +1,4 @@
-"""The results of `compare.py`: read from its file, as tables, and drawn."""
+"""Reads the results of `compare.py`, makes their tables and their picture."""
 
 import datetime
 import itertools
@@ -22,17 +22,17 @@ class Results:
     """The contents of a file of results.
 
     Attributes:
-        setting: Of the machine and the input; None before a measurement.
+        setting: The machine, commit and input, or None before a measurement.
         lines: The line of each (round, row, system).
-        times: When each was measured, in seconds since 1970.
-        errors: Of scripts that failed and have not succeeded since.
+        times: The time of each measurement, in seconds since 1970.
+        errors: Errors of scripts that have not succeeded since.
     """
 
     def __init__(self, path: pathlib.Path):
         self.setting, self.lines, self.times = None, {}, {}
         failed = {}
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        # A run that was killed may have left the beginning of a line.
+        # A killed run may have left an incomplete line.
         complete = text[: text.rfind("\n") + 1]
         for record in map(json.loads, complete.splitlines()):
             if "setting" in record:
@@ -52,11 +52,11 @@ class Results:
 
     @property
     def systems(self) -> set[str]:
-        """Those that were measured."""
+        """The names of the measured systems."""
         return {system for _, _, system in self.lines}
 
     def rates(self, row: str, system: str) -> dict[int, float]:
-        """The rate of a system in each round that has it."""
+        """Returns the rate of a system by round."""
         name = ROWS[row].table.rate
         return {
             key[0]: line[name]
@@ -65,13 +65,13 @@ class Results:
         }
 
     def median(self, row: str, system: str) -> float | None:
-        """The median of the rounds, or None."""
+        """Returns the median of the rounds, or None."""
         rates = self.rates(row, system).values()
         return statistics.median(rates) if rates else None
 
 
 def tables_of(results: Results) -> dict[str, list[dict]]:
-    """Tables of what was measured: the speeds, and our ratios to each peer."""
+    """Makes the tables of speeds, and of our ratios to each peer."""
     tables = {
         table.heading: [
             speeds_of(name, row, results)
@@ -88,7 +88,7 @@ def tables_of(results: Results) -> dict[str, list[dict]]:
 
 
 def speeds_of(name, row, results):
-    """The medians of all systems; the ratio of ours to the fastest peer."""
+    """Makes a row: all systems' medians, and our ratio to the fastest peer."""
     medians = {
         system: rounded(results.median(name, system))
         for system, values in row.table.systems.items()
@@ -105,12 +105,10 @@ def speeds_of(name, row, results):
 
 
 def ratios_of(name, results):
-    """The fastest of ours by each peer: the median of the rounds' ratios.
+    """Compares our fastest variant of each engine with each peer.
 
-    Of ours with each engine.
-
-    A variant that computes in less than float32 is compared only with peers
-    that do so, too.
+    The ratio is the median over the rounds. A variant that computes in less
+    than float32 is compared only with peers that do so, too.
     """
     row, systems = ROWS[name], ROWS[name].table.systems
     measured = [s for s in row.systems if results.rates(name, s)]
@@ -147,7 +145,7 @@ def ratios_of(name, results):
 
 
 def quotients(ours, others):
-    """Of the rounds that both have.
+    """Returns the ratio of two systems in each round that both have.
 
     >>> quotients({1: 3.0, 2: 8.0}, {2: 2.0, 3: 1.0})
     [4.0]
@@ -156,7 +154,7 @@ def quotients(ours, others):
 
 
 def rounded(value):
-    """Three digits, or a whole number; None stays.
+    """Rounds to three digits, or to a whole number. None stays None.
 
     >>> rounded(9330.4), rounded(27.64), rounded(0.5549), rounded(None)
     (9330, 27.6, 0.555, None)
@@ -167,7 +165,7 @@ def rounded(value):
 
 
 def notes_of(results):
-    """Rounds, and how idle the machine was."""
+    """Returns a note on the number of rounds and the other processes."""
     rounds = max((number for number, *_ in results.lines), default=0)
     foreign = [line["foreign_cpus"] for line in results.lines.values()]
     return (
@@ -177,10 +175,10 @@ def notes_of(results):
 
 
 def record(results):
-    """Writes the tables to benchmarks/results; if complete, the picture, too.
+    """Writes the tables to benchmarks/results. Draws the picture if complete.
 
-    The tables of another kind of CPU stay. A row that is recorded must have
-    been measured again.
+    The tables of other kinds of CPU stay. Raises SystemExit if a recorded row
+    was not measured again.
     """
     name = files.of_this_cpu(NAME)
     tables = tables_of(results)
@@ -213,7 +211,7 @@ def record(results):
 
 
 def titles_of(tables):
-    """The rows that tables have."""
+    """Returns the titles of the rows in tables."""
     return {row["row"] for row in tables[RATIOS]}
 
 
@@ -225,7 +223,7 @@ RANGE = "#59616a"  # also legible on the bars
 
 @matplotlib.rc_context(STYLE)
 def draw(ratios):
-    """The table of ratios as bars, with the range of the rounds, as SVG."""
+    """Draws the ratios as bars with the range of the rounds. Returns SVG."""
     shown = [row for row in ratios if row["peer"] != CEILING]
     size = LEFT + SCALE_WIDTH + RIGHT, TOP + BOTTOM + BAR * len(shown)
     figure, axes = make_axes(*size, LEFT, RIGHT, BOTTOM, TOP)

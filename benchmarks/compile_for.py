@@ -1,24 +1,24 @@
-"""Compiles a recipe's programs for TPUs that are not there.
+"""Compiles a recipe's programs for TPUs without having one.
 
     pip install 'jax[tpu]'
     python benchmarks/compile_for.py --target=v5e-8 --recipe=wmt14_ende_big
     python benchmarks/compile_for.py --target=v5e-1 --largest=8 --remat=layers
     python benchmarks/compile_for.py --target=v5e-1 --search=64,512 --length=64
 
-libtpu has the compiler of the TPU and needs no device: what is compiled here is
-the program that the TPU would run. A target is a slice by its name at Google
-Cloud (v5e-8, v5p-8, v6e-8), or a generation with a topology (v5e:2x4).
+libtpu has the compiler of the TPU and needs no device: it compiles the program
+that the TPU would run. A target is a slice by its name at Google Cloud (v5e-8,
+v5p-8, v6e-8), or a generation with a topology (v5e:2x4).
 
 A training step has rows of --length tokens, by default the recipe's
 `max_length`, as many as the batch has room for: the shape that needs the most
-memory. --largest looks for the largest batch that fits into a chip. --search
+memory. --largest finds the largest batch that fits into a chip. --search
 compiles the recipe's search on one chip instead.
 
-The table has memory of a chip by purpose; FLOPs by the compiler and by
-`formulas.py`; bytes that chips exchange; and the time that
-the parts of a program take at least, at the published rates of the chip.
+The table has the memory of a chip by purpose; FLOPs by the compiler and by
+`formulas.py`; the bytes that chips exchange; and the least time of the parts of
+a program at the published rates of the chip.
 
-Nothing runs, so nothing here is a measured speed. Each program is compiled in a
+Nothing runs, so no speed here is measured. Each program is compiled in a
 process of its own. TensorFlow is not needed.
 """
 
@@ -53,11 +53,11 @@ class Chip:
 
     Attributes:
         hbm: Bytes that the compiler lets a program use.
-        flops: Dense bf16 FLOPs a second.
-        hbm_bytes: Bytes a second from and to memory.
-        link_bytes: Bytes a second to other chips, over all links, one way.
-        slices: Number in a slice's name -> topology. v5p counts TensorCores,
-            two in a chip.
+        flops: Dense bf16 FLOPs per second.
+        hbm_bytes: Bytes per second from and to memory.
+        link_bytes: Bytes per second to other chips, over all links, one way.
+        slices: Number in a slice's name -> topology. For v5p, it is the number
+            of TensorCores, two per chip.
     """
 
     hbm: float
@@ -76,9 +76,9 @@ CHIPS = {
 }
 ENVIRONMENT = {
     "KERAS_BACKEND": "jax",
-    "JAX_PLATFORMS": "cpu",  # what little runs, runs here
-    "TPU_SKIP_MDS_QUERY": "1",  # no server that knows of a TPU
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no TPU that one process would lock
+    "JAX_PLATFORMS": "cpu",  # small computations run here
+    "TPU_SKIP_MDS_QUERY": "1",  # there is no metadata server
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # there is no TPU to lock
 }
 NAME = "compile_for"  # the result, with a table for each kind of program
 
@@ -110,7 +110,7 @@ def main():
 
 
 def with_table(tables, heading, rows):
-    """Recorded tables with a new one in place of the table of its kind.
+    """Returns recorded tables with a new one that replaces its kind's table.
 
     >>> with_table({"step: A": [1], "search: B": [2]}, "step: C", [3])
     {'search: B': [2], 'step: C': [3]}
@@ -175,7 +175,7 @@ def parse_arguments():
 
 
 def parse_target(name):
-    """Generation, topology and chips of a slice.
+    """Returns the generation, topology and number of chips of a slice.
 
     >>> parse_target("v5e-8"), parse_target("v5p-8"), parse_target("v6e:4x4")
     (('v5e', '2x4', 8), ('v5p', '2x2x1', 4), ('v6e', '4x4', 16))
@@ -207,7 +207,7 @@ def cases_of(arguments):
 
 
 def find(case, arguments):
-    """The result of a program: a known one, or else it is compiled now."""
+    """Returns the result of a program, and compiles it if it is not known."""
     return measure_once(__file__, case, ENVIRONMENT, arguments.results)
 
 
@@ -215,7 +215,7 @@ def find(case, arguments):
 
 
 def find_largest(case, arguments):
-    """The row of the largest step that fits, with the rows that do not."""
+    """Returns the table row of the largest step that fits."""
     generation, _, chips = parse_target(case["target"])
     unit = arguments.largest
 
@@ -241,16 +241,16 @@ def find_largest(case, arguments):
 
 
 def largest_rows(needed, limit, unit, sizes):
-    """The largest batch whose program needs no more memory than there is.
+    """Finds the largest batch whose program fits into memory.
 
-    Memory is about linear in the rows: each guess is on the straight line
-    through the largest batch that fits and the smallest that does not or, as
-    long as there is none, the largest but one.
+    Memory is about linear in the rows. Each guess is on the straight line
+    through the largest batch that fits and the smallest that does not or, until
+    one is known, the second largest that fits.
 
     Args:
-        needed: Function of rows, a multiple of `unit`: bytes of their program.
-        limit: Bytes that there are.
-        unit: Rows of which the result is a multiple.
+        needed: Function from rows, a multiple of `unit`, to a program's bytes.
+        limit: Available bytes.
+        unit: The result is a multiple of this number of rows.
         sizes: Rows -> bytes of some programs, at least one.
 
     Returns:
@@ -272,9 +272,10 @@ def largest_rows(needed, limit, unit, sizes):
 
 
 def needed_bytes(found):
-    """Bytes of a chip that a program needs; of a refused one, at least.
+    """Returns a chip's bytes that a program needs, or at least needs.
 
-    The compiler refuses a program for all its memory or for its temporaries.
+    The lower bound is for a program that the compiler refuses, for all its
+    memory or for its temporaries.
 
     >>> needed_bytes({"error": "HBM: Used 1.50G of 1.25G hbm."}) / GIB
     1.51
@@ -286,7 +287,7 @@ def needed_bytes(found):
         [size] = re.findall(
             r"(?:Used |temporaries \()([\d.]+)G", found["error"]
         )
-        return (float(size) + 0.01) * GIB  # which may be rounded down
+        return (float(size) + 0.01) * GIB  # it may be rounded down
     return sum(found["memory"].values())
 
 
@@ -294,7 +295,7 @@ def needed_bytes(found):
 
 
 def row_of(case, found):
-    """A program as a row of the table."""
+    """Makes the table's row of a program."""
     generation, _, chips = parse_target(case["target"])
     chip = CHIPS[generation]
     row = {"recipe": case["recipe"], "target": case["target"], "chips": chips}
@@ -319,19 +320,20 @@ def row_of(case, found):
 
 
 def scaled(value, unit, digits=2):
-    """A number of units for a cell; None stays None."""
+    """Converts a number to units, for a cell. None stays None."""
     return None if value is None else round(value / unit, digits)
 
 
 def roofline(chip, chips, found):
-    """Part of a program -> seconds that it takes at least; None if unknown.
+    """Returns {part of a program: its least seconds, or None if unknown}.
 
     The parts may overlap, so a step takes at least as long as its products or
     its links need. Its "memory" counts what each operation reads and writes,
-    also what the compiler keeps on the chip: it is no lower bound. The memory
-    of a search is the least that its steps read if nothing stays on the chip.
+    also what the compiler keeps on the chip, so it is not a lower bound. The
+    memory of a search is the least that its steps read if nothing stays on the
+    chip.
     """
-    sent = 2 * (chips - 1) / chips  # in a ring, of the bytes that are added up
+    sent = 2 * (chips - 1) / chips  # share of the reduced bytes, in a ring
     parts = {
         "products": ("formula_flops", 1 / chip.flops),
         "memory": ("bytes", 1 / chip.hbm_bytes),
@@ -347,7 +349,7 @@ def roofline(chip, chips, found):
 
 
 def compile_case(case):
-    """Compiles a program; what the compiler says of it, JSON."""
+    """Compiles a program. Returns the compiler's report, for JSON."""
     import jax
 
     make = make_step if "remat" in case else make_search
@@ -382,7 +384,7 @@ def compile_case(case):
 
 
 def make_devices(target):
-    """The chips of a slice that is not there."""
+    """Describes the chips of a slice, for compilation without them."""
     from jax.experimental import topologies
 
     generation, topology, chips = parse_target(target)
@@ -397,13 +399,13 @@ SIZES |= {"f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8, "u64": 8}
 
 
 def all_reduce_bytes(program):
-    """Bytes that a program adds up over the chips.
+    """Counts the bytes that a program adds up over the chips.
 
     >>> all_reduce_bytes("%a = (f32[2,3]{1,0}, bf16[4]{0}) all-reduce(%b, %c)")
     32
 
     Raises:
-        ValueError: Chips exchange something else.
+        ValueError: The chips also exchange data in another way.
     """
     kinds = "all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute"
     total = 0
@@ -424,11 +426,11 @@ def all_reduce_bytes(program):
 
 
 def make_step(configuration, case, devices):
-    """The training step of the JAX engine.
+    """Makes the training step of the JAX engine.
 
     Returns:
-        The program, not yet compiled; bytes of the state on a device by
-        purpose; and its FLOPs on a device, by the formula of docs/paper.md.
+        The program, not yet compiled; the bytes of the state on a device, by
+        purpose; and the FLOPs on a device, by the formula of docs/paper.md.
     """
     import jax
     import numpy as np
@@ -472,7 +474,7 @@ def make_step(configuration, case, devices):
 
 
 def make_search(configuration, case, devices):
-    """The recipe's search, whose outputs are as long as the sources.
+    """Makes the recipe's search, whose outputs are as long as the sources.
 
     Returns:
         As `make_step`, with the least bytes that the steps read: the weights
@@ -521,14 +523,14 @@ def make_search(configuration, case, devices):
 
 
 def search_flops(config, beam_size, rows, length):
-    """FLOPs of a search with sources and outputs of one length, by formula."""
+    """Computes the FLOPs of a search. Sources and outputs have one length."""
     source = multiply_adds(config, length, 0)
     hypothesis = multiply_adds(config, length, length) - source
     return FLOPS_OF_MULTIPLY_ADD * rows * (source + beam_size * hypothesis)
 
 
 def without_values(make):
-    """The object that a function makes; its variables have no values."""
+    """Calls `make`, and returns its object, whose variables have no values."""
     import jax
 
     made = []
@@ -537,7 +539,7 @@ def without_values(make):
 
 
 def shape_of(variable, sharding):
-    """A variable as an argument of a program, without its value."""
+    """Describes a variable as an argument of a program, without its value."""
     import jax
 
     return jax.ShapeDtypeStruct(
@@ -546,7 +548,7 @@ def shape_of(variable, sharding):
 
 
 def size_of(arrays):
-    """Bytes of arrays."""
+    """Returns the bytes of arrays."""
     return sum(array.size * array.dtype.itemsize for array in arrays)
 
 

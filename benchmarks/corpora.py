@@ -8,9 +8,9 @@ corpus) and masakhane-io/lafand-mt (MAFAND, news; its Swahili training pairs
 come from Global Voices). The script writes the files train, val and test of
 each corpus.
 
-Tatoeba has no split: pairs are made distinct, 2,000 English sentences are drawn
-with all their translations, one of each goes to val or test, and training pairs
-with a sentence of these, on either side, are dropped.
+Tatoeba has no split. The script removes repeated pairs, draws 2,000 English
+sentences with all their translations, puts one translation of each into val or
+test, and drops training pairs that share a sentence with those, on either side.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import pathlib
 import random
 import zipfile
 
-HELD_OUT = 1000  # pairs of val, and of test
+HELD_OUT = 1000  # pairs in val, and in test
 MAFAND = {"swahili": "swa", "igbo": "ibo"}
 
 
@@ -70,7 +70,7 @@ def read_corpora(downloads):
 
 
 def read_tatoeba(downloads):
-    """Distinct pairs (German, English), in the order of the file."""
+    """Reads distinct pairs (German, English), in the order of the file."""
     with zipfile.ZipFile(downloads / "deu-eng.zip") as archive:
         lines = archive.read("deu.txt").decode().splitlines()
     rows = [line.split("\t") for line in lines]
@@ -78,13 +78,13 @@ def read_tatoeba(downloads):
 
 
 def read_pairs(*paths):
-    """The pairs of two files of as many lines."""
+    """Reads the pairs of two files with the same number of lines."""
     sides = [path.read_text().rstrip("\n").split("\n") for path in paths]
     return list(zip(*sides, strict=True))
 
 
 def split(pairs):
-    """Pairs of train, val and test that share no sentence."""
+    """Splits pairs into train, val and test, which share no sentence."""
     chance = random.Random(1)
     english = list(dict.fromkeys(pair[1] for pair in pairs))
     drawn = chance.sample(english, 2 * HELD_OUT)

@@ -1,14 +1,14 @@
-"""Counts the kernels of a training step, compiled for a GPU that is not there.
+"""Counts the kernels of a training step, compiled for a GPU without having it.
 
     pip install --no-deps jax-cuda13-plugin==VERSION jax-cuda13-pjrt==VERSION \\
         nvidia-cuda-nvcc nvidia-nvvm nvidia-cudnn-cu13 nvidia-cublas
     python benchmarks/count_kernels.py --preset=base --output=step.hlo
 
-VERSION is of JAX; tried with 0.10.2. `--device=cpu` compiles for this machine.
-The program is the step of accelerator.py in mixed_bfloat16. Its counts are of
-the operations that run one after the other: on a GPU each is a launch, or a few
-of a library. Without the GPU nothing is tuned: Triton computes all products.
-The counts of two commits compare; they are no milliseconds.
+VERSION is that of JAX. It was tried with 0.10.2. `--device=cpu` compiles for
+this machine. The program is the step of accelerator.py in mixed_bfloat16. The
+script counts the operations that run one after the other: on a GPU each is a
+launch, or a few of a library. Without the GPU nothing is tuned: Triton computes
+all products. Compare the counts of two commits. They do not measure time.
 """
 
 import argparse
@@ -44,7 +44,7 @@ dnn_version_info { major: 9 minor: 12 }
 runtime_version { major: 13 }
 device_description_str: "NVIDIA H200"
 """
-# Operations of HLO that make no kernel.
+# HLO operations without a kernel.
 FREE = {
     "parameter",
     "constant",
@@ -86,7 +86,7 @@ def main():
 
 
 def compiled(arguments):
-    """The program of a step, a `jax.stages.Compiled`."""
+    """Compiles the program of a step. Returns a `jax.stages.Compiled`."""
     import jax
     import numpy as np
     from accelerator import config_of
@@ -109,12 +109,12 @@ def compiled(arguments):
 
 
 def h200():
-    """A device for compilation alone."""
+    """Returns a device for compilation only."""
     from jax._src import xla_bridge
     from jax.experimental import topologies
 
     xla_bridge.discover_pjrt_plugins()
-    # It looks for a device of the platform "gpu", and there is none.
+    # JAX looks for a device of the platform "gpu", which does not exist here.
     canonical = xla_bridge.canonicalize_platform
     xla_bridge.canonicalize_platform = lambda platform: (
         "cuda" if platform in ("cuda", "gpu") else canonical(platform)
@@ -125,7 +125,7 @@ def h200():
 
 
 def kernels_in(program):
-    """The names, without numbers, of what runs in a program.
+    """Returns the names, without numbers, of the operations that run.
 
     >>> entry = "ENTRY %main {\\n  %x.1 = f32[2]{0} add(), calls=%z\\n}"
     >>> kernels_in(entry + "\\n\\n%z {\\n  %u = f32[] add(%v)\\n}")

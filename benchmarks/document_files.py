@@ -1,24 +1,24 @@
-"""Documents that were not made for this: translated by a capital translator.
+"""Translates documents from elsewhere into capitals, and counts faults.
 
     python benchmarks/document_files.py --folder=DIR [--most=N] [--show=FORMAT]
         [--record]
 
-It reads the files below DIR whose name is that of a format, such as those of
-unpacked source packages. If a format has more than N files, it reads every
-second of them, every third, and so on, in the order of their paths, so that
-they are at most N. The translator writes capitals, keeps placeholders and
-aligns word by word, so what else changes is the fault of a reader or writer.
-Existing translations are replaced. For each format it counts files that are
-refused, that do not come back byte for byte without translation, that are not
-well-formed after it, or that lost a placeholder, and the share of letters that
-were left, with reasons.
+It reads the files below DIR whose names have a format's suffix, such as those
+of unpacked source packages. If a format has more than N files, it reads every
+second, every third, and so on, in the order of their paths, so that it reads at
+most N. The translator writes capitals, keeps placeholders and aligns word by
+word, so any other change is the fault of a reader or writer. Existing
+translations are replaced. For each format it counts the files that are refused,
+that do not come back byte for byte without translation, that are not
+well-formed after translation, or that lost a placeholder. It also shows the
+share of letters that were not translated, with the reasons.
 
-Well-formed: of PO what msgfmt accepts (the package gettext), if it accepts
-messages as their translations; of XLIFF what lxml reads; of HTML the same tags
-for lxml, of Markdown the same tree for markdown-it-py, but for text; of
-subtitles the same number of cues and times for pysubs2; of DOCX and ODT the
-same files, and in them the same elements, but for runs and spans, and the same
-letters in the same order. --show prints the files with faults.
+Well-formed means, for PO, that msgfmt (the package gettext) accepts the file,
+if it accepts messages as their translations; for XLIFF, that lxml reads it; for
+HTML, the same tags for lxml; for Markdown, the same tree for markdown-it-py
+except for text; for subtitles, the same number of cues and times for pysubs2;
+for DOCX and ODT, the same files with the same elements, except runs and spans,
+and the same letters in the same order. --show prints the files with faults.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def main():
 
 
 def measure(format, paths, show):
-    """A row: what became of the files of a format."""
+    """Returns a row of counts for the files of a format."""
     faults = collections.Counter()
     left, letters = collections.Counter(), 0
     num_files = num_sentences = 0
@@ -140,7 +140,7 @@ def count_letters(text):
 
 
 def fixed(format, data):
-    """The parts of a file that every translation must keep."""
+    """Returns the parts of a file that every translation must keep."""
     if format == "xliff":
         pattern = rb"\s*<target\b.*?(?:/>|</target>)|\sstate=\"\w+\""
         return re.sub(pattern, b"", data, flags=re.S)
@@ -152,7 +152,7 @@ def fixed(format, data):
 
 
 def form(format, data):
-    """A document's form without its words; None if it has none."""
+    """Returns a document's form without its words, or None if it has none."""
     if format == "po":
         with tempfile.NamedTemporaryFile(suffix=".po") as file:
             file.write(data)
@@ -190,7 +190,7 @@ def form(format, data):
 
 
 def office_form(data):
-    """Files of an archive; of XML the elements and letters of its text."""
+    """Returns the files of an archive, and the elements and letters of XML."""
     files = {}
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for name in archive.namelist():
@@ -211,7 +211,7 @@ def office_form(data):
 
 
 def own_placeholders(format, data):
-    """How often each placeholder is in a document."""
+    """Counts each placeholder in a document."""
     text = data.decode(errors="replace")
     is_container = documents.READERS[format].is_container
     if is_container or format in documents.WITH_TRANSLATIONS:

@@ -3,15 +3,15 @@
     python benchmarks/document_markup.py --workdir=DIR --catalogues=FOLDER
         [--record]
 
-FOLDER contains compiled catalogues (.mo); Debian's package libreoffice-l10n-de
-has some. DIR is a work directory that translates from English. Each message
-with a tag, a placeholder or an address is translated as part of a message
-catalogue, of an XLIFF file (where they are inline elements), and of an HTML
-page (where random ranges of words have tags, too); the messages with an
-accelerator key in another catalogue. It prints how many translations have the
-same tags and placeholders as the message; a translation that lxml or polib
-cannot parse ends it with an error. It counts by regular expressions of its own,
-not by those of the package.
+FOLDER contains compiled catalogues (.mo), such as those in Debian's package
+libreoffice-l10n-de. DIR is a work directory that translates from English. Each
+message with a tag, a placeholder or an address is translated as part of a
+message catalogue, of an XLIFF file (where these are inline elements), and of an
+HTML page (where random ranges of words also have tags). Messages with an
+accelerator key are in another catalogue. The script prints how many
+translations have the same tags and placeholders as the message. It ends with an
+error if lxml or polib cannot parse a translation. It counts with its own
+regular expressions, not the package's.
 """
 
 import argparse
@@ -68,7 +68,10 @@ def main():
 
 
 def read_messages(folder):
-    """Messages with markup, messages with accelerators, number of messages."""
+    """Returns messages with markup, some with accelerators, and a number.
+
+    The number is that of all messages with letters.
+    """
     messages = {
         entry.msgid
         for path in sorted(folder.rglob("*.mo"))
@@ -87,7 +90,7 @@ def read_messages(folder):
 
 
 def measure(translator, title, format, text, read_pairs):
-    """A row: what became of the messages of a document."""
+    """Returns a row of counts for the messages of a document."""
     document = documents.parse(text, format, "en", translator.fits)
     identical = document.write(document.sentences)
     unchanged = all(a == b for a, b in read_pairs(identical, text))
@@ -115,14 +118,14 @@ def measure(translator, title, format, text, read_pairs):
 
 
 def translate_once(translator, memory, sentences):
-    """Translations; those that are in the memory are not made again."""
+    """Translates sentences that are not in `memory`. Returns translations."""
     new = sorted(set(sentences) - set(memory))
     memory |= zip(new, translator.translate(new), strict=True)
     return [memory[sentence] for sentence in sentences]
 
 
 def counts(text):
-    """The tags and placeholders of a text, and the number of its marks."""
+    """Counts the tags and placeholders of a text, and a single accelerator."""
     found = collections.Counter(TAG.findall(text))
     rest = TAG.sub(" ", text)
     found.update(PLACEHOLDER.findall(rest))
@@ -133,7 +136,7 @@ def counts(text):
 
 
 def as_po(messages):
-    """A message catalogue."""
+    """Makes a message catalogue."""
     catalogue = polib.POFile()
     catalogue.metadata = {"Content-Type": "text/plain; charset=UTF-8"}
     catalogue.extend(polib.POEntry(msgid=message) for message in messages)
@@ -141,12 +144,12 @@ def as_po(messages):
 
 
 def po_pairs(text, _):
-    """Messages and their translations; those without words have none."""
+    """Reads messages and their translations, except for empty translations."""
     return [(e.msgid, e.msgstr) for e in polib.pofile(text) if e.msgstr]
 
 
 def as_xliff(messages):
-    """An XLIFF file, where tags and placeholders are inline elements."""
+    """Makes an XLIFF file with tags and placeholders as inline elements."""
     units = []
     for i, message in enumerate(messages):
         parts, read = [], 0
@@ -169,7 +172,7 @@ def as_xliff(messages):
 
 
 def xliff_pairs(text, _):
-    """Sources and targets, with the tags that they have."""
+    """Reads sources and targets, with their tags."""
     pairs = []
     for unit in lxml.etree.fromstring(text.encode()).iter("trans-unit"):
         sides = [unit.find(name) for name in ("source", "target")]
@@ -183,7 +186,7 @@ def xliff_pairs(text, _):
 
 
 def as_html(messages):
-    """An HTML page with a paragraph for each message and random tags."""
+    """Makes an HTML page with a paragraph for each message and random tags."""
     random_numbers = random.Random(0)
 
     def tagged(words):
@@ -203,11 +206,11 @@ def as_html(messages):
 
 
 def html_pairs(text, source):
-    """Paragraphs before and after; lxml.html finds each complete."""
+    """Returns paragraphs before and after. Raises if one is not well-formed."""
     pairs = []
     for old, new in zip(source.splitlines(), text.splitlines(), strict=True):
         if new.startswith("<p>"):
-            lxml.etree.fromstring(new)  # it is well-formed XML, too
+            lxml.etree.fromstring(new)  # it is also well-formed XML
             pairs.append((old, new))
     return pairs
 

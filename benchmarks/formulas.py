@@ -8,13 +8,13 @@ from trainers import wmt
 from trainers.run.training_config import Configuration
 
 FLOPS_OF_MULTIPLY_ADD = 2
-# The backward pass has two products, of the shape of each one of the forward
-# pass: a gradient for both factors.
+# For each product of the forward pass, the backward pass has two of the same
+# size, the gradients of both factors.
 PASSES = 3
 
 
 def read_recipe(name: str) -> Configuration:
-    """The `Configuration` of a recipe."""
+    """Reads the `Configuration` of a recipe."""
     arguments, options = wmt.read_arguments(
         [f"--recipe={name}", "--workdir=none"]
     )
@@ -22,7 +22,7 @@ def read_recipe(name: str) -> Configuration:
 
 
 def count_parameters(config: TransformerConfig) -> int:
-    """Parameters of a `Transformer` of a configuration.
+    """Counts the parameters of a `Transformer`.
 
     >>> count_parameters(TransformerConfig(vocab_size=37000))
     63045632
@@ -47,7 +47,7 @@ def count_parameters(config: TransformerConfig) -> int:
     return (
         rows * config.d_model
         + (config.vocab_size if config.logits_bias else 0)
-        + (2 * norm if config.embedding_norm else 0)  # one for each side
+        + (2 * norm if config.embedding_norm else 0)  # a norm for each side
         + positions
         + config.num_layers * encoder_layer
         + config.decoder_depth * decoder_layer
@@ -58,19 +58,19 @@ def count_parameters(config: TransformerConfig) -> int:
 def multiply_adds(
     config: TransformerConfig, source_length: int, target_length: int
 ) -> int:
-    """Multiplications, each with its addition, of the forward pass of a pair.
+    """Counts the multiply-adds of the forward pass of a pair.
 
-    Counted are the products of matrices: every weight once for each position
-    that it is applied to, and Q K^T and the weighted sum of the values for
-    each pair of positions, those that the mask hides included. Lookups,
-    softmax, normalization and biases are not counted.
+    It counts matrix products: every weight once for each position that it is
+    applied to, and Q K^T and the weighted sum of the values for each pair of
+    positions, including those that the mask hides. It does not count lookups,
+    softmax, normalization and biases.
 
     Args:
         config: The model.
         source_length, target_length: Tokens of the two sides, EOS included.
 
     Raises:
-        ValueError: Self-attention is restricted or relative: it makes other
+        ValueError: Self-attention is restricted or relative, which makes other
             products.
     """
     is_added = config.positions in ("sinusoidal", "learned")
@@ -84,8 +84,8 @@ def multiply_adds(
     attention = 2 * _projection(config, keys + values)
     encoder = source_length * (attention + _feed_forward(config))
     encoder += source_length**2 * config.num_heads * (keys + values)
-    # To the source: queries and outputs of target positions, keys and values
-    # of source positions.
+    # Cross-attention has queries and outputs of target positions, keys and
+    # values of source positions.
     decoder = target_length * (attention + _feed_forward(config))
     decoder += target_length**2 * config.num_heads * (keys + values)
     decoder += (target_length + source_length) * attention // 2
@@ -102,14 +102,14 @@ def training_flops(
     batch_tokens: int,
     sentence_length: int,
 ) -> float:
-    """Floating-point operations of a training, without the optimizer's.
+    """Computes the FLOPs of a training, without those of the optimizer.
 
     Args:
         config: The model.
         train_steps: Updates.
         batch_tokens: Tokens of a batch on each side.
-        sentence_length: Tokens of a sentence, on both sides. It matters
-            little: attention to `sentence_length` positions is a few per cent.
+        sentence_length: Tokens of a sentence, on both sides. It matters little,
+            since attention to all positions is a few percent of the FLOPs.
     """
     pair = multiply_adds(config, sentence_length, sentence_length)
     flops = FLOPS_OF_MULTIPLY_ADD * PASSES * pair
@@ -117,10 +117,10 @@ def training_flops(
 
 
 def _projection(config, size):
-    """Weights of a projection to all heads, of a size for each."""
+    """Counts the weights of a projection to all heads of a size."""
     return config.d_model * config.num_heads * size
 
 
 def _feed_forward(config):
-    """Weights of a feed-forward layer, without biases."""
+    """Counts the weights of a feed-forward layer, without biases."""
     return 2 * config.d_model * config.d_ff

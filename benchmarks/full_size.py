@@ -1,12 +1,12 @@
-"""Memory and time of a model of the size of NLLB-200's smallest, 600M.
+"""Memory and time of a model as large as NLLB-200's smallest, 600M.
 
     python benchmarks/full_size.py --text=FILE [--folder=DIR] [--record]
 
 The model has the shape of nllb-200-distilled-600M (615 million parameters,
-256,206 tokens, 202 languages) and random weights, so outputs have no meaning:
-each ends at 32 tokens. The first 100 lines of FILE are translated with a beam
-of 4. Each row is a process of its own. Memory is the peak of its anonymous
-pages, which no file backs: what a container must have; seconds are CPU time and
+256,206 tokens, 202 languages) and random weights, so outputs have no meaning
+and end at 32 tokens. The first 100 lines of FILE are translated with a beam of
+4. Each row is a process of its own. Memory is the peak of its anonymous pages,
+which no file backs, so a container must have it. Seconds are CPU time and
 wall-clock time of the process, loading included. transformers and CTranslate2
 run in the environments of `make peers`.
 """
@@ -113,7 +113,7 @@ def parse_arguments():
 
 
 def commands(folder, model, workdir, text, first):
-    """The name, the command and the standard input of each process."""
+    """Yields the name, the command and the standard input of each process."""
     shutil.rmtree(workdir, ignore_errors=True)
     shutil.rmtree(folder / "tuned", ignore_errors=True)
     ours = [sys.executable, "-m"]
@@ -150,7 +150,7 @@ def commands(folder, model, workdir, text, first):
 
 
 def measure(command, stdin):
-    """Peak memory and seconds of a process; its output is not shown."""
+    """Runs a process without output. Returns its peak memory and seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started, peak = time.monotonic(), 0
     with open(stdin or "/dev/null", "rb") as file:
@@ -176,7 +176,7 @@ def measure(command, stdin):
 
 
 def anonymous(pid):
-    """The KiB of memory of a process that no file backs."""
+    """Returns the KiB of a process's memory that no file backs."""
     try:
         lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -185,7 +185,7 @@ def anonymous(pid):
 
 
 def make_model(folder):
-    """The files of a model, as they are published."""
+    """Writes the files of a model in their published form."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(0)
 
@@ -230,7 +230,7 @@ def make_model(folder):
 
 
 def make_pieces():
-    """A SentencePiece model of characters, and of words that no text has."""
+    """Makes a SentencePiece model of characters, and of unused words."""
     model = sentencepiece_model_pb2.ModelProto()
     model.trainer_spec.model_type = 1
     characters = [chr(code) for code in range(33, 127)]

@@ -2,12 +2,12 @@
 
     python benchmarks/latency.py --folder=FOLDER [--lines=30] [--small]
 
-The models are of the size of `base` and of OPUS-MT (d_model 512, 6 + 6 layers)
-with two vocabularies, and have random weights: their outputs do not end before
-the limit, so that every engine makes as many tokens as the source has. Each
-engine runs in a process of its own with all cores, after two lines that are not
-measured. Milliseconds of a line, the median, and seconds until the first line
-is translated, from the start of the process. FOLDER keeps the models; --small
+The models have the size of `base` and of OPUS-MT (d_model 512, 6 + 6 layers)
+with two vocabularies, and random weights. Their outputs do not end before the
+limit, so every engine makes as many tokens as the source has. Each engine runs
+in a process of its own with all cores, after two lines that are not measured.
+The script measures the median milliseconds of a line, and the seconds from the
+start of the process to the first translation. FOLDER keeps the models. --small
 only tests the script. Engines that are not installed are skipped.
 """
 
@@ -18,7 +18,7 @@ import pathlib
 import statistics
 import time
 
-STARTED = time.perf_counter()  # before the imports that count
+STARTED = time.perf_counter()  # before the imports, which are measured
 
 import numpy as np  # noqa: E402
 from processes import measure_apart  # noqa: E402
@@ -26,7 +26,7 @@ from results import add_flag, markdown, record  # noqa: E402
 
 VOCABULARIES = (32_000, 58_000)
 SMALL = {"d_model": 16, "d_ff": 32, "num_heads": 2, "num_layers": 1}
-TOKENS = 20  # of a source, without EOS, and of an output
+TOKENS = 20  # in a source, without EOS, and in an output
 BEAMS = {"greedy": 1, "beam 4": 4}
 # Options of `Translator.load`, and the backend.
 ENGINES = {
@@ -90,7 +90,7 @@ def parse_arguments():
 
 
 def run(what, case, variables=None):
-    """The output of a process of its own."""
+    """Runs a case in a process of its own, and returns its output."""
     environment = {"CUDA_VISIBLE_DEVICES": "", **(variables or {})}
     return measure_apart(__file__, {"do": what, **case}, environment)
 
@@ -127,7 +127,7 @@ def words(number):
 
 
 def measure(case):
-    """Seconds to the first line, and milliseconds of a line."""
+    """Returns the seconds to the first line, and milliseconds per line."""
     from keras_transformer.commands.startup import load, prepare_search
     from keras_transformer.config import DecodingConfig
 

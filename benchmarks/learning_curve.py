@@ -44,7 +44,7 @@ def main():
 
 
 def read_validations(workdirs):
-    """A row for each step: BLEU over the trainings."""
+    """Reads a row for each step: BLEU over the trainings."""
     from trainers.run.event_file import read_curves
 
     curves = [
@@ -63,7 +63,7 @@ def read_validations(workdirs):
 
 @matplotlib.rc_context(STYLE)
 def draw(rows, runs):
-    """The picture of validations, and of the test of their last step.
+    """Draws the validations, and the test scores of the last step.
 
     Args:
         rows: As `read_validations` returns them.

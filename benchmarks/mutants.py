@@ -1,17 +1,16 @@
-"""Mutants: the share of random faults in the product that the tests catch.
+"""Mutation testing: the share of random faults that the tests catch.
 
     python benchmarks/mutants.py --number=200 --seed=0 --jobs=2 --record
 
 A mutant is the product with one change: another comparison, operator, number or
-truth value, a negated condition, a result that is None, a statement that is
-left out. The first run of all tests writes which tests execute which line, and
-their seconds, into the file `--map`, which later runs read; this needs the
-package coverage. Each mutant is given to the tests that execute its line, in a
-copy of the tree: the tests of `make test` first, then the others, the fastest
-first, until one fails. The limit is `--seconds`; a mutant whose test takes 10
-times its own seconds and 30 more is caught, too. If only imports or other
-processes execute a line, its mutants are given to the tests of its file's other
-lines.
+truth value, a negated condition, a result that is None, or a missing statement.
+The first run of all tests writes which tests execute which line, and their
+seconds, into the file `--map`, which later runs read. This needs the package
+coverage. The tests that execute a mutant's line run in a copy of the tree until
+one fails: first the tests of `make test`, then the others, the fastest first.
+The limit is `--seconds`. A mutant is also caught if a test takes 30 s longer
+than 10 times its usual time. If only imports or other processes execute a line,
+the tests of its file's other lines run.
 """
 
 import argparse
@@ -36,12 +35,12 @@ from _pytest.runner import runtestprotocol
 from results import ROOT, add_flag, markdown, record
 
 PRODUCT = "keras_transformer", "trainers", "savedmodel"
-# Of a line, in each of the two suites: the fastest of each file.
+# Tests of a line, in each of the two suites: at most, and from one file.
 MOST_TESTS, MOST_OF_A_FILE = 40, 4
 SUITES = "make test", "make test-all"
 PYTEST = ["-p", "mutants", "-q"]
-# What the tests import, except for the product: each mutant's process starts
-# as a copy of one that has it.
+# What the tests import, except for the product. Each mutant's process is forked
+# from a process that has imported these.
 PRELOADED = "tensorflow tensorflow_text keras sacrebleu sentencepiece pytest"
 EVERYTHING = "not argos and not beam and not browser and not npm"
 
@@ -103,7 +102,7 @@ SWAPS = {
 
 
 def mutants_of(source):
-    """(node, what stands for it, kind) for each change of a module.
+    """Returns (node, its replacement, kind) for each change of a module.
 
     >>> [(ast.unparse(new), kind) for _, new, kind in mutants_of("x = a < 2")]
     [('a <= 2', 'comparison'), ('3', 'constant')]
@@ -119,7 +118,7 @@ def mutants_of(source):
 
 
 def children(node):
-    """Nodes below a node that are executed: no hints, no docstrings."""
+    """Yields the executed nodes below a node: no hints, no docstrings."""
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "type_params", "type_ignores"):
             continue
@@ -140,7 +139,7 @@ def is_none(node):
 
 
 def changes(node):
-    """The nodes that may replace a node."""
+    """Yields (node, a replacement, kind) for each change of a node."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
         ops = [SWAPS[type(node.ops[0])](), *node.ops[1:]]
         yield node, ast.Compare(node.left, ops, node.comparators), "comparison"
@@ -166,7 +165,7 @@ def changes(node):
 
 
 def choose(root, tests, number, seed):
-    """Mutants at random among all of the product that a test can see."""
+    """Draws mutants from all of the product that a test can see."""
     everything = []
     for path in sorted(p for d in PRODUCT for p in (root / d).rglob("*.py")):
         source, file = path.read_text("utf-8"), str(path.relative_to(root))
@@ -200,9 +199,9 @@ class Tests:
         return file in self._lines
 
     def of(self, mutant):
-        """The tests that execute a line: first `make test`, then by seconds."""
+        """Returns a mutant's tests, by suite (`make test` first) and time."""
         lines = self._lines[mutant.file]
-        # A statement of several lines may be noted at an earlier one.
+        # The map may have a statement of several lines at an earlier line.
         near = (lines.get(str(mutant.line - n)) for n in range(8))
         found = next(filter(None, near), None)
         if not found:
@@ -215,7 +214,7 @@ class Tests:
 
 
 def some_of_each_file(names):
-    """The first names, of each file a few.
+    """Returns the first names, at most a few of each file.
 
     >>> some_of_each_file([*"abcdefgh", "x::1"])[-1]
     'x::1'
@@ -230,7 +229,7 @@ def some_of_each_file(names):
 
 
 def write_map(root, path, jobs, given):
-    """Runs all tests once, and writes the map."""
+    """Runs all tests once, and writes the map to a file."""
     with tempfile.TemporaryDirectory() as folder:
         argv = [sys.executable, "-m", "pytest", *PYTEST, "-m", EVERYTHING]
         argv += [f"--rootdir={root}", *given]
@@ -240,7 +239,7 @@ def write_map(root, path, jobs, given):
             argv,
             cwd=root,
             env=environment(root) | {"MUTANTS_MAP": folder},
-            check=False,  # a test that fails is no part of the map
+            check=False,  # failing tests are left out of the map
         )
         tests, lines = {}, {}
         for part in map(json.loads, read_all(folder)):
@@ -259,7 +258,7 @@ def read_all(folder):
 
 
 def environment(root):
-    """Of a pytest whose plugin is this file."""
+    """Returns the environment of a pytest whose plugin is this file."""
     paths = [str(root), str(ROOT / "benchmarks"), str(root / "tests")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -268,7 +267,7 @@ def environment(root):
 
 
 def try_all(root, chosen, tests, jobs, seconds):
-    """A row for each mutant."""
+    """Tries all mutants, and returns a row for each."""
     copies = threading.local()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -301,7 +300,7 @@ def try_all(root, chosen, tests, jobs, seconds):
 
 
 def copy_tree(root, target):
-    """The files that git tracks, as they are now."""
+    """Copies the files that git does not ignore, in their present state."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     names = subprocess.check_output(listed, cwd=root, text=True).splitlines()
     for name in names:
@@ -312,7 +311,7 @@ def copy_tree(root, target):
 
 
 def run_tests(root, tests, names, seconds):
-    """Whether a mutant is caught, by which test of which suite."""
+    """Returns whether a mutant is caught, by which test of which suite."""
     notes = root / ".mutants"
     order = {name: number for number, name in enumerate(names)}
     notes.write_text(json.dumps(order))
@@ -354,7 +353,7 @@ def run_tests(root, tests, names, seconds):
 
 
 def run_pytest(root, argv, variables, output):
-    """The tests, in a process that has what they import."""
+    """Runs pytest in a process that has what the tests import."""
     os.setsid()
     os.environ.update(variables)
     sys.path[:0] = variables["PYTHONPATH"].split(os.pathsep)
@@ -368,7 +367,7 @@ def run_pytest(root, argv, variables, output):
 
 
 def summary(rows):
-    """The shares that the two suites catch."""
+    """Returns a row for each suite with the share of mutants it catches."""
     counts = collections.Counter(row["suite"] for row in rows)
     quick = counts[SUITES[0]]
     whole = quick + counts[SUITES[1]]
@@ -387,11 +386,11 @@ def summary(rows):
     ]
 
 
-# The plugin of pytest: writes the map, or orders and notes tests
+# The pytest plugin: writes the map, or orders and records tests
 
 
 class _Map:
-    """Lines of the product that each test executes."""
+    """The lines of the product that each test executes."""
 
     def __init__(self):
         import coverage

@@ -1,11 +1,11 @@
-"""Growth of the time that each pattern takes on repetitions of its beginnings.
+"""Measures how the time of regular expressions grows on hostile texts.
 
     python benchmarks/patterns.py [--longest=160000] [NAME ...]
 
-Each regular expression of `MODULES` reads texts that repeat what it begins
-with: all beginnings of texts that it matches, whole or from their last sign.
-The table has the worst text of each, with the time for 10,000 and for
-`--longest` characters; exit status 1 if a ratio is above `MOST`.
+Each regular expression of `MODULES` reads texts that repeat the beginnings of
+texts that it matches, the whole beginning or only its last character. The table
+has the worst text of each, with the time for 10,000 and for `--longest`
+characters. The exit status is 1 if a ratio is above `MOST`.
 """
 
 import argparse
@@ -29,11 +29,11 @@ MODULES = (
 )
 SHORT, MOST = 10_000, 20.0
 SIGNS = "a1 \n<>{}[]()\"'&%$@_-.,:;=/\\#|~*+!?"
-FLOOR = 0.0005  # seconds: what is faster is noise
+FLOOR = 0.0005  # seconds; shorter times are noise
 
 
 def find_patterns() -> dict[str, regex.Pattern]:
-    """All compiled patterns of the modules, and those in their code."""
+    """Finds all compiled patterns of the modules, and those in their code."""
     found: dict[str, regex.Pattern] = {}
     for name in MODULES:
         module = importlib.import_module(name)
@@ -72,11 +72,11 @@ def find_patterns() -> dict[str, regex.Pattern]:
 
 
 def samples(pattern: regex.Pattern, most: int = 24) -> list[str]:
-    """Texts that a pattern matches, roughly: one for each alternative."""
+    """Makes texts that a pattern matches, roughly one for each alternative."""
     text = pattern.pattern
     text = text.decode("latin-1") if isinstance(text, bytes) else text
     text = regex.sub(r"\\p\{\w+\}|\\X", "a", text)
-    text = regex.sub(r"--\[[^\]]*\]", "", text)  # of a set, another one
+    text = regex.sub(r"--\[[^\]]*\]", "", text)  # a set minus another
     text = regex.sub(r"\(\?<(?![=!])\w+>", "(", text)
     text = regex.sub(r"\\\b", r"\\", text)
     text = regex.sub(r"\\[GK]", "", text)  # places, not characters
@@ -89,7 +89,7 @@ def samples(pattern: regex.Pattern, most: int = 24) -> list[str]:
 
 
 def _texts(tree):
-    """Texts of a sequence: the first, then with one element changed."""
+    """Yields texts of a sequence: the first, then with one element changed."""
     options = [list(itertools.islice(_element(*e), 24)) or [""] for e in tree]
     yield "".join(o[0] for o in options)
     for i, those in enumerate(options):
@@ -100,7 +100,7 @@ def _texts(tree):
 
 
 def _element(kind, value):
-    """Texts of an element of a parsed pattern."""
+    """Yields texts of an element of a parsed pattern."""
     match kind:
         case constants.LITERAL:
             yield chr(value)
@@ -165,7 +165,7 @@ def _has(item, sign):
 
 
 def attacks(pattern: regex.Pattern) -> list[tuple[str, str]]:
-    """What each hostile text begins with, and what it repeats."""
+    """Returns the beginning and the repeated part of each hostile text."""
     found: dict[tuple[str, str], None] = {}
     for text in samples(pattern):
         for end in range(1, min(len(text), 24) + 1):
@@ -179,7 +179,7 @@ def attacks(pattern: regex.Pattern) -> list[tuple[str, str]]:
 
 
 def seconds(pattern: regex.Pattern, text: str, limit: float) -> float:
-    """CPU seconds to find all matches; infinite beyond a limit."""
+    """Returns the CPU seconds to find all matches, inf above a limit."""
     if isinstance(pattern.pattern, bytes):
         text = text.encode("latin-1", "replace")
     begin = time.process_time()
@@ -198,7 +198,7 @@ def seconds(pattern: regex.Pattern, text: str, limit: float) -> float:
 def worst(
     pattern: regex.Pattern, longest: int
 ) -> tuple[float, float, float, str]:
-    """The greatest ratio, the times, and the text."""
+    """Returns the greatest ratio, both of its times, and its text."""
     result = (0.0, 0.0, 0.0, "")
     for head, part in attacks(pattern):
         if result[0] > MOST:
@@ -215,7 +215,7 @@ def worst(
         short = min(times)
         limit = max(2 * short * MOST, 1.0)
         long = seconds(pattern, text(longest), limit)
-        for _ in range(4):  # others may have disturbed it
+        for _ in range(4):  # other processes may have disturbed it
             if 0.8 * MOST < long / max(short, FLOOR) < 2 * MOST:
                 long = min(long, seconds(pattern, text(longest), limit))
         ratio = long / max(short, FLOOR)
@@ -225,7 +225,7 @@ def worst(
 
 
 def main() -> int:
-    """Writes the table; 1 if a pattern grows faster than its text."""
+    """Prints the table. Returns 1 if a time grows faster than its text."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--longest", type=int, default=160_000)
     options.add_argument("names", nargs="*")

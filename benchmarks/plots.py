@@ -1,4 +1,4 @@
-"""What the pictures of the benchmarks share."""
+"""Shared code of the benchmarks' pictures."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ NUM_TICKS = 5  # at most, on an axis
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """Points of one kind."""
+    """Points with one name and style."""
 
     name: str  # in the legend
     points: Sequence[tuple[float, float]]  # (x, y), finite, in drawing order
     color: str = COLORS[0]  # of the points and the line
-    joined: bool = True  # by a line
-    dashed: bool = False  # the line
+    joined: bool = True  # whether a line joins the points
+    dashed: bool = False  # whether the line is dashed
     opacity: float = 1.0
-    marked: bool = False  # each point
+    marked: bool = False  # whether each point has a mark
 
 
 def spell(number: float, position: float | None = None) -> str:
-    """A number beside an axis; `position` is ignored.
+    """Formats a number beside an axis. `position` is ignored.
 
     >>> spell(20000), spell(0.0007), spell(2.5)
     ('20,000', '0.0007', '2.5')
@@ -45,11 +45,11 @@ def make_axes(
     bottom: float,
     top: float,
 ) -> tuple[Figure, Axes]:
-    """A figure and its only axes.
+    """Makes a figure and its only axes.
 
     Args:
         width, height: Size of the figure in points.
-        left, right, bottom, top: Its margins in points.
+        left, right, bottom, top: Margins in points.
     """
     figure = Figure(figsize=(width / 72, height / 72))
     axes = figure.add_axes(
@@ -85,7 +85,7 @@ def draw_series(axes: Axes, series: Series) -> None:
 
 
 def transparent_svg(figure: Figure, ink: str) -> str:
-    """A figure as an SVG element without background, title and metadata.
+    """Renders an SVG element without background, title and metadata.
 
     Args:
         figure: The figure.

@@ -2,17 +2,18 @@
 
     python benchmarks/prepare_scale.py --corpus=PREFIX --folder=DIR
 
-Corpora of any size are made by recombining a real one: a pair is two pairs of
-`PREFIX.en[.gz]` and `PREFIX.de[.gz]`, drawn at random and joined side by side;
-one in twenty is a copy of an earlier one. Prints a JSON line for each size:
+Corpora of any size are made by recombining a real one. A pair is two pairs of
+`PREFIX.en[.gz]` and `PREFIX.de[.gz]`, drawn at random and joined side by side.
+One in twenty is a copy of an earlier pair. The script prints a JSON line for
+each size:
 
-    pairs_per_second   of the whole command, its start included
-    cpu_seconds        of the command and its processes: on a busy machine the
-                       better measure
-    own_peak_mib       resident memory of the command, greatest
-    all_peak_mib       maximum sum of the resident memory of the command and
-                       its processes at one time (shared pages count in each),
-                       seen every 0.2 s
+    pairs_per_second   of the whole command, its startup included
+    cpu_seconds        of the command and its processes, the better measure on a
+                       busy machine
+    own_peak_mib       peak resident memory of the command
+    all_peak_mib       peak of the summed resident memory of the command and its
+                       processes (shared pages count in each), sampled every
+                       0.2 s
 
 and one for the time to assemble all batches of an epoch, from shards and from
 text encoded for it.
@@ -93,7 +94,7 @@ def report(**values):
 
 
 def write_corpus(base, num_pairs, prefix):
-    """Writes `num_pairs` recombined pairs, the same ones every time."""
+    """Writes `num_pairs` recombined pairs, the same in every call."""
     rng = random.Random(1)
     earlier = [base[0]] * 1000
     paths = [f"{prefix}.{language}" for language in LANGUAGES]
@@ -112,7 +113,7 @@ def write_corpus(base, num_pairs, prefix):
 
 
 def measure_prepare(prefix, output, tokenizer):
-    """Runs the command; its time and memory as a dictionary."""
+    """Runs the command. Returns a dictionary of its time and memory."""
     shutil.rmtree(output, ignore_errors=True)
     before = _cpu_seconds_of_children()
     start = time.monotonic()
@@ -154,7 +155,7 @@ def measure_prepare(prefix, output, tokenizer):
 
 
 def resident_mib(pid):
-    """Resident memory of a process, without and with its children, in MiB."""
+    """Returns the resident MiB of a process, without and with its children."""
     own = everyone = 0.0
     try:
         own = everyone = _resident_mib(pid)
@@ -172,13 +173,13 @@ def _resident_mib(pid):
 
 
 def _cpu_seconds_of_children():
-    """CPU time of the processes that were started and have ended."""
+    """Returns the CPU seconds of child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def measure_reading(prefix, output):
-    """Seconds for the batches of an epoch, from shards and from text."""
+    """Measures the seconds for an epoch's batches, from shards and text."""
     tokenizer = kt.Tokenizer.load(output / "tokenizer.model")
 
     def assemble(corpus):

@@ -1,4 +1,4 @@
-"""Measurements in processes of their own, and files that keep them."""
+"""Runs measurements in processes of their own, and keeps them in files."""
 
 import json
 import os
@@ -10,18 +10,18 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def measure_apart(script: str, case: dict, environment: dict[str, str]) -> dict:
-    """Output of a script for `--child=CASE`, in a process of its own.
+    """Runs a script with `--child=CASE` in a process of its own.
 
     Args:
-        script: Its path.
-        case: The measurement; JSON in its command line.
-        environment: Variables besides those of this process.
+        script: The path of the script.
+        case: The measurement, passed as JSON.
+        environment: Variables to add to those of this process.
 
     Returns:
         The last line that the script prints, read as JSON.
 
     Raises:
-        SystemExit: The process failed.
+        SystemExit: The process fails.
     """
     process = subprocess.run(
         [sys.executable, script, f"--child={json.dumps(case)}"],
@@ -45,10 +45,10 @@ def measure_once(
     environment: dict[str, str],
     path: pathlib.Path | None,
 ) -> dict:
-    """As `measure_apart`, or the output that a file has for the case.
+    """Calls `measure_apart`, unless a file has the output of the case.
 
     Args:
-        path: The file, which is extended; None for no file.
+        path: The file, to which new output is appended, or None.
     """
     for known, found in read_results(path):
         if known == case:
@@ -61,7 +61,7 @@ def measure_once(
 
 
 def read_results(path: pathlib.Path | None) -> list[tuple[dict, dict]]:
-    """The cases in a file of `measure_once`, each with its output."""
+    """Reads the cases in a file of `measure_once`, each with its output."""
     if path is None or not path.exists():
         return []
     lines = map(json.loads, path.read_text().splitlines())

@@ -3,7 +3,7 @@
     python benchmarks/results.py    # rewrites benchmarks/results/README.md
 
 A script that runs with --record replaces its file, and the page with all
-tables. A measurement that is repeated replaces the earlier one; git keeps that.
+tables. A repeated measurement replaces the earlier one, which git keeps.
 """
 
 import datetime
@@ -21,8 +21,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks/results"
 PAGE = "README.md"
 MEASURED = "keras_transformer", "trainers", "savedmodel", "benchmarks/*.py"
-MEASURED += ("benchmarks/peers",)  # with what they require
-INK = "#767d86"  # of pictures; legible on white and on black
+MEASURED += ("benchmarks/peers",)  # including their requirements
+INK = "#767d86"  # color of pictures, legible on white and on black
 EXTENSIONS = "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16"
 PACKAGES = "tensorflow", "keras", "numpy", "onnxruntime", "ctranslate2"
 
@@ -48,12 +48,15 @@ def record(name, title, tables, **fields):
 
 
 def as_json(title, tables, **fields):
-    """The text of a result's file.
+    """Makes the text of a result's file.
 
     Args:
         title: Name of the measurement.
-        tables: Heading -> rows; a row maps columns to numbers or text.
+        tables: Heading -> rows. A row maps columns to numbers or text.
         **fields: Values that override the fields of this process.
+
+    Raises:
+        ValueError: The rows of a table have different columns.
     """
     values = {"title": title, "command": command(), "date": today()}
     values |= {"commit": code_commit(), "machine": machine()}
@@ -66,19 +69,19 @@ def as_json(title, tables, **fields):
 
 
 def read(name):
-    """A result, as `record` wrote it."""
+    """Reads a result, as `record` wrote it."""
     return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def write(path, text):
-    """Writes a file, complete or not at all."""
+    """Writes a file completely or not at all."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)
 
 
 def parse_table(markdown):
-    """The rows of a Markdown table, numbers as such.
+    """Parses the rows of a Markdown table, with numbers as numbers.
 
     >>> parse_table("| n | s |\\n|---|---|\\n| 1,024 | **0.5** |\\n| no | |\\n")
     [{'n': 1024, 's': 0.5}, {'n': 'no', 's': ''}]
@@ -93,7 +96,7 @@ def parse_table(markdown):
 
 
 def value(cell):
-    """A cell as a number, if it is one.
+    """Converts a cell to a number, if it is one.
 
     >>> value("1,024"), value("**0.50**"), value("2 x 3"), value("")
     (1024, 0.5, '2 x 3', '')
@@ -108,7 +111,7 @@ def value(cell):
 
 
 def command():
-    """The command line, as it would be typed in the repository's root."""
+    """Returns this command line, as typed in the repository's root."""
     script = pathlib.Path(sys.argv[0]).name
     words = [word for word in sys.argv[1:] if word != "--record"]
     return shlex.join(["python", f"benchmarks/{script}", *words])
@@ -119,9 +122,10 @@ def today():
 
 
 def code_commit():
-    """The last commit that changed the code; "-dirty": it has changed since.
+    """Returns the last commit that changed the code.
 
-    Empty in a copy of the tree without its repository.
+    "-dirty" follows if the code has changed since. Returns "" in a copy of the
+    tree without its repository.
     """
     if not (ROOT / ".git").exists():
         return ""
@@ -137,12 +141,12 @@ def code_commit():
 
 
 def machine():
-    """Cores and CPU."""
+    """Returns the number of cores, and the CPU."""
     return f"{len(os.sched_getaffinity(0))} cores of {cpu_name()}"
 
 
 def cpu_name():
-    """The CPU, with the extensions that decide how fast products are."""
+    """Returns the CPU, with the extensions that make products faster."""
     fields = cpu_fields()
     flags = [flag for flag in EXTENSIONS if flag in fields["flags"].split()]
     limit = ", limited to AVX2" if is_limited() else ""
@@ -150,24 +154,24 @@ def cpu_name():
 
 
 def cpu_kind():
-    """The last of `EXTENSIONS` that is used, for a file's name: "avx2"."""
+    """Returns the last used one of `EXTENSIONS`, for a file's name."""
     flags = cpu_fields()["flags"].split()
     used = [flag for flag in EXTENSIONS if flag in flags]
     return used[0] if is_limited() else used[-1]
 
 
 def is_limited():
-    """Whether oneDNN's kernels are those of CPUs without AVX-512."""
+    """Tells whether oneDNN is limited to kernels without AVX-512."""
     return os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() == "AVX2"
 
 
 def of_this_cpu(name):
-    """The name of a result of which each kind of CPU has its own."""
+    """Returns the name of a result that differs by kind of CPU."""
     return f"{name}_{cpu_kind()}"
 
 
 def cpu_fields():
-    """Name -> value of the last CPU in /proc/cpuinfo."""
+    """Returns {name: value} for the last CPU in /proc/cpuinfo."""
     words = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     return dict(
         map(str.strip, line.split(":", 1)) for line in words if ":" in line
@@ -175,7 +179,7 @@ def cpu_fields():
 
 
 def versions(packages=PACKAGES):
-    """Package -> version: Python, and the packages that compute."""
+    """Returns {package: version} for Python and the installed packages."""
     found = {"python": platform.python_version()}
     for package in packages:
         try:
@@ -189,7 +193,7 @@ def versions(packages=PACKAGES):
 
 
 def page():
-    """All results in Markdown."""
+    """Makes the page of all results, in Markdown."""
     parts = [
         "# Results\n\nThe current result of each measurement, written by"
         " `benchmarks/results.py` from the JSON files in this folder. Change a"
@@ -208,7 +212,7 @@ def page():
 
 
 def circumstances(result):
-    """Date, machine and versions of a result: one paragraph."""
+    """Makes a paragraph of a result's date, machine and versions."""
     names = [f"{name} {v}" for name, v in result["versions"].items()]
     parts = [result["date"], f"commit {result['commit'] or 'not recorded'}"]
     parts += [result["machine"], ", ".join(names)]
@@ -217,7 +221,7 @@ def circumstances(result):
 
 
 def markdown(rows):
-    """Rows as a Markdown table.
+    """Formats rows as a Markdown table.
 
     >>> print(markdown([{"n": 1024, "s": 0.5}, {"n": 2, "s": None}]), end="")
     | n | s |
@@ -232,7 +236,7 @@ def markdown(rows):
 
 
 def shown(number):
-    """A cell."""
+    """Formats a cell."""
     if number is None:
         return ""
     return number if isinstance(number, str) else f"{number:,}"

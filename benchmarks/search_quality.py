@@ -4,23 +4,22 @@
 
 DATA has `test_2016_flickr` and, for some parts, `val` and `train` of Multi30k.
 BLEU and chrF are sacreBLEU's. The variants of a part translate all lines in
-turn, --rounds times after a round that does not count. Seconds are CPU time of
-this process, the least of the rounds; the ratio is that to the first variant,
-the median over the rounds. With --record, PART replaces its result,
+turn, --rounds times after a warm-up round. Seconds are this process's CPU time,
+the least of the rounds. The ratio to the first variant is the median over the
+rounds. With --record, PART replaces its result,
 benchmarks/results/search_PART.json.
 
-ensembles   Every model alone and all as one, by both means. Each is measured in
-            a process of its own, in turn; memory is its peak.
+ensembles   Every model alone, and all as an ensemble by both means. Each is
+            measured in a process of its own, in turn. Memory is its peak.
 glossary    Each line has 1 to 3 terms, a word of the source and one of the
-            reference: words of at least 4 letters that, of all words of the
-            pair, have each other as the highest Dice coefficient, at least
-            0.1, in the training text. 300 lines have one term that the model
-            would not write: a source word, and a rare word of the training
-            text that is neither in the reference nor in the plain translation.
-            Forbidden is a word of the plain translation, drawn for each line;
-            and, for all lines, 50 words: of the words of the training text
-            with at least 4 letters, the 51st to the 100th most frequent. The
-            first model translates.
+            reference. Both have at least 4 letters, and the highest Dice
+            coefficient in the training text among the words of the pair, at
+            least 0.1. 300 lines have one term that the model would not write: a
+            source word, and a rare word of the training text that is neither in
+            the reference nor in the plain translation. One variant forbids a
+            random word of each line's plain translation. Another forbids 50
+            words in all lines: the 51st to the 100th most frequent words of the
+            training text with at least 4 letters. The first model translates.
 consensus   Beam search, and the consensus of 16 and of 64 samples
             (epsilon=0.02), by chrF and by BLEU. The first model translates.
 casing      The source in capitals and in title case against the source as it
@@ -54,10 +53,10 @@ TITLES = {
     "casing": "Text in capitals and in title case",
 }
 SEED = 1
-LETTERS = 4  # of the shortest word of a term
+LETTERS = 4  # in the shortest word of a term
 LEAST_DICE = 0.1
-FOREIGN_LINES = 300  # with a term that the model would not write
-RANKS = slice(50, 100)  # of the forbidden words of all lines, by frequency
+FOREIGN_LINES = 300  # lines with a term that the model would not write
+RANKS = slice(50, 100)  # frequency ranks of the words forbidden in all lines
 RARE = range(2, 6)  # occurrences of a word that the model would not write
 
 
@@ -93,7 +92,7 @@ def parse_arguments():
 
 
 def read_pairs(workdir, data, name, lines=None):
-    """Sources and references of a set, in the languages of a model."""
+    """Reads sources and references of a set, in the languages of a model."""
     languages = WorkDirectory(workdir).read_config()["data"]
     pairs = read_parallel_files(
         [f"{data}/{name}"],
@@ -112,7 +111,7 @@ def bleu(outputs, references):
 
 
 def in_turn(variants, rounds):
-    """Name -> the outputs of a function, CPU seconds, their ratio."""
+    """Runs variants in turn. Returns {name: (outputs, CPU seconds, ratio)}."""
     outputs, seconds = {}, {name: [] for name in variants}
     for _ in range(1 + rounds):
         for name, translate in variants.items():
@@ -131,7 +130,7 @@ def in_turn(variants, rounds):
 
 
 def measure_ensembles(arguments):
-    """Every model, and all of them by both means."""
+    """Measures every model, and the ensemble by both means."""
     alone = [([path], "linear") for path in arguments.workdirs]
     names = [f"model {number}" for number, _ in enumerate(alone, 1)]
     means = ["linear", "log_linear"]
@@ -148,7 +147,7 @@ def measure_ensembles(arguments):
         rounds.append(found)
 
     def ratio(name, key):
-        """Of a system to the mean of the models, over the rounds."""
+        """Returns a system's median ratio to the mean of the models."""
         return statistics.median(
             found[name][key] / statistics.mean(found[n][key] for n in names)
             for found in rounds
@@ -175,7 +174,7 @@ def measure_ensembles(arguments):
 
 
 def measure_ensemble(workdirs, how, data, lines):
-    """BLEU, CPU seconds of the second translation of the test set, memory."""
+    """Measures BLEU, peak MiB, and the second translation's CPU seconds."""
     prepare_search(jit_compile=False)
     translator = open_translator(*workdirs).with_decoding(ensemble=how)
     found = {}
@@ -194,7 +193,7 @@ def measure_ensemble(workdirs, how, data, lines):
 
 
 class Lexicon:
-    """Words of the training text, and how often they come together."""
+    """Counts of the training text's words, alone and in the same pair."""
 
     def __init__(self, sources, targets):
         self.counts = [collections.Counter() for _ in range(2)]
@@ -210,7 +209,7 @@ class Lexicon:
         return both / max(1, self.counts[0][a] + self.counts[1][b])
 
     def pairs(self, source, target):
-        """Words of a pair that are each other's best, in order."""
+        """Returns word pairs that are each other's best match, in order."""
         one, other = words_of(source), words_of(target)
         found = []
         for a in one:
@@ -222,7 +221,7 @@ class Lexicon:
 
 
 def words_of(text):
-    """The different words with enough letters, in order.
+    """Returns the distinct words with enough letters, in order.
 
     >>> words_of("Two dogs, two Dogs and a dog's leg.")
     ['dogs', 'Dogs']
@@ -232,7 +231,7 @@ def words_of(text):
 
 
 def measure_glossary(arguments):
-    """Terms of the references, terms of no reference, and forbidden words."""
+    """Measures terms of the references, other terms, and forbidden words."""
     workdir = arguments.workdirs[0]
     lexicon = Lexicon(*read_pairs(workdir, arguments.data, "train"))
     texts, references = read_pairs(
@@ -266,7 +265,7 @@ def measure_glossary(arguments):
 
 
 def strange_word(lexicon, taken, chance):
-    """A rare word of the training text that is not taken."""
+    """Draws a rare word of the training text that is not in `taken`."""
     rare = [w for w, n in lexicon.counts[1].items() if n in RARE]
     while (word := chance.choice(rare)) in taken:
         pass
@@ -274,7 +273,7 @@ def strange_word(lexicon, taken, chance):
 
 
 def term_rows(translator, texts, references, terms, chosen, rounds):
-    """Without terms, forced, and preferred: of some lines."""
+    """Measures chosen lines without terms, with forced and preferred terms."""
     texts, references, terms = (
         [side[n] for n in chosen] for side in (texts, references, terms)
     )
@@ -315,7 +314,7 @@ def term_rows(translator, texts, references, terms, chosen, rounds):
 
 
 def word_rows(translator, texts, references, plain, lexicon, rounds):
-    """Without and with forbidden words: one of each line, and of all lines."""
+    """Measures with and without forbidden words, of a line and of all."""
     chance = random.Random(SEED)
     own = [words_of(output) for output in plain]
     own = [(chance.choice(words),) if words else () for words in own]
@@ -354,7 +353,7 @@ def word_rows(translator, texts, references, plain, lexicon, rounds):
 
 
 def share(values):
-    """The percentage of true values.
+    """Returns the percentage of true values.
 
     >>> share([1, 0, None, 1])
     50.0
@@ -366,7 +365,7 @@ def share(values):
 
 
 def measure_consensus(arguments):
-    """Beam search, one sample, and the consensus of samples."""
+    """Measures beam search, one sample, and the consensus of samples."""
     workdir = arguments.workdirs[0]
     texts, references = read_pairs(
         workdir, arguments.data, "test_2016_flickr", arguments.lines
@@ -407,7 +406,7 @@ def measure_consensus(arguments):
 
 
 def measure_casing(arguments):
-    """BLEU of each model without case, of three kinds of source."""
+    """Measures each model's case-insensitive BLEU for three kinds of source."""
     rows = []
     for number, workdir in enumerate(arguments.workdirs, 1):
         texts, references = read_pairs(

@@ -4,15 +4,15 @@
         --data=DATA [--seeds 1 2 3] [--tests test_2016_flickr ...]
         [-- --backend=jax ...]
 
-Trains `python -m trainers.wmt` once for each seed, in FOLDER/NAME_SEED, with
-the recipe multi30k_ende and the flags after `--`, in which SEED stands for its
+Runs `python -m trainers.wmt` once for each seed, in FOLDER/NAME_SEED, with the
+recipe multi30k_ende and the flags after `--`, in which SEED is replaced by its
 number. The budget is a number of steps, so other load on the machine changes
 nothing. Every model translates the validation pairs and each test set with
-`trainers.evaluate`; if it has several target languages, each has its row. DATA
+`trainers.evaluate`. Each of several target languages has its own row. DATA
 contains Multi30k, or the files `train` and `val` of another corpus and those of
---tests. Run the command again to go on after an interruption. With --record,
-the rows of this setting and number of steps replace those in
-benchmarks/results/seeds.json; the others stay.
+--tests. Rerun the command to continue after an interruption. With --record, the
+rows replace those of the same setting and number of steps in
+benchmarks/results/seeds.json.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def parse_arguments():
 
 
 def run(arguments, seed, names):
-    """Trains with a seed; the scores of each set of pairs, by its name."""
+    """Trains with a seed. Returns {name of a set of pairs: its scores}."""
     workdir = arguments.folder / f"{arguments.setting}_{seed}"
     files = {"train": "train", "valid": VALID}
     call(
@@ -89,7 +89,7 @@ def run(arguments, seed, names):
 
 
 def call(command, workdir, *flags):
-    """Standard output of a command of the trainers."""
+    """Runs a command of the trainers. Returns its standard output."""
     words = [sys.executable, "-m", f"trainers.{command}"]
     print(f"{workdir}: {command}", flush=True)
     return subprocess.run(
@@ -102,7 +102,7 @@ def call(command, workdir, *flags):
 
 
 def row_of(arguments, name, scores):
-    """The row of a set of pairs: BLEU and chrF over the seeds."""
+    """Makes the row of a set of pairs: BLEU and chrF over the seeds."""
     values = {
         metric: [found[name][metric] for found in scores.values()]
         for metric in ("bleu", "bleu_lowercase", "chrf")

@@ -6,16 +6,17 @@
         [-- --max_batch_tokens=4096 ...]
 
 Starts `trainers.serve` with the flags after `--`, and measures its capacity:
-answers a second to a few clients that send their next request at once. Then
-requests arrive at random times (a Poisson process), whether or not earlier ones
-are answered, at each multiple of the capacity, for the same time: --requests
-arrive at the highest. Every answer is compared with `trainers.translate`. The
-rounding of a product depends on the shape of its batch, so hypotheses of equal
-score may change places: an answer that differs is wrong if the line, translated
-in batches of 1 to 32, never gives it. The load generator is a process of its
-own on the same machine. --libretranslate also drives another server, which must
-run already, by the same requests at its own capacity; nothing is compared
-there. With --glossary each request names it, and the server has its directory.
+answers per second to a few clients that send their next request immediately.
+Then requests arrive at random times (a Poisson process), whether or not earlier
+ones are answered, at each multiple of the capacity, for the same time:
+--requests arrive at the highest. Every answer is compared with
+`trainers.translate`. The rounding of a product depends on the shape of its
+batch, so hypotheses of equal score may change places. An answer that differs is
+wrong if no batch of 1 to 32 copies of the line gives it. The load generator is
+a separate process on the same machine. --libretranslate also sends the same
+requests to another running server, at that server's capacity, without comparing
+the answers. With --glossary, the server has the directory, and each request
+names the glossary.
 """
 
 import argparse
@@ -37,10 +38,10 @@ import numpy as np
 from results import add_flag, markdown, record
 
 ROOT = pathlib.Path(__file__).parents[1]
-CLIENTS = 32  # that measure the capacity
+CLIENTS = 32  # clients that measure the capacity
 CAPACITY_SECONDS = 10.0
 TIMEOUT = 120.0  # seconds that a client waits
-# Flags of each engine, with a search that it has.
+# Flags of each engine, with a search that it supports.
 ENGINES = {
     "native": [],
     "ctranslate2": ["--engine=ctranslate2"],
@@ -117,7 +118,7 @@ class Expected:
     """The translations of lines by `trainers.translate`.
 
     Attributes:
-        plain: Of each line among all lines.
+        plain: The translation of each line, from a batch of all lines.
     """
 
     def __init__(self, workdir, lines, engine, glossary):
@@ -140,7 +141,7 @@ class Expected:
         self.plain = found.stdout.split("\n")[:-1]
 
     def all(self, i):
-        """The set of translations of line `i` in batches of several sizes."""
+        """Returns the translations of line `i` in batches of several sizes."""
         if self._translator is None:
             self._translator = self._load()
         if i not in self._all:
@@ -175,7 +176,7 @@ class Expected:
 
 @contextlib.contextmanager
 def server(workdir, flags):
-    """The process of a server that is ready, and its URL."""
+    """Yields the process of a ready server, and its URL."""
     with subprocess.Popen(
         [
             *(sys.executable, "-m", "trainers.serve", f"--workdir={workdir}"),
@@ -196,7 +197,7 @@ def server(workdir, flags):
 
 
 def measure(name, url, lines, expected, fields, arguments, process=None):
-    """The rows of a server, one for each load."""
+    """Measures a server. Returns a row for each load."""
     load = Load(url, lines, fields, arguments.seed)
     capacity = asyncio.run(load.find_capacity())
     print(f"{name}: {capacity:.1f} requests a second", flush=True)
@@ -221,13 +222,13 @@ def measure(name, url, lines, expected, fields, arguments, process=None):
 
 
 class Answer(typing.NamedTuple):
-    """What came back for a request.
+    """The answer to a request.
 
     Attributes:
-        line: Number of the line that was sent.
-        status: Of HTTP; None: no answer came.
+        line: The number of the line that was sent.
+        status: The HTTP status, or None if no answer came.
         text: The translation, or None.
-        seconds: From the arrival to the answer.
+        seconds: The time from the arrival to the answer.
     """
 
     line: int
@@ -237,11 +238,11 @@ class Answer(typing.NamedTuple):
 
 
 def summarize(answers, seconds, expected):
-    """The columns of a row that describe the answers.
+    """Makes the columns of a row that describe the answers.
 
     Args:
         answers: List of `Answer`s.
-        seconds: From the first arrival to the last answer.
+        seconds: The time from the first arrival to the last answer.
         expected: The `Expected` translations, or None.
     """
     statuses = collections.Counter(answer.status for answer in answers)
@@ -269,12 +270,12 @@ def summarize(answers, seconds, expected):
 
 
 class Load:
-    """Requests of a line each, in LibreTranslate's API.
+    """Requests of one line each, in LibreTranslate's API.
 
     Args:
-        url: The server's.
+        url: The URL of the server.
         lines: List of `str`.
-        fields: The fields that every request has, beside its text.
+        fields: The fields that every request has, besides its text.
         seed: Seed of arrivals and of the lines' order.
     """
 
@@ -285,7 +286,7 @@ class Load:
         self._random = random.Random(seed)
 
     async def find_capacity(self):
-        """Answers a second to clients that are always waiting for one."""
+        """Returns the answers per second to clients that send at once."""
         started = time.perf_counter()
         answers = []
 
@@ -298,10 +299,10 @@ class Load:
         return sum(answer.status == 200 for answer in answers) / seconds
 
     async def arrive(self, rate, number):
-        """Answers to requests that arrive at random, and the seconds it took.
+        """Sends requests at random times. Returns the answers and the seconds.
 
         Args:
-            rate: Mean number of arrivals in a second.
+            rate: Mean number of arrivals per second.
             number: Number of requests.
         """
         started = arrival = time.perf_counter()
@@ -309,16 +310,16 @@ class Load:
         for _ in range(number):
             arrival += self._random.expovariate(rate)
             await asyncio.sleep(max(0.0, arrival - time.perf_counter()))
-            # Late arrivals count from when they were due.
+            # The time of a late arrival begins when it was due.
             tasks.append(asyncio.create_task(self._send(arrival)))
         answers = await asyncio.gather(*tasks)
         return answers, time.perf_counter() - started
 
     async def _send(self, started):
-        """The `Answer` to a request, on a connection of its own.
+        """Sends a request on a connection of its own. Returns its `Answer`.
 
-        Plain sockets: the pools of HTTP libraries take time that grows with the
-        number of open requests.
+        It uses plain sockets, because the pools of HTTP libraries take time
+        that grows with the number of open requests.
         """
         line = self._random.randrange(len(self._lines))
         body = json.dumps({"q": self._lines[line], **self._fields}).encode()
@@ -345,7 +346,7 @@ class Load:
 
 
 def memory_of(pid):
-    """Resident memory of a process in megabytes, Linux."""
+    """Returns the resident MiB of a process, on Linux."""
     text = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+) kB", text)[1]) // 1024
 

@@ -3,11 +3,12 @@
     python benchmarks/server_memory.py --workdirs=runs/small,runs/base \
         --text=FILE [--requests=200]
 
-For each work directory and engine, one server: when it is ready, when it has
-made all programs, and after requests of some clients at a time, which end with
-a file. Linux counts: resident memory, and what of it no other process shares,
-which is what a second server takes. No time is measured, so CTranslate2, whose
-workers are as many as the cores, may have more than there are.
+Each work directory and engine has one server. It is measured when it is ready,
+when it has made all programs, and after requests from some clients at a time
+and then a file. Linux reports the resident memory, and the part that no other
+process shares, which a second server would take. No time is measured, so
+CTranslate2, which has a worker for each core, may have more workers than there
+are cores.
 """
 
 import argparse
@@ -59,13 +60,13 @@ def main():
 
 
 def model_size(workdir):
-    """Megabytes of the weights, in float32."""
+    """Returns the megabytes of the weights, in float32."""
     shapes = Checkpoint(WorkDirectory(workdir).choose_checkpoint()).shapes
     return round(4e-6 * sum(map(math.prod, shapes.values())))
 
 
 def measure(workdir, engine, cores, lines):
-    """What Linux counts of a server."""
+    """Runs a server. Returns its memory and threads, as Linux reports them."""
     code = (
         "import os;"
         f"os.sched_setaffinity(0, range(min({cores}, os.cpu_count())));"
@@ -119,7 +120,7 @@ def measure(workdir, engine, cores, lines):
 
 
 def ask(url, lines):
-    """Sends each line, then all as a file."""
+    """Sends each line, then all lines as a file."""
     with httpx.Client(base_url=url, timeout=None) as client:
         [language, *_] = client.get("/languages").json()
         both = {"source": language["code"], "target": language["targets"][0]}
@@ -136,7 +137,7 @@ def ask(url, lines):
 
 
 def memory_of(pid):
-    """Megabytes of a process: resident, and not shared."""
+    """Returns the megabytes of a process that are resident, and unshared."""
     text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
 
     def total(names):

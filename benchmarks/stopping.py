@@ -3,12 +3,12 @@
     python benchmarks/stopping.py --sets FOLDER/tatoeba=CORPORA/tatoeba/test
         FOLDER/recipe=DATA/test_2016_flickr ... [--record]
 
-A set is the beginning of work directories, as `seeds.py` makes them (`_SEED` is
-added), and the prefix of a test set. Every model translates the test set with
-the beam and the length penalty of its recipe, all lines at once, by each rule
-in turn. The time of a rule is CPU time, the least of --rounds rounds, after one
-that does not count. BLEU is scored as in the training. Ratios to `exact` are
-the median over the seeds.
+A set is the beginning of the names of work directories, as `seeds.py` makes
+them (`_SEED` is added), and the prefix of a test set. Every model translates
+the test set with the beam and the length penalty of its recipe, all lines at
+once, by each rule in turn. The time of a rule is the least CPU time of --rounds
+rounds after a warm-up round. BLEU is scored as in the training. Ratios to
+`exact` are the median over the seeds.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def parse_arguments():
 
 
 def measure(workdir, pairs, arguments):
-    """For each rule the translations, BLEU, and seconds of the best round."""
+    """Returns each rule's translations, BLEU, and seconds of its best round."""
     from keras_transformer.storage.workdir import WorkDirectory
     from keras_transformer.translation.metrics import make_metric
     from trainers.run.data_config import DataConfig
@@ -89,7 +89,7 @@ def measure(workdir, pairs, arguments):
 
 
 def rows_of(corpus, found):
-    """A row for each rule: `found` has the rules of each seed."""
+    """Makes a row for each rule. `found` has the rules of each seed."""
     rows = []
     for rule in RULES:
         changes, differing, ratios = [], [], []

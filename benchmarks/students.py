@@ -4,13 +4,13 @@
     python benchmarks/students.py --data=DATA --folder=FOLDER
         --models teacher=FOLDER/teacher "6 + 1 layers=FOLDER/student" [--record]
 
-A model is a name, and the beginning of its work directories, as `seeds.py`
-makes them: `_SEED` is added. Every model translates test_2016_flickr, all lines
-at once, in float32 and bfloat16, and so does CTranslate2 with its export, in
-float32 and int8: each in a process of its own, in turn, seed after seed. BLEU
-is the mean over the seeds, lines/s the median. An interrupted run continues
-where it ended. --record writes the table to benchmarks/results, and draws
-docs/students.svg.
+A model is a name, and the beginning of its work directories' names, as
+`seeds.py` makes them (`_SEED` is added). Every model translates
+test_2016_flickr, all lines at once, in float32 and bfloat16, and CTranslate2
+does so with its export, in float32 and int8. Each is a process of its own, in
+turn, seed after seed. BLEU is the mean over the seeds, lines/s the median. An
+interrupted run continues where it ended. --record writes the table to
+benchmarks/results, and draws docs/students.svg.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from keras_transformer.figures.saving import STYLE
 
 NAME, TITLE = "students", "Teacher and students: BLEU and lines/s"
 PICTURE = results.ROOT / "docs/students.svg"
-ROW = 20  # points, the height of a line of the legend
+ROW = 20  # height of a line of the legend, in points
 BEAMS = 1, 4
 SYSTEMS = (
     "this package",
@@ -72,7 +72,7 @@ def parse_arguments():
 
 
 def measure(arguments, path):
-    """BLEU and lines/s of each (model, beam, system), a pair for each seed."""
+    """Returns each (model, beam, system)'s BLEU and lines/s, for each seed."""
     lines = path.read_text().splitlines() if path.exists() else []
     known = {tuple(key): value for key, value in map(json.loads, lines)}
     found = {}
@@ -98,7 +98,7 @@ def measure(arguments, path):
 
 
 def translate(system, beam, folder):
-    """BLEU and lines/s of a system."""
+    """Runs a system. Returns its BLEU and lines/s."""
     text, output = folder / "data" / TEST_SET, folder / "translations"
     line = compare.run(
         [
@@ -121,7 +121,7 @@ def translate(system, beam, folder):
 
 
 def table_of(found, arguments):
-    """The rows: each speed also by that of the teacher with beam 4."""
+    """Makes the rows, with speeds also relative to the teacher with beam 4."""
     teacher = found[arguments.models[0][0], max(BEAMS), SYSTEMS[0]]
     rows = []
     for (name, beam, system), pairs in found.items():
@@ -147,7 +147,7 @@ def table_of(found, arguments):
 
 @matplotlib.rc_context(STYLE)
 def draw(rows):
-    """BLEU over lines/s: a line from beam 4 to greedy for each model."""
+    """Draws BLEU over lines/s, a line from beam 4 to greedy for each model."""
     points = {}
     for row in rows:
         key = row["model"], row["system"]

@@ -3,16 +3,16 @@
     python benchmarks/table1.py --picture=docs/table1.svg --record
 
 Times one forward and backward pass of each kind of layer over the length n and
-over the width d, fits the exponents of both, and counts the operations that
-must follow each other: the iterations of loops, counted while they run. As in
-the table, self-attention is softmax(Q K^T / sqrt(d)) V alone, without the four
-projections, which the table leaves out; attention with them is shown beside it.
-The sizes, and the rows of recurrent layers, are such that products of matrices
-take the time, not the softmax, memory or the start of operations.
+over the width d, fits the exponents of both, and counts the sequential
+operations, which are the iterations of loops. As in the table, self-attention
+is softmax(Q K^T / sqrt(d)) V, without the four projections. Attention with them
+is shown beside it. The sizes, and the rows of recurrent layers, are chosen so
+that matrix products take most of the time, not the softmax, memory or the start
+of operations.
 
-A time is the CPU time of one thread, the least of --rounds: other load on the
-machine hardly changes it. The sizes of a sweep take turns, after a pass of each
-that is not timed.
+A time is the least CPU time of one thread over --rounds, which other load on
+the machine hardly changes. The sizes of a sweep take turns, after an untimed
+pass of each.
 """
 
 import argparse
@@ -41,11 +41,11 @@ from keras_transformer.figures.saving import STYLE
 
 KERNEL_SIZE = 3  # k
 RESTRICTION = 128  # r
-LOOP_LENGTHS = (16, 32)  # at which sequential operations are counted
+LOOP_LENGTHS = (16, 32)  # n for counting sequential operations
 
 
 class WithoutProjections:
-    """Eq. 1 alone: one head, and the identity for each projection."""
+    """A mixin for eq. 1 alone, with the identity for each projection."""
 
     def build(self, query_shape, value_shape):
         self.query_projection = keras.layers.Identity()
@@ -65,7 +65,7 @@ class BareRestrictedAttention(
 
 
 def self_attention(d, kind=BareAttention, **options):
-    """A layer of attention of a sequence to itself, as a function of it."""
+    """Makes a layer of self-attention. Returns it, and a function of x."""
     layer = kind(num_heads=1, d_key=d, d_value=d, **options)
     layer.build((None, None, d), (None, None, d))
     return layer, lambda x: layer(x, x)
@@ -83,7 +83,7 @@ def projected_attention(d):
 
 
 def keras_layer(kind, d, *arguments, **options):
-    """A Keras layer as wide as its input, and itself as the function."""
+    """Makes a Keras layer as wide as its input. Returns it twice."""
     layer = kind(d, *arguments, **options)
     layer.build((None, None, d))
     return layer, layer
@@ -102,13 +102,14 @@ class Kind:
     """A row of Table 1.
 
     Attributes:
-        name: Of the layer.
+        name: The name of the layer.
         make: Function of d that returns the layer, and a function of its input
             `[batch, n, d]`.
         complexity: O(...) in the table.
-        exponents: Of n and of d in it, where the other is small.
-        operations: Multiplications of a forward pass of a row, by n and d.
-        sequential: Operations that must follow each other, as in the table.
+        exponents: The exponents of n and of d in it, where the other is small.
+        operations: Function of n and d: multiplications of a row's forward
+            pass.
+        sequential: Sequential operations, as in the table.
         batch: Rows of the input.
         lengths, width: The sweep over n, at a width d.
         widths, length: The sweep over d, at a length n.
@@ -146,7 +147,7 @@ KINDS = (
         restricted_attention,
         "r n d",
         (1, 1),
-        # A chunk of queries meets the keys of its own places and of a margin.
+        # A chunk of queries reads the keys at its own positions and a margin.
         lambda n, d: 2 * 2 * RESTRICTION * n * d,
         "1",
         batch=1,
@@ -257,7 +258,7 @@ def parse_arguments():
 
 
 def measure(kind, rounds):
-    """Times, exponents and sequential operations of a kind of layer."""
+    """Measures a kind of layer: times, exponents, sequential operations."""
     over_n = [(n, kind.width) for n in kind.lengths]
     over_d = [(kind.length, d) for d in kind.widths]
     result = {"name": kind.name, "complexity": kind.complexity}
@@ -282,7 +283,7 @@ def measure(kind, rounds):
 
 
 def time_shapes(kind, shapes, rounds):
-    """CPU seconds of a forward and backward pass, for each (n, d)."""
+    """Returns the CPU seconds of a forward and backward pass by (n, d)."""
     passes = [make_pass(kind, *shape) for shape in shapes]
     for run in passes:
         run()  # traces, and allocates
@@ -296,7 +297,7 @@ def time_shapes(kind, shapes, rounds):
 
 
 def make_pass(kind, n, d):
-    """A function that runs a forward and a backward pass to its end."""
+    """Returns a function that runs a forward and a backward pass, and waits."""
     layer, function = kind.make(d)
     x = tf.random.normal((kind.batch, n, d))
 
@@ -318,7 +319,7 @@ def make_pass(kind, n, d):
 
 
 def exponent(sizes, values):
-    """The slope of the line through the logarithms.
+    """Returns the slope of a line through the logarithms.
 
     >>> round(exponent([2, 4, 8], [3, 12, 48]), 3)
     2.0
@@ -327,7 +328,7 @@ def exponent(sizes, values):
 
 
 def count_iterations(make, n, d):
-    """How often the bodies of a layer's loops run in a forward pass."""
+    """Counts the iterations of a layer's loops in a forward pass."""
     counter = tf.Variable(0)
     while_loop = tf.while_loop
 
@@ -348,7 +349,7 @@ def count_iterations(make, n, d):
 
 
 def table(document):
-    """The results in Markdown, theory beside each."""
+    """Makes a Markdown table of the results beside the theory."""
     lengths = " / ".join(map(str, LOOP_LENGTHS))
     lines = [
         "| layer | operations | exponent of n: theory | of n: measured"
@@ -373,13 +374,13 @@ def table(document):
 
 
 def name_of(layer):
-    """The name of a layer, with the rows of its input if there are several."""
+    """Returns the name of a layer, with its input's rows if several."""
     rows = f", {layer['batch']} rows" if layer["batch"] > 1 else ""
     return layer["name"] + rows
 
 
 def theory_of(sweep):
-    """The exponent in the table, or of the operations if it differs."""
+    """Returns the table's exponent, and the operations' if it differs."""
     counted = f"{sweep['exponent_of_operations']:.2f}"
     if float(counted) == sweep["theory"]:
         return str(sweep["theory"])
@@ -399,7 +400,7 @@ COLORS = (
 
 @matplotlib.rc_context(STYLE)
 def draw(document):
-    """The times over n and over d: points, and the slopes of the theory."""
+    """Draws the times over n and over d, with the slopes of the theory."""
     layers = document["layers"]
     figure = Figure(figsize=(12.5, 7.8))
     panels = figure.subplots(1, 2, sharey=True)
@@ -425,7 +426,7 @@ def draw(document):
 
 
 def draw_sweep(axes, sweep, color):
-    """The times of a sweep, and the theory's slope through the last one."""
+    """Draws the times of a sweep, and the theory's slope through the last."""
     sizes, seconds = sweep["sizes"], sweep["seconds"]
     theory = [
         seconds[-1] * (size / sizes[-1]) ** sweep["theory"] for size in sizes
@@ -435,7 +436,7 @@ def draw_sweep(axes, sweep, color):
 
 
 def summary(layer):
-    """The exponents of a layer in words."""
+    """Describes the exponents of a layer in words."""
     n, d = layer["n"], layer["d"]
     return (
         f"{name_of(layer)}: measured n^{n['exponent']:.2f} (theory"

@@ -3,18 +3,18 @@
     python benchmarks/table3.py --data=DATA --folder=FOLDER [--group=a]
 
 Every row of the group and the base row are trained for the same number of steps
-on the same batches, each by `python -m trainers.wmt` in a process of its own,
-and measured by perplexity and BLEU of the validation pairs (beam 4, no
-averaging, as in the table) and BLEU of the test pairs. The number of steps, not
-the time, is equal for all rows: other load on the machine changes nothing.
+on the same batches, each by `python -m trainers.wmt` in a process of its own.
+They are measured by perplexity and BLEU on the validation pairs (beam 4, no
+averaging, as in the table) and BLEU on the test pairs. All rows have the same
+number of steps, so other load on the machine changes nothing.
 
 Scale: widths d_model, d_ff and h * d_k are a quarter of the row's, heads a
-half, layers two thirds. Data and batches are as in the recipe
-multi30k_ende, pre-norm included, but with the paper's schedule (`BASE_FLAGS`, a
-copy, so that a better recipe does not change the table); dropout and label
-smoothing are the row's. Run the command again to go on after
-an interruption: rows that are measured are kept, the others resumed. Writes
-FOLDER/table3_GROUP.json, and prints the table after each row.
+half, layers two thirds. Data and batches are as in the recipe multi30k_ende,
+pre-norm included, but with the paper's schedule (`BASE_FLAGS`, a copy, so that
+a better recipe does not change the table). Dropout and label smoothing are the
+row's. Rerun the command to continue after an interruption: measured rows are
+kept, the others resumed. It writes FOLDER/table3_GROUP.json, and prints the
+table after each row.
 """
 
 import argparse
@@ -40,8 +40,8 @@ from trainers.run.training_config import Configuration
 
 ROOT = pathlib.Path(__file__).parents[1]
 GROUPS = "abcde"
-# The row's name in Table 3, its perplexity and its BLEU: newstest2013, beam 4,
-# no averaging.
+# Recipe -> the row's name, perplexity and BLEU in Table 3: newstest2013, beam
+# 4, no averaging.
 PRINTED = {
     "table3_base": ("base", 4.92, 25.8),
     "table3_a1": ("A1", 5.29, 24.9),
@@ -131,13 +131,13 @@ def parse_arguments():
 
 
 def rows_of(group):
-    """The recipes of a group, base first."""
+    """Returns the recipes of a group, base first."""
     names = re.compile(f"table3_(base|{group}[0-9]*)")
     return [name for name in PRINTED if names.fullmatch(name)]
 
 
 def scaled(config):
-    """A row's model at the size that two CPU cores can train.
+    """Scales a row's model down to a size that two CPU cores can train.
 
     Args:
         config: The `TransformerConfig` of the row.
@@ -156,7 +156,7 @@ def scaled(config):
 
 
 def scaled_configuration(row, seed, arguments):
-    """The `Configuration` of a row: its own model, and `BASE_FLAGS`."""
+    """Makes the `Configuration` of a row: its own model, and `BASE_FLAGS`."""
     files = [
         f"--{split}_files={arguments.data / name}"
         for split, name in SPLITS.items()
@@ -190,7 +190,7 @@ def scaled_configuration(row, seed, arguments):
 
 
 def train_row(run, path):
-    """Trains and measures a row; adds the result to the file of results."""
+    """Trains and measures a row. Adds the result to the file of results."""
     configuration = run["configuration"]
     workdir = path.parent / f"{run['row']}_seed{configuration.training.seed}"
     train(workdir, configuration)
@@ -203,14 +203,14 @@ def train_row(run, path):
 
 
 def read_results(path):
-    """The results in a file; none if it does not exist."""
+    """Reads the results in a file. Returns [] if it does not exist."""
     if not path.exists():
         return []
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_result(path, run):
-    """The result of a run, if the file has it."""
+    """Reads the result of a run. Returns None if the file does not have it."""
     for result in read_results(path):
         if as_json(run).items() <= result.items():
             return result
@@ -218,13 +218,13 @@ def read_result(path, run):
 
 
 def as_json(run):
-    """A run as JSON returns it: with lists in place of tuples."""
+    """Converts a run to what JSON would return: tuples become lists."""
     sections = dataclasses.asdict(run["configuration"])
     return json.loads(json.dumps({**run, "configuration": sections}))
 
 
 def train(workdir, configuration):
-    """Trains a row to its end, or resumes it; its log is WORKDIR.log."""
+    """Trains or resumes a row until its end. The log is WORKDIR.log."""
     flag_file = workdir.with_suffix(".flags")
     lines = []
     for section in configuration.sections().values():
@@ -239,7 +239,7 @@ def train(workdir, configuration):
         ) as process:
             try:
                 status = process.wait()
-            except BaseException:  # Ctrl-C, SIGTERM: it saves, then ends
+            except BaseException:  # Ctrl-C, SIGTERM: the trainer saves and ends
                 process.terminate()
                 raise
     if status:
@@ -247,7 +247,7 @@ def train(workdir, configuration):
 
 
 def measure(workdir, configuration):
-    """Perplexity and BLEU of the last checkpoint of a trained row."""
+    """Measures perplexity and BLEU of the last checkpoint of a row."""
     from keras_transformer.translation.metrics import TranslationMetric
     from keras_transformer.translator import Translator
     from trainers.datasets.dataset import read_split
@@ -270,13 +270,13 @@ def measure(workdir, configuration):
 
 
 def test_prefix(data):
-    """The test files beside the validation files."""
+    """Returns the prefix of the test files beside the validation files."""
     [valid] = data.valid_files
     return pathlib.Path(valid).with_name(SPLITS["test"])
 
 
 def perplexity(scores):
-    """exp of the mean negative log-probability of a token, EOS included."""
+    """Returns exp of the mean negative log-probability per token, with EOS."""
     import numpy as np
 
     log_probs = [p for score in scores for p in score.log_probs]
@@ -284,7 +284,7 @@ def perplexity(scores):
 
 
 def table(group, results):
-    """The rows with the paper's beside them, in Markdown; means over seeds."""
+    """Makes a Markdown table of means over seeds, with the paper's numbers."""
     lines = [
         "| row | N | d_model | d_ff | h | d_k | d_v | parameters | runs"
         " | perplexity | BLEU (beam 4) | test BLEU"
@@ -319,7 +319,7 @@ def table(group, results):
 
 
 def mean(runs, name):
-    """The mean of a figure over runs."""
+    """Returns the mean of a number over runs."""
     return sum(run[name] for run in runs) / len(runs)
 
 

@@ -2,11 +2,11 @@
 
     python benchmarks/tokenizer_ids.py --transformers=.venv-peers/transformers
 
-The text is 100 messages of programs in each language, from the catalogues of
-this machine, such as Debian's. SentencePiece models are trained on other
+The text is 100 program messages in each language, from this machine's message
+catalogues, such as Debian's. SentencePiece models are trained on other
 messages, in the layout of M2M-100, NLLB-200 and mBART-50, with all of their
-languages; --model=FILE, with --family, takes a SentencePiece model
-instead. `peers/transformers_ids.py` gives the ids of transformers; its
+languages. --model=FILE, with --family, uses another SentencePiece model
+instead. `peers/transformers_ids.py` gives the ids of transformers. Its
 environment also needs protobuf.
 """
 
@@ -26,9 +26,9 @@ from keras_transformer.importers.vocabularies import make_tokenizer
 from keras_transformer.text.vocabulary import EOS
 
 PEER = pathlib.Path(__file__).parent / "peers/transformers_ids.py"
-NUM_LINES = 100  # of each language
+NUM_LINES = 100  # per language
 TRAINING_LINES = 1000
-# By language: in M2M-100, NLLB-200, mBART-50.
+# Language -> its codes in M2M-100, NLLB-200 and mBART-50.
 CODES = {
     code.split()[0]: code.split()
     for code in """
@@ -80,7 +80,7 @@ def main():
 
 
 def read_messages(catalogues, language):
-    """Translations of one line, of all programs, in an order by chance."""
+    """Reads the one-line translations of all programs, in random order."""
     names = {"zh": "zh_CN"}
     pattern = f"{names.get(language, language)}/LC_MESSAGES/*.mo"
     texts = set()
@@ -88,16 +88,17 @@ def read_messages(catalogues, language):
         try:
             with open(path, "rb") as file:
                 messages = [message.string for message in read_mo(file)]
-        except (OSError, ValueError):  # such as another encoding
+        except (OSError, ValueError):  # e.g. another encoding
             continue
         texts.update(m for m in messages if isinstance(m, str) and is_line(m))
     return random.Random(1).sample(sorted(texts), len(texts))
 
 
 def is_line(text):
-    """Whether a message is a line of text, without a space at its end.
+    """Tells whether a message is a line of text without spaces at its ends.
 
-    There transformers' fast tokenizers have a token, SentencePiece does not.
+    For a final space, transformers' fast tokenizers have a token, and
+    SentencePiece has none.
     """
     return (
         10 <= len(text) <= 300 and text == text.strip() and text.isprintable()
@@ -105,7 +106,7 @@ def is_line(text):
 
 
 def train(lines, vocab_size, algorithm):
-    """A SentencePiece model, which does not know the rarest characters."""
+    """Trains a SentencePiece model without the rarest characters."""
     with tempfile.TemporaryDirectory() as directory:
         text = pathlib.Path(directory) / "text"
         text.write_text("".join(f"{line}\n" for line in lines), "utf-8")
@@ -121,7 +122,7 @@ def train(lines, vocab_size, algorithm):
 
 
 def compare(family, path, rows, environment):
-    """Prints how many lines have the ids of transformers, and which do not."""
+    """Prints how many lines have the ids of transformers, and the others."""
     process = subprocess.run(
         [f"{environment}/bin/python", str(PEER), family, str(path)],
         input=json.dumps(rows),

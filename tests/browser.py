@@ -1,6 +1,6 @@
 """A headless Chromium, driven over its DevTools protocol by a pipe.
 
-Nothing but Chromium is needed: no driver, no package, no port. See
+It needs only Chromium: no driver, no package, no port. See
 https://chromedevtools.github.io/devtools-protocol for the commands.
 """
 
@@ -15,7 +15,7 @@ import time
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless",
-    "--no-sandbox",  # which root cannot have
+    "--no-sandbox",  # root cannot have one
     "--disable-gpu",
     "--disable-quic",
     "--disable-background-networking",
@@ -24,7 +24,7 @@ FLAGS = (
     "--no-first-run",
     "--remote-debugging-pipe",
 )
-KEYS = {"Enter": "\r", " ": " "}  # that also type a character
+KEYS = {"Enter": "\r", " ": " "}  # keys that also type a character
 ARROWS = ("ArrowLeft", "ArrowUp", "ArrowRight", "ArrowDown")
 CODES = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32} | {
     key: 35 + i for i, key in enumerate(("End", "Home", *ARROWS))
@@ -32,16 +32,16 @@ CODES = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32} | {
 
 
 class Browser:
-    """One page of a browser that has started.
+    """One page of a running browser.
 
     Args:
-        profile: An empty directory for what Chromium keeps.
-        width, height: Of the window, in pixels.
+        profile: An empty directory for Chromium's profile.
+        width, height: The size of the window, in pixels.
 
     Attributes:
-        requests: Addresses that pages have asked for.
-        errors: What their programs have not caught, and what their policies
-            have forbidden.
+        requests: Addresses that pages have requested.
+        errors: Exceptions that the pages' scripts did not catch, and requests
+            that the pages' policies blocked.
     """
 
     def __init__(self, profile, width=1280, height=900):
@@ -77,7 +77,7 @@ class Browser:
         self.resize(width, height)
 
     def resize(self, width, height, scale=1):
-        """Sets the size of the page that is seen, in pixels."""
+        """Sets the visible size of the page, in pixels."""
         self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -87,19 +87,19 @@ class Browser:
         )
 
     def open(self, path, hash=""):
-        """Opens a file anew, and waits until it is complete."""
+        """Opens a file in a new page, and waits until it is complete."""
         end = f"#{hash}" if hash else ""
         self.visit(pathlib.Path(path).as_uri() + end)
 
     def visit(self, address):
-        """Opens an address anew, and waits until its page is complete."""
+        """Opens an address in a new page, and waits until it is complete."""
         self._call("Page.navigate", url="about:blank")
         self.requests.clear()
         self._call("Page.navigate", url=address)
         self.wait("document.readyState === 'complete'")
 
     def type(self, text):
-        """Types a text where the cursor is."""
+        """Types a text at the cursor."""
         self._call("Input.insertText", text=text)
 
     def prefer(self, scheme):
@@ -108,7 +108,7 @@ class Browser:
         self._call("Emulation.setEmulatedMedia", features=features)
 
     def evaluate(self, expression):
-        """The value of a JavaScript expression."""
+        """Returns the value of a JavaScript expression."""
         found = self._call(
             "Runtime.evaluate",
             expression=expression,
@@ -126,7 +126,7 @@ class Browser:
             time.sleep(0.02)
 
     def point(self, selector):
-        """Moves the mouse to the middle of an element: its place (x, y)."""
+        """Moves the mouse to the middle of an element. Returns (x, y)."""
         self.evaluate(
             f"document.querySelector({json.dumps(selector)})"
             ".scrollIntoView({block: 'center', behavior: 'instant'})"
@@ -140,7 +140,7 @@ class Browser:
         return box
 
     def click(self, selector, times=1):
-        """Clicks an element, once or more."""
+        """Clicks an element one or more times."""
         place = self.point(selector)
         for count in range(1, times + 1):
             for kind in ("mousePressed", "mouseReleased"):
@@ -155,7 +155,7 @@ class Browser:
         )
 
     def download_to(self, folder):
-        """Sets where files go that are downloaded."""
+        """Sets the folder of downloaded files."""
         self._call(
             "Browser.setDownloadBehavior",
             of_page=False,
@@ -191,7 +191,7 @@ class Browser:
         self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def _call(self, method, of_page=True, **parameters):
-        """Sends a command; its result."""
+        """Sends a command, and returns its result."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": parameters}
         if self._session and of_page:
@@ -205,7 +205,7 @@ class Browser:
             self._note(answer)
 
     def _read(self):
-        """The next message."""
+        """Returns the next message."""
         while b"\0" not in self._buffer:
             found = os.read(self._answers, 1 << 16)
             assert found, "the browser has ended"
@@ -214,7 +214,7 @@ class Browser:
         return json.loads(message)
 
     def _note(self, event):
-        """Notes what a page has asked for, and its errors."""
+        """Records a request or an error of a page."""
         parameters = event.get("params", {})
         if event["method"] == "Network.requestWillBeSent":
             self.requests.append(parameters["request"]["url"])
@@ -227,12 +227,12 @@ class Browser:
 
 
 def text(page, selector):
-    """The text of an element."""
+    """Returns the text of an element."""
     return page.evaluate(f"document.querySelector('{selector}').textContent")
 
 
 def texts(page, selector):
-    """The texts of all elements that a selector finds."""
+    """Returns the texts of all elements that a selector finds."""
     return page.evaluate(
         f"[...document.querySelectorAll('{selector}')]"
         ".map((node) => node.textContent)"

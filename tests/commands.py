@@ -1,4 +1,4 @@
-"""What the tests of commands share: how one runs, fails, and what it logs."""
+"""Helpers of the tests of commands: runs, failures, logs, processes."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,7 @@ from trainers import wmt
 from trainers.run import loop, session
 
 ROOT = pathlib.Path(__file__).parents[1]
-# Console script, as pages name it -> its module.
+# Console script, as documented -> its module.
 SCRIPTS = {
     name: entry.partition(":")[0]
     for name, entry in tomllib.loads((ROOT / "pyproject.toml").read_text())[
@@ -47,7 +47,7 @@ TINY = """
 
 
 def module_of(words):
-    """Returns the module that a command line names, and its other words.
+    """Returns the module that a command line runs, and the other words.
 
     The module is None if the command is not ours.
     """
@@ -61,7 +61,7 @@ def module_of(words):
 
 
 def tensors(prefix, *groups):
-    """Returns the arrays of a checkpoint by GROUP/NAME: all, or some groups."""
+    """Returns arrays of a checkpoint by GROUP/NAME, of all or some groups."""
     checkpoint = Checkpoint(str(prefix))
     return {
         name: checkpoint.read(name)
@@ -71,7 +71,7 @@ def tensors(prefix, *groups):
 
 
 def fails(main, argv, capsys, code=2):
-    """Returns the error line of a command that must end with this status."""
+    """Checks a command's exit status, and returns its only error line."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as status:
         main(argv)
@@ -82,7 +82,7 @@ def fails(main, argv, capsys, code=2):
 
 
 def run_python(*arguments, text="", cwd=None, **environment):
-    """Runs Python in a new process, which must succeed; returns its output."""
+    """Runs Python in a new process that must succeed. Returns its output."""
     run = subprocess.run(
         [sys.executable, *map(str, arguments)],
         input=text,
@@ -98,8 +98,8 @@ def run_python(*arguments, text="", cwd=None, **environment):
 def run_bad_commands(given, cwd=ROOT):
     """Runs commands, lists of module and arguments, in a new process.
 
-    Returns a dictionary for each: its `status`, what it wrote to `err`, and the
-    `slow` packages that were imported.
+    Returns a dictionary for each: its `status`, its standard error as `err`,
+    and the `slow` packages that were imported.
     """
     text = "".join(json.dumps(one) + "\n" for one in given)
     out = run_python(ROOT / "tests/programs/bad_flags.py", text=text, cwd=cwd)
@@ -115,7 +115,7 @@ def fails_without_room(main, argv, monkeypatch, capsys):
 
 
 def load_script(name, folder=ROOT / "examples"):
-    """The module of a script that is in no package."""
+    """Loads a script that is in no package, and returns its module."""
     spec = importlib.util.spec_from_file_location(
         f"script_{name}", folder / f"{name}.py"
     )
@@ -125,13 +125,13 @@ def load_script(name, folder=ROOT / "examples"):
 
 
 def write_pairs(prefix, pairs):
-    """Writes PREFIX.en and PREFIX.de; returns the prefix as a flag has it."""
+    """Writes PREFIX.en and PREFIX.de. Returns PREFIX as a string."""
     english, german = zip(*pairs, strict=True) if pairs else ((), ())
     return write_sides(prefix, en=english, de=german)
 
 
 def write_sides(prefix, **sides):
-    """Writes lines into PREFIX.LANGUAGE for each language; returns PREFIX."""
+    """Writes lines into PREFIX.LANGUAGE for each language. Returns PREFIX."""
     for language, lines in sides.items():
         text = "".join(f"{line}\n" for line in lines)
         pathlib.Path(f"{prefix}.{language}").write_text(text, encoding="utf-8")
@@ -140,7 +140,7 @@ def write_sides(prefix, **sides):
 
 @contextlib.contextmanager
 def changed_config(workdir):
-    """Yields the configuration of a work directory; writes what has changed."""
+    """Yields the configuration of a work directory, then writes it back."""
     path = pathlib.Path(workdir) / "config.json"
     config = json.loads(path.read_text())
     yield config
@@ -170,7 +170,7 @@ def stopped_at(step, patch, number=signal.SIGTERM):
 
 
 def free_ports(number):
-    """Returns ports of this machine that nobody uses."""
+    """Returns unused ports of this machine."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
         for each in sockets:
@@ -179,13 +179,13 @@ def free_ports(number):
 
 
 def cluster_of(hosts, index, kind="worker", **others):
-    """What TF_CONFIG tells a worker."""
+    """Returns the value of TF_CONFIG for a worker."""
     cluster = {"worker": hosts, **others}
     return {"cluster": cluster, "task": {"type": kind, "index": index}}
 
 
 def losses_in(text):
-    """Reads {step: loss} from the log of a training; its end may be torn."""
+    """Reads {step: loss} from a training log, whose last line may be cut."""
     losses = {}
     for line in text.splitlines():
         if line.startswith("step ") and line.count(" | ") >= 6:
@@ -195,7 +195,7 @@ def losses_in(text):
 
 
 def train(argv):
-    """Trains without trying the largest batch; returns the log."""
+    """Trains without trying the largest batch. Returns the log."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), largest_batch_untried():
         wmt.main(argv)
@@ -203,7 +203,7 @@ def train(argv):
 
 
 def check_resumed(argv, path, step, expected):
-    """Resumes a training after a step; checks its losses against a log."""
+    """Resumes a training after a step, and compares its losses with a log."""
     again = copy_of_run(path, step, path.with_name("resumed"))
     log = train([*argv, f"--workdir={again}"])
     assert f"resuming at step {step}" in log and "skipped" not in log
@@ -213,11 +213,11 @@ def check_resumed(argv, path, step, expected):
 
 
 def open_trainer(argv, try_largest=False):
-    """Opens the `Trainer` of a command line of kt-train, and does not run it.
+    """Opens the `Trainer` of a kt-train command line, without running it.
 
     Args:
-        argv: Its arguments.
-        try_largest: Whether the largest batch is tried, as in a command. It
+        argv: The arguments.
+        try_largest: Whether to try the largest batch, as the command does. This
             takes seconds, most of them to trace a step.
     """
     arguments, options = wmt.read_arguments(argv)
@@ -235,7 +235,7 @@ def largest_batch_untried():
 
 @dataclasses.dataclass
 class Process:
-    """A command in a process of its own, started by `Processes`."""
+    """A command in its own process, started by `Processes`."""
 
     pid: int
     out_path: pathlib.Path
@@ -251,17 +251,17 @@ class Process:
         return self.err_path.read_text(errors="replace")
 
     def wait(self):
-        """Waits for the end; returns the exit status."""
+        """Waits for the end, and returns the exit status."""
         return self.processes.wait(self.pid)
 
     def ends(self, status=0):
-        """Waits for the end; checks the status; returns the standard output."""
+        """Waits for the end, checks the status, and returns standard output."""
         found = self.wait()
         assert found == status, (found, self.out[-500:], self.err[-3000:])
         return self.out
 
     def read_until(self, text, seconds=900):
-        """Waits until the standard output has a text; returns the output."""
+        """Waits for a text in the standard output, and returns the output."""
         deadline = time.monotonic() + seconds
         while text not in self.out:
             assert time.monotonic() < deadline, (self.out, self.err[-3000:])
@@ -273,10 +273,10 @@ class Process:
 
 
 class Processes:
-    """Starts commands by `fork_server.py`.
+    """Starts commands through `fork_server.py`.
 
     Args:
-        directory: For what they print.
+        directory: The directory for their output.
     """
 
     def __init__(self, directory):
@@ -287,7 +287,7 @@ class Processes:
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
         }
-        # As when a user starts a command, not as the tests silence theirs.
+        # A user's command is not silenced like the tests.
         self._environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
         self._server = subprocess.Popen(
             [sys.executable, ROOT / "tests/fork_server.py"],
@@ -308,10 +308,10 @@ class Processes:
         fresh=False,
         **environment,
     ):
-        """Starts a command; returns its `Process`.
+        """Starts a command, and returns its `Process`.
 
-        A fresh one imports TensorFlow anew, as a user's does, with an
-        environment that TensorFlow reads when it is imported.
+        With `fresh`, it imports TensorFlow again, as a user's command does:
+        TensorFlow reads some variables only when it is imported.
         """
         self._count += 1
         paths = [
@@ -338,13 +338,13 @@ class Processes:
         return process
 
     def wait(self, pid):
-        """Waits for the end of a process; returns its exit status."""
+        """Waits for the end of a process, and returns its exit status."""
         status = self._ask({"wait": pid})
         self._running.discard(pid)
         return status
 
     def close(self):
-        """Ends the server, and the processes that failed tests have left."""
+        """Ends the server, and processes that failed tests left running."""
         for pid in list(self._running):
             os.kill(pid, signal.SIGKILL)
             self.wait(pid)

@@ -1,4 +1,4 @@
-"""What every test shares: a quiet TensorFlow with two logical CPU devices."""
+"""Setup of all tests: a quiet TensorFlow with two logical CPU devices."""
 
 import gc
 import os
@@ -6,7 +6,7 @@ import random
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-# No test is about LLVM's optimizations, which take a quarter of one of XLA.
+# No test needs LLVM's optimizations, a quarter of the time of a test of XLA.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import half_precision
@@ -17,13 +17,13 @@ from absl import logging
 
 import keras_transformer as kt
 
-# Graphs are many objects and little garbage: the default thresholds take a
-# twentieth of the time.
+# Graphs have many objects and little garbage. With the default thresholds,
+# collections take a twentieth of the time.
 gc.set_threshold(100_000, 50, 100)
 
 
-# The longest files, which start first: `make test` hands out whole files in
-# order, and must not end with one process at work on the longest.
+# The longest files. They start first, since `make test` assigns whole files in
+# order, and a long one must not still run when the other processes have ended.
 LONGEST = (
     *("savedmodel_formats", "training", "translator", "multilingual", "model"),
     *("trainers", "importers_m2m100", "strategies", "decoding", "adapters"),
@@ -32,7 +32,7 @@ LONGEST = (
 
 
 def pytest_configure(config):
-    """Loads TensorFlow, but not in the process that only starts others."""
+    """Loads TensorFlow, except in the process that only starts others."""
     is_worker = hasattr(config, "workerinput")
     if config.getoption("numprocesses", None) and not is_worker:
         return
@@ -47,7 +47,7 @@ def pytest_configure(config):
 
 
 def pytest_sessionfinish():
-    """pytest collects garbage five times; graphs are no garbage to visit."""
+    """Freezes all objects, so that pytest's five collections skip graphs."""
     gc.freeze()
 
 
@@ -62,9 +62,9 @@ def pytest_addoption(parser):
 def pytest_runtest_logreport(report):
     """Ends the run if a test has ended its process.
 
-    pytest-xdist, by itself, runs the tests that other processes have begun.
+    By default, pytest-xdist continues the tests of the other processes.
     """
-    if report.when == "???":  # as it marks the report of such a test
+    if report.when == "???":  # pytest-xdist's mark for such a test
         raise pytest.Session.Failed(report.longrepr)
 
 
@@ -85,19 +85,20 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session", autouse=True)
 def shared(tmp_path_factory):
-    """The directory of `sharing`."""
+    """Sets the directory of `sharing`."""
     directory = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        directory = directory.parent  # of all processes
+        directory = directory.parent  # shared by all processes
     sharing.directory = directory / "shared"
     sharing.directory.mkdir(exist_ok=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def seeded_tensorflow():
-    """Sets TensorFlow's own seed once a file; our code does not draw from it.
+    """Sets TensorFlow's own seed once per file.
 
-    Setting it drops every kernel and every graph that is ready to run.
+    Our code does not use it, and setting it drops every kernel and every graph
+    that is ready to run.
     """
     import tensorflow as tf
 
@@ -106,7 +107,7 @@ def seeded_tensorflow():
 
 @pytest.fixture(autouse=True)
 def seeded(monkeypatch):
-    """The same initial weights in every run."""
+    """Gives models the same initial weights in every run."""
     import keras
     import tensorflow as tf
 
@@ -117,7 +118,7 @@ def seeded(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def announced(request, monkeypatch):
-    """Fails a test with a policy of half precision that it does not name."""
+    """Fails a test that makes a half-precision policy without naming it."""
     import keras
 
     named, make = half_precision.of(request.node), keras.DTypePolicy.__init__
@@ -133,13 +134,13 @@ def announced(request, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def audible():
-    """Warnings are heard, whatever a command run by another test has set."""
+    """Enables warnings, which a command in another test may have disabled."""
     logging.set_verbosity(logging.WARNING)
 
 
 @pytest.fixture
 def small_config():
-    """A model whose every size differs, so that a mix-up shows."""
+    """A model configuration with different sizes, so that a mix-up shows."""
     return kt.TransformerConfig(
         vocab_size=19,
         d_model=8,
@@ -155,7 +156,7 @@ def small_config():
 
 @pytest.fixture(scope="session")
 def processes(tmp_path_factory):
-    """Starts commands in processes of their own."""
+    """The `Processes`, which start commands."""
     from commands import Processes
 
     processes = Processes(tmp_path_factory.mktemp("processes"))
@@ -165,7 +166,7 @@ def processes(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def train_files(tmp_path_factory):
-    """Flags of 300 training pairs in files, with nothing to measure on."""
+    """Flags for 300 training pairs in files, without validation or test."""
     from commands import write_pairs
 
     from trainers.datasets import phrasebook

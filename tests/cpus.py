@@ -1,11 +1,11 @@
 """Runs the tests of numbers with the kernels of other CPUs: `make test-cpus`.
 
 Each row is a setting of oneDNN, TensorFlow, XLA or NumPy, which choose kernels
-by CPU; `rounding` is a plugin of pytest, tests/rounding.py. Before a row's
-tests, a process with its setting computes some products and says which kernels
-ran. A row whose setting changes none of them fails, but where the CPU is no
-better than the setting: that is said. A row leaves out the tests of a dtype of
-half precision whose products crash, and says so.
+by CPU. `rounding` is a pytest plugin, tests/rounding.py. Before a row's tests,
+a process with its setting computes some products and reports which kernels ran.
+A row whose setting changes no kernel fails, unless the CPU has no better ones
+than the setting, which is reported. A row leaves out the tests of a
+half-precision dtype whose products crash, and reports this.
 
     python tests/cpus.py [--rows=avx2,numpy] [arguments of pytest]
 """
@@ -30,14 +30,14 @@ TESTS = pathlib.Path(__file__).parent
 NUMBERS = re.compile(
     r"approx\(|allclose|array_equal|assert_close|log_prob|losses_in"
 )
-XLA_FLAGS = "--xla_backend_optimization_level=0"  # as tests/conftest.py says
+XLA_FLAGS = "--xla_backend_optimization_level=0"  # as in tests/conftest.py
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A setting, the library whose kernels it changes, and on which CPUs.
+    """A setting, and the library whose kernels it changes.
 
-    `cpu` is a feature of these CPUs, as /proc/cpuinfo names it.
+    It changes them on CPUs with the feature `cpu`, as /proc/cpuinfo names it.
     """
 
     setting: dict[str, str]
@@ -56,9 +56,9 @@ ROWS = {
     "xla_avx2": Row(
         {"XLA_FLAGS": f"{XLA_FLAGS} --xla_cpu_max_isa=AVX2"}, "XLA", "avx512f"
     ),
-    # All that a build of NumPy for any x86 CPU chooses among.
+    # All features among which a NumPy build for any x86 CPU chooses.
     "numpy": Row({"NPY_DISABLE_CPU_FEATURES": "all"}, "NumPy", "avx2"),
-    # The plugin adds operations, which some tests count.
+    # The plugin adds operations, and some tests count operations.
     "rounding": Row({}, arguments=("-p=rounding", "-k=not operations")),
 }
 
@@ -97,7 +97,7 @@ def compute():
 
 
 def kernels_of(setting):
-    """Runs the products under a setting; returns {library: its kernels}."""
+    """Runs the products with a setting. Returns {library: its kernels}."""
     with tempfile.TemporaryDirectory() as dump:
         env = environment(setting, ONEDNN_VERBOSE="1", TF_CPP_MIN_LOG_LEVEL="3")
         env["XLA_FLAGS"] += f" --xla_dump_to={dump}"
@@ -120,7 +120,7 @@ def kernels_of(setting):
 
 
 def void(name, usual):
-    """Prints the kernels of a row; returns why they are not new, or ""."""
+    """Prints the kernels of a row. Returns why the row fails, or ""."""
     row = ROWS[name]
     kernels = kernels_of(row.setting) if row.setting else usual
     print(f"{name}: {row.setting or 'nothing set'}")

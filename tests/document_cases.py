@@ -10,9 +10,9 @@ from keras_transformer.translation.alignment import SpanLink, word_spans
 
 
 def marked(text):
-    """A source and its translation, of a text in which «words» are marked.
+    """Returns the source and the translation of a text with marked «words».
 
-    They become capitals; of «some→others» the others.
+    The translation has marked words in capitals, and `b` instead of «a→b».
     """
     words = re.compile("(?s)«([^«→]*)(?:→(.*?))?»")
     return words.sub(r"\1", text), words.sub(
@@ -21,14 +21,14 @@ def marked(text):
 
 
 def translate_with(document, answer):
-    """A translation by a function of sentences, without links of words."""
+    """Translates by a function of sentences, without word alignments."""
     return documents.translate(
         document, answer, lambda pairs: [[] for _ in pairs]
     )
 
 
 def any_links(chosen):
-    """A function that links words with any others, some with none."""
+    """Returns a function that aligns words at random, some with none."""
 
     def link(pairs):
         return [
@@ -44,9 +44,9 @@ def any_links(chosen):
 
 
 def takes_linear_time(data, format):
-    """Checks that a document takes at most a second or so.
+    """Checks that a document takes at most 5 CPU seconds.
 
-    The square of its length takes 10 to 100.
+    In linear time it takes about one, in quadratic time 10 to 100.
     """
     begin = time.process_time()
     document = documents.parse(data, format, "en", lambda s: len(s) < 400)

@@ -1,8 +1,7 @@
-"""A translator without a model, for tests of what happens around one.
+"""A translator without a model, for tests of the code around translators.
 
-`main` is kt-translate-corpus with it, for `commands.Processes`. The
-environment variable ECHO_SECONDS is the time that it takes for a chunk of
-lines.
+`main` is kt-translate-corpus with this translator, for `commands.Processes`.
+The environment variable ECHO_SECONDS is its time for a chunk of lines.
 """
 
 import copy
@@ -19,10 +18,10 @@ from trainers.translating import shards
 
 
 class Echo:
-    """Says each line in capitals, after its seed if it samples.
+    """Translates each line into capitals, after its seed if it samples.
 
     Args:
-        choice: Its work directory has the checkpoint ckpt-1.
+        choice: A `TranslatorChoice`. Its work directory names the checkpoint.
     """
 
     max_source_length = 16

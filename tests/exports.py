@@ -1,7 +1,7 @@
-"""What the tests of exports share: a small trained translator, exported once.
+"""A small trained translator, exported once for all tests of exports.
 
-It has learned to spell words of one made-up language in another, badly: its
-translations differ, and they end.
+It translates between two made-up languages, badly, but its translations differ
+and end.
 """
 
 import contextlib
@@ -45,13 +45,13 @@ SENTENCES = (
     "one two three one two three one two three one two three red",
     "a ☃ dog",
     "   ",
-    "\x85green\u3000green\u2028 \x1f",  # white space to Python
+    "\x85green\u3000green\u2028 \x1f",  # Python's white space
 )
 
 
 @functools.cache
 def workdir():
-    """Path of a work directory with an averaged checkpoint."""
+    """Returns the path of a work directory with an averaged checkpoint."""
     return sharing.make_once("run", make_workdir)
 
 
@@ -74,19 +74,19 @@ def make_workdir(path):
 
 @functools.cache
 def translator():
-    """The live translator."""
+    """Returns the translator of the work directory."""
     return kt.Translator.load(workdir())
 
 
 def best_ids(lines):
-    """The tokens of the translator's best translations."""
+    """Returns the ids of the translator's best translations."""
     found = translator().n_best_ids(list(lines))
     return [hypotheses[0][0] for hypotheses in found]
 
 
 @functools.cache
 def exported(format_name):
-    """An export of the work directory, verified, and what was printed."""
+    """Returns a verified export of the work directory, and printed lines."""
 
     def make(output):
         printed = io.StringIO()
@@ -111,7 +111,7 @@ def exported(format_name):
 
 @contextlib.contextmanager
 def recorded_warnings():
-    """The warnings of this process, of TensorFlow's Python code, too."""
+    """Yields a list of the process's warnings, TensorFlow's included."""
     lines, recorder = [], logging.Handler(logging.WARNING)
     recorder.emit = lambda record: lines.append(record.getMessage())
     loggers = [logging.getLogger(name) for name in ("", "absl", "tensorflow")]
@@ -129,7 +129,7 @@ def recorded_warnings():
 
 @functools.cache
 def quantized(format_name, precision):
-    """An export with quantized weights, not verified."""
+    """Returns an export with quantized weights, which is not verified."""
 
     def make(directory):
         directory.mkdir()
@@ -149,13 +149,13 @@ def quantized(format_name, precision):
 
 
 def source():
-    """What the exports are made of."""
+    """Returns the `Source` of the exports."""
     return export.Source(translator(), [], ("en", "de"))
 
 
 @contextlib.contextmanager
 def shared_conversions():
-    """Makes what an export has in all precisions once: the conversion."""
+    """Makes conversions once, since they are the same in all precisions."""
     with (
         unittest.mock.patch.object(onnx, "make_model", converted_to_onnx),
         unittest.mock.patch.object(tflite, "save_searches", saved_searches),
@@ -183,7 +183,7 @@ def saved_searches(_, directory):
 
 
 def make_pairs(number):
-    """Pairs of a sentence and its word for word translation."""
+    """Returns pairs of a sentence and its word-for-word translation."""
     rng = random.Random(5)
     pairs = []
     for _ in range(number):
@@ -193,7 +193,7 @@ def make_pairs(number):
 
 
 def train(tokenizer, pairs):
-    """A model after some hundred steps."""
+    """Trains a model for some hundred steps."""
     keras.utils.set_random_seed(2)
     model = kt.Transformer(
         vocab_size=tokenizer.vocab_size,

@@ -1,12 +1,12 @@
-"""Runs commands in processes of their own that share one start-up.
+"""Runs commands in processes of their own that share one startup.
 
-TensorFlow is imported once; every command is a fork of this process, and ends
+TensorFlow is imported once. Every command is a fork of this process, and ends
 as any Python process does. `commands.Processes` writes a line of JSON for each:
 
     {"module", "function", "arguments", "out", "err", "environment", "accident",
      "fresh"}
 
-and reads the process id; {"wait": process id} is answered by the exit status.
+and reads the process id. The answer to {"wait": process id} is the exit status.
 """
 
 import faulthandler
@@ -23,8 +23,7 @@ import time
 from keras_transformer.storage import checkpoints
 from trainers.run import session  # imported once, for every fork
 
-# Accidents: what goes wrong in a training. They patch the process that they
-# are called in.
+# Accidents in a training. Each function patches the process that calls it.
 
 
 def kill(*_, **__):
@@ -32,7 +31,7 @@ def kill(*_, **__):
 
 
 def at_second_save(act):
-    # No accident is about the trial, which takes as long as the steps.
+    # No accident needs the trial, which takes as long as the steps.
     session.try_batches = lambda *_: 1e-3
     save = checkpoints.Checkpoints.save
     count = [0]
@@ -59,7 +58,8 @@ def half_written():
 
 
 def torn():
-    """As after a power failure: the name is there, and half of the data."""
+    """Leaves half of the data under the final name, as a power failure may."""
+
     replace = os.replace
 
     def torn_replace(source, target):
@@ -114,8 +114,8 @@ def none():
 
 
 def start(request):
-    """What a fork does; returns when the process is to exit."""
-    # `nohup` and a shell's `&` hand down ignored signals.
+    """Runs a command in a fork. Returns when the process should exit."""
+    # Processes inherit ignored signals from `nohup` and a shell's `&`.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, name in ((1, "out"), (2, "err")):
@@ -134,9 +134,10 @@ def start(request):
 
 
 def wait(pid, seconds=900):
-    """The exit status of a process, which ends at the latest then.
+    """Waits for a process, and returns its exit status.
 
-    One that hangs writes the line that each thread is in to standard error.
+    After `seconds` it is aborted, and writes its threads' stacks to standard
+    error.
     """
     deadline = time.monotonic() + seconds
     while not (ended := os.waitpid(pid, os.WNOHANG))[0]:

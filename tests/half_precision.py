@@ -1,14 +1,14 @@
-"""Which tests compute in half precision: by what they name.
+"""Finds the tests that compute in half precision, by the names in their code.
 
 A test has the marker `computes("bfloat16")` if one of its parameters, or a
 literal in its code, names this dtype, as a policy, a flag or a dtype. Its code
 is the function, its fixtures, and every function of tests/ that these call, but
-no method, which may choose by a parameter. A test that makes a policy of half
-precision without naming it fails: it gets the marker by hand, if a page or the
-product names the dtype.
+no method, since a method may choose by a parameter. A test that makes a
+half-precision policy without naming it fails. It needs the marker by hand if a
+page or the product names the dtype.
 
-`--without=bfloat16` leaves out the tests with the marker: `make test-cpus` does
-so where such products crash.
+`--without=bfloat16` leaves out the tests with the marker. `make test-cpus` uses
+it where such products crash.
 """
 
 import pathlib
@@ -33,7 +33,7 @@ def mark(items):
 
 
 def of(item):
-    """Returns the dtypes of half precision in which a test computes."""
+    """Returns the half-precision dtypes in which a test computes."""
     return {marker.args[0] for marker in item.iter_markers("computes")}
 
 
@@ -61,7 +61,7 @@ def texts_of(item):
 
 
 def strings_in(value, depth=4):
-    """Yields the texts in a value, down to a depth: some are endless."""
+    """Yields the strings in a value down to a depth, as some are endless."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict) and depth:
@@ -80,7 +80,7 @@ def codes_of(code):
 
 
 def values_of(code, names):
-    """Yields the functions and constants that code uses, also of modules."""
+    """Yields the functions and constants that code uses, also from modules."""
     for name in code.co_names:
         value = names.get(name)
         if isinstance(value, types.ModuleType):

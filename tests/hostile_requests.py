@@ -92,7 +92,7 @@ MARKUP = (
 
 
 def http(method, path, body=b"", kind=JSON, length=None, headers=()):
-    """A request, as bytes."""
+    """Makes an HTTP request, as bytes."""
     lines = [
         f"{method} {path} HTTP/1.1",
         "Host: localhost",
@@ -105,7 +105,7 @@ def http(method, path, body=b"", kind=JSON, length=None, headers=()):
 
 
 def raw():
-    """Yields a name and what is no HTTP, or hardly."""
+    """Yields names and requests that are not, or hardly, HTTP."""
     post = "POST /translate HTTP/1.1\r\nHost: a\r\n"
     for name, request in {
         "nothing but line ends": "\r\n" * 500,
@@ -140,7 +140,7 @@ def raw():
 
 
 def hostile_requests():
-    """Yields a name and a request, about 700 times."""
+    """Yields about 700 names and requests."""
     for path, (i, body) in itertools.product(POSTS, enumerate(BODIES)):
         yield f"{path}, body {i}", http("POST", path, body)
     for path, (i, form) in itertools.product(POSTS, enumerate(FORMS)):

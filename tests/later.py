@@ -1,7 +1,7 @@
-"""What `make test` leaves to `make test-all`: by a rule, not by name.
+"""The rules by which `make test` leaves tests to `make test-all`.
 
-The marker `slow` of a test, or of a value of its parameters, says which rule
-moves it: `@pytest.mark.slow("backend")`.
+The marker `slow` of a test, or of a value of its parameters, names the rule
+that moves it: `@pytest.mark.slow("backend")`.
 """
 
 import pytest
@@ -17,7 +17,7 @@ RULES = {
 
 
 def later(rule, *values):
-    """Marks values of a parameter that a rule moves; a tuple is a row."""
+    """Marks the parameter values that a rule moves. A tuple is a row."""
     return [
         pytest.param(
             *(value if isinstance(value, tuple) else (value,)),
@@ -28,7 +28,7 @@ def later(rule, *values):
 
 
 def check(items):
-    """Checks that every test that is moved names its rule."""
+    """Raises UsageError if a moved test does not name a rule."""
     for item in items:
         for marker in item.iter_markers("slow"):
             rule = marker.args[0] if marker.args else None

@@ -1,4 +1,4 @@
-"""Models of other systems under `fixtures/`, and what these make of them.
+"""Models of other systems under `fixtures/`, with those systems' outputs.
 
 `fixtures/make_*.py` made them with the systems themselves. A folder has the
 files of a model, `expected.json` (sources, translations, pairs of ids) and
@@ -18,7 +18,7 @@ from keras_transformer.importers.imported import Imported
 from keras_transformer.text.vocabulary import BOS, EOS, UNK
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
-# What a clone without Git LFS has in the place of a file.
+# What a clone without Git LFS has instead of a file.
 POINTER = (
     "version https://git-lfs.github.com/spec/v1\n"
     f"oid sha256:{'b3cf01e8' * 8}\n"
@@ -30,8 +30,8 @@ class Original(typing.NamedTuple):
     """A model of another system.
 
     Attributes:
-        folder: Its files.
-        pieces: The piece of each id, of the source and of the target.
+        folder: The folder of its files.
+        pieces: The piece of each id, for the source and for the target.
     """
 
     folder: pathlib.Path
@@ -39,12 +39,12 @@ class Original(typing.NamedTuple):
 
     @property
     def expected(self) -> dict:
-        """What the system makes of it."""
+        """The system's output with this model."""
         return json.loads((self.folder / "expected.json").read_text("utf-8"))
 
 
 def check_text(tokenizer: kt.Tokenizer, model: pathlib.Path, text: str) -> None:
-    """A text has the ids of the pieces that a SentencePiece model makes."""
+    """Checks that a text's ids are those of a SentencePiece model's pieces."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     pieces = processor.encode(text, out_type=str)
     ids = {piece: id for id, piece in enumerate(tokenizer.pieces)}
@@ -54,7 +54,7 @@ def check_text(tokenizer: kt.Tokenizer, model: pathlib.Path, text: str) -> None:
 
 
 def check_logits(original: Original, imported: Imported) -> None:
-    """The logits of the original's pairs are the original's, to 1e-4."""
+    """Checks that the logits of pairs are the original's, to 1e-4."""
     model = imported.make_model()
     tokenizer = imported.tokenizer
     places = [
@@ -72,7 +72,7 @@ def check_logits(original: Original, imported: Imported) -> None:
             source = places[0][pair["source"]].tolist()
             if not imported.config.source_eos:
                 source.append(EOS)
-            # What a decoder starts with is BOS here, whatever it is there.
+            # Our decoder starts with BOS, theirs with some other token.
             target = [BOS, *places[1][pair["target"][1:]]]
             logits = model(
                 {
@@ -82,17 +82,17 @@ def check_logits(original: Original, imported: Imported) -> None:
             )
             expected = arrays[f"logits_{i}"]
             assert np.ptp(expected) > 2
-            # Some logits are large, and so is what float32 leaves of them.
+            # Some logits are large, and so are their float32 errors.
             atol = 1e-4 * max(1.0, np.ptp(expected) / 30)
             found = logits[0].numpy()[:, places[1]]
             np.testing.assert_allclose(found, expected, atol=atol)
-            if imported.config.logits_bias:  # PAD and BOS may be no outputs
+            if imported.config.logits_bias:  # PAD and BOS may not be outputs
                 others = set(range(found.shape[1])) - set(places[1])
                 assert (logits[0].numpy()[:, list(others)] < -5e3).all()
 
 
 def translate(imported: Imported, sources: list[str], **decoding):
-    """Best hypothesis of each source: its pieces without EOS, and its score."""
+    """Returns each source's best hypothesis: pieces without EOS, and score."""
     translator = kt.Translator(
         imported.tokenizer,
         imported.make_model(),

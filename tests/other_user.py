@@ -1,4 +1,4 @@
-"""A command as this user, then as another; a fork runs it: `fork_server.py`."""
+"""A command that runs as this user, then as another, in `fork_server.py`."""
 
 import os
 
@@ -6,9 +6,9 @@ import keras_transformer as kt
 
 
 def translate(argv):
-    """Prints a translation by each user, and the ids of the second.
+    """Prints a score as each user, and the user ids of the second.
 
-    The first one imports all modules: the second may not be able to.
+    The first user imports all modules, as the second may not be able to.
     """
     path, user = argv
     print(kt.Translator.load(path).score([("a rose", "is a")])[0])

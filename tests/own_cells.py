@@ -1,8 +1,8 @@
 """What Keras users do with a model: a function for each column of a table.
 
-Each compares a model of `own_models`, of a body in a form, with the functional
-one of the same weights, which trains on one device. A failure is a cell that is
-silently different; a ValueError is one that is refused.
+Each compares a model of `own_models`, a body in a form, with the functional
+model of the same weights, which trains on one device. A failure means that a
+cell is silently different, a ValueError that it is refused.
 """
 
 import copy
@@ -40,12 +40,12 @@ def reference(body):
 
 @dataclasses.dataclass
 class Cell:
-    """A body in a form, and where its files are."""
+    """A body in a form, and the folder of its files."""
 
     body: str
     form: str
     folder: typing.Any
-    strategies: typing.Any = None  # by their number of replicas
+    strategies: typing.Any = None  # by number of replicas
 
     @property
     def expected(self):
@@ -56,13 +56,13 @@ class Cell:
         return own_models.inputs_of(self.form, own_models.batches()[0])
 
     def make(self, *optimizer, **options):
-        """A compiled model with the reference's weights."""
+        """Makes a compiled model with the reference's weights."""
         weights = self.expected.weights
         model = own_models.make(self.body, self.form, weights)
         return own_models.compiled(model, *optimizer, **options)
 
     def run(self, column):
-        """What the column does; see `half_precision` for why it is a method."""
+        """Runs a column. It is a method because of `half_precision`."""
         return COLUMNS[column](self)
 
     def trained(self, model, as_data=own_models.arrays):
@@ -102,7 +102,7 @@ def train_on_batch(cell):
 
 
 def keras_file(cell):
-    """It goes on where it was, with Adam's moments, and no word."""
+    """A loaded model continues with Adam's moments, and without warnings."""
     model, path = cell.make("adam"), cell.folder / "model.keras"
     cell.trained(model)
     model.save(path)
@@ -169,7 +169,7 @@ def under(replicas):
 
 def mixed(policy):
     def in_half_precision(cell):
-        """Near float32 in training; bit-equal after saving and loading."""
+        """Training is close to float32, and loading gives equal bits."""
         history, before = cell.expected.history, keras.config.dtype_policy()
         keras.config.set_dtype_policy(policy)
         try:
@@ -211,7 +211,7 @@ COLUMNS = {**ANYWHERE, **ON_TENSORFLOW}
 
 
 def refusal(body, form, column):
-    """The sentence with which a cell is refused; None if it is not."""
+    """Returns the message that refuses a cell, or None if it works."""
     in_row = form == "sequential" and body in own_models.ROWS
     if column.startswith("mixed_") and (in_row or form == "nested"):
         return "floats of half precision cannot tell ids above 256 apart"

@@ -1,8 +1,8 @@
-"""Models that somebody composes of our layers: bodies in forms.
+"""Models that users may compose from our layers: bodies in forms.
 
-A body is the layers of a model from ids `[B, T]` to logits `[B, T, V]`; a form
-is how Keras users write a model of them. All forms of a body with the same
-weights are one function. The module runs on every Keras backend.
+A body is the layers of a model from ids `[B, T]` to logits `[B, T, V]`. A form
+is a way to write a Keras model with them. All forms of a body with the same
+weights compute the same function. The module runs on every Keras backend.
 """
 
 import keras
@@ -20,7 +20,7 @@ def register(cls):
 
 
 class Body:
-    """Layers by name, and how they are called."""
+    """Layers by name, and the calls of them."""
 
     def layers(self):
         return {
@@ -34,7 +34,7 @@ class Body:
         return layers["softmax"](x)
 
     def build(self, layers, stream):
-        """What a method `build` of the model does."""
+        """Builds the layers, as the model's method `build` does."""
         layers["embedding"].build(stream[:2])
         for name in self.middle():
             layers[name].build(*[stream] * self.inputs)
@@ -52,7 +52,7 @@ class Embedding(Body):
 
 
 class Tied(Embedding):
-    """The softmax has the matrix of the embedding."""
+    """A body whose softmax shares the matrix of the embedding."""
 
     def layers(self):
         return {"embedding": kt.PositionalEmbedding(V, D, logits_bias=True)}
@@ -136,7 +136,7 @@ class Whole(Body):
         return layers["model"]({"source_ids": ids, "target_ids": ids})
 
     def build(self, layers, stream):
-        pass  # it is built
+        pass  # it already is built
 
 
 BODIES = {
@@ -153,7 +153,7 @@ ROWS = ("Embedding", "FeedForward")  # bodies that are layers in a row
 
 @register
 class Subclass(keras.Model):
-    """Without a method `build`, as most are."""
+    """A model without a method `build`, as most are."""
 
     def __init__(self, body, **kwargs):
         super().__init__(**kwargs)
@@ -195,7 +195,7 @@ class Nested(keras.Model):
 
 @register
 class Named(Subclass):
-    """Its inputs are a dictionary."""
+    """A model whose inputs are a dictionary."""
 
     def call(self, inputs):
         return super().call(inputs["ids"])
@@ -232,7 +232,7 @@ class Run(keras.layers.Layer):
 
 
 def sequential(body):
-    """The layers in a row, where each reads nothing but the one before."""
+    """Makes a `Sequential` of the layers, or of the body as one layer."""
     if body in ROWS:
         return keras.Sequential([*BODIES[body]().layers().values()])
     ids = keras.Input((None,), dtype="int32")
@@ -251,7 +251,7 @@ FORMS = {
 
 
 def make(body, form="subclass", weights=None):
-    """A model with weights of its own, or the given ones."""
+    """Makes a model with new weights, or the given ones."""
     model = FORMS[form](body)
     model(inputs_of(form, np.ones((2, 5), "int32")))
     if weights is not None:
@@ -264,7 +264,7 @@ def inputs_of(form, ids):
 
 
 def batches(rows=12, length=5, seed=7):
-    """Ids and labels, whose rows end with padding of other lengths."""
+    """Returns ids and labels, each row with padding of its own length."""
     rng = np.random.default_rng(seed)
     ids, labels = rng.integers(3, V, (2, rows, length)).astype("int32")
     padding = np.arange(length) >= rng.integers(1, length + 1, rows)[:, None]
@@ -282,15 +282,15 @@ def compiled(model, optimizer=None, **options):
 
 
 def arrays(ids, labels):
-    """The data of `fit` as NumPy has them."""
+    """Returns arguments of `fit` with NumPy arrays."""
     return dict(x=ids, y=labels, batch_size=4, shuffle=False)
 
 
 def dataset(ids, labels):
-    """As a data set.
+    """Returns arguments of `fit` with a data set.
 
-    Under a strategy, TensorFlow 2.21 now and then crashes in `evaluate` of
-    arrays, also of a model of Keras' own layers.
+    Under a strategy, TensorFlow 2.21 sometimes crashes in `evaluate` with
+    arrays, even for a model of Keras' own layers.
     """
     import tensorflow as tf
 
@@ -298,7 +298,7 @@ def dataset(ids, labels):
 
 
 def trained(model, form="subclass", as_data=arrays):
-    """The history of two epochs of three batches, with validation."""
+    """Trains two epochs of three batches with validation. Returns history."""
     (ids, labels), (other, others) = batches(), batches(seed=8)
     valid = as_data(inputs_of(form, other), others)
     history = model.fit(

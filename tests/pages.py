@@ -1,4 +1,4 @@
-"""What the tests of pages share: what is in one, read without a browser."""
+"""Helpers of the tests of pages, which read a page without a browser."""
 
 import base64
 import html.parser
@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import numpy as np
 import tensorflow as tf
 
-# Names, which nobody looks up.
+# Names, not addresses that a browser loads.
 NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
-# What makes a browser ask for something.
+# Text that makes a browser load something.
 LOADING = re.compile(
     r"https?:|\bsrc\s*=|\bsrcset\s*=|<link|<base|@import|url\((?!#)|fetch\(|"
     r"XMLHttpRequest|WebSocket|EventSource|sendBeacon|import\(|<iframe|<object"
@@ -20,7 +20,7 @@ LOADING = re.compile(
 
 
 class Elements(html.parser.HTMLParser):
-    """The elements of a page: (tag, attributes, text inside of it)."""
+    """The elements of a page: (tag, attributes, inner text)."""
 
     def __init__(self, page):
         super().__init__()
@@ -45,12 +45,12 @@ class Elements(html.parser.HTMLParser):
             element[2] += text
 
     def of(self, tag):
-        """The elements of one tag."""
+        """Returns the elements with a tag."""
         return [element for element in self.found if element[0] == tag]
 
 
 def assert_offline(page):
-    """Checks that a page asks for nothing, and forbids it."""
+    """Checks that a page loads nothing, and that its policy forbids it."""
     for name in NAMESPACES:
         page = page.replace(name, "")
     assert not LOADING.search(page), LOADING.search(page)
@@ -63,9 +63,9 @@ def assert_offline(page):
 
 
 def data_of(page):
-    """What the program of an attention page reads, its weights by kind.
+    """Returns the data of an attention page's script.
 
-    Weights are float64 `[L, H, T, S]`.
+    The weights, by kind, are float64 `[L, H, T, S]`.
     """
     [text] = [
         text
@@ -91,19 +91,19 @@ def data_of(page):
 
 
 def texts(svg):
-    """The texts of an SVG."""
+    """Returns the texts of an SVG."""
     root = ElementTree.fromstring(svg)
     return [node.text for node in root.iter() if node.tag.endswith("}text")]
 
 
 def contrast(one, two):
-    """The contrast of two colors (red, green, blue; 0 to 255), as in WCAG 2."""
+    """Computes WCAG 2's contrast of two colors (red, green, blue; 0 to 255)."""
     darker, lighter = sorted(map(luminance, (one, two)))
     return (lighter + 0.05) / (darker + 0.05)
 
 
 def luminance(color):
-    """Relative luminance as in WCAG 2."""
+    """Computes WCAG 2's relative luminance."""
     parts = np.array(color) / 255
     linear = np.where(
         parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4
@@ -112,12 +112,12 @@ def luminance(color):
 
 
 def rgb(code):
-    """The numbers of a color such as `#ba516f`."""
+    """Returns the three numbers of a color such as `#ba516f`."""
     return [int(code[i : i + 2], 16) for i in (1, 3, 5)]
 
 
 def images(svg):
-    """The pictures inside an SVG: lists of int `[height, width, 3]`."""
+    """Returns the pictures inside an SVG: int arrays `[height, width, 3]`."""
     uris = re.findall(r'"data:image/png;base64,([^"]*)"', svg)
     return [
         tf.io.decode_png(base64.b64decode(uri), 3).numpy().astype(int)

@@ -1,4 +1,4 @@
-"""Sentence pairs of random words, their ids and batches: for the data side."""
+"""Random sentence pairs, their ids and batches, for tests of the data."""
 
 import random
 
@@ -11,7 +11,7 @@ GERMAN = "der Hund Katze läuft sieht Haus Gärten und klein groß rot im".split
 
 
 def make_pairs(num_pairs, seed=0):
-    """Sentence pairs of random words, the German a little longer."""
+    """Makes pairs of random words. The German is a little longer."""
     rng = random.Random(seed)
     pairs = []
     for _ in range(num_pairs):
@@ -23,7 +23,7 @@ def make_pairs(num_pairs, seed=0):
 
 
 def random_corpus(num_pairs, shortest, longest, vocab_size):
-    """A corpus of random ids; each row ends with EOS."""
+    """Makes a corpus of random ids. Each row ends with EOS."""
     random = np.random.default_rng(3)
 
     def rows():
@@ -37,19 +37,19 @@ def random_corpus(num_pairs, shortest, longest, vocab_size):
 
 
 def ids_of(corpus):
-    """The pairs of a corpus as lists of ids."""
+    """Returns the pairs of a corpus as lists of ids."""
     sides = rows_of(corpus.source), rows_of(corpus.target)
     return list(zip(*sides, strict=True))
 
 
 def rows_of(rows):
-    """Ragged rows of ids, in memory or in a file, as lists."""
+    """Returns ragged rows of ids, in memory or in a file, as lists."""
     ids = rows.ids[np.arange(len(rows.ids))]
     return [row.tolist() for row in np.split(ids, rows.offsets[1:-1])]
 
 
 def take(iterator):
-    """Batches, each as one array of its source ids and labels."""
+    """Returns batches, each as one array of source ids and labels."""
     return [
         np.concatenate([inputs["source_ids"], labels], axis=-2)
         for inputs, labels in iterator
@@ -57,14 +57,14 @@ def take(iterator):
 
 
 def assert_equal(first, second):
-    """Batches are equal, and there are some."""
+    """Checks that batches are equal, and that there is at least one."""
     assert len(first) == len(second) > 0
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def check_two_replicas(batches, **options):
-    """Two replicas share the rows of each batch of one."""
+    """Checks that two replicas split the rows of one replica's batches."""
     whole = take(batches.arrays(end_step=9, **options))
     two = {"replicas": (0, 1), "num_replicas": 2}
     slices = take(batches.arrays(end_step=9, **two, **options))

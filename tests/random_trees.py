@@ -1,4 +1,4 @@
-"""Random trees, with what makes counting brackets hard."""
+"""Random trees with features that make counting brackets hard."""
 
 from trainers.datasets.constituency import TOP, Leaf, Node
 
@@ -7,7 +7,7 @@ TAGS = ("NN", "VBD", "DT", ",", ".", "``", "''", ":", "PRP$", "-LRB-")
 
 
 def random_tree(generator, words):
-    """A tree over words: unary chains, equal labels, punctuation anywhere.
+    """Makes a tree with unary chains, equal labels, punctuation anywhere.
 
     Args:
         generator: A `random.Random`.
@@ -18,7 +18,7 @@ def random_tree(generator, words):
 
 
 def _constituents(generator, leaves, depth):
-    """Random constituents over leaves, some of them leaves."""
+    """Returns random constituents over leaves. Some are leaves."""
     children = []
     while leaves:
         size = generator.randint(1, len(leaves))

@@ -1,7 +1,6 @@
-"""NumPy readings of the paper, written from its text alone.
+"""NumPy versions of the paper's equations, written from its text alone.
 
-What models of other systems have besides is read from the formulas of those
-systems.
+Parts that only models of other systems have follow those systems' formulas.
 """
 
 import math
@@ -15,7 +14,7 @@ def softmax(x):
 
 
 def attention(q, k, v, mask=None):
-    """Eq. 1 for one head: [T, K], [S, K], [S, Vd] -> [T, Vd]."""
+    """Computes eq. 1 for one head: [T, K], [S, K], [S, Vd] -> [T, Vd]."""
     scores = q @ k.T / np.sqrt(q.shape[-1])
     if mask is not None:
         scores = np.where(mask, scores, -np.inf)
@@ -23,7 +22,7 @@ def attention(q, k, v, mask=None):
 
 
 def relative_attention(q, k, v, mask, key_vectors, value_vectors):
-    """Shaw et al. 2018, eq. 3 and 4, pair by pair: [n, K] -> [n, Vd]."""
+    """Computes Shaw et al. 2018, eq. 3 and 4, by pair: [n, K] -> [n, Vd]."""
     n, greatest = len(q), len(key_vectors) // 2
 
     def vector(vectors, i, j):
@@ -40,7 +39,7 @@ def relative_attention(q, k, v, mask, key_vectors, value_vectors):
 
 
 def sees(n, window, causal):
-    """Who sees whom in restricted attention, pair by pair: bool [n, n]."""
+    """Returns the mask of restricted attention, pair by pair: bool [n, n]."""
     mask = np.zeros((n, n), bool)
     for i, j in np.ndindex(n, n):
         if causal:
@@ -53,7 +52,7 @@ def sees(n, window, causal):
 def multi_head_attention(
     x, y, weights, num_heads, mask=None, vectors=None, biases=(0, 0, 0, 0)
 ):
-    """Sec. 3.2.2 for one sentence: heads one after the other."""
+    """Computes sec. 3.2.2 for one sentence, head by head."""
     query, key, value, output = weights
     q = np.split(x @ query + biases[0], num_heads, axis=-1)
     k = np.split(y @ key + biases[1], num_heads, axis=-1)
@@ -67,7 +66,7 @@ def multi_head_attention(
 
 
 def activate(name, x):
-    """Number by number, with the functions of Python."""
+    """Applies an activation number by number, with Python's functions."""
 
     def of_one(x):
         if name == "relu":
@@ -84,7 +83,7 @@ def activate(name, x):
 
 
 def feed_forward(x, inner, inner_bias, outer, outer_bias, activation="relu"):
-    """Eq. 2."""
+    """Computes eq. 2."""
     return activate(activation, x @ inner + inner_bias) @ outer + outer_bias
 
 
@@ -95,7 +94,7 @@ def layer_norm(x, gamma, beta, epsilon=1e-6):
 
 
 def positional_encoding(length, d_model):
-    """Sec. 3.5, element by element."""
+    """Computes sec. 3.5 element by element: [length, d_model]."""
     table = np.zeros((length, d_model))
     for position in range(length):
         for i in range(d_model // 2):
@@ -106,9 +105,10 @@ def positional_encoding(length, d_model):
 
 
 def blocks_of_sinusoids(length, d_model, first, sinusoids):
-    """All sines, then all cosines, as Marian, OpenNMT-tf and fairseq have them.
+    """Computes all sines, then all cosines: [length, d_model].
 
-    OpenNMT-tf and fairseq compute the wavelengths of "t2t" so.
+    Marian, OpenNMT-tf and fairseq have this order. "t2t" has the wavelengths of
+    OpenNMT-tf and fairseq.
     """
     positions = first + np.arange(length)[:, None]
     half = d_model // 2
@@ -120,7 +120,7 @@ def blocks_of_sinusoids(length, d_model, first, sinusoids):
 
 
 def interleaved_sinusoids(length, d_model, first, sinusoids):
-    """The same with each cosine after its sine, element by element."""
+    """Computes the same with each cosine after its sine."""
     if sinusoids == "paper":
         return positional_encoding(first + length, d_model)[first:]
     blocks = blocks_of_sinusoids(length, d_model, first, sinusoids)
@@ -132,7 +132,7 @@ def interleaved_sinusoids(length, d_model, first, sinusoids):
 
 
 def smoothed_target(labels, vocab_size, label_smoothing):
-    """An explicit V-wide target, [B, T] -> [B, T, V]."""
+    """Makes the explicit target distribution, [B, T] -> [B, T, V]."""
     target = np.full((*labels.shape, vocab_size), label_smoothing / vocab_size)
     hit = 1 - label_smoothing + label_smoothing / vocab_size
     np.put_along_axis(target, labels[..., None], hit, -1)
@@ -140,14 +140,14 @@ def smoothed_target(labels, vocab_size, label_smoothing):
 
 
 def smoothed_cross_entropy(labels, logits, label_smoothing):
-    """Cross-entropy to that target, [B, T, V] -> [B, T]."""
+    """Computes the cross-entropy with smoothing, [B, T, V] -> [B, T]."""
     logits = logits.astype("float64")
     target = smoothed_target(labels, logits.shape[-1], label_smoothing)
     return -(target * np.log(softmax(logits))).sum(-1)
 
 
 def r_drop(labels, first, second, label_smoothing, alpha):
-    """The loss of R-Drop's paper, halved: two logits [B, T, V] -> [B, T]."""
+    """Computes half of R-Drop's loss: two logits [B, T, V] -> [B, T]."""
     p, q = (softmax(logits.astype("float64")) for logits in (first, second))
     losses = smoothed_cross_entropy(labels, first, label_smoothing)
     losses += smoothed_cross_entropy(labels, second, label_smoothing)
@@ -158,7 +158,7 @@ def r_drop(labels, first, second, label_smoothing, alpha):
 def transformer(
     weights, config, source_ids, target_ids, sinusoids=interleaved_sinusoids
 ):
-    """Figure 1 for one sentence without padding: ids -> logits [T, V].
+    """Computes figure 1 for one sentence without padding: ids -> [T, V].
 
     `weights` maps the path of a variable, after the model's name, to its array.
     """
@@ -206,7 +206,7 @@ def transformer(
         return normalize(f"{name}/final_norm", x)
 
     def embed(side, ids):
-        # Another vocabulary means other embeddings, said or not.
+        # Two vocabularies imply two embeddings, even by default.
         shared = "target" if config.source_vocab_size else "all"
         shared = config.share_embeddings or shared
         has_own = side == "source" and shared in ("target", "none")

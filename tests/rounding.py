@@ -1,10 +1,10 @@
-"""A plugin of pytest: each product of matrices rounds as on another CPU.
+"""A pytest plugin: matrix products are rounded as on another CPU.
 
 `make test-cpus ROWS=rounding` loads it. Kernels sum in an order that depends on
 the CPU, the shape and the row. Here each number of a product gets an error of
-up to two units in its last place, which depends on the shape and the position
-alone: what is computed twice in one way stays equal bit by bit, and a test that
-wants more than docs/equality.md promises fails on every machine.
+up to two units in its last place, which depends only on the shape and the
+position. The same computation still gives equal bits, and a test that needs
+more than docs/equality.md promises fails on every machine.
 """
 
 import collections
@@ -15,7 +15,7 @@ found = collections.Counter()
 
 
 def pytest_sessionstart():
-    """After conftest.py, which sets what TensorFlow reads when it is loaded."""
+    """Replaces `matmul`, after conftest.py has set TensorFlow's variables."""
     import keras
     from keras import ops
 

@@ -1,4 +1,4 @@
-"""A server of translations that are known, for tests of the server's page."""
+"""A server with known translations, for tests of the server's page."""
 
 import contextlib
 import http.server
@@ -22,18 +22,18 @@ TRANSLATED = b"translated"
 
 
 class ScriptedServer(http.server.ThreadingHTTPServer):
-    """Each line of a text is a sentence; its words in upper case are reversed.
+    """A server that reverses the words of each line, in upper case.
 
-    The language auto is English; a text in the target language stays. Any file
-    is translated by `TRANSLATED`.
+    Each line of a text is a sentence. The language auto is English. A text in
+    the target language stays. The translation of any file is `TRANSLATED`.
 
     Attributes:
         settings: The answer to /frontend/settings.
-        failures: Answers (status, headers, error) of the next requests.
+        failures: Answers (status, headers, error) to the next requests.
         gates: By text, or "attention", an event that the answer waits for.
-        notes: Of every sentence.
-        asked: The bodies of requests to translate, in their order.
-        uploads: The forms of requests to translate a file, as they came.
+        notes: The notes on every sentence.
+        asked: The bodies of translation requests, in order.
+        uploads: The forms of requests to translate a file, unparsed.
         attention: The form of the last request for an attention page.
     """
 
@@ -60,7 +60,7 @@ class ScriptedServer(http.server.ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def serving():
-    """A `ScriptedServer` that runs."""
+    """Yields a running `ScriptedServer`."""
     with ScriptedServer() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
@@ -70,7 +70,7 @@ def serving():
 
 
 def translated(line, n_best=1, notes=()):
-    """What /v1/translate answers about a sentence."""
+    """Returns /v1/translate's answer for a sentence."""
     words = line.split()[::-1]
     last = len(words) - 1
     return {
@@ -133,7 +133,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send(b"<!DOCTYPE html><p>attention", "text/html", "")
             return
         if self.path == "/translate_file":
-            # As a server that does not know its address behind a proxy.
+            # Like a server behind a proxy that does not know its address.
             address = f"http://127.0.0.1:1/download_file/{KEY}"
             self._send_json(
                 {"translatedFileUrl": address, "notes": self.server.notes}
@@ -154,7 +154,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if source == asked["target"]:
             text, sentences = asked["text"], []
         found = {"source": source, "text": text, "sentences": sentences}
-        # A browser that has given up hears nothing.
+        # The browser may have closed the connection.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._send_json({"translations": [found]})
 
@@ -173,4 +173,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_):
-        """Is quiet."""
+        """Logs nothing."""

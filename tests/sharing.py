@@ -1,14 +1,14 @@
-"""What the processes of one test run make once, and share.
+"""Files that one process of a test run makes, and all processes share.
 
-`make test` runs the tests in several processes. What takes long to make, and is
-read only, is made by the process that needs it first; the other one waits.
+`make test` runs the tests in several processes. A file that takes long to make
+and is only read is made by the process that needs it first. Others wait.
 """
 
 import fcntl
 import pathlib
 import shutil
 
-directory: pathlib.Path | None = None  # of the run; `conftest.py` sets it
+directory: pathlib.Path | None = None  # `conftest.py` sets it for the run
 
 
 def make_once(name, make):
@@ -16,10 +16,10 @@ def make_once(name, make):
 
     Args:
         name: Its name in the directory of the run.
-        make: Called in one process. If it fails, the next one tries again.
+        make: Called in one process. If it fails, the next process tries again.
 
     Raises:
-        RuntimeError: There is no test run, and so no directory that is removed.
+        RuntimeError: No test run has set the directory.
     """
     if directory is None:
         raise RuntimeError("set sharing.directory to a directory first")
@@ -34,7 +34,7 @@ def make_once(name, make):
 
 
 def engine_search(translator):
-    """Returns the search of a translator's engine, without those around it."""
+    """Returns the innermost search of a translator, its engine's."""
     search = translator._search
     while hasattr(search, "inner"):
         search = search.inner

@@ -1,4 +1,4 @@
-"""What the signatures of a SavedModel must answer: what the translator does."""
+"""Checks that a SavedModel's signatures answer what the translator does."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +8,7 @@ from savedmodel.verify import TIE
 
 
 def assert_answers(signatures, translator, sentences):
-    """Asks every signature, and compares the answers with the translator's.
+    """Calls every signature, and compares the answers with the translator's.
 
     Prefixes and references come from the translator's own translations.
     """
@@ -72,7 +72,7 @@ def assert_answers(signatures, translator, sentences):
 
 
 def as_lists(tensor):
-    """A tensor as lists, bytes as text."""
+    """Converts a tensor to lists, and bytes to text."""
     values = tensor.numpy()
     if values.dtype == object:
         values = np.vectorize(bytes.decode, otypes=[object])(values)
@@ -80,7 +80,7 @@ def as_lists(tensor):
 
 
 def assert_found(translation, row):
-    """The row has the translator's best text, or one of the same score."""
+    """Checks that a row has the best text, or one with the same score."""
     best = translation.scores[0]
     assert abs(row["score"] - best) < TIE
     assert any(
@@ -92,9 +92,9 @@ def assert_found(translation, row):
 
 
 def assert_hypotheses(translation, row):
-    """The ids and scores of a row are the translator's hypotheses.
+    """Checks that a row's ids and scores are the translator's hypotheses.
 
-    Rounding may decide which one is the last.
+    Rounding may decide which hypothesis is the last.
     """
     expected = list(zip(translation.ids, translation.scores, strict=True))
     number, last = len(expected), translation.scores[-1]

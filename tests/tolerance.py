@@ -1,4 +1,4 @@
-"""Equal up to rounding, for numbers that are computed in two ways.
+"""Equality up to rounding, for numbers that are computed in two ways.
 
 Another batch, shape, thread count, compiler, device, number of replicas or CPU
 adds the terms of a sum in another order. Two float32 sums of n terms differ by
@@ -17,10 +17,11 @@ _FRACTIONS = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 
 
 def assert_close(found, expected, where="result"):
-    """Numbers are equal up to rounding; ids, texts and structure are equal.
+    """Checks that numbers are equal up to rounding, and the rest is equal.
 
-    Fractions that stand in a text are numbers.
+    Ids, texts and structure must be equal. Fractions in a text are numbers.
     """
+
     if isinstance(expected, dict):
         assert list(found) == list(expected), where
         for key, value in expected.items():

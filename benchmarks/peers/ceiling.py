@@ -1,11 +1,11 @@
-"""Training speed if a step were nothing but one large matrix product.
+"""Training speed if a step were only one large matrix product.
 
     python benchmarks/peers/ceiling.py --data=FOLDER [--size=base] [--bfloat16]
 
-The target tokens per second that these cores would reach if every product of a
-training step, forward and backward, ran as fast as a product of two square
-matrices of width 2,048 in TensorFlow. A pair has the mean lengths of the
-training set.
+Prints the target tokens per second that these cores would reach if every
+product of a training step, forward and backward, ran as fast as a product of
+two square matrices of width 2,048 in TensorFlow. A pair has the mean lengths of
+the training set.
 """
 
 import os
@@ -23,7 +23,7 @@ import tensorflow as tf
 import keras_transformer as kt
 
 WIDTH = 2048
-REPETITIONS = 10  # of the product in a step, for the kernel's clock ticks
+REPETITIONS = 10  # products per step, as the kernel's clock ticks are coarse
 
 
 def main():
@@ -45,7 +45,7 @@ def main():
 
 
 def make_product(dtype):
-    """A function that multiplies two matrices, and waits."""
+    """Returns a function that multiplies two matrices, and waits."""
     left, right = (
         tf.cast(tf.random.normal([WIDTH, WIDTH]), dtype) for _ in range(2)
     )
@@ -54,7 +54,7 @@ def make_product(dtype):
 
 
 def flops_per_token(arguments):
-    """Of the products of a training step, for each target token."""
+    """Returns the FLOPs of a training step's products, per target token."""
     config = kt.preset(arguments.size, vocab_size=measurement.VOCAB_SIZE)
     source, target = (
         mean_length(arguments.data / f"train.pieces.{language}")
@@ -65,7 +65,7 @@ def flops_per_token(arguments):
 
 
 def mean_length(path):
-    """Tokens of a sentence, EOS included."""
+    """Returns the mean number of tokens of a sentence, EOS included."""
     lines = measurement.read_lines(path)
     return sum(len(line.split()) + 1 for line in lines) / len(lines)
 

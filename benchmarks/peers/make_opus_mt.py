@@ -1,4 +1,4 @@
-"""A model of OPUS-MT's size, with random weights, for the comparison.
+"""Makes a model of OPUS-MT's size, with random weights, for the comparison.
 
     .venv-peers/transformers/bin/python benchmarks/peers/make_opus_mt.py
         --output=DIR --text=PREFIX
@@ -22,7 +22,7 @@ from transformers import (
 )
 
 VOCAB_SIZE = 58101
-LONGEST = 64  # tokens of an output: random weights never end one
+LONGEST = 64  # tokens of an output, which random weights never end
 
 
 def main():
@@ -84,7 +84,7 @@ def make(directory, text):
         activation_function="swish",
         scale_embedding=True,
         max_position_embeddings=512,
-        init_std=0.06,  # of 0.02 the most probable tokens are nearly ties
+        init_std=0.06,  # with 0.02 the most probable tokens are nearly ties
         **special,
     )
     model = MarianMTModel(config).eval()

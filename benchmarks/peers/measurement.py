@@ -1,8 +1,8 @@
 """Sizes, data, clock and output, which all scripts of this folder share.
 
-Every environment imports it, so it needs nothing but the standard library.
-Each script measures one system once and prints one line of JSON. A rate counts
-real tokens or lines: padding is not counted, EOS is.
+Every environment imports it, so it needs only the standard library. Each script
+measures one system once and prints one line of JSON. A rate counts lines or
+tokens, with EOS and without padding.
 """
 
 import argparse
@@ -16,8 +16,8 @@ import time
 
 CORES = len(os.sched_getaffinity(0))
 VOCAB_SIZE = 8000
-PAD, BOS, EOS, UNK = range(4)  # of `prepare.py`
-BATCH_TOKENS = 4096  # of the longer side of a batch, padding included
+PAD, BOS, EOS, UNK = range(4)  # in the vocabulary of `prepare.py`
+BATCH_TOKENS = 4096  # on the longer side of a batch, padding included
 MAX_LENGTH = 100
 LABEL_SMOOTHING = 0.1
 ADAM_BETAS = 0.9, 0.98
@@ -45,13 +45,13 @@ QUIET = 0.15  # CPUs that other processes may use
 
 
 class Clock:
-    """Wall time, and how many CPUs other processes used meanwhile, on Linux."""
+    """A clock that also measures other processes' use of CPUs, on Linux."""
 
     def __init__(self):
         self._last = self._read()
 
     def lap(self):
-        """Since the last lap: `{"seconds": s, "foreign_cpus": CPUs}`."""
+        """Returns `{"seconds": s, "foreign_cpus": CPUs}` since the last lap."""
         now = self._read()
         wall, busy, own = (b - a for a, b in zip(self._last, now, strict=True))
         self._last = now
@@ -60,10 +60,10 @@ class Clock:
 
     @staticmethod
     def _read():
-        """Wall seconds, CPU seconds of all processes, and of this one."""
+        """Returns wall seconds, and CPU seconds of all and of this process."""
         with open("/proc/stat") as file:
             fields = list(map(int, file.readline().split()[1:9]))
-        idle = fields[3] + fields[4]  # the fifth is waiting for a disk
+        idle = fields[3] + fields[4]  # the fifth is the wait for a disk
         busy = (sum(fields) - idle) / os.sysconf("SC_CLK_TCK")
         return time.perf_counter(), busy, sum(os.times()[:2])
 
@@ -75,9 +75,9 @@ def print_rates(parts, package):
     less than `QUIET` CPUs, or from all parts if none was quiet.
 
     Args:
-        parts: The timed parts, such as steps: each is a lap of `Clock` and has,
-            under other keys, the amounts of work that were done.
-        package: Distribution of the system, whose version is printed.
+        parts: The timed parts, such as steps. Each is a lap of `Clock` with the
+            amounts of finished work under other keys.
+        package: Distribution of the system. Its version is printed.
     """
     quiet = [part for part in parts if part["foreign_cpus"] < QUIET]
     foreign = sum(part["foreign_cpus"] for part in parts) / len(parts)
@@ -96,7 +96,7 @@ def print_rates(parts, package):
 
 
 def read_lines(path):
-    """The lines of a file; no other character than a newline ends one."""
+    """Reads the lines of a file, which only newlines separate."""
     return pathlib.Path(path).read_text(encoding="utf-8").split("\n")[:-1]
 
 
@@ -113,7 +113,7 @@ def make_parser(description):
 
 
 def training_parser(description):
-    """The parser of a script that measures training."""
+    """Makes the parser of a script that measures training."""
     parser = make_parser(description)
     parser.add_argument(
         "--data", type=pathlib.Path, required=True, help="from `prepare.py`"
@@ -133,9 +133,9 @@ def measure_training(steps, arguments, package):
     """Times steps.
 
     Args:
-        steps: Iterator that makes a step and gives its loss and its number of
+        steps: Iterator that makes a step and yields its loss and its number of
             target tokens.
-        arguments: Of `training_parser`.
+        arguments: Parsed by `training_parser`.
         package: As in `print_rates`.
     """
     parts, clock = [], Clock()
@@ -148,7 +148,7 @@ def measure_training(steps, arguments, package):
 
 
 def translation_parser(description):
-    """The parser of a script that measures translation."""
+    """Makes the parser of a script that measures translation."""
     parser = make_parser(description)
     parser.add_argument(
         "--text", type=pathlib.Path, required=True, help="a line a sentence"
@@ -172,7 +172,7 @@ def measure_translation(translate, arguments, package):
 
     Args:
         translate: Function from a list of lines to a list of translations.
-        arguments: Of `translation_parser`.
+        arguments: Parsed by `translation_parser`.
         package: As in `print_rates`.
     """
     lines = read_lines(arguments.text)[: arguments.limit]

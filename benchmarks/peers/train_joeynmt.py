@@ -1,4 +1,4 @@
-"""Speed of training with JoeyNMT, by its own trainer.
+"""Measures the speed of training with JoeyNMT's own trainer.
 
     .venv-peers/joeynmt/bin/python benchmarks/peers/train_joeynmt.py
         --data=FOLDER [--size=base]
@@ -39,7 +39,7 @@ class TimedTrainer(TrainManager):
     """JoeyNMT's trainer, which times its steps and does not validate.
 
     Attributes:
-        parts: As in `print_rates`; a step ends where the next one starts.
+        parts: As in `print_rates`. A step ends when the next one starts.
     """
 
     def __init__(self, **options):
@@ -60,7 +60,7 @@ class TimedTrainer(TrainManager):
 
 
 def make_config(arguments, directory):
-    """JoeyNMT's configuration: post-norm, one embedding matrix."""
+    """Makes JoeyNMT's configuration: post-norm, one embedding matrix."""
     shape, data = measurement.SHAPES[arguments.size], arguments.data
     side = {
         "level": "bpe",
@@ -93,7 +93,7 @@ def make_config(arguments, directory):
         "use_cuda": False,
         "data": {
             "train": str(data / "train"),
-            "dev": str(data / "test_2016_flickr"),  # it wants one
+            "dev": str(data / "test_2016_flickr"),  # required by JoeyNMT
             "dataset_type": "plain",
             "src": side | {"lang": "en"},
             "trg": side | {"lang": "de"},
@@ -108,7 +108,7 @@ def make_config(arguments, directory):
             "label_smoothing": measurement.LABEL_SMOOTHING,
             "batch_type": "token",
             "batch_size": measurement.BATCH_TOKENS,
-            # The last one is not timed.
+            # The last update is not timed.
             "updates": arguments.skip + arguments.steps + 1,
             "epochs": 1000,
         },

@@ -1,4 +1,4 @@
-"""Speed of training with OpenNMT-tf, by its own trainer.
+"""Measures the speed of training with OpenNMT-tf's own trainer.
 
 .venv-peers/opennmt_tf/bin/python benchmarks/peers/train_opennmt_tf.py
     --data=FOLDER [--size=base]
@@ -20,7 +20,7 @@ def main():
     arguments = measurement.training_parser(__doc__).parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(measurement.CORES)
     tf.config.threading.set_inter_op_parallelism_threads(measurement.CORES)
-    training.Trainer = TimedTrainer  # which `Runner` makes
+    training.Trainer = TimedTrainer  # for `Runner`
     with tempfile.TemporaryDirectory() as directory:
         config = make_config(arguments, pathlib.Path(directory))
         model = make_model(**measurement.SHAPES[arguments.size])
@@ -53,11 +53,11 @@ class TimedTrainer(training.Trainer):
             self._tokens.assign(0)
             self.parts.append(clock.lap() | {"target_tokens": tokens})
             yield loss
-            clock.lap()  # without reports and checkpoints
+            clock.lap()  # leaves out reports and checkpoints
 
 
 def make_model(num_layers, d_model, d_ff, num_heads, dropout):
-    """OpenNMT-tf's Transformer: post-norm, one embedding matrix."""
+    """Makes OpenNMT-tf's Transformer: post-norm, one embedding matrix."""
     embedders = [
         opennmt.inputters.WordEmbedder(embedding_size=d_model) for _ in range(2)
     ]
@@ -76,10 +76,10 @@ def make_model(num_layers, d_model, d_ff, num_heads, dropout):
 
 
 def make_config(arguments, directory):
-    """OpenNMT-tf's configuration."""
+    """Makes OpenNMT-tf's configuration, and its vocabulary file."""
     vocabulary = directory / "vocabulary"
     pieces = measurement.read_lines(arguments.data / "vocabulary.txt")
-    del pieces[measurement.UNK]  # which it adds at the end
+    del pieces[measurement.UNK]  # OpenNMT-tf adds it at the end
     vocabulary.write_text("".join(f"{piece}\n" for piece in pieces), "utf-8")
     beta_1, beta_2 = measurement.ADAM_BETAS
     return {

@@ -1,4 +1,4 @@
-"""Speed of training with this package, as the trainer trains.
+"""Measures the speed of training with this package, by the trainer's step.
 
     python benchmarks/peers/train_ours.py --data=FOLDER [--size=base]
         [--bfloat16]
@@ -54,7 +54,7 @@ def main():
 
 
 def make_step(arguments):
-    """A function from a batch to its loss: the step of the trainer."""
+    """Returns the trainer's step, a function from a batch to its loss."""
     config = kt.preset(arguments.size, vocab_size=measurement.VOCAB_SIZE)
     dtype = "mixed_bfloat16" if arguments.bfloat16 else "float32"
     train_step = TrainStep(

@@ -1,10 +1,10 @@
-"""Speed of training with `torch.nn.Transformer`, in plain PyTorch.
+"""Measures the speed of training with PyTorch's `torch.nn.Transformer`.
 
     .venv-peers/pytorch/bin/python benchmarks/peers/train_pytorch.py
         --data=FOLDER [--size=base] [--bfloat16] [--compile]
 
-Batches have pairs of about the same length. --bfloat16 is autocast: the weights
-stay float32. --compile needs a C++ compiler.
+Batches have pairs of about the same length. --bfloat16 is autocast with float32
+weights. --compile needs a C++ compiler.
 """
 
 import math
@@ -31,7 +31,7 @@ def main():
 
 
 def make_batches(data):
-    """Batches `(source_ids, target_ids, labels)` in random order."""
+    """Makes batches `(source_ids, target_ids, labels)` in random order."""
     pieces = measurement.read_lines(data / "vocabulary.txt")
     ids = {piece: id for id, piece in enumerate(pieces)}
     sides = [
@@ -69,7 +69,10 @@ def pad(rows):
 
 
 class Translator(torch.nn.Module):
-    """The loss of a batch: post-norm, one embedding matrix, sinusoids."""
+    """A model that returns the loss of a batch.
+
+    It has post-norm, one embedding matrix, and sinusoids.
+    """
 
     def __init__(self, num_layers, d_model, d_ff, num_heads, dropout):
         super().__init__()
@@ -122,7 +125,8 @@ class Translator(torch.nn.Module):
 
 
 def make_step(arguments):
-    """A function that updates the weights and returns the loss of a batch."""
+    """Returns a function that trains on a batch, and returns its loss."""
+
     model = Translator(**measurement.SHAPES[arguments.size])
     optimizer = torch.optim.Adam(
         model.parameters(),

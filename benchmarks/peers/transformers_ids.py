@@ -1,9 +1,9 @@
-"""The ids that transformers gives to sources; see `tokenizer_ids.py`.
+"""Writes transformers' ids of sources, for `tokenizer_ids.py`.
 
     python transformers_ids.py FAMILY DIR < rows.json > ids.json
 
-DIR has a SentencePiece model; the other files of a published tokenizer are
-added. A row is a language and a line.
+DIR has a SentencePiece model. The script adds the other files of a published
+tokenizer. A row is a language and a line.
 """
 
 import json

@@ -1,13 +1,12 @@
-"""Speed of translating with CTranslate2.
+"""Measures the speed of translation with CTranslate2.
 
     .venv-peers/ctranslate2/bin/python
         benchmarks/peers/translate_ctranslate2.py --model=DIR --text=FILE
         [--beam_size=1] [--single] [--compute_type=int8] [--shortlist]
 
 DIR is an export of a work directory, `savedmodel.export --format=ctranslate2`.
-All lines are translated by as many workers as there are cores, of one thread
-each, with --single by one worker: with several threads in one worker it was
-several times slower on two cores.
+Each core has a worker with one thread. With --single there is one worker. One
+worker with several threads was several times slower on two cores.
 """
 
 import json
@@ -40,13 +39,13 @@ def main():
 
 
 def make_translate(model, workers, compute_type, longest, **search):
-    """A function from lines to their translations.
+    """Returns a function from lines to their translations.
 
     Args:
         model: An export of `savedmodel.export --format=ctranslate2`.
         workers: Batches that are translated at the same time.
-        compute_type: Of the products.
-        longest: Tokens of an output at most.
+        compute_type: The type of the products.
+        longest: Maximum number of tokens of an output.
         **search: Options of `translate_batch`.
     """
     directory = reload.find_export(model)
@@ -64,18 +63,18 @@ def make_translate(model, workers, compute_type, longest, **search):
     )
 
     def translate(lines):
-        rows = [encode(line)[0][:-1] for line in lines]  # it adds EOS
+        rows = [encode(line)[0][:-1] for line in lines]  # it adds EOS itself
         results = translator.translate_batch(
             [sources.processor.id_to_piece(row) for row in rows],
             **search,
-            # One number a call; ours is of each source.
+            # One limit per call, while ours depends on each source.
             max_decoding_length=min(
                 max(map(len, rows)) + extra_length, longest
             ),
             min_decoding_length=0,  # without EOS
             max_batch_size=2048,
             batch_type="tokens",
-            return_end_token=True,  # so that the penalty counts it, as ours
+            return_end_token=True,  # so that the penalty counts EOS, like ours
         )
         return [
             decode(targets.processor.piece_to_id(result.hypotheses[0]))

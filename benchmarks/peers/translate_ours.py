@@ -1,4 +1,4 @@
-"""Speed of translating with this package.
+"""Measures the speed of translation with this package.
 
     python benchmarks/peers/translate_ours.py --workdir=DIR --text=FILE
         [--beam_size=1] [--single] [--jit_compile] [--shortlist]
@@ -29,7 +29,7 @@ def main():
     decoding = WorkDirectory(arguments.workdir).read_section(
         "decoding", DecodingConfig
     )
-    if arguments.engine == "ctranslate2":  # the search of the peer itself
+    if arguments.engine == "ctranslate2":  # the same search as the peer's
         decoding = dataclasses.replace(
             decoding, stopping="fairseq", length_normalization="power"
         )

@@ -1,11 +1,11 @@
-"""Speed of translating with `transformers`: a model of MarianMT.
+"""Measures the speed of translation with a MarianMT model of `transformers`.
 
     .venv-peers/transformers/bin/python
         benchmarks/peers/translate_transformers.py --model=DIR --text=FILE
         [--beam_size=1] [--max_output_length=32]
 
-Lines of about the same length are translated together, in batches of 32, by as
-many threads as there are cores.
+Lines of about the same length are translated together, in batches of 32, with a
+thread for each core.
 """
 
 import measurement

@@ -186,10 +186,7 @@ _TOKENS = re.compile(r"[()]|[^\s()]+")
 
 
 def _close_bracket(contents: list[Part | str], is_outermost: bool) -> Part:
-    """Makes a node or a leaf from a bracket's contents.
-
-    Raises ValueError if the contents fit neither.
-    """
+    """Makes a node or a leaf from a bracket's contents."""
     label, *others = contents or [""]
     if is_outermost and not isinstance(label, str):
         label, others = "", contents
@@ -234,10 +231,7 @@ def _rebuild(
     change_leaf: Callable[[Leaf], Leaf | None],
     change_label: Callable[[str], str],
 ) -> Node:
-    """Copies a tree with changed leaves and labels, and with the root `TOP`.
-
-    `change_leaf` returns None to drop a leaf.
-    """
+    """Copies a tree with changed labels and leaves, without those now None."""
     builder = TreeBuilder()
     for event, part in list(walk(tree))[1:-1]:  # without the root
         if event == "close":

@@ -187,10 +187,7 @@ class CorpusConfig(Languages):
         dataset.check(self)
 
     def _check_languages(self) -> None:
-        """Raises ValueError if the languages are equal or `dataset` lacks them.
-
-        Only some kinds of data set can have several directions.
-        """
+        """Raises ValueError if languages are equal or do not fit `dataset`."""
         languages = self.targets
         names = {self.source_language, *languages}
         if self.language_tokens:

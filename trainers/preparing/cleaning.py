@@ -238,10 +238,7 @@ def _is_by_word(model_bytes: bytes) -> bool:
 
 
 def _surely_letters(text: str, share: float) -> bool:
-    """Tells quickly if `letter_share` is surely at least `share`.
-
-    False means that `letter_share` must be computed.
-    """
+    """Tells quickly, with false negatives, if `letter_share` >= `share`."""
     least = share * (len(text) - text.count(" "))
     # For most European languages, counting the ASCII letters is enough.
     return (
@@ -260,9 +257,7 @@ def hash_pairs(pairs: Iterable[tuple[str, str]]) -> np.ndarray:
 
 
 def find_new(hashes: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Marks the hashes that are neither in `seen` nor equal to an earlier one.
-
-    `seen` must be sorted.
+    """Marks hashes that are neither in sorted `seen` nor equal an earlier one.
 
     >>> find_new(np.array([7, 3, 7, 5]), seen=np.array([1, 5]))
     array([ True,  True, False, False])

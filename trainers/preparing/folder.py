@@ -42,10 +42,7 @@ class Folder:
         return self.unfinished / f"{number:05}.{ending}"
 
     def publish(self, name: str) -> None:
-        """Moves an unfinished file to the finished ones, if it is still there.
-
-        A killed run may have moved it.
-        """
+        """Moves a file to the finished ones, unless a killed run did."""
         if (self.unfinished / name).exists():
             os.replace(self.unfinished / name, self.path / name)
 

@@ -37,7 +37,6 @@ def run(
     """Prepares a corpus, or resumes its preparation.
 
     A given tokenizer must have `vocab_size` entries, unless that is None.
-
     Raises CommandError for bad input, RunError for disk errors and lost
     processes.
     """
@@ -133,11 +132,7 @@ def open_vocabulary(
     rules: cleaning.Rules,
     given: Tokenizer | None,
 ) -> Tokenizer:
-    """Opens the vocabulary of an earlier run, else the given one.
-
-    If there is neither, trains a vocabulary. Saves a given or new one in the
-    folder.
-    """
+    """Opens an earlier run's vocabulary or the given one, or trains one."""
     path = folder.unfinished / shards.TOKENIZER
     if folder.settings.exists():
         return Tokenizer.load(path if path.exists() else folder.tokenizer)

@@ -51,10 +51,7 @@ class TrainingCheckpoint:
             weights[name].assign(saved.numpy())
 
     def begin_with(self, path: str, choice: str | None) -> str:
-        """Sets the weights to those of a checkpoint in another work directory.
-
-        `choice` is as in `init_checkpoint`. Returns the checkpoint's path.
-        """
+        """Loads weights from another work directory. Returns their path."""
         groups = self.engine.variables()
         weights = groups["weights"]
         prefix = WorkDirectory(path).restore_weights(weights, choice)
@@ -92,10 +89,7 @@ class TrainingCheckpoint:
 
 
 def _groups_in(checkpoint: Checkpoint, groups, prefix):
-    """Returns the names of the groups to restore from a checkpoint.
-
-    Raises ValueError if the checkpoint lacks one of their variables.
-    """
+    """Checks a checkpoint's variables. Names the groups to restore from it."""
     found = checkpoint.shapes
     expect(
         checkpoint.progress and "optimizer/0" in found,

@@ -68,10 +68,7 @@ class Workers(abc.ABC):
         """Sums each number over the workers. All workers must call it."""
 
     def any_of(self, flags: list[bool]) -> list[bool]:
-        """Returns, for each flag, whether it is true on any worker.
-
-        All workers must call it.
-        """
+        """Tells which flags are true on any worker. All must call it."""
         return [
             count > 0 for count in self.all_reduce_sum([*map(float, flags)])
         ]

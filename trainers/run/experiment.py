@@ -91,10 +91,7 @@ class Experiment:
         }
 
     def make_model(self) -> Transformer:
-        """Makes a model whose weights, or adapters, are drawn with the seed.
-
-        With adapters, the weights are those of `base`.
-        """
+        """Makes a model whose weights, or adapters, are drawn with the seed."""
         with contextlib.suppress(ImportError):  # Keras imports it on JAX, too
             load_tensorflow()
         keras.utils.set_random_seed(self.training.seed)

@@ -267,10 +267,7 @@ class JaxEngine:
         return jax.tree.map(complete, state)
 
     def read(self, field: str, index: int) -> np.ndarray:
-        """Returns a copy of a variable's value.
-
-        `field` is a field of `State`, `index` the variable's place in it.
-        """
+        """Returns a copy of the variable `index` in a field of the state."""
         state = self._copy or self._state
         return np.array(self._step.value(state, field, index))
 

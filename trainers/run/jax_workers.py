@@ -88,10 +88,7 @@ class Workers(engine.Workers):
 
 
 def _exit_at_once() -> None:
-    """Ends this process at once.
-
-    Otherwise JAX would wait for the lost worker at exit, and then abort.
-    """
+    """Ends this process now: JAX would wait for the lost worker, then abort."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):

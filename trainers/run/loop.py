@@ -317,10 +317,7 @@ class Trainer:
             self._save()
 
     def _is_due(self, every: int, before: int) -> bool:
-        """Tells if the steps since `before` reached a multiple of `every`.
-
-        The last step is always due.
-        """
+        """Tells whether a multiple of `every` or the last step was reached."""
         step = self.progress.step
         at_end = step == self.config.train_steps
         return at_end or step // every > before // every
@@ -486,10 +483,7 @@ class Trainer:
         return result
 
     def _save(self) -> None:
-        """Writes a checkpoint on the chief, unless this step has one.
-
-        Every worker calls it at the same step.
-        """
+        """Writes a checkpoint on the chief, unless this step has one."""
         if self.saved_step == self.progress.step:
             return
         self._check_finite()

@@ -207,10 +207,7 @@ def log(line: str) -> None:
 def step_line(
     progress: Progress, values: Mapping[str, float], seconds_left: float
 ) -> str:
-    """Formats the report of the steps since the last report.
-
-    `values` are means over these steps.
-    """
+    """Formats the report of the steps since the last one, from their means."""
     epochs = progress.epoch + progress.epoch_step / progress.epoch_steps
     return (
         f"step {progress.step}"
@@ -231,10 +228,7 @@ def validation_line(
     is_best: bool,
     seconds: float,
 ) -> str:
-    """Formats the report of a validation.
-
-    `score` includes the metric's name.
-    """
+    """Formats a validation's report. `score` includes the metric's name."""
     return (
         f"validation at step {progress.step}"
         f" | loss {values['loss']:.4f}"

@@ -59,9 +59,7 @@ def try_options(
 
 
 def best_of(trials: Iterable[Trial]) -> Trial:
-    """Finds the trial with the highest score.
-
-    Among equal scores, it prefers a small beam, then a small length penalty.
+    """Finds the best trial. Ties go to the smallest beam, then penalty.
 
     >>> best_of([Trial(4, 0.6, 30.0), Trial(4, 0.4, 30.0), Trial(2, 1.0, 9.0)])
     Trial(beam_size=4, length_penalty=0.4, score=30.0)
@@ -70,10 +68,7 @@ def best_of(trials: Iterable[Trial]) -> Trial:
 
 
 def table(trials: Sequence[Trial], label: str) -> list[str]:
-    """Formats the scores as a table with the best one starred.
-
-    Rows are length penalties, columns beam sizes.
-    """
+    """Formats the scores, a row per length penalty, with the best starred."""
     beam_sizes = sorted({trial.beam_size for trial in trials})
     cells = {t[:2]: f"{t.score:.2f}" for t in trials}
     cells[best_of(trials)[:2]] += "*"

@@ -15,7 +15,7 @@ from trainers.translating.plan import read_plan
 
 
 def run(output: str, collect: str) -> None:
-    """Joins the translations of all shards in `output` into the file `collect`.
+    """Joins the translations of all shards, in order, into the file `collect`.
 
     Raises CommandError if a shard is missing or corrupt, or if `collect` is in
     `output` or is the input.

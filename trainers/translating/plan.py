@@ -184,11 +184,7 @@ class Plan:
     def write_record(
         self, shard: Shard, directory: pathlib.Path, **values: typing.Any
     ) -> None:
-        """Writes the record of a shard to a directory.
-
-        Adds what the shard was made from to `values`, which are counts and the
-        checksum of the translation.
-        """
+        """Writes a shard's record: `values`, and what it was made from."""
         values |= {
             "format_version": FORMAT_VERSION,
             "plan_checksum": self.checksum,

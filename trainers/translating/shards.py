@@ -48,10 +48,7 @@ METER = "{n:,} of {total:,} lines, {rate_fmt}, {remaining} left"
 def run(
     choice: TranslatorChoice, input: str, output: str, **options: typing.Any
 ) -> None:
-    """Translates a file, together with other processes on the same plan.
-
-    `options` are as in `make_settings`.
-    """
+    """Translates a file, together with other processes on the same plan."""
     with flags.user_errors():
         check_paths(pathlib.Path(output), pathlib.Path(input))
         search = choice.read_search()
@@ -88,10 +85,7 @@ def open_for(
     output: str | os.PathLike,
     **options: typing.Any,
 ) -> Plan:
-    """Opens or makes a translator's plan.
-
-    Arguments and errors are as in `translate_file`.
-    """
+    """Opens a translator's plan. Arguments and errors: see `translate_file`."""
     with flags.user_errors(), run_errors(output):
         settings = make_settings(translator, **options)
         return open_plan(output, input, settings)
@@ -181,10 +175,7 @@ def translate_shards(plan: Plan, translator: "Translator") -> None:
 
 @contextlib.contextmanager
 def _progress_bar(plan):
-    """Makes a bar over the lines of all shards, invisible without a terminal.
-
-    Its text is logged after each shard.
-    """
+    """Makes a progress bar for all shards, hidden without a terminal."""
     with contextlib.ExitStack() as stack:
         file = sys.stderr
         if file is None or not file.isatty():

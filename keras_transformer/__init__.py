@@ -36,10 +36,10 @@ def __getattr__(name):
 
 
 def _register():
-    """Imports our classes of Keras, if Keras is there.
+    """Registers our classes with Keras by importing them, if Keras is imported.
 
-    Keras loads a file with classes of other packages only if they are
-    registered, which importing them does.
+    Keras loads a file with another package's classes only if they are
+    registered.
     """
     if "keras" in sys.modules:
         importlib.import_module("keras_transformer.model")
@@ -48,8 +48,8 @@ def _register():
 
 def _execute_keras(execute, module):
     execute(module)
-    # Not for a command, which imports what it needs, nor for a module of ours,
-    # which the others would find half imported.
+    # Not in a command, which imports what it needs, nor while a module of ours
+    # is being imported, which the others would find half imported.
     own = [m for name, m in sys.modules.items() if name.startswith(__name__)]
     is_own = any(getattr(m.__spec__, "_initializing", False) for m in own)
     if not is_own and f"{__name__}.commands.startup" not in sys.modules:

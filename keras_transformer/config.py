@@ -13,11 +13,11 @@ _TOKENS: _Range = {"low": 5, "high": 10**8}  # in a vocabulary
 _WIDTH: _Range = {"low": 1, "high": 10**6}
 _LAYERS: _Range = {"low": 1, "high": 10**4}
 _POSITIONS: _Range = {"low": 1, "high": 10**6}  # in a sentence
-_COUNT: _Range = {"low": 0, "high": 10**6}  # of positions or tokens in it
+_COUNT: _Range = {"low": 0, "high": 10**6}  # of positions or tokens
 _SHARE: _Range = {"low": 0.0, "below": 1.0}
 _SAMPLING: _Range = {"needs": {"sampling": True}}
-SEARCH_PRECISIONS = ("float32", "bfloat16")  # of a `Translator`
-SEARCH_ENGINES = ("native", "ctranslate2")  # of its search
+SEARCH_PRECISIONS = ("float32", "bfloat16")  # for a `Translator`
+SEARCH_ENGINES = ("native", "ctranslate2")  # for a `Translator`
 COMPUTE_TYPES = ("default", "int8", "int8_float32", "bfloat16", "float16")
 # A work directory serves the first of these that exists.
 CHECKPOINT_KINDS = ("averaged", "best", "latest")
@@ -617,7 +617,7 @@ def preset(name: str, **overrides: typing.Any) -> TransformerConfig:
         A `TransformerConfig`.
 
     Raises:
-        ValueError: The name or a field is unknown, or a value is invalid.
+        ValueError: The preset or a field is unknown, or a value is invalid.
 
     >>> preset("big", vocab_size=32000, dropout=0.1).d_ff
     4096

@@ -1,7 +1,7 @@
 """The encoder-decoder model of section 3.
 
 There is one forward path: `call` is `decode(target_ids, encode(source_ids))`,
-and `decode_step` runs the same layers over a cache, one position at a time.
+and `decode_step` runs the same layers with a cache, one position at a time.
 """
 
 import dataclasses
@@ -97,7 +97,7 @@ class Transformer(TokenExactTraining):
         self.build()
 
     def _softmax(self):
-        """Makes the layer of the logits, or shares `embedding`."""
+        """Makes the layer that computes logits, or returns `embedding`."""
         if not self.config.has_softmax_matrix:
             return self.embedding
         return layers.SoftmaxProjection(

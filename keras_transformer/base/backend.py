@@ -1,4 +1,4 @@
-"""Functions that hide what differs between Keras backends."""
+"""Functions for Keras backends: tensors, precision, order, gradients."""
 
 import contextlib
 import functools
@@ -17,7 +17,7 @@ if ON_TENSORFLOW:
     import tensorflow as tf
 
 EXACT_FLOATS = 2**24  # float32 represents every smaller integer exactly
-Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
+Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or of NumPy
 Shape: typing.TypeAlias = tuple[int | None, ...]
 
 

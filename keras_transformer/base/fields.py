@@ -32,7 +32,7 @@ GIVEN = ()  # in `needs` and `excludes`: any value but the default
 
 
 class Relation(typing.NamedTuple):
-    """A condition on another field, unless this field has its default."""
+    """A condition on another field, void if this field has its default."""
 
     verb: str  # "needs" or "excludes"
     other: str  # the other field
@@ -214,7 +214,7 @@ def check_values(section: typing.Any, **values: typing.Any) -> None:
 
 
 def check_options(*sections: typing.Any) -> None:
-    """Raises ValueError if what a field needs or excludes is not met.
+    """Raises ValueError if a field's `needs` or `excludes` is violated.
 
     Relations to a field that none of the dataclasses has are not checked.
 

@@ -28,7 +28,7 @@ def count_searches(device: str | None = None) -> int:
 
 
 def hide_gpus(device: str | None) -> None:
-    """Hides TensorFlow's GPUs, before they are used, if `device` is "cpu"."""
+    """Hides TensorFlow's GPUs if `device` is "cpu". Must be called first."""
     if device == "cpu":
         tf.config.set_visible_devices([], "GPU")
 

@@ -209,8 +209,9 @@ def _beginning(text: str) -> str:
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """Turns ValueError and OSError into CommandError, or RunError of a disk.
+    """Turns bad input (ValueError, OSError) into CommandError.
 
+    Disk errors become RunError.
     Wrap only code that reads and checks input. An error raised elsewhere is a
     bug and keeps its traceback.
     """

@@ -12,7 +12,7 @@ import sys
 import typing
 from collections.abc import Callable, Iterator
 
-LOADED, FAILED = b"\0loaded\n", b"\0failed\n"  # the last line
+LOADED, FAILED = b"\0loaded\n", b"\0failed\n"  # possible last lines
 NOTICE = (
     b"WARNING: All log messages before absl::InitializeLog() is called are"
     b" written to STDERR\n"
@@ -120,7 +120,7 @@ def choose_log_level() -> bool:
     """Sets TensorFlow's log level. Returns whether to drop its first lines."""
     from keras_transformer.base import machine
 
-    has_gpu = bool(machine.find_gpus()) or os.path.exists("/dev/dxg")  # of WSL
+    has_gpu = bool(machine.find_gpus()) or os.path.exists("/dev/dxg")  # in WSL
     default = "0" if has_gpu else "2"
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", default)
     return not has_gpu and level != "0"

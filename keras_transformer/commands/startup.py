@@ -239,8 +239,8 @@ def end_on_interrupt() -> None:
     """Makes Ctrl-C end this process at once, even while TensorFlow computes.
 
     Python would run its handler, and print a traceback, only after the current
-    batch, which may take minutes. Flush output before. If SIGINT is ignored or
-    has another handler, nothing changes.
+    batch, which may take minutes. Flush output before calling this. If SIGINT
+    is ignored or has another handler, nothing changes.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,7 +1,7 @@
 """Adam as one operation for each variable, or for all of them.
 
-Keras' own Adam is some 25 operations for each variable: for a small model, 40 %
-of the time that it takes to trace a training step.
+Keras' own Adam has some 25 operations per variable. For a small model, they
+take 40 % of the time to trace a training step.
 """
 
 import typing

@@ -21,7 +21,7 @@ _IMPLEMENTATION: contextvars.ContextVar[Implementation] = (
 
 @contextlib.contextmanager
 def fused_attention(implementation: Implementation) -> Iterator[None]:
-    """Lets attention layers in its block use an implementation: "cudnn"."""
+    """Lets attention layers in its block use "cudnn" or "xla" if possible."""
     token = _IMPLEMENTATION.set(implementation)
     try:
         yield

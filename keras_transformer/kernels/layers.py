@@ -43,7 +43,7 @@ def weights_to_be_read() -> Iterator[None]:
 
 
 def unless_read(initializer: Callable | str | None) -> Callable | str | None:
-    """Returns the initializer, or that of zeros in `weights_to_be_read`."""
+    """Returns the initializer, or one for zeros inside `weights_to_be_read`."""
     return _zeros if _READ.get() else initializer
 
 

@@ -210,7 +210,7 @@ class MultiHeadAttention(TracedLayer):
         return self.attend(query, self.project(value), attention_mask)
 
     def project(self, value: Tensor | KeyValue) -> KeyValue:
-        """Projects `[B, S, D']` to keys and values; keeps a `KeyValue`."""
+        """Projects `[B, S, D']` to a `KeyValue`, or returns one unchanged."""
         if isinstance(value, KeyValue):
             return value
         if not keras.backend.is_keras_tensor(value):

@@ -171,7 +171,7 @@ class SwitchedAdapters:
         adapters: Mapping[str, Mapping[str, Factors]],
     ):
         self._adapters = adapters
-        self._used: str | None = ""  # B begins with zeros
+        self._used: str | None = ""  # B is initialized with zeros
         kernels = {name for one in adapters.values() for name in one}
         self._layers = {
             kernel: layer
@@ -186,7 +186,7 @@ class SwitchedAdapters:
         """Chooses an adapter by its name. With "" the model uses none."""
         if name == self._used:
             return
-        own, self._used = self._adapters.get(name, {}), None  # if this fails
+        own, self._used = self._adapters.get(name, {}), None  # until done
         for kernel, layer in self._layers.items():
             a, b = layer.lora_kernel_a, layer.lora_kernel_b
             values = np.zeros(a.shape, "float32"), np.zeros(b.shape, "float32")

@@ -230,9 +230,9 @@ def write_safetensors(
     arrays: dict[str, np.ndarray],
     metadata: dict[str, str],
 ) -> None:
-    """Writes a file of safetensors as a `new_file`, with its permissions.
+    """Writes arrays and metadata as a `new_file` in the safetensors format.
 
-    Files that safetensors makes are private to the user.
+    The file gets normal permissions: those of safetensors make it private.
     """
     with new_file(path) as file:
         try:

@@ -207,7 +207,10 @@ class WorkDirectory:
         self._write(config)
 
     def replace_section(self, name: str, section: typing.Any) -> None:
-        """Writes a dataclass as a section of `config.json`; None removes it."""
+        """Writes a dataclass as a section of `config.json`.
+
+        If `section` is None, the section is removed.
+        """
         config = self.read_config()
         config.pop(name, None)
         if section is not None:
@@ -276,7 +279,7 @@ class WorkDirectory:
         """Takes the lock for this process; returns its file descriptor.
 
         The descriptor is never closed: the kernel releases the lock when the
-        process ends, in whatever way. A process can take its lock again.
+        process ends, even by a crash. A process can take its lock again.
         """
         try:
             lock = lock_file(self.path / LOCK, fcntl.lockf)

@@ -51,7 +51,7 @@ def check_inputs(inputs: typing.Any) -> None:
 
 
 def _checked_batch(*args):
-    """Returns inputs, labels and sample weights of a batch, after checks."""
+    """Checks a batch; returns its inputs, labels and sample weights."""
     inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(*args)
     check_inputs(inputs)
     expect(

@@ -51,7 +51,7 @@ class _TokenMean(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TokenAccuracy(_TokenMean):
-    """Share of tokens whose most probable prediction is the label, in [0, 1].
+    """Share of tokens for which the most probable one is the label, in [0, 1].
 
     The previous tokens come from the reference (teacher forcing).
 

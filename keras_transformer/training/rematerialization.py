@@ -38,7 +38,7 @@ REMATERIALIZE = {"none": lambda model: None, "layers": rematerialize}
 
 
 class WithTraining(keras.layers.Layer):
-    """A layer that runs a function of `training`, which only layers know."""
+    """A layer that passes `training` to a function. Only layers receive it."""
 
     def __init__(self, function: Callable, dtype: keras.DTypePolicy):
         super().__init__(dtype=dtype)
@@ -125,8 +125,8 @@ def _after(upstream, tensors):
     Otherwise Grappler and XLA would find that the same is computed twice,
     compute it once and store the results. XLA ignores control dependencies, and
     on CPUs it computes what follows an optimization barrier too early. So a
-    value of the gradient, times 0, is added: 0 or NaN, which compilers cannot
-    know.
+    value computed from the gradient is added. It is 0 or NaN, but compilers
+    cannot know that.
     """
     first = tf.reduce_sum(tf.reshape(upstream, [-1])[:1])
     zero = tf.where(tf.math.is_nan(first), first, tf.zeros_like(first))

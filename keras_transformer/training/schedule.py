@@ -22,7 +22,7 @@ class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class NoamSchedule(_Schedule):
-    """Linear warm-up, then decay with the inverse root of the step (eq. 3).
+    """Linear warm-up, then inverse square root decay (eq. 3).
 
     lr = scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)
 
@@ -185,7 +185,7 @@ class CosineSchedule(_DecayingSchedule):
 
 
 def _warmup(step, warmup_steps):
-    """Computes min(1, (step + 1) / warmup_steps), float32; 1 if that is 0."""
+    """Computes the warm-up factor min(1, (step + 1) / max(warmup_steps, 1))."""
     step = ops.cast(step, "float32") + 1.0
     return ops.minimum(step / max(warmup_steps, 1), 1.0)
 

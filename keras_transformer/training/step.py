@@ -91,7 +91,7 @@ class TrainStep:
         return sums
 
     def gradients(self, *batch: typing.Any) -> tuple[StepSums, list[tf.Tensor]]:
-        """Computes the sums and the gradient share of a step; no update."""
+        """Computes the sums and the gradient share, but makes no update."""
         return self._gradients(*self._weighted(*batch))
 
     def with_logits(self, *batch: typing.Any) -> tuple[StepSums, tf.Tensor]:
@@ -111,7 +111,7 @@ class TrainStep:
         labels: tf.Tensor,
         sample_weight: tf.Tensor | None = None,
     ) -> tuple[StepSums, tf.Tensor]:
-        """Computes the sums without dropout, and the logits; no update."""
+        """Computes the sums and the logits, without dropout or an update."""
         logits = self.model(inputs, training=False)
         losses = smoothed_cross_entropy(
             labels, logits, self.options.label_smoothing

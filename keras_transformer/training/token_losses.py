@@ -1,4 +1,4 @@
-"""The losses of each token of a batch, without computing all logits."""
+"""The loss of each token of a batch, computed without returning logits."""
 
 import contextlib
 import typing
@@ -39,7 +39,7 @@ def alignment_loss(attention: Tensor, links: Tensor) -> Tensor:
 
 
 class TokenLosses(keras.layers.Layer):
-    """A model with its `smoothed_cross_entropy`.
+    """The `smoothed_cross_entropy` of a model, without returning its logits.
 
     This takes less time and memory than `model(inputs)` and its loss, with the
     same values and gradients; see `projected_cross_entropy`. A call returns the

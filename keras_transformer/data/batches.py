@@ -131,7 +131,7 @@ class Batches:
         self._mixture = mixture
         self._first: _Division | None = None
         self._first = self._divide(0)
-        self._steps_of: dict[int, int] = {}  # of the epochs ordered so far
+        self._steps_of: dict[int, int] = {}  # numbers of batches, by epoch
         self.steps_per_epoch = len(self._first.spans)
         positions = sum(
             2 * math.prod(shapes[bucket]) for _, _, bucket in self._first.spans

@@ -222,7 +222,7 @@ class Languages(Fields):
         return languages or {"": self.target_language}
 
     def directions_in(self, *prefixes: str) -> dict[str, str]:
-        """Returns {"en-de": "de"} for `pairs_in`, or else `directions`."""
+        """Returns `pairs_in` like {"en-de": "de"}, or `directions` if none."""
         found = self.pairs_in(*prefixes) if self.language_tokens else []
         return {"-".join(codes): codes[1] for codes in found} or self.directions
 

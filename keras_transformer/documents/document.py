@@ -16,7 +16,7 @@ LINE_END = regex.compile(r"\r\n|[\r\n]")
 
 
 class Unread(typing.NamedTuple):
-    """A text that is left as it is: the line where it begins, and why."""
+    """A text that is not translated, with its first line and the reason."""
 
     line: int
     reason: str

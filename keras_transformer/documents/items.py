@@ -47,7 +47,7 @@ def plain_items(text: str) -> list[Item]:
 
 
 def separate(text: str, separator: regex.Pattern) -> Iterator[tuple[str, str]]:
-    """Yields the stretches of a text, each with the separator after it."""
+    """Splits a text. Yields each part with the separator after it."""
     read = 0
     for match in separator.finditer(text):
         yield text[read : match.start()], match.group()

@@ -130,7 +130,7 @@ def _make_parser():
     parser.use(deflist.deflist_plugin)
     parser.use(admon.admon_plugin)
     parser.use(container.container_plugin, "any", validate=lambda *_: True)
-    parser.core.ruler.disable("inline")  # which `_Spans` does
+    parser.core.ruler.disable("inline")  # `_Spans` does this
     parser.inline.ruler.before("link", "wiki_link", _wiki_link)
     return parser
 

@@ -267,7 +267,7 @@ def _shown(xml):
 
 
 class Part:
-    """An XML file of a document; each format has a subclass."""
+    """A reader of an XML file of a document. Each format has a subclass."""
 
     # Names of elements: paragraphs, and elements that are left, with reasons.
     PARAGRAPHS: tuple[str, ...] = ()

@@ -97,7 +97,7 @@ class Sentence:
         return any(item.kind in CODES for item in self._items)
 
     def keeps_placeholders(self, translation: str) -> bool:
-        """Returns whether all placeholders are there, in a usable order."""
+        """Returns whether a translation keeps placeholders, in usable order."""
         given = self.text, translation, self._kind
         return keeps_placeholders(*given) and keeps_order(*given)
 

@@ -39,7 +39,7 @@ _WITHOUT_MARKS = dict.fromkeys(map(ord, MARKS))
 
 
 class Casing(typing.NamedTuple):
-    """The letters with case, and the expressions that find them."""
+    """The letters with case, and the patterns that find them."""
 
     lower: dict[int, int]  # the small letter of each capital one, by code point
     # The capital letter of each small one, including the final sigma.

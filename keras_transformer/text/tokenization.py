@@ -397,9 +397,9 @@ class Tokenizer:
     def codes(self) -> list[str] | None:
         """Language codes that are segments of their own; None for all codes.
 
-        With `END_OF_TABLE`, all of them, as in Marian models of Hugging Face;
-        with `END_OF_TABLE_WITH_CODES`, those that the table has and the model
-        does not know.
+        With `END_OF_TABLE`, all codes are, as in Marian models of Hugging Face.
+        With `END_OF_TABLE_WITH_CODES`, only those are that the table has and
+        the model does not know.
         """
         if self._takes_any_code:
             return None
@@ -481,7 +481,7 @@ class Tokenizer:
         return tokens
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the model to a file, which appears only when complete."""
+        """Writes the model to a file atomically."""
         write_atomically(path, self.model_bytes)
 
     @classmethod

@@ -49,6 +49,8 @@ Pair = tuple[str, str]
 def parse_modifiers(text: str) -> dict[str, float]:
     """Reads the probability of each modifier of `--modifiers`.
 
+    Raises ValueError if a name is unknown or a probability is invalid.
+
     >>> parse_modifiers("UpperCase 0.05, Merge 0.1")
     {'UpperCase': 0.05, 'Merge': 0.1}
     """
@@ -64,7 +66,7 @@ def parse_modifiers(text: str) -> dict[str, float]:
 
 
 class Context(typing.NamedTuple):
-    """What a modifier may use besides the pair."""
+    """The data that a modifier may use besides the pair."""
 
     random: np.random.Generator
     other: Pair | None  # another pair of the corpus, not modified
@@ -94,7 +96,7 @@ def remove_end_punct(pair: Pair, context: Context) -> Pair:
 
 
 def add_typos(pair: Pair, context: Context) -> Pair:
-    """Makes typos in some words of the source, at least one."""
+    """Makes typos in at least one word of the source."""
     random = context.random
     words = pair[0].split()
     if not words:  # the source has only white space that files may have
@@ -130,7 +132,7 @@ def merge(pair: Pair, context: Context) -> Pair:
 
 
 def make_noise(pair: Pair, context: Context) -> Pair:
-    """Replaces the pair by random words, the same on both sides."""
+    """Replaces both sides by the same random words."""
     random = context.random
     num_words = random.integers(*NOISE_WORDS, endpoint=True)
     lengths = random.integers(*NOISE_LENGTHS, num_words, endpoint=True)

@@ -138,7 +138,7 @@ class _Units(Units):
         self._text = None  # parts of the segment that is open
         self._code = ""  # the content of the last element of `CODES`
         self._codes = 0  # number of open elements of `CODES`
-        self._open = []  # elements of `NESTING`
+        self._open = []  # open elements of `NESTING`
 
     def _start(self, name, attributes):
         if name in NESTING:

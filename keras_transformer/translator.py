@@ -260,7 +260,7 @@ class Translator:
         return self._with()
 
     def _with(self, **changes):
-        """Copies the translator with other attributes; models stay shared."""
+        """Copies with other attributes; models and search stay shared."""
         copied = object.__new__(type(self))
         vars(copied).update(vars(self), **changes)
         return copied
@@ -336,7 +336,7 @@ class Translator:
         return translator
 
     def _set_decoding(self, decoding):
-        """Sets the decoding and makes its search, which copies do not share."""
+        """Sets the `DecodingConfig` and makes a new search for it."""
         self.decoding = decoding
         vars(self).pop("inference", None)  # the copied translator's
         setup = Setup(**{name: getattr(self, name) for name in Setup._fields})

@@ -1,1 +1,1 @@
-"""The parts of a translator: inference on ids, batching, word alignment."""
+"""The parts of a translator: inference on ids, batching and word alignment."""

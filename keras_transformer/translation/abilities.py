@@ -1,12 +1,13 @@
-"""What works where: one table of options and runtimes.
+"""A table of the options that each runtime supports.
 
 A row is an option: a field of the model, of the search or of a `Request`, or an
-option of the translator. A column is a runtime, by the words with which a
-message names it: an engine, a format of exports, a request to the server. A
-cell is a key of `CELLS`, which says what values work there.
+option of the translator. A column is a runtime, named as in messages: an
+engine, an export format, or a request to the server. A cell is a key of
+`CELLS`, which defines the values that work there.
 
-Refusals, the values that follow an engine, the fields that a request may have,
-and docs/abilities.md are made from this table. A new field needs a row.
+From this table come the error messages, the options that are adapted to an
+engine, the fields that a request may have, and docs/abilities.md. A new field
+needs a row.
 """
 
 import typing
@@ -32,17 +33,21 @@ def _always(value: object, record: object, default: object) -> bool:
 
 
 class Cell(typing.NamedTuple):
-    """What values work. `{name}` is the option's name in a text."""
+    """The values of an option that work; texts name the option `{name}`."""
 
-    shown: str  # on the page
-    lack: str = ""  # the end of a message about another value
+    shown: str  # the text in docs/abilities.md
+    lack: str = ""  # the end of the error message for other values
+    # Tells from value, record and default whether the value works.
     works: Callable[[typing.Any, typing.Any, typing.Any], bool] = _always
-    values: tuple = ()  # to the first one, an option that nobody set follows
+    values: tuple = ()  # an option that is not set is adapted to the first one
     reason: str = ""
 
 
 def _only(*values: object, unless: Callable = lambda record: False) -> Cell:
-    """Makes a cell of a few values; `unless` names records for any value."""
+    """Makes a cell of a few values.
+
+    Any value works if `unless` is true for the record.
+    """
     return Cell(
         ", ".join(f"`{value}`" for value in values),
         f"needs {{name}}={' or '.join(map(str, values))}",
@@ -52,13 +57,16 @@ def _only(*values: object, unless: Callable = lambda record: False) -> Cell:
 
 
 def _where(words: str, works: Callable[[typing.Any, typing.Any], bool]) -> Cell:
-    """Makes a cell that depends on value and record."""
+    """Makes a cell whose `works` depends on value and record.
+
+    `words` describe the values that work.
+    """
     shown = words.removeprefix("{name}=")
     return Cell(shown, f"needs {words}", lambda v, record, _: works(v, record))
 
 
 def _no(reason: str) -> Cell:
-    """Makes a cell of the default value alone."""
+    """Makes a cell in which only the default and false values work."""
     return Cell(
         "no",
         f"has no {{name}}: {reason}",
@@ -68,7 +76,7 @@ def _no(reason: str) -> Cell:
 
 
 def _unused(reason: str) -> Cell:
-    """Makes a cell of any value, which has no effect."""
+    """Makes a cell in which any value works but has no effect."""
     return Cell("-", reason=reason)
 
 
@@ -87,7 +95,7 @@ CELLS = {
     "pap": _only("paper"),
     "fair": _only("fairseq", unless=lambda search: search.beam_size == 1),
     "prec": _only(*SEARCH_PRECISIONS),
-    "head": _where(  # None is this size
+    "head": _where(  # None means this size
         "{name}=d_model / num_heads",
         lambda value, c: value in (None, c.d_model / c.num_heads),
     ),
@@ -114,7 +122,7 @@ CELLS = {
 
 
 class EngineOptions(typing.NamedTuple):
-    """How a translator is loaded; see `Translator.load`."""
+    """The options with which a translator is loaded; see `Translator.load`."""
 
     engine: str = "native"
     precision: str = "float32"
@@ -122,7 +130,7 @@ class EngineOptions(typing.NamedTuple):
     device: str | None = None
     jit_compile: bool | None = None
     shortlist: bool = False
-    models: int = 1  # their number
+    models: int = 1  # number of models
 
 
 # Columns are in the order of `COLUMNS`; a row without cells has `.` everywhere.
@@ -214,7 +222,7 @@ adapter             .      .    nat  none  none none none none  none .
 
 
 def _read(text):
-    """Reads the rows of a table: option -> column -> cell."""
+    """Parses the rows of a table into option -> column -> cell."""
     table = {}
     for name, *keys in map(str.split, text.strip("\n").splitlines()[1:]):
         cells = [CELLS[key] for key in keys or "." * len(COLUMNS)]
@@ -230,7 +238,7 @@ TABLE: dict[type, dict[str, dict[str, Cell]]] = {
 def cell_of(column: str, name: str, section: type = EngineOptions) -> Cell:
     """Returns the cell of a runtime and an option.
 
-    A runtime that is not in the table has the search of this package.
+    A runtime that is not in the table supports everything.
 
     >>> cell_of("engine=ctranslate2", "min_length", DecodingConfig).shown
     '`0`, `1`'
@@ -239,9 +247,9 @@ def cell_of(column: str, name: str, section: type = EngineOptions) -> Cell:
 
 
 def check(column: str, *records: typing.Any) -> None:
-    """Raises ValueError for an option that a runtime does not have.
+    """Raises ValueError if a runtime does not support an option's value.
 
-    Each of the `records` has a class of `TABLE`.
+    Each of the `records` is an instance of a class in `TABLE`.
 
     >>> check("engine=ctranslate2", DecodingConfig(stopping="exact"))
     Traceback (most recent call last):
@@ -262,7 +270,10 @@ def check_value(
     section: type = EngineOptions,
     record: object = None,
 ) -> None:
-    """Raises ValueError if a runtime does not have an option with a value."""
+    """Raises ValueError if a runtime does not support the value of an option.
+
+    `record` is the instance of `section` that has the option, if any.
+    """
     cell = cell_of(column, name, section)
     default = getattr(section, "_field_defaults", vars(section)).get(name)
     if not cell.works(value, record, default):
@@ -273,16 +284,16 @@ def check_value(
 
 
 def has(column: str, name: str) -> bool:
-    """Whether a runtime has an option of a translator at all."""
+    """Tells whether a runtime supports an option of `EngineOptions` at all."""
     return cell_of(column, name).shown != "no"
 
 
 def following(
     column: str, search: DecodingConfig, given: Collection[str]
 ) -> dict[str, typing.Any]:
-    """Returns the changes of a search to what a runtime needs.
+    """Returns the changes by which a search works in a runtime.
 
-    The fields in `given` stay as they are.
+    The fields in `given` do not change.
     """
     changes = {}
     for name in TABLE[DecodingConfig]:
@@ -297,5 +308,5 @@ def following(
 
 
 def names_with(cell: Cell, column: str, section: type) -> list[str]:
-    """Returns the options that have this cell in the column of a runtime."""
+    """Returns the options of a section that have this cell in a column."""
     return [n for n, row in TABLE[section].items() if row[column] == cell]

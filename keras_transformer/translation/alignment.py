@@ -1,4 +1,4 @@
-"""Word alignments from the attention between tokens."""
+"""Word alignment from the attention between tokens."""
 
 import bisect
 import typing
@@ -6,7 +6,7 @@ import typing
 import numpy as np
 import regex
 
-# A word, or another character except spaces. In scripts without spaces each
+# A word, or any other character but spaces. In scripts without spaces, each
 # character is a word.
 WORD_OR_SIGN = regex.compile(
     r"[\w--[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}"
@@ -23,15 +23,14 @@ class Side(typing.NamedTuple):
 
 
 class SpanLink(typing.NamedTuple):
-    """A word or sign of a translation, and the one that it translates."""
+    """A word or sign of a translation, and that of the source it translates."""
 
-    # Begin and end of the one in the source, in characters.
-    source: tuple[int, int]
+    source: tuple[int, int]  # begin and end in the source, in characters
     target: tuple[int, int]  # begin and end in the translation
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Finds begin and end of each word or sign of a text.
+    """Finds begin and end, in characters, of each word or sign of a text.
 
     >>> word_spans("No, 3.")
     [(0, 2), (2, 3), (4, 5), (5, 6)]
@@ -40,12 +39,12 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def word_side(string: str, tokens: list) -> Side:
-    """Makes the side of a string, with words between white space."""
+    """Makes the `Side` of a string with words separated by white space."""
     return Side([token.word for token in tokens], len(string.split()))
 
 
 def span_side(string: str, tokens: list) -> Side:
-    """Makes the side of a string, with words and signs by `word_spans`."""
+    """Makes the `Side` of a string with the words and signs of `word_spans`."""
     ends = [end for _, end in word_spans(string)]
     words = [bisect.bisect(ends, token.begin) for token in tokens]
     return Side(words, len(ends))
@@ -56,10 +55,10 @@ def align_words(
 ) -> list[tuple[int, int]]:
     """Links each target word to the source word that it attends to most.
 
-    `attention` is float `[T, S]`, a row of `Inference.alignment_ids`: it may
-    have columns of padding, and fewer rows than a truncated target has tokens.
-    Returns sorted pairs of word indices, source and target, from 0. A target
-    word without attention has no link.
+    `attention` is float `[T, S]`, a row of `Inference.alignment_ids`. It may
+    have columns of padding, and fewer rows than the target has tokens if that
+    was truncated. Returns sorted pairs of word indices, source and target, from
+    0. A target word without attention has no link.
 
     >>> align_words(np.array([[0.3, 0.3, 0.4], [0.9, 0.1, 0.0]]),
     ...             Side([0, 0, 1], 2), Side([0, 1], 2))
@@ -68,7 +67,7 @@ def align_words(
     source_words = source.words_of_tokens[: attention.shape[1]]
     target_words = target.words_of_tokens[: attention.shape[0]]
     attention = attention[: len(target_words), : len(source_words)]
-    # One more of each: tokens of white space at the end belong to no word.
+    # One more word each, for white space at the end, which belongs to no word.
     of_words = np.zeros((target.num_words + 1, source.num_words + 1))
     np.add.at(of_words, np.ix_(target_words, source_words), attention)
     of_words = of_words[:-1, :-1]

@@ -1,4 +1,4 @@
-"""Rows of a batch as the arrays of a search, in few shapes."""
+"""Conversion of a batch of rows to the arrays of a search, in few shapes."""
 
 import typing
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ def constraints_of(
 ) -> Constraints:
     """Makes the `Constraints` of a batch that is padded to B = `num_rows`.
 
-    Outputs have at most `longest` tokens. With a shortlist, ids become places
-    in `tokens`.
+    Outputs have at most `longest` tokens. With a shortlist, ids become indices
+    into `tokens`.
     """
 
     def places(ids: np.ndarray) -> np.ndarray:
@@ -58,17 +58,17 @@ def constraints_of(
 
 
 def numbers_of(row: Row) -> tuple[int, ...]:
-    """Returns the numbers of a row that are a field of `Constraints` each."""
+    """Returns the fields of a row that `NUMBERS` names."""
     return tuple(getattr(row, name) for name in NUMBERS)
 
 
 def stack(
     automata: Sequence[Automaton | None], num_rows: int | None = None
 ) -> Phrases:
-    """Makes the `Phrases` of B = `num_rows` sentences, in few shapes.
+    """Makes the `Phrases` of B = `num_rows` sentences from their automata.
 
-    None, and a sentence that is not given, has no phrases. Sizes are powers of
-    two.
+    A sentence whose automaton is None or missing has no phrases. L, N and K
+    are powers of two, so that there are few shapes.
     """
     given = [automaton for automaton in automata if automaton is not None]
     num_rows = num_rows or len(automata)
@@ -106,7 +106,7 @@ def stack(
 
 
 def _rounded(number):
-    """Returns the next power of two, at least 1."""
+    """Rounds up to a power of two."""
     return 1 << max(0, number - 1).bit_length()
 
 
@@ -116,10 +116,10 @@ def pad_rows(
     filler: int = EOS,
     num_rows: int | None = None,
 ) -> np.ndarray:
-    """Pads rows of ids to int32 `[B, T]` with `PAD`, in one of a few shapes.
+    """Pads rows of ids with `PAD` to int32 `[B, T]`, in one of a few shapes.
 
-    No row is longer than `longest`, nor is T. B is by default a power of two,
-    since XLA compiles for each B; `filler` is the first id of added rows.
+    T is at most `longest`, as all rows must be. B is by default a power of two,
+    since XLA compiles for each B. `filler` is the first id of added rows.
 
     >>> pad_rows([[5, 2], [6, 7, 2], [8, 2]]).shape
     (4, 8)

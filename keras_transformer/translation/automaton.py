@@ -9,21 +9,22 @@ Ids: typing.TypeAlias = Sequence[int]
 
 
 class Automaton(typing.NamedTuple):
-    """The automaton of one sentence, before it is a row of an array.
+    """The automaton of one sentence, before it becomes a row of an array.
 
-    A state is the tokens that lead to it from state 0. The automaton is as
-    large as the phrases: the next state is looked for, not stored.
+    A state is the sequence of tokens that leads to it from state 0. The size of
+    the automaton is that of the phrases, since `next` computes transitions and
+    does not store them. All lists but `tokens` and `sizes` have a value for
+    each state.
     """
 
     tokens: list[int]  # different tokens of the phrases, in ascending order
-    children: list[dict[int, int]]  # for each state the longer one by token
-    suffix: list[int]  # for each state the longest one that it ends with
+    children: list[dict[int, int]]  # by token, the state one token longer
+    suffix: list[int]  # the longest other state that this one ends with
     order: list[int]  # the states, shorter ones first
-    bans: list[bool]  # whether a forbidden phrase ends in each state
-    ends: list[set[int]]  # for each state the terms that end there
-    # For each state the number of tokens of each term that has begun.
-    parts: list[dict[int, int]]
-    sizes: list[int]  # the tokens of each term
+    bans: list[bool]  # whether a forbidden phrase ends here
+    ends: list[set[int]]  # the terms that end here
+    parts: list[dict[int, int]]  # by incomplete term, its tokens so far
+    sizes: list[int]  # for each term, the tokens of its longest form
 
     def next(self, state: int, token: int) -> int:
         """Returns the state after a token."""
@@ -38,6 +39,7 @@ def make_automaton(
     """Makes the automaton of a sentence from sequences of tokens.
 
     The output must have one sequence of each term, and none of `forbidden`.
+    Raises ValueError if a sequence is empty.
 
     >>> automaton = make_automaton([[(7, 8)], [(8,), (9, 9)]], [(7, 9)])
     >>> [automaton.next(1, token) for token in (7, 8, 9)]
@@ -91,7 +93,10 @@ def make_automaton(
 
 
 def missing_terms(automaton: Automaton | None, ids: Ids) -> list[int]:
-    """Finds the numbers of the terms that an output lacks; none if empty."""
+    """Finds the indices of the terms that an output lacks.
+
+    Returns none without an automaton or for an empty output.
+    """
     if automaton is None or not ids:
         return []
     state, missing = 0, set(range(len(automaton.sizes)))

@@ -1,4 +1,4 @@
-"""The native search: batches, few shapes and programs, and threads."""
+"""The native search, in batches of few shapes, with programs and threads."""
 
 import concurrent.futures
 import dataclasses
@@ -36,7 +36,7 @@ from keras_transformer.translation.search import Found, Setup, Step, Steps
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.translation.single import Single
 
-# Numbers in each table of a batch's phrases.
+# Maximum number of entries in each table of a batch's phrases.
 LARGEST_PHRASES = 1 << 19
 
 Item = typing.TypeVar("Item")
@@ -52,12 +52,12 @@ class BatchedSearch:
     jit_compile: bool
     num_threads: int
     shortlist: Shortlist | None = None
-    # Compiled programs for sentences that come alone, if there are any.
+    # Compiled programs for single sentences, if there are any.
     single: Single | None = None
 
     name = "native"
-    # A short batch is padded to the rows of a full one / row_factor^k. JAX
-    # compiles for each number of rows.
+    # A short batch is padded to full / row_factor^k rows. The factor is larger
+    # for JAX, which compiles for each number of rows.
     row_factor = 2 if ON_TENSORFLOW else 8
 
     def __post_init__(self):
@@ -71,7 +71,7 @@ class BatchedSearch:
         return self.inference.limits
 
     def with_decoding(self, decoding: DecodingConfig) -> "BatchedSearch":
-        """Returns another search of the same models, for any batches."""
+        """Returns a search of the same models, without `single`."""
         inference = self.inference.with_decoding(decoding)
         return dataclasses.replace(self, inference=inference, single=None)
 
@@ -80,7 +80,7 @@ class BatchedSearch:
         return (faster or self).search_batches(rows, num_best)
 
     def search_batches(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        """Finds hypotheses without `single`; each sample is a row."""
+        """Finds hypotheses without `single`; in sampling, a row is a sample."""
         results = [Found([[]], np.zeros(1)) for _ in rows]
         sizes = [len(row.source_ids) for row in rows]
         lengths = [size if size > 1 else 0 for size in sizes]
@@ -95,7 +95,7 @@ class BatchedSearch:
                 )
                 for part in divided(batch, phrases, LARGEST_PHRASES)
             ]
-            lengths = [0] * len(rows)  # not 0 where the search goes on
+            lengths = [0] * len(rows)  # set again for unfinished searches
             each = self._each_batch(
                 [[rows[i] for i in batch] for batch in batches],
                 functools.partial(self._search_batch, num_best, in_first_steps),
@@ -114,10 +114,10 @@ class BatchedSearch:
         return results
 
     def _each_batch(self, batches, search):
-        """Yields what is found in each batch, in order.
+        """Yields the result of each batch, in order.
 
-        A terminal shows a bar after some seconds, which counts batches as they
-        end, in any order.
+        On a terminal, a progress bar appears after two seconds. It counts the
+        sentences of finished batches, in any order.
         """
         with tqdm.tqdm(
             desc="translated",
@@ -155,7 +155,10 @@ class BatchedSearch:
     def rounds_of(
         self, rows: Sequence[Row], num_best: int
     ) -> list[Callable[[], object]]:
-        """Returns the rounds of a batch's search: each makes its program."""
+        """Returns a function for each round of a batch's search.
+
+        When called, it makes the program of the round.
+        """
         return [
             functools.partial(self._search_batch, num_best, short, rows)
             for short in self._rounds()
@@ -168,7 +171,7 @@ class BatchedSearch:
         return self._of_pairs(Inference.alignment_ids, rows)
 
     def _of_pairs(self, kind, rows):
-        """Runs a method for rows; returns a row of its result for each."""
+        """Runs a method of `Inference`; returns its result for each row."""
         lengths = [max(len(r.source_ids), len(r.target_ids)) for r in rows]
         results: list = [None] * len(rows)
         for batch in batches_of(lengths, self.batch_tokens):
@@ -187,7 +190,11 @@ class BatchedSearch:
         room: int | None = None,
         **options: typing.Any,
     ) -> Nest:
-        """Runs a `Program`, which is made at its first use."""
+        """Runs the `Program` of a method of `Inference`.
+
+        The program is made on first use. `arrays` are the arguments, `options`
+        its constants.
+        """
         shapes = keras.tree.map_structure(
             lambda array: shape_of(array, self.jit_compile), tuple(arrays)
         )
@@ -200,11 +207,11 @@ class BatchedSearch:
         return self._programs[program](*arrays)
 
     def _rounds(self):
-        """Tells for each round of a search if it ends after a few steps.
+        """Tells for each round of a search whether it ends after a few steps.
 
         With static shapes a cache has room for the longest output, and the cost
-        of a step grows with it. So the first round makes few steps, which
-        suffice for most sentences; the second searches the others again.
+        of a step grows with this room. So the first round takes only the steps
+        that suffice for most sentences. The second searches the others again.
         """
         return (True, False) if self.has_static_shapes else (False,)
 
@@ -242,7 +249,7 @@ class BatchedSearch:
     def _pad(self, *sides):
         """Pads the sides of a batch to the same number of rows.
 
-        Rows are no longer than the learned positions.
+        Each side has at most as many columns as there are learned positions.
         """
         length = padded_length(max(len(ids) for side in sides for ids in side))
         num_rows = padded_count(
@@ -253,7 +260,7 @@ class BatchedSearch:
 
 
 def make_batched(setup: Setup) -> BatchedSearch:
-    """Makes the search of `Transformer`s."""
+    """Makes the search of `Transformer`s, with `single` where it may help."""
     inference = Inference(setup.models, setup.decoding, setup.max_source_length)
     search = BatchedSearch(
         inference,
@@ -264,10 +271,11 @@ def make_batched(setup: Setup) -> BatchedSearch:
     )
     if (
         setup.jit_compile is None
-        and not search.has_static_shapes  # of another backend, which compiles
-        and setup.shortlist is None  # with it, more shapes than lengths
+        and not search.has_static_shapes  # JAX compiles anyway
+        and setup.shortlist is None  # it has more shapes than lengths
         and not setup.decoding.sampling
-        # Else results would depend on whether a sentence comes alone.
+        # In other precisions, results would depend on whether a sentence is
+        # searched alone.
         and all(m.compute_dtype == "float32" for m in inference.models)
     ):
         search.single = Single()
@@ -275,7 +283,9 @@ def make_batched(setup: Setup) -> BatchedSearch:
 
 
 def padded_count(number: int, full: int, factor: int) -> int:
-    """Returns the number of rows that a batch is padded to, at most `full`.
+    """Computes the number of rows that a batch is padded to, at most `full`.
+
+    It is `full` / `factor`^k, at least `number`, for the largest possible k.
 
     >>> [padded_count(n, 64, factor=2) for n in (1, 3, 64)]
     [1, 4, 64]
@@ -294,8 +304,8 @@ def in_threads(
 ) -> Iterator[Result]:
     """Yields a function's result for each batch, in order.
 
-    Threads begin with the last batch, which has the longest sentences: the
-    batch that is computed at the end keeps one thread busy alone.
+    Threads start with the last batch, which has the longest sentences, so that
+    the batch that finishes last, while other threads are idle, is short.
     """
     if num_threads == 1:
         yield from map(function, batches)
@@ -310,7 +320,7 @@ def in_threads(
 
 
 def room(length: int) -> int:
-    """Returns the longest source that the graph for a length has room for.
+    """Computes the longest source that the graph for a length has room for.
 
     A few graphs serve all lengths, and none has far too much room.
 
@@ -321,6 +331,6 @@ def room(length: int) -> int:
 
 
 def _count_existing(scores: np.ndarray) -> int:
-    """Counts hypotheses: the first, and the following ones with a score."""
+    """Counts the hypotheses that exist; the first always counts as one."""
     missing = np.flatnonzero(scores[1:] <= MISSING_SCORE)
     return 1 + int(missing[0]) if missing.size else len(scores)

@@ -1,9 +1,10 @@
-"""Consensus decoding: the sample that is most like the others.
+"""Consensus decoding: chooses the sample that is most like the others.
 
 Minimum Bayes risk decoding (Kumar and Byrne 2004) chooses the translation with
 the highest expected utility, not the most probable one. The expectation is the
-mean over samples, which are references to each other (Freitag et al. 2022). The
-utility is a sentence's chrF or BLEU, for all pairs at once by matrix products.
+mean over samples, which serve as references for each other (Freitag et al.
+2022). The utility is sentence-level chrF or BLEU. Matrix products compute it
+for all pairs at once.
 """
 
 import collections
@@ -13,35 +14,36 @@ import numpy as np
 
 from keras_transformer.base.refusals import expect
 
-CHAR_ORDER = 6  # of chrF: characters of the longest n-gram
-BETA = 2  # of chrF: weight of recall
-WORD_ORDER = 4  # of BLEU: words of the longest n-gram
-BLOCK = 2**22  # counts in memory at once
+CHAR_ORDER = 6  # chrF: characters of the longest n-gram
+BETA = 2  # chrF: weight of recall
+WORD_ORDER = 4  # BLEU: words of the longest n-gram
+BLOCK = 2**22  # maximum number of counts in memory
 
 
 def rank(texts: Sequence[str], metric: str) -> list[int]:
     """Ranks the indices of samples by mean utility, the highest first.
 
-    The mean is over all samples, each as often as it was drawn, the sample
-    itself included. Equal samples keep their order. `metric` is as in
-    `utilities`.
+    The mean is over all samples, the sample itself included, each counted as
+    often as it was drawn. Samples with equal means keep their order. `metric`
+    is as in `utilities`.
 
     >>> rank(["eine Katze", "ein Hund", "ein Hund da"], "bleu")
     [1, 2, 0]
     """
     times = collections.Counter(texts)
     values = utilities(list(times), metric)
-    # Rounded, so that errors of floats break no tie.
+    # Rounded, so that rounding errors break no tie.
     means = values @ np.array(list(times.values()), "float64") / len(texts)
     of_text = dict(zip(times, np.round(means, 9), strict=True))
     return sorted(range(len(texts)), key=lambda i: -of_text[texts[i]])
 
 
 def utilities(texts: Sequence[str], metric: str) -> np.ndarray:
-    """Compares each text with each; returns float64 [N, N] in [0, 100].
+    """Compares all pairs of texts; returns float64 [N, N] in [0, 100].
 
-    Rows are translations, columns references. The metric is "chrf" or "bleu":
-    `sacrebleu.sentence_chrf` or `sacrebleu.sentence_bleu`.
+    Rows are translations, columns are references. The metric is "chrf" or
+    "bleu", as `sacrebleu.sentence_chrf` or `sacrebleu.sentence_bleu`. Raises
+    ValueError for other metrics, or if there are no texts.
     """
     expect(texts, "samples", "none")
     expect(metric in METRICS, "chrf or bleu", f"{metric=}")
@@ -77,10 +79,10 @@ def _bleu(texts: Sequence[str]) -> np.ndarray:
     logs = orders = some = np.zeros_like(smooth)
     for matches, totals in _matches(tokens, WORD_ORDER):
         some = some + matches
-        # An order without matches has half as many as the one before it.
+        # The nth order without matches counts as 1 / 2^n matches.
         smooth = np.where(matches == 0, smooth / 2, smooth)
         matches = np.where(matches == 0, smooth, matches)
-        counts = totals[:, None] > 0  # else the translation has none
+        counts = totals[:, None] > 0  # whether the translation has n-grams
         log = np.log(matches / np.where(counts, totals[:, None], 1))
         logs, orders = logs + counts * log, orders + counts
     brevity = np.minimum(0, 1 - _ratio(lengths, lengths[:, None]))
@@ -98,13 +100,13 @@ def _ratio(dividend: np.ndarray, divisor: np.ndarray) -> np.ndarray:
 def _matches(
     tokens: Sequence[np.ndarray], max_order: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields, by order, matches of pairs [N, N] and numbers of n-grams [N]."""
+    """Yields for each order the matches [N, N] and numbers of n-grams [N]."""
     lengths = np.array([len(row) for row in tokens])
     flat = np.concatenate(tokens)
     texts = np.repeat(np.arange(len(tokens)), lengths)
     left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(flat))
     base = flat.max(initial=0) + 1
-    ids = np.zeros_like(flat)  # of the n-gram that begins here, one token less
+    ids = np.zeros_like(flat)  # of the (order - 1)-gram that begins here
     for order in range(1, max_order + 1):
         begins = np.flatnonzero(left >= order)
         keys = ids[begins] * base + flat[begins + order - 1]

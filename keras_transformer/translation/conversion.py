@@ -1,9 +1,9 @@
-"""A model as CTranslate2 reads it: for the engine, and for exports.
+"""Conversion of models to CTranslate2, for the engine and for exports.
 
     python -m keras_transformer.translation.conversion OPTIONS
 
-makes what `exports` looks for, in a separate process: unlike the engine, it
-needs Keras. OPTIONS are the arguments of `main`, as JSON.
+makes the export that `exports` looks for. It is a separate process because,
+unlike the engine, it needs Keras. OPTIONS are the arguments of `main`, as JSON.
 """
 
 import json
@@ -45,8 +45,8 @@ from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.requests import Row
 
 Spec: typing.TypeAlias = typing.Any  # a `LayerSpec` of CTranslate2
-# A conversion is checked with pairs of these numbers of tokens, whose
-# log-probabilities may differ by the tolerance.
+# `check` scores pairs with so many tokens. Their log-probabilities may differ
+# by the tolerance.
 LENGTHS, TOLERANCE = (1, 3, 5), 1e-2
 
 
@@ -59,15 +59,16 @@ def convert(
     directory: pathlib.Path,
     precision: str = "float32",
 ) -> None:
-    """Writes a model and its vocabularies.
+    """Writes a model and its vocabularies in CTranslate2's format.
 
-    `num_positions` is the number of sinusoids to store, if it has these.
+    `num_positions` is the number of positions to store for sinusoids. Other
+    positions ignore it.
     """
     config, pieces = model.config, tokenizer.target.pieces
     spec = make_spec(model, num_positions)
     layer = find_alignment_layer(config, decoding)
     spec.decoder.alignment_layer = np.int16(layer - 1)
-    # The number of its heads that count, from the first; 0: all of them.
+    # The number of heads to average, from the first; 0 means all of them.
     spec.decoder.alignment_heads = np.int16(decoding.alignment_head)
     spec.register_source_vocabulary(tokenizer.source.pieces)
     spec.register_target_vocabulary(pieces)
@@ -86,11 +87,11 @@ def convert(
 
 
 def make_spec(model: Transformer, num_positions: int) -> Spec:
-    """Returns the model's weights as CTranslate2's `TransformerSpec`."""
+    """Makes CTranslate2's `TransformerSpec` with the weights of a model."""
     from ctranslate2.specs import common_spec, transformer_spec
 
     config = model.config
-    # It names them RELU, SWISH, GELU, GELUTanh.
+    # CTranslate2 names them RELU, SWISH, GELU, GELUTanh.
     activations = {kind.name.lower(): kind for kind in common_spec.Activation}
     spec = transformer_spec.TransformerSpec.from_config(
         (config.num_layers, config.decoder_depth),
@@ -126,7 +127,7 @@ def make_spec(model: Transformer, num_positions: int) -> Spec:
                 table = inputs.positions.table.numpy()
                 stack.position_encodings.encodings = table
             case "relative":
-                pass  # they are weights of each self-attention
+                pass  # these are weights of each self-attention
             case other:
                 raise unhandled(positions=other)
         if config.embedding_norm:
@@ -139,7 +140,7 @@ def make_spec(model: Transformer, num_positions: int) -> Spec:
 
 
 def _fill_layer(layer: Spec, block: EncoderLayer | DecoderLayer) -> None:
-    """Fills in the attentions and the feed-forward network of a layer."""
+    """Copies the attentions and the feed-forward network of a layer."""
     attention, spec = block.self_attention, layer.self_attention
     _fill_linear(
         spec.linear[0],
@@ -171,9 +172,9 @@ def _fill_norm(spec: Spec, norm: keras.Layer) -> None:
 
 
 def _fill_linear(spec: Spec, *layers: keras.Layer) -> None:
-    """Concatenates kernels [in, out] to a weight [sum of out, in], and biases.
+    """Concatenates kernels [in, out] to a weight [sum of out, in]; also biases.
 
-    CTranslate2 computes the projections of one input at once.
+    CTranslate2 computes all projections of an input at once.
     """
     spec.weight = np.concatenate([each.kernel.numpy().T for each in layers])
     if layers[0].use_bias:
@@ -186,7 +187,7 @@ def check(
     decoding: DecodingConfig,
     directory: pathlib.Path,
 ) -> None:
-    """Raises ValueError unless CTranslate2 scores as the model does."""
+    """Raises ValueError if CTranslate2's scores differ from the model's."""
     rng = np.random.default_rng(1)
     first, config = len(SPECIAL_IDS), model.config
     sizes = config.num_source_tokens, config.vocab_size
@@ -215,7 +216,10 @@ def main(
     num_positions: int,
     **alignment: typing.Any,
 ) -> None:
-    """Makes the directory `output`, which appears when it is complete."""
+    """Exports a checkpoint to the directory `output`, and checks it.
+
+    The directory appears only when it is complete.
+    """
     run = WorkDirectory(workdir)
     tokenizer = run.load_tokenizer()
     model = model_to_be_read(run.read_section("model", TransformerConfig))

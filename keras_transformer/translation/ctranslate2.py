@@ -1,17 +1,17 @@
-"""CTranslate2 as the engine: it searches an export of a work directory.
+"""The engine CTranslate2, which searches an export of a work directory.
 
-With a beam it is our search with `stopping=fairseq`; scores are ours, with any
-length penalty. It differs in these ways:
+With a beam it searches as the native engine does with `stopping=fairseq`.
+Scores are computed as there, with any length penalty. It differs in these ways:
 
 - At the length limit, unfinished hypotheses rank with the others.
-- After a given beginning, only the most probable hypothesis may end at once.
+- After a prefix, only the most probable hypothesis may end at once.
 - If more than W hypotheses have finished when a search ends, all compete.
 - It may emit PAD and BOS, but only with a model that is hardly trained.
-- A given beginning is shorter than the learned positions of a model.
-- In the search, the other tokens of a position share the probability of
-  forbidden phrases; in scores they do not.
+- A prefix is shorter than the learned positions of a model.
+- In the search, the probability of forbidden tokens is redistributed to the
+  other tokens of the position; in scores it is not.
 
-What it lacks is its column in `abilities`.
+Its column in `abilities` tells what it supports.
 """
 
 import dataclasses
@@ -60,16 +60,20 @@ NEEDS_KERAS = False
 COLUMN = column_of(NAME)
 CONVERSION = "keras_transformer.translation.conversion"  # makes exports
 DEVICES = {"cpu": "cpu", "gpu": "cuda"}
-# Positions, at least, that an export has room for: few options need another.
+# Minimum number of positions in an export. Few options need more, so most share
+# one export.
 SMALLEST_ROOM = 1024
 # A length penalty that changes no score. With 0, a search for all hypotheses
 # would end when the most probable one has finished.
 NO_PENALTY = 1e-30
-MISSING = -1e9  # at or below it, there is no such hypothesis
+MISSING = -1e9  # a lower log-probability means that there is no hypothesis
 
 
 def find_device(device: str | None) -> str:
-    """Returns CTranslate2's name of a device; None means the fastest one."""
+    """Returns CTranslate2's name of a device, of the fastest one for None.
+
+    Raises ValueError if the machine has no such device.
+    """
     import ctranslate2
 
     kinds = ["gpu", "cpu"] if ctranslate2.get_cuda_device_count() else ["cpu"]
@@ -82,10 +86,10 @@ def find_device(device: str | None) -> str:
 
 
 class CTranslate2Limits(Limits):
-    """The limits of a search that reads the whole of a given beginning."""
+    """The limits of a search that reads the whole prefix before it emits."""
 
     def prefix_limit(self, source_length: int) -> int:
-        """As in `Limits`; BOS has a position, too."""
+        """Computes the limit as `Limits` does, less the position of BOS."""
         limit = self.output_limit(source_length)
         if self.position_limit is None:
             return limit
@@ -99,16 +103,16 @@ class CTranslate2Model:
     config: TransformerConfig
     alignment: tuple[int, int]  # layer and head that align words
     pieces: tuple[list[str], list[str]]  # of source and target, by id
-    translator: "ctranslate2.Translator"  # CTranslate2's
-    num_threads: int  # batches that are translated at the same time
-    # The longest output in tokens, EOS included, that it has positions for.
+    translator: "ctranslate2.Translator"
+    num_threads: int  # number of batches translated in parallel
+    # Length in tokens, EOS included, of the longest output it has positions for
     room: int
-    adds_eos: bool  # whether sources are given without EOS
-    engine: typing.ClassVar = NAME  # what a `Translator` searches with
+    adds_eos: bool  # whether sources are passed without EOS
+    engine: typing.ClassVar = NAME  # the engine of its `Translator`
 
     @property
     def dtype(self) -> str:
-        """The type that it computes in."""
+        """The type in which CTranslate2 computes."""
         return self.translator.compute_type
 
     @classmethod
@@ -123,7 +127,10 @@ class CTranslate2Model:
         device: str | None = "cpu",
         num_threads: int | None = None,
     ) -> typing.Self:
-        """Opens an export with sinusoids for `room` positions, and BOS."""
+        """Opens an export that has positions for BOS and `room` tokens.
+
+        `num_threads` is by default the number of cores, or 1 on a GPU.
+        """
         import ctranslate2
 
         [config] = limits.configs
@@ -144,13 +151,13 @@ class CTranslate2Model:
             translator,
             threads,
             room - 1,
-            # EOS that the model does not read is not given either.
+            # If the model reads no EOS, it is not passed either.
             adds_eos or not config.source_eos,
         )
 
 
 class CTranslate2Search:
-    """The `Search` of a model."""
+    """The `Search` of a `CTranslate2Model`."""
 
     name = NAME
 
@@ -185,8 +192,8 @@ class CTranslate2Search:
         results = [Found([[]], np.zeros(1)) for _ in rows]
         given = self._given_log_probs(rows)
         left = [i for i, row in enumerate(rows) if len(row.source_ids) > 1]
-        # A batch has one limit. Rows that have gone beyond their own are
-        # searched again, in batches of the same limit.
+        # A batch has one length limit. Rows that exceed their own limit are
+        # searched again, in batches with the same limit.
         for own_limits in ([0] * len(rows), limits):
             batches = self._batches_alike(rows, left, own_limits)
             left = []
@@ -205,7 +212,7 @@ class CTranslate2Search:
         ]
 
     def programs(self, num_best: int, given: Sequence[int] = ()) -> Steps:
-        """Yields a search, which loads the weights; nothing is compiled."""
+        """Yields one search, which loads the weights. It compiles nothing."""
         row = Row([UNK, EOS], target_ids=given, num_given=len(given))
         yield Step(2, functools.partial(self.search, [row], num_best))
 
@@ -233,10 +240,10 @@ class CTranslate2Search:
         return few_batches_of(lengths, self.batch_tokens, threads)
 
     def _batches_alike(self, rows, indices, limits):
-        """Batches some rows that may share a call of CTranslate2.
+        """Batches the rows at `indices` that may share a call of CTranslate2.
 
-        They have the same limit and the same forbidden phrases, and all have a
-        prefix, or none.
+        The rows of a batch have the same limit and the same forbidden phrases,
+        and either all of them have a prefix or none has.
         """
         groups: dict[tuple, list[int]] = {}
         for i in indices:
@@ -249,7 +256,7 @@ class CTranslate2Search:
         ]
 
     def _calls(self, rows, batches, call, limits):
-        """Yields index and result of each row, and the limit of its batch."""
+        """Yields for each row its index, its result and its batch's limit."""
         batches = batches[::-1]  # the longest first
         longest = [max(limits[i] for i in batch) for batch in batches]
         called = [
@@ -261,7 +268,7 @@ class CTranslate2Search:
                 yield i, future.result(), limit
 
     def _of_pairs(self, rows, call):
-        """Calls with whole `target_ids`; returns the result of each row."""
+        """Runs a call with whole `target_ids`; returns a result per row."""
         limits = [len(row.target_ids) for row in rows]
         lengths = [
             max(len(row.source_ids), len(row.target_ids)) for row in rows
@@ -271,7 +278,7 @@ class CTranslate2Search:
         return [found[i] for i in range(len(rows))]
 
     def _search_call(self, rows, limit):
-        """Searches for the outputs of rows, all with given tokens or none."""
+        """Searches for the outputs of rows from `_batches_alike`."""
         beam_size = self.limits.decoding.beam_size
         return self._translate(
             rows,
@@ -285,7 +292,7 @@ class CTranslate2Search:
         )
 
     def _attention_call(self, rows, limit):
-        """Forces the targets; the step after the last token reads it."""
+        """Forces the targets; one more step reads the last token before EOS."""
         return self._translate(
             rows,
             [row.target_ids[:-1] for row in rows],
@@ -325,7 +332,7 @@ class CTranslate2Search:
     # Scores
 
     def _given_log_probs(self, rows):
-        """Scores the prefix of each row that has one, by index."""
+        """Computes the log-probability of each prefix, by index of its row."""
         own = {
             i: row._replace(target_ids=[*row.target_ids, EOS])
             for i, row in enumerate(rows)
@@ -338,9 +345,9 @@ class CTranslate2Search:
         }
 
     def _score_anew(self, rows, results):
-        """Changes the scores of rows with forbidden phrases.
+        """Replaces the scores of rows with forbidden phrases.
 
-        CTranslate2 scores by the probabilities among the tokens that are left.
+        CTranslate2's own are from probabilities among the allowed tokens only.
         """
         again = [i for i, row in enumerate(rows) if row.forbidden]
         found = iter(
@@ -358,9 +365,10 @@ class CTranslate2Search:
             results[i] = self._best_first(ids, log_probs)
 
     def _penalty(self, row):
-        """Returns the length penalty by which CTranslate2 ranks hypotheses.
+        """Returns the length penalty for CTranslate2's ranking of hypotheses.
 
-        Its search does not depend on it, and it does not score given tokens.
+        It does not affect the search. With a prefix none is used, since
+        CTranslate2 does not score prefixes.
         """
         decoding = self.limits.decoding
         if decoding.length_normalization != "power" or row.target_ids:
@@ -368,7 +376,10 @@ class CTranslate2Search:
         return decoding.length_penalty or NO_PENALTY
 
     def _ranked(self, row, found, given):
-        """Ranks hypotheses by our scores; `given` is a prefix's probability."""
+        """Ranks hypotheses by our scores.
+
+        `given` is the log-probability of the prefix.
+        """
         penalty, ids, log_probs = self._penalty(row), [], []
         for pieces, score in zip(found.hypotheses, found.scores, strict=True):
             log_prob = score * max(1, len(pieces)) ** penalty
@@ -378,7 +389,7 @@ class CTranslate2Search:
         return self._best_first(ids, log_probs)
 
     def _best_first(self, ids, log_probs):
-        """Sorts outputs with these log-probabilities by their scores."""
+        """Sorts outputs by the scores that their log-probabilities give."""
         decoding = self.limits.decoding
         penalties = [decoding.penalty(max(1, len(one))) for one in ids]
         scores = np.array(log_probs) / np.array(penalties)
@@ -387,7 +398,7 @@ class CTranslate2Search:
 
 
 def check_machine(options: EngineOptions) -> None:
-    """Raises ValueError without the extra, the device or the type."""
+    """Raises ValueError if the extra, the device or the type is missing."""
     expect(
         importlib.util.find_spec(NAME),
         f"the extra {NAME!r} for {COLUMN}: {how_to_install(NAME)}",
@@ -405,12 +416,12 @@ def check_machine(options: EngineOptions) -> None:
 
 
 def load(opened: Opened) -> Loaded:
-    """Opens the export of a checkpoint, and makes it if there is none."""
+    """Opens the export of a checkpoint, and makes it if necessary."""
     [directory], limits = opened.directories, opened.limits
     [config], options = limits.configs, opened.options
     prefix = directory.choose_checkpoint(opened.checkpoint)
     check(COLUMN, config)
-    longest = limits.max_target_length + 1  # BOS and a given beginning
+    longest = limits.max_target_length + 1  # BOS and a prefix
     room = max(SMALLEST_ROOM, limits.max_source_length, longest)
     layer, head = _alignment_of(config, limits.decoding)
     alignment = {"alignment_layer": layer, "alignment_head": head}
@@ -428,7 +439,7 @@ def load(opened: Opened) -> Loaded:
 
 
 def make_search(setup: Setup) -> Search:
-    """Makes the search of an export, as in `Engine`."""
+    """Makes the search of an export, wrapped to avoid forbidden words."""
     [model] = setup.models
     limits = CTranslate2Limits(
         setup.configs, setup.decoding, setup.max_source_length
@@ -439,5 +450,5 @@ def make_search(setup: Setup) -> Search:
 def _alignment_of(
     config: TransformerConfig, decoding: SearchConfig
 ) -> tuple[int, int]:
-    """Returns layer and head of the attention that aligns words."""
+    """Returns the decoder layer and head whose attention aligns words."""
     return find_alignment_layer(config, decoding), decoding.alignment_head

@@ -1,4 +1,4 @@
-"""The random numbers of a sample: the same for a sentence in any batch."""
+"""The random numbers of a sample, which do not depend on the batch."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,13 +12,14 @@ from keras_transformer.decoding.rules import MAX_DRAW
 def make_draws(
     seed: int, source_ids: Sequence[int], sample: int, length: int
 ) -> np.ndarray:
-    """Draws numbers for the first tokens of a sample, see `Constraints.draws`.
+    """Draws the numbers for `length` tokens of a sample; see `Constraints`.
 
-    They depend on nothing else, so the samples of a sentence do not change with
-    its batch, its place in a file, the backend, or the number of samples.
+    They depend only on `seed`, `source_ids` and `sample`, the index of the
+    sample. So the samples of a sentence do not change with its batch, its place
+    in a file, the backend, or the number of samples.
 
-    `sample` counts from 0. Returns int32 `[length]`, in [0, `MAX_DRAW`). Raises
-    ValueError unless `seed` is from 0 to 2^64 - 1.
+    Returns int32 `[length]`, in [0, `MAX_DRAW`). Raises ValueError unless
+    `seed` is from 0 to 2^64 - 1.
 
     >>> make_draws(1, [5, 2], 0, 3).tolist() == (
     ...     make_draws(1, [5, 2], 0, 9)[:3].tolist()
@@ -31,6 +32,6 @@ def make_draws(
     sentence = hashlib.blake2b(ids, digest_size=8).digest()
     key = np.array([seed, int.from_bytes(sentence, "little")], np.uint64)
     stream = np.random.Philox(key=key, counter=[0, 0, 0, sample])
-    # The highest bits of numbers below 2^64.
+    # Keep the highest bits of numbers below 2^64.
     numbers = stream.random_raw(length) // np.uint64(2**64 // MAX_DRAW)
     return numbers.astype(np.int32)

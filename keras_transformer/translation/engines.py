@@ -1,10 +1,10 @@
-"""The engines of search, each found by its name.
+"""The search engines, by name.
 
-    native        `Transformer`s, by `BatchedSearch`
-    ctranslate2   an export of one, by `CTranslate2Search`
+    native        `BatchedSearch` of `Transformer`s
+    ctranslate2   `CTranslate2Search` of an export of one
 
-An engine is a module. What it lacks is a column of `abilities`. No other module
-compares the name of an engine.
+An engine is a module. Its column in `abilities` tells what it supports. No
+other module compares names of engines.
 """
 
 import importlib
@@ -29,7 +29,7 @@ ENGINES = {
 
 
 class Opened(typing.NamedTuple):
-    """Work directories whose models are to be loaded."""
+    """Work directories, and how to load their models."""
 
     directories: Sequence[WorkDirectory]
     checkpoint: str | None  # as in `Translator.load`
@@ -43,8 +43,8 @@ class Loaded(typing.NamedTuple):
     """Models in memory."""
 
     models: list
-    prefixes: list[str]  # the path of each one's checkpoint
-    # Batches that are searched at the same time, if the engine decides it.
+    prefixes: list[str]  # for each model, the path of its checkpoint
+    # Number of batches searched in parallel, if the engine chooses it.
     num_threads: int | None = None
 
 
@@ -52,20 +52,20 @@ class Engine(typing.Protocol):
     """A module that loads models and searches with them."""
 
     NAME: str
-    NEEDS_KERAS: bool  # else it translates without a framework
+    NEEDS_KERAS: bool  # whether it needs a framework to translate
 
     def check_machine(self, options: EngineOptions) -> None:
-        """Raises ValueError for what is missing on this machine."""
+        """Raises ValueError if this machine lacks what the options need."""
 
     def load(self, opened: Opened) -> Loaded:
         """Loads the models of work directories."""
 
     def make_search(self, setup: Setup) -> Search:
-        """Makes the search of models."""
+        """Makes the search with loaded models."""
 
 
 def find_engine(name: str) -> Engine:
-    """Finds an engine by its name; raises ValueError if there is none."""
+    """Imports an engine. Raises ValueError if there is none of this name."""
     expect(
         name in ENGINES, f"engine={' or engine='.join(ENGINES)}", engine=name
     )
@@ -78,7 +78,10 @@ def column_of(name: str) -> str:
 
 
 def check_engine(options: EngineOptions) -> Engine:
-    """Returns the engine of options; raises ValueError if it lacks one."""
+    """Returns the engine that the options name.
+
+    Raises ValueError if engine or machine do not support an option.
+    """
     engine = find_engine(options.engine)
     abilities.check(column_of(options.engine), options)
     engine.check_machine(options)
@@ -91,9 +94,9 @@ def fitted(
     given: Collection[str] = (),
     tell: bool = True,
 ) -> DecodingConfig:
-    """Changes a search to what the engine needs; fields in `given` stay.
+    """Adapts a search to the engine, but for the fields in `given`.
 
-    It logs the changes if `tell` is true.
+    Logs the changes if `tell` is true.
     """
     changes = abilities.following(column_of(engine), decoding, given)
     if changes and tell:

@@ -1,11 +1,12 @@
-"""The exports of a work directory, which engines of search run.
+"""The exports of a work directory, which search engines run.
 
     DIR/exports/FORMAT-CHECKSUM/
 
-is what `conversion` made of a checkpoint, and checked. The checksum covers all
-that determines it. A separate process makes it when it is first needed, so that
-the process that translates imports no framework; others wait for it. Then
-exports whose checkpoint no longer exists are removed.
+is an export of a checkpoint, made and checked by `conversion`. The checksum
+covers everything that determines the export. A separate process makes an export
+when it is first needed, so that the translating process imports no framework.
+Other processes wait for it. Then exports whose checkpoint no longer exists are
+removed.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ from keras_transformer.storage.checkpoints import ENDING
 from keras_transformer.storage.workdir import TOKENIZER_SUMS, WorkDirectory
 
 progress = getLogger(__name__)  # which commands show
-DIGITS = 16  # the number of a checksum's digits in a name
+DIGITS = 16  # number of digits of the checksum in a name
 
 
 def exported(
@@ -44,10 +45,11 @@ def exported(
     options: Mapping[str, typing.Any],
     module: str,
 ) -> pathlib.Path:
-    """Returns the directory of an intact export, which it makes if need be.
+    """Returns the directory of an intact export, and makes it if necessary.
 
     `checkpoint` is a path without its ending. The `main` of `module` makes the
-    export, as `conversion` does. Raises ValueError if it cannot be made.
+    export from `options`, as `conversion` does. Raises ValueError if the export
+    cannot be made.
     """
     checksum, config = sha256_of(checkpoint + ENDING), workdir.read_config()
     names = ("model", "base", *TOKENIZER_SUMS.values())
@@ -80,7 +82,7 @@ def exported(
 
 
 def damage(path: pathlib.Path) -> str | None:
-    """Says in one line why an export cannot be used; None if it is intact."""
+    """Returns in one line why an export is damaged, or None if it is intact."""
     try:
         description = read_json(path / "export.json")
         check_checksum(description)
@@ -91,12 +93,12 @@ def damage(path: pathlib.Path) -> str | None:
 
 
 def _remove_old(workdir, format, new):
-    """Removes exports whose checkpoint is gone, such as an older average."""
+    """Removes other exports whose checkpoint no longer exists."""
     for path in workdir.exports.glob(f"{format}-*"):
         try:
             name = read_json(path / "export.json")["checkpoint"]
         except (OSError, ValueError, KeyError):
-            continue  # damaged: it is made again when it is needed
+            continue  # damaged: made again when it is needed
         file = os.path.normpath(workdir.path / (name + ENDING))
         if path != new and not os.path.exists(file):
             logging.info("removing %s: %s is gone", path, name)
@@ -104,7 +106,7 @@ def _remove_old(workdir, format, new):
 
 
 def _make(path, reason, module, settings, lock):
-    """Runs the module, which keeps the lock if this process dies."""
+    """Makes an export in a process, which keeps the lock if this one dies."""
     if path.exists():
         logging.warning("%s is made again: %s", path, reason)
         shutil.rmtree(path)
@@ -129,6 +131,6 @@ def _make(path, reason, module, settings, lock):
 
 
 def _remove_unfinished(path):
-    """Removes what killed processes left of an export."""
+    """Removes the unfinished files that killed processes left."""
     for unfinished in path.parent.glob(f"{path.name}.*"):
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Glossaries: terms of the source and how their translations must read.
+"""Glossaries: terms of the source and the translations that they must have.
 
 A file has a line for each term: the term, a tab, its translation, or several
 separated by `|`, and, after another tab, flags separated by commas:
@@ -7,14 +7,14 @@ separated by `|`, and, after another tab, flags separated by commas:
     IT          IT                case
     colou?rs?   Farbe             pattern
 
-A term is a whole word, or several, in any case, unless a flag says otherwise:
-`case` for exactly this case, `part` also inside words, `pattern` for a regular
-expression. Blank lines, lines that begin with `#` and a first line of two
-languages are skipped. Fields may be in quotes. A .csv file has commas or
-semicolons, and may have the columns of DeepL: both texts, both languages. A
-first line `sep=;`, which Excel reads, names the separator.
+A term matches one or more whole words in any case, unless it has flags: `case`
+matches exactly this case, `part` also matches inside words, and `pattern` makes
+the term a regular expression. Blank lines, lines that begin with `#`, and a
+first line with two languages are skipped. Fields may be in quotes. A .csv file
+has commas or semicolons, and may have the columns of DeepL: both texts, both
+languages. A first line `sep=;`, as in Excel, names the separator.
 
-A text is matched as the model reads it, see `read_as`.
+Text is normalized before it is matched; see `read_as`.
 
 A file of forbidden words has a word or a phrase in each line.
 """
@@ -38,22 +38,24 @@ from absl import logging
 from keras_transformer.base.refusals import expect
 from keras_transformer.data.files.pairs import SEPARATOR
 
-# What checks the translations of a term; it may raise ValueError.
+# Checks the translations of a term, and raises ValueError if they are wrong.
 Check = Callable[[Sequence[str]], object]
 
 FLAGS = ("case", "part", "pattern")
-SEARCHED = {"part", "pattern"}  # terms that are not whole words
-# Han, kana, Thai, Lao, Khmer, Myanmar: no spaces between words.
+SEARCHED = {"part", "pattern"}  # flags of terms that need a regular expression
+# Han, kana, Thai, Lao, Khmer, Myanmar have no spaces between words.
 SPACELESS = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uf900-\ufaff"
 )
-IN_WORD = rf"[^\W{SPACELESS}]"  # with the marks that belong to a letter
-WORD = regex.compile(rf"{IN_WORD}++|\S")  # or a sign
+IN_WORD = rf"[^\W{SPACELESS}]"  # including the marks that belong to a letter
+WORD = regex.compile(rf"{IN_WORD}++|\S")  # a word, or another character
 WHOLE = regex.compile(r".+", regex.DOTALL)
-TERMS = ""  # the key of terms that end with a word, and of one in any case
-# What no reader sees (soft hyphens, joiners, directions, tatweel), and signs
-# that readers take for others.
+# A key in the trie of terms: of the terms that end at a node and, among these,
+# of the term that matches any case.
+TERMS = ""
+# Characters that readers do not see (soft hyphens, joiners, directions,
+# tatweel), and quotes and hyphens that look like plain ones.
 UNSEEN = "\u00ad\u034f\u061c\u0640\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff"
 SIGNS = str.maketrans(
     dict.fromkeys("\u2018\u2019\u201b\u02bc\u2032`\u00b4", "'")
@@ -61,7 +63,7 @@ SIGNS = str.maketrans(
     | dict.fromkeys("\u201c\u201d\u201e\u201f", '"')
 )
 CLUSTER = regex.compile(rf"[{UNSEEN}]|\X")
-LONGEST_CLUSTER = 32  # characters; to normalize n marks takes n * n steps
+LONGEST_CLUSTER = 32  # characters, since n marks take n * n steps to normalize
 CODE = regex.compile(r"([a-z]{2,3})([-_][a-z]{4})?([-_]([a-z]{2}|\d{3}))?")
 LANGUAGES = frozenset(
     """
@@ -87,21 +89,21 @@ LANGUAGES = frozenset(
 
 
 class View(typing.NamedTuple):
-    """A text as terms match it, and where its characters are in the text."""
+    """A normalized text, and the position of each character in the original."""
 
     text: str
     begins: Sequence[int]
     ends: Sequence[int]
 
     def span(self, match: regex.Match) -> tuple[int, int]:
-        """Finds begin and end of a match in the original text."""
+        """Returns begin and end of a match in the original text."""
         return self.begins[match.start()], self.ends[match.end() - 1]
 
 
 def read_as(text: str, fold: bool = False) -> View:
     """Normalizes a text to NFKC, with plain quotes and hyphens.
 
-    With `fold` case does not count: STRASSE and Straße are the same, too.
+    `fold` removes differences of case, also between STRASSE and Straße.
 
     >>> read_as("Ven\u00adtil\u2019s", fold=True).text
     "ventil's"
@@ -119,7 +121,7 @@ def read_as(text: str, fold: bool = False) -> View:
 
 
 def _clusters(text):
-    """Yields begin and end of each part that is normalized alone."""
+    """Yields begin and end of the parts that are normalized independently."""
     for match in CLUSTER.finditer(text):
         begin, end = match.span()
         while end - begin > LONGEST_CLUSTER:
@@ -132,7 +134,7 @@ def _clusters(text):
 def _clean(cluster, fold):
     plain = regex.sub(f"[{UNSEEN}]", "", cluster).translate(SIGNS)
     plain = unicodedata.normalize("NFKC", plain).translate(SIGNS)
-    if fold:  # Turkish has two letters i
+    if fold:  # treat the dotted and dotless i of Turkish alike
         plain = unicodedata.normalize("NFKC", plain.casefold())
         plain = plain.replace("i\u0307", "i").replace("\u0131", "i")
     return plain
@@ -143,7 +145,7 @@ class Term:
     """A line of a glossary."""
 
     source: str  # the term
-    targets: tuple[str, ...]  # its translations, one of which suffices
+    targets: tuple[str, ...]  # its translations, of which an output needs one
     flags: frozenset[str] = frozenset()  # a subset of `FLAGS`
 
     def __post_init__(self):
@@ -155,7 +157,7 @@ class Term:
         unknown = sorted(self.flags - set(FLAGS))
         expect(not unknown, f"flags among {', '.join(FLAGS)}", *unknown)
         if "pattern" not in self.flags:
-            return  # many terms are never compiled
+            return  # other terms are compiled on first use, most of them never
         try:
             self.pattern.match("")
         except regex.error as error:
@@ -166,13 +168,13 @@ class Term:
 
     @classmethod
     def of(cls, source: str, targets: str, flags: Iterable[str] = ()) -> "Term":
-        """Makes a term with translations that `|` separates."""
+        """Makes a term from `targets`, translations separated by `|`."""
         forms = (form.strip() for form in targets.split("|"))
         return cls(source.strip(), tuple(forms), frozenset(flags))
 
     @property
     def spelling(self) -> str:
-        """The term in its own case, as in a `View`."""
+        """The term normalized as in a `View`, with its case."""
         return _spelling(read_as(self.source).text)
 
     @functools.cached_property
@@ -195,7 +197,7 @@ class Term:
 
 
 class Glossary:
-    """The terms of a glossary.
+    """Terms with their translations.
 
     >>> glossary = Glossary([Term("valve", ("Ventil", "Klappe"))])
     >>> glossary.terms_of("The Valve of a valveless pump.")
@@ -207,12 +209,12 @@ class Glossary:
 
     @functools.cached_property
     def _index(self):
-        """A trie of the words of terms, and the terms that are `SEARCHED`.
+        """A trie of the words of terms, and a list of the `SEARCHED` terms.
 
-        A text has few words, a glossary many terms. At the last word of a term
-        its number is found by the term's spelling, or by `TERMS` if any case
-        will do. The index is made when it is needed: a server reads all
-        requests in one thread.
+        With a trie, a search takes time by the words of a text, not by the
+        terms. The node of a term's last word has under `TERMS` the term's
+        number, by its spelling, or by `TERMS` if it matches any case. The index
+        is made on first use, because a server reads all requests in one thread.
         """
         trie: dict = {}
         searched = []
@@ -231,20 +233,20 @@ class Glossary:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """The checksum of the terms."""
+        """The SHA-256 of the terms."""
         rows = [(t.source, t.targets, sorted(t.flags)) for t in self.terms]
         return hashlib.sha256(repr(rows).encode()).hexdigest()
 
     def terms_of(self, text: str) -> tuple[tuple[str, ...], ...]:
         """Returns the translations of the terms in a text, each once, in order.
 
-        If terms overlap, the longest counts; if they are as long, the one in
-        the same case, or else the one that comes first in the glossary.
+        Of overlapping terms, the longest is used. On a tie, it is the one in
+        the same case, then the one that comes first in the glossary.
         """
         return tuple(dict.fromkeys(term.targets for _, term in self.find(text)))
 
     def find(self, text: str) -> list[tuple[regex.Match, Term]]:
-        """Finds the terms in a text, in order, each with its place."""
+        """Finds the terms in a text, in order, each with its match."""
         if not self.terms:
             return []
         reading = _Reading(text, *self._index)
@@ -253,7 +255,7 @@ class Glossary:
             *filter(None, map(reading.longest, reading.words)),
         ]
         heapq.heapify(heap)
-        # Spans that are chosen, in order, never overlap.
+        # The chosen spans, in order. They never overlap.
         spans: list[tuple[int, int]] = []
         chosen: list[tuple[regex.Match, Term]] = []
         while heap:
@@ -272,7 +274,7 @@ class Glossary:
 
     @classmethod
     def of(cls, translations: Mapping[str, str]) -> "Glossary":
-        """Makes a glossary of terms and their translations, as in a file."""
+        """Makes a glossary from translations by term, separated by `|`."""
         return cls(Term.of(*item) for item in translations.items())
 
     @classmethod
@@ -283,13 +285,13 @@ class Glossary:
         check: Check | None = None,
         tell: bool = True,
     ) -> "Glossary":
-        """Parses the lines of a file.
+        """Parses the lines of a file of this name.
 
-        `check` is called with the translations of each term. A first line that
-        is read as a header is logged if `tell` is true.
+        `check` is called with the translations of each term. If `tell` is true,
+        a first line that is read as a header is logged.
 
         Raises ValueError, with the name and the line, if a line is wrong or a
-        term comes twice.
+        term occurs twice.
         """
         terms: dict[tuple[str, frozenset[str]], Term] = {}
         rows = [
@@ -340,10 +342,10 @@ class Glossary:
         check: Check | None = None,
         tell: bool = True,
     ) -> "Glossary":
-        """Reads a file, UTF-8; arguments as in `parse`.
+        """Reads a UTF-8 file; other arguments are as in `parse`.
 
-        Raises ValueError as `parse` does, or if the file is not UTF-8, and
-        OSError if it cannot be read.
+        Raises ValueError as `parse` does, or if the file is not UTF-8. Raises
+        OSError if the file cannot be read.
         """
         return cls.parse(_read_lines(path), str(path), check, tell)
 
@@ -355,7 +357,7 @@ def read_words(path: str | os.PathLike) -> tuple[str, ...]:
 
 
 def find_words(words: tuple[str, ...], text: str) -> list[regex.Match]:
-    """Finds words in a text, ignoring case.
+    """Finds whole words in a text, ignoring case.
 
     >>> [m.group() for m in find_words(("valve",), "Valves (VALVE)")]
     ['VALVE']
@@ -364,7 +366,7 @@ def find_words(words: tuple[str, ...], text: str) -> list[regex.Match]:
 
 
 def casings(word: str) -> list[str]:
-    """Returns a word as it is, in lower case, capitalized, and in capitals.
+    """Returns a word as it is, in lower case, capitalized and in upper case.
 
     >>> casings("check Valve")
     ['check Valve', 'check valve', 'Check valve', 'CHECK VALVE']
@@ -380,11 +382,11 @@ def _glossary_of(words):
 
 
 class _Reading:
-    """A text, in which the terms of a `Glossary._index` are looked for.
+    """A text in which the terms of a `Glossary._index` are searched.
 
-    A term that is found is a tuple: minus its length; whether its case differs;
-    its number; begin; end; the number of its first word, or -1. The least tuple
-    counts first.
+    A match is a tuple: minus its length; whether its case differs; the number
+    of the term; begin; end; the index of its first word, or -1 for a `SEARCHED`
+    term. The smallest tuple takes precedence.
     """
 
     def __init__(self, text, trie, searched):
@@ -412,7 +414,7 @@ class _Reading:
         return None
 
     def searched(self):
-        """Yields the terms that are `SEARCHED`."""
+        """Yields the matches of `SEARCHED` terms."""
         for number, term in self._searched:
             in_case, is_pattern = (f in term.flags for f in ("case", "pattern"))
             view = self._plain if is_pattern else self._folded
@@ -426,7 +428,7 @@ class _Reading:
                         yield begin - end, not is_same, number, begin, end, -1
 
     def _spelling(self, begin, end):
-        """Returns a part of the text in its own case."""
+        """Returns the spelling of a part of the text, with its case."""
         plain = self._plain
         first = bisect.bisect_left(plain.begins, begin)
         last = bisect.bisect_right(plain.ends, end)
@@ -436,7 +438,8 @@ class _Reading:
 def _words(text):
     """Yields each word and its match.
 
-    A space stands before a word if the text has one, but not before the first.
+    A word begins with a space if the text has space before it, except the first
+    word.
     """
     end = len(text)
     for match in WORD.finditer(text):
@@ -445,7 +448,7 @@ def _words(text):
 
 
 def _spelling(text):
-    """Returns a text with one space between its words."""
+    """Replaces each run of white space by one space, and strips the ends."""
     return " ".join(text.split())
 
 
@@ -467,7 +470,7 @@ def _delimiter(name, line):
 
 
 def _fields(line, delimiter):
-    """Splits a line; quotes that are not around a field are signs."""
+    """Splits a line into fields; quotes inside a field are kept."""
     try:
         [fields] = csv.reader([line], delimiter=delimiter, strict=True)
     except (csv.Error, ValueError):
@@ -476,7 +479,7 @@ def _fields(line, delimiter):
 
 
 def _is_header(table):
-    """Tells whether the first row names languages, and is no term below."""
+    """Tells whether the first row names languages, and is no later term."""
     first, *others = table
     names = [regex.split("[-_ (]", f.strip().lower())[0] for f in first]
     terms = {row[0].strip().lower() for row in others}
@@ -485,7 +488,7 @@ def _is_header(table):
 
 
 def _is_code(field):
-    """Tells whether a field is the code of a language, such as EN-GB."""
+    """Tells whether a field is a language code, such as EN-GB."""
     match = CODE.fullmatch(field.strip().lower())
     return match is not None and match[1] in LANGUAGES
 

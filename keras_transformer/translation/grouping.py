@@ -1,4 +1,4 @@
-"""Which rows are searched together, for any engine."""
+"""Grouping of rows into batches, for any engine."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,10 +11,10 @@ def batches_of(
     """Batches the indices of rows by their lengths, shortest first.
 
     Rows of different lengths may share a batch, which costs less than a search
-    for each length, but none is padded to more than twice its `padded_length`.
-    No batch has more than a thread's equal share of the rows, nor more than
-    `batch_tokens`, padding included, unless it is a single row. Rows of length
-    0 are skipped.
+    for each length, but no row is padded to more than twice its
+    `padded_length`. No batch has more than a thread's equal share of the rows,
+    nor more than `batch_tokens`, padding included, unless it has only one row.
+    Rows of length 0 are skipped.
 
     >>> batches_of([3, 0, 40, 5, 2], batch_tokens=16)
     [[4], [0, 3], [2]]
@@ -33,11 +33,11 @@ def batches_of(
 def few_batches_of(
     lengths: Sequence[int], batch_tokens: int, num_threads: int = 1
 ) -> list[list[int]]:
-    """Makes fewer batches than `batches_of`, of more lengths.
+    """Makes fewer batches than `batches_of`, with a wider range of lengths.
 
-    For engines that pad and change shapes at low cost: if the weights do not
-    fit into the processor's cache, a batch of few rows costs nearly as much as
-    one of many.
+    This is for engines that pad and change shapes at low cost. If the weights
+    do not fit into the processor's cache, a batch of few rows costs nearly as
+    much as a batch of many.
 
     >>> few_batches_of([3, 0, 40, 5, 2], batch_tokens=80, num_threads=2)
     [[4, 0], [3, 2]]
@@ -56,7 +56,8 @@ def _from_the_longest(
 ) -> list[list[int]]:
     """Makes batches of at most a thread's equal share of the rows.
 
-    `size_of` counts the longest rows that fill a batch.
+    `size_of` takes row indices, sorted by length, and returns how many of the
+    last ones fill a batch.
     """
     order = np.argsort(lengths, kind="stable").tolist()
     rows = [i for i in order if lengths[i] > 0]
@@ -74,8 +75,8 @@ def divided(
 ) -> list[list[int]]:
     """Divides a batch into batches of rows with similar sizes.
 
-    A row's data grows with the square of the power of two that holds its size.
-    A batch has at most `most` data, unless it is a single row.
+    A row counts as the square of its size, rounded up to a power of two of at
+    least 32. These add up to at most `most` in a batch of more than one row.
 
     >>> divided([0, 1, 2, 3], sizes=[3, 40, 0, 33], most=4096)
     [[0, 2], [1], [3]]
@@ -92,7 +93,7 @@ def divided(
 
 
 def full_rows(length: int, batch_tokens: int) -> int:
-    """Returns the number of rows of a full batch, a power of two.
+    """Computes the number of rows of a full batch, a power of two.
 
     >>> full_rows(24, batch_tokens=2048)
     64
@@ -101,10 +102,10 @@ def full_rows(length: int, batch_tokens: int) -> int:
 
 
 def padded_length(length: int) -> int:
-    """Returns the length that a row of this length is padded to.
+    """Computes the length that a row of this length is padded to.
 
-    There are few such lengths, so that few graphs are made, and none is much
-    longer than the row.
+    There are few such lengths, so that few graphs are made, and padding is
+    short.
 
     >>> [padded_length(length) for length in (1, 8, 9, 33, 200)]
     [8, 8, 16, 48, 256]
@@ -114,10 +115,10 @@ def padded_length(length: int) -> int:
 
 
 def first_steps(source_length: int) -> int:
-    """Returns the decoding steps that suffice for most sentences of a length.
+    """Estimates how many decoding steps suffice for most sources of a length.
 
     >>> [first_steps(length) for length in (8, 16, 24, 32)]
     [16, 24, 40, 48]
     """
-    # 1.25 S + 4, as a multiple of 8.
+    # 1.25 S + 4, rounded up to a multiple of 8.
     return -(-(5 * source_length + 16) // 32) * 8

@@ -1,6 +1,6 @@
-"""Ids to ids: the search, scores and alignments of models, as graphs.
+"""Search, scores and alignments on ids, as functions of tensors.
 
-Translators and every export run these functions.
+Translators and every export compile or run these functions.
 """
 
 import typing
@@ -31,18 +31,18 @@ from keras_transformer.text.vocabulary import EOS, PAD
 from keras_transformer.translation.limits import Limits
 
 SHAPES = ("free", "growing", "static")
-# Numbers in the largest softmax matrix that is transposed once for each call.
-# Then XLA multiplies the rows of a beam faster on a CPU; to transpose a larger
-# matrix takes longer than that saves.
+# Softmax matrices of at most this many numbers are transposed once per call, so
+# that XLA multiplies the rows of a beam faster on a CPU. To transpose a larger
+# matrix takes longer than it saves.
 MOST_TRANSPOSED = 1 << 22
 
 
 class Inference:
     """A model, or an ensemble of models, with its search (sec. 6.1), on ids.
 
-    The models of an ensemble have the same vocabulary; the search sees their
-    mean, by `decoding.ensemble`, and the first model aligns. A call uses the
-    models' present weights. Sources, EOS included, have at most
+    The models of an ensemble have the same vocabulary. The search uses their
+    mean, by `decoding.ensemble`, and the first model aligns. Each call uses the
+    models' current weights. Sources, EOS included, have at most
     `max_source_length` tokens. In sampling each sample is a row.
     """
 
@@ -59,23 +59,24 @@ class Inference:
         self.decoding = decoding
 
     def with_decoding(self, decoding: DecodingConfig) -> "Inference":
-        """Returns the same models with another search."""
+        """Returns an `Inference` of the same models with another decoding."""
         length = self.limits.max_source_length
         return Inference(self.models, decoding, length)
 
     def for_sources_up_to(self, length: int) -> "Inference":
         """Returns the same inference with another `max_source_length`.
 
-        A graph for sources of unknown length has room for the longest source.
+        A graph for sources of unknown length has room for this length.
         """
         return Inference(self.models, self.decoding, length)
 
     def output_limits(self, source_ids: Tensor) -> tuple[Tensor, int]:
-        """Returns the maximum length of each output, int32 `[B]`, and a bound.
+        """Computes the maximum length of each output, int32 `[B]`.
 
-        Lengths are in tokens, EOS included: `extra_length` more than the source
-        has, EOS excluded (sec. 6.1); at most `max_output_length` and the number
-        of learned positions. A row without a source has no output.
+        Also returns an upper bound of these, an int. Lengths are in tokens, EOS
+        included. They exceed the length of the source, EOS excluded, by
+        `extra_length` (sec. 6.1), and are at most `max_output_length` and the
+        number of learned positions. A row without a source has the limit 0.
         """
         special = (source_ids == PAD) | (source_ids == EOS)
         lengths = ops.sum(ops.cast(~special, "int32"), axis=1)
@@ -102,15 +103,18 @@ class Inference:
         Args:
             source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
             constraints: The `Constraints` of the sentences.
-            tokens: Ids, int32 `[C]`, ascending, with all special tokens.
-                Outputs have these tokens only, `constraints` have places in
-                this list, and probabilities are among these tokens.
+            tokens: Ids of a shortlist, int32 `[C]`, ascending, with all special
+                tokens. Outputs have only these tokens, `constraints` have
+                indices into this list, and probabilities are among them.
             num_best: As in `decoding.search`.
             shapes: The shapes that may change while the search runs. "free":
-                sentences leave the batch as their searches end, and caches grow
-                with the outputs. "growing": caches grow. "static": none, as XLA
-                requires. If B is known, no shape changes.
+                sentences leave the batch when their searches end, and caches
+                grow with the outputs. "growing": only caches grow. "static":
+                none changes, as XLA requires. If B is known, none changes.
             max_steps: As in `decoding.search`.
+
+        Returns:
+            The `SearchResult`, whose ids are of the whole vocabulary.
         """
         expect(shapes in SHAPES, f"one of {', '.join(SHAPES)}", f"{shapes=}")
         config = self.decoding
@@ -128,7 +132,7 @@ class Inference:
             )
             for model in self.models
         )
-        # Read once, not at each position: a copy of a variable is a tensor.
+        # Copied to tensors, so that variables are not read at each position.
         weights = [
             (w, ops.copy(w)) for model in self.models for w in model.weights
         ]
@@ -175,7 +179,7 @@ class Inference:
 
         found = search(
             step,
-            (caches, memories),  # which sentences that leave take along
+            (caches, memories),  # rows leave both together
             max_lengths,
             config,
             max_length=max_length,
@@ -190,13 +194,13 @@ class Inference:
         return found._replace(ids=ops.take(tokens, found.ids, axis=0))
 
     def _mean(self, logits: list[Tensor]) -> Tensor:
-        """Combines the logits of the models."""
+        """Combines the models' logits `[..., V]` by `decoding.ensemble`."""
         if len(logits) == 1:
             return logits[0]
         match self.decoding.ensemble:
-            case "linear":  # of probabilities, up to a constant
+            case "linear":  # mean of probabilities, up to a constant
                 return _log_of_sum(logits)
-            case "log_linear":  # of log-probabilities, up to a constant
+            case "log_linear":  # mean of log-probabilities, up to a constant
                 return sum(logits) / len(logits)
             case other:
                 raise unhandled(ensemble=other)
@@ -204,8 +208,8 @@ class Inference:
     def score_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
         """Computes the log-probability of every token of given translations.
 
-        Arguments are int32 `[B, S]` and `[B, T]`, rows that end with `EOS`,
-        then `PAD`. Returns float32 `[B, T]`, 0 where `labels` is `PAD`.
+        Arguments are int32 `[B, S]` and `[B, T]`; rows end with `EOS`, then
+        `PAD`. Returns float32 `[B, T]`, 0 where `labels` is `PAD`.
         """
         logits = self._mean(
             [
@@ -220,11 +224,11 @@ class Inference:
     def alignment_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
         """Computes the attention of given translations' tokens to the source.
 
-        Arguments are as in `score_ids`. Returns float32 `[B, T - 1, S]` for all
-        tokens but the last: the attention in the decoder's alignment layer, of
-        the alignment head or the mean of all heads, when the decoder reads or
-        writes the token, see `aligns_when_read`; 0 where the source is `EOS` or
-        `PAD`.
+        Arguments are as in `score_ids`. Returns float32 `[B, T - 1, S]`, for
+        all tokens but the last, 0 where the source is `EOS` or `PAD`. It is the
+        attention in the decoder's alignment layer, of the alignment head or the
+        mean of all heads, at the step that reads or writes the token; see
+        `aligns_when_read`.
         """
         model = self.models[0]
         layer = find_alignment_layer(model.config, self.decoding)
@@ -253,12 +257,12 @@ def _log_of_sum(logits: list[Tensor]) -> Tensor:
         log_probs = [ops.log_softmax(x, axis=-1) for x in logits]
         return ops.logsumexp(ops.stack(log_probs), axis=0)
 
-    # It takes four times as long, and is needed only below float32's range.
+    # `exact` takes four times as long, and is needed only if a sum underflows.
     return ops.cond(ops.all(total > 0), lambda: ops.log(total), exact)
 
 
 def _softmax_size(model: Transformer, tokens: Tensor | None) -> int:
-    """Counts the numbers in the softmax matrix of all tokens, or of some."""
+    """Counts the numbers in the softmax matrix of `tokens`, by default all."""
     config = model.config
     num_tokens = config.vocab_size if tokens is None else tokens.shape[0]
     return num_tokens * config.d_model

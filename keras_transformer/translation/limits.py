@@ -1,4 +1,4 @@
-"""The longest source and output, in tokens: what every engine of search has."""
+"""The maximum lengths of sources and outputs, for every search engine."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from keras_transformer.config import DecodingConfig, TransformerConfig
 
 @dataclasses.dataclass(eq=False)
 class Limits:
-    """The limits of models with their search."""
+    """The length limits of models and their search, in tokens."""
 
     configs: Sequence[TransformerConfig]
     decoding: DecodingConfig
@@ -16,7 +16,7 @@ class Limits:
 
     @property
     def position_limit(self) -> int | None:
-        """The smallest number of learned positions; None if there are none."""
+        """The smallest number of learned positions, None without any."""
         limits = [config.position_limit for config in self.configs]
         return min((n for n in limits if n is not None), default=None)
 
@@ -26,9 +26,9 @@ class Limits:
         return self.output_limit(self.max_source_length)
 
     def output_limit(self, source_length: int) -> int:
-        """Returns the maximum length of an output in tokens, EOS included.
+        """Computes the maximum length of an output in tokens, EOS included.
 
-        `source_length` does not count EOS.
+        `source_length` is in tokens, EOS excluded.
         """
         limits = (
             source_length + self.decoding.extra_length,
@@ -38,12 +38,12 @@ class Limits:
         return min(limit for limit in limits if limit is not None)
 
     def prefix_limit(self, source_length: int) -> int:
-        """Returns the maximum length of a given beginning, in tokens."""
+        """Computes the maximum length of a prefix in tokens."""
         return self.output_limit(source_length)
 
     @property
     def warnings(self) -> list[str]:
-        """A line that says that learned positions limit outputs, if they do."""
+        """A warning if learned positions shorten outputs, else no line."""
         limit, extra_length = self.position_limit, self.decoding.extra_length
         wanted = self.max_source_length + extra_length
         if limit is None or wanted <= limit:

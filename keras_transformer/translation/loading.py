@@ -1,4 +1,4 @@
-"""Opens work directories and models of other systems for a `Translator`."""
+"""Opening of work directories and models of other systems for translators."""
 
 import dataclasses
 import os
@@ -17,19 +17,19 @@ from keras_transformer.translation.abilities import EngineOptions, check
 from keras_transformer.translation.limits import Limits
 from keras_transformer.translation.shortlist import Shortlist
 
-IN_BOTH = ("jit_compile",)  # options of engine and `Translator`
+IN_BOTH = ("jit_compile",)  # options of both `EngineOptions` and `Translator`
 
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What a translator's model is."""
+    """The languages, direction and checkpoints of a translator's models."""
 
     languages: Languages = Languages()  # the `Languages` of the model
-    # The `Direction` of sentences without one of their own. None if the model
-    # has several: then each has its own, or begins with a tag.
+    # The `Direction` of sentences without their own. None if the model has
+    # several: then each sentence has its own, or begins with a tag.
     direction: Direction | None = Direction()
-    # Paths of the checkpoints that `load` read, one for each model; none if the
-    # models were made elsewhere.
+    # Paths of the checkpoints that `load` read, one for each model; empty if
+    # the models were made elsewhere.
     checkpoints: tuple[str, ...] = ()
 
 
@@ -37,7 +37,7 @@ UNKNOWN = About()
 
 
 class Parts(typing.NamedTuple):
-    """The arguments of a `Translator`; `options` are its keyword arguments."""
+    """The arguments of a `Translator`: `options` are the keyword arguments."""
 
     tokenizer: Tokenizer | TokenizerPair
     models: Sequence[typing.Any]
@@ -93,7 +93,11 @@ def open_imported(
     precision: str,
     options: dict[str, typing.Any],
 ) -> Parts:
-    """Makes the model of another system; see `Translator.from_pretrained`."""
+    """Makes a translator's parts from a model of another system.
+
+    `imported` is that model as an importer read it. Other arguments are as in
+    `Translator.from_pretrained`. Raises ValueError for options of engines.
+    """
     own = {n: v for n, v in options.items() if n in EngineOptions._fields}
     usable = EngineOptions(
         precision=precision, jit_compile=options.get("jit_compile")

@@ -1,6 +1,6 @@
-"""The metrics of validation, of `kt-evaluate` and at the end of a run.
+"""Metrics for validation, for `kt-evaluate` and for the end of a run.
 
-A `Metric` scores the outputs of a task, a `DirectionalMetric` of every
+A `Metric` scores the outputs of a task; a `DirectionalMetric` has one for each
 direction. `session.run` takes the function that makes the latter, so tasks
 other than translation pass their own. To report one more score of translations,
 extend `TranslationMetric.measure`.
@@ -19,7 +19,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from keras_transformer.commands import flags
 from keras_transformer.data.languages import base_language
 
-# The package behind a tokenizer of sacreBLEU -> the extra that installs it.
+# Tokenizer of sacreBLEU -> the extra that installs the package it needs.
 EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
 FALLBACK = "char"  # the tokenizer if that package is not installed
 # Written without spaces, and without a tokenizer in sacreBLEU.
@@ -30,18 +30,18 @@ SPLIT_COMPOUNDS = ("de",)  # as papers measure BLEU for German
 
 
 class Metric(Protocol):
-    """A score for the outputs of a task."""
+    """A metric for the outputs of a task."""
 
-    key: str  # for example of a curve in TensorBoard: "bleu"
-    label: str  # in log lines: "BLEU (13a)"
+    key: str  # the name of a TensorBoard curve, for example: "bleu"
+    label: str  # the name in log lines: "BLEU (13a)"
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
-        """Returns a number, 0 or more; the best checkpoint has the highest."""
+        """Computes a score of at least 0, highest for the best checkpoint."""
 
     def measure(
         self, outputs: Sequence[str], references: Sequence[str]
     ) -> dict[str, float | str]:
-        """Returns all scores that `kt-evaluate` reports, by name."""
+        """Computes all scores that `kt-evaluate` reports, by name."""
 
 
 class TranslationMetric:
@@ -56,7 +56,7 @@ class TranslationMetric:
         self._bleu = BLEU(tokenize=self.tokenizer)
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
-        """Computes cased BLEU, in [0, 100]."""
+        """Computes case-sensitive BLEU, in [0, 100]."""
         return self._bleu.corpus_score(outputs, [references]).score
 
     def metrics(self):
@@ -105,7 +105,7 @@ class TranslationMetric:
         return {**result, "sentences": len(outputs)}
 
     def _tokenized_bleus(self):
-        """Yields each BLEU of tokenized text: its key, tokenizer and its name.
+        """Yields key, tokenizer and tokenizer's name of each tokenized BLEU.
 
         The paper reports this kind of BLEU.
         """
@@ -122,10 +122,10 @@ class TranslationMetric:
 
 
 def moses(language: str) -> Callable[[str], str]:
-    """Tokenizes as Moses' tokenizer.perl, which papers of 2017 used for BLEU.
+    """Makes a tokenizer like Moses' tokenizer.perl, used for BLEU in 2017.
 
-    Special characters are not escaped (`-no-escape`), which changes no n-gram
-    that matches.
+    It does not escape special characters (`-no-escape`), which changes no
+    matching n-grams.
 
     >>> moses("de")('Am 3. Mai, "heute"...')
     'Am 3. Mai , " heute " ...'
@@ -151,7 +151,7 @@ def split_compounds(tokenized: str) -> str:
 
 
 class Scores(typing.NamedTuple):
-    """The score of each direction, by its name in `DirectionalMetric`.
+    """The scores of directions, by their names in `DirectionalMetric`.
 
     >>> str(Scores({"": 30.0})), str(Scores({"<2de>": 30.0, "<2fr>": 41.0}))
     ('30.00', '35.50 (<2de> 30.00, <2fr> 41.00)')
@@ -161,7 +161,7 @@ class Scores(typing.NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Their mean, which chooses the best checkpoint."""
+        """The mean of the scores, which chooses the best checkpoint."""
         return sum(self.by_direction.values()) / len(self.by_direction)
 
     def __str__(self):
@@ -171,11 +171,11 @@ class Scores(typing.NamedTuple):
 
 
 class DirectionalMetric:
-    """A `Metric` for each direction of a model, by its name.
+    """A `Metric` for each direction of a model, by name.
 
-    A direction's name is the tag of its sources; with `language_tokens` its
-    languages, such as "en-de". Most models have one direction, "". The score of
-    several is their mean.
+    The name of a direction is the tag of its sources or, with
+    `language_tokens`, its languages, such as "en-de". Most models have one
+    direction, "".
     """
 
     def __init__(self, by_direction: Mapping[str, Metric]):
@@ -191,11 +191,11 @@ class DirectionalMetric:
         outputs: Sequence[str],
         pairs: Mapping[str, Sequence[tuple[typing.Any, str]]],
     ) -> Scores:
-        """Computes the scores of outputs for pairs of source and reference.
+        """Computes the score of the outputs of each direction.
 
         Args:
             outputs: The outputs for all pairs, direction after direction.
-            pairs: The pairs, by the name of their direction.
+            pairs: Pairs of source and reference, by the name of the direction.
         """
         left, scores = iter(outputs), {}
         for name, rows in pairs.items():
@@ -208,7 +208,7 @@ class DirectionalMetric:
 def make_metric(
     directions: Mapping[str, str], bleu_tokenizer: str
 ) -> DirectionalMetric:
-    """Makes the metric of directions, from the target language of each."""
+    """Makes a metric from the target language of each direction, by name."""
     return DirectionalMetric(
         {
             name: TranslationMetric(language, bleu_tokenizer)
@@ -218,12 +218,12 @@ def make_metric(
 
 
 def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
-    """Names sacreBLEU's tokenizer for a language, such as "zh-Hant".
+    """Chooses sacreBLEU's tokenizer for a language, such as "zh-Hant".
 
     13a treats a sentence without spaces as one word, so that BLEU is near 0 for
-    any translation; sacreBLEU has tokenizers for three such languages. "auto"
-    is sacreBLEU's choice, or `FALLBACK`, with a warning, if its package is not
-    installed. Raises ValueError: a tokenizer chosen by name lacks its package.
+    any translation. sacreBLEU has tokenizers for three such languages. "auto"
+    chooses these, or `FALLBACK`, with a warning, if a package is missing.
+    Raises ValueError if a tokenizer chosen by name lacks its package.
 
     >>> choose_tokenizer("de"), choose_tokenizer("zho_Hans")
     ('13a', 'zh')
@@ -249,7 +249,7 @@ def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
 
 
 def _missing_package(name: str) -> str | None:
-    """Tells why a tokenizer of sacreBLEU cannot be used; None if it can."""
+    """Returns why a tokenizer of sacreBLEU cannot be used, None if it can."""
     if name in EXTRAS:
         try:
             BLEU(tokenize=name)

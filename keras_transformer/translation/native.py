@@ -1,6 +1,6 @@
-"""The framework as the engine: it searches with `Transformer`s.
+"""The native engine, which searches with `Transformer`s.
 
-What needs Keras is imported when it is used: options are checked before.
+Modules that need Keras are imported on first use, after options are checked.
 """
 
 import importlib
@@ -21,12 +21,12 @@ BATCHED = "keras_transformer.translation.batched"
 
 
 def check_machine(options: EngineOptions) -> None:
-    """Raises ValueError unless products are right in a precision."""
+    """Raises ValueError if products in this precision would crash."""
     check_products(options.precision)
 
 
 def load(opened: Opened) -> Loaded:
-    """Makes models with the weights of checkpoints."""
+    """Makes models and restores their weights from checkpoints."""
     make = importlib.import_module(MODEL).model_to_be_read
     configs, precision = opened.limits.configs, opened.options.precision
     models = [make(config, precision) for config in configs]
@@ -38,7 +38,7 @@ def load(opened: Opened) -> Loaded:
 
 
 def make_search(setup: Setup) -> Search:
-    """Makes a search, with the searches around it that its options need."""
+    """Makes a search, and wraps it in the searches that its options need."""
     decoding = setup.decoding
     search: Search = importlib.import_module(BATCHED).make_batched(setup)
     if not decoding.sampling:

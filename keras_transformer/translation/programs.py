@@ -1,7 +1,7 @@
-"""Compiled programs of inference, one kind for each backend.
+"""Compiled programs of inference, of one kind for each backend.
 
-TensorFlow makes a graph, which serves all lengths or which XLA compiles for
-each. JAX compiles for each shape.
+TensorFlow makes a graph, which serves all lengths, or which XLA compiles for
+each length. JAX compiles for each shape.
 """
 
 import functools
@@ -19,23 +19,23 @@ Nest: typing.TypeAlias = typing.Any  # of tensors, arrays or shapes
 
 
 class Program(typing.NamedTuple):
-    """What a program computes: the key that finds it."""
+    """The key of a program, which says what it computes."""
 
     kind: Callable[..., Nest]  # a method of `Inference`
-    # The longest source that the program has room for; None if its shapes
-    # decide, or if it needs none.
+    # The longest source that the program has room for; None if `shapes` tell
+    # it, or if the program needs no room.
     room: int | None
-    # The shape of each array that it takes, None where a size may change.
+    # The shape of each array that it takes, None for sizes that may change.
     shapes: Nest
-    # The other arguments by name, constants of the program.
+    # The other arguments by name, which are constants of the program.
     options: tuple[tuple[str, typing.Any], ...]
 
 
 def shape_of(array: np.ndarray, jit_compile: bool) -> tuple[int | None, ...]:
-    """Returns the shape in `Program.shapes` of rows `[B, ...]` or ids `[C]`."""
+    """Makes the shape in `Program.shapes` for rows `[B, ...]` or ids `[C]`."""
     if array.ndim == 1 or not ON_TENSORFLOW:
         return array.shape
-    # From one graph XLA compiles for each number of rows.
+    # XLA compiles one graph for each number of rows, so B may change.
     return None, *(n if jit_compile else None for n in array.shape[1:])
 
 
@@ -45,10 +45,10 @@ def make_program(
     arrays: Sequence[Nest],
     jit_compile: bool,
 ) -> Callable[..., Nest]:
-    """Compiles a function of arrays like these, which takes seconds.
+    """Compiles a function of arrays like `arrays`, which takes seconds.
 
-    The function returns the result of the method with NumPy arrays, and uses
-    the weights that the `Inference` has at a call. Threads may share it.
+    The function returns the result of `program.kind` as NumPy arrays. Each call
+    uses the current weights of the `Inference`. Threads may share it.
     """
     if program.room is not None:
         inference = inference.for_sources_up_to(program.room)
@@ -63,12 +63,12 @@ def make_program(
 def _make_graph(
     method: Callable[..., Nest], arrays: Sequence[Nest], jit_compile: bool
 ) -> Callable[..., Nest]:
-    """Makes a graph of TensorFlow."""
+    """Traces a method as a TensorFlow graph."""
     import tensorflow as tf
 
-    # Concrete at once: TensorFlow warns about a function that is traced for
-    # many shapes, as XLA needs it. Without default values: with them every
-    # call tries two signatures.
+    # Concrete at once, since TensorFlow warns about functions that are traced
+    # for many shapes, as XLA needs. Without default values, since with them
+    # every call tries two signatures.
     graph = tf.function(
         lambda *flat: method(*keras.tree.pack_sequence_as(arrays, flat)),
         input_signature=[
@@ -82,7 +82,7 @@ def _make_graph(
 
 
 def _run_graph(graph: Callable[..., Nest], *arrays: Nest) -> Nest:
-    """Runs a graph; returns arrays."""
+    """Runs a graph on arrays; returns NumPy arrays."""
     import tensorflow as tf
 
     result = graph(*map(tf.constant, keras.tree.flatten(arrays)))
@@ -92,9 +92,9 @@ def _run_graph(graph: Callable[..., Nest], *arrays: Nest) -> Nest:
 def _make_jax_program(
     method: Callable[..., Nest], inference: Inference, arrays: Sequence[Nest]
 ) -> Callable[..., Nest]:
-    """Makes a program of JAX.
+    """Compiles a method with JAX.
 
-    The weights are arguments, so that validation compiles once in a training.
+    Weights are arguments, so that validation compiles once in a training run.
     """
     import jax
 
@@ -110,7 +110,7 @@ def _make_jax_program(
 
 
 def variables_of(inference: Inference) -> list[keras.Variable]:
-    """Returns the variables whose values a program of JAX takes."""
+    """Returns the variables whose values are arguments of a JAX program."""
     return [v for model in inference.models for v in model.variables]
 
 
@@ -120,10 +120,10 @@ def lower(
     values: Sequence[typing.Any],
     arrays: Sequence[Nest],
 ) -> typing.Any:
-    """Lowers a method to a `jax.stages.Lowered` of values and arrays.
+    """Lowers a method to a `jax.stages.Lowered` for values and arrays.
 
-    `values` are those of `variables_of`, and `arrays` int32; or both are
-    `jax.ShapeDtypeStruct`s.
+    `values` are those of `variables_of`, and `arrays` are int32. Both may also
+    be `jax.ShapeDtypeStruct`s.
     """
     import jax
 

@@ -1,11 +1,11 @@
-"""The record of one sentence, from its text to the arrays of a search.
+"""The inputs of one sentence, from its text to the arrays of a search.
 
-    Request      the text, and what its translation must have
-    Row          the same in ids, as the model reads them
+    Request      the text, and requirements on its translation
+    Row          the same as ids, as the model reads them
     Constraints  arrays of a batch of rows, in the state of the search
 
-A new input of a sentence, such as the terms of a glossary, is a field of these
-three and a rule in `decoding/rules.py`. Code in between passes it on.
+A new kind of input, such as the terms of a glossary, needs a field in each of
+these three and a rule in `decoding/rules.py`. Code in between passes it on.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from keras_transformer.translation.automaton import Automaton, make_automaton
 from keras_transformer.translation.glossary import SPACELESS, Glossary
 from keras_transformer.translation.limits import Limits
 
-SHOWN = 60  # characters of a long sentence that a message shows
+SHOWN = 60  # maximum number of characters of a sentence in a message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Request:
 
     Attributes:
         text: The sentence.
-        prefix: The beginning of its translation, "" for a free one. It is
-            forced token by token: after "hou", the model cannot go on to
-            "house" if that is one token.
-        terms: What the translation must have: for each term its forms, one of
-            which suffices.
+        prefix: The beginning of its translation, "" for none. It is forced
+            token by token: after "hou", the model cannot continue to "house" if
+            "house" is one token.
+        terms: Terms that the translation must have. Each is a tuple of forms,
+            of which the translation needs one.
         avoid: Words and phrases that the translation must not have.
         seed: The seed of samples; None for the translator's.
-        direction: What tells the model the languages; None for the
+        direction: The tokens that tell the model the languages; None for the
             translator's.
     """
 
@@ -52,15 +52,15 @@ class Request:
 
     @property
     def as_source(self) -> "Request":
-        """Text and direction: the source of a given translation."""
+        """The request with text and direction only, to score translations."""
         return Request(self.text, direction=self.direction)
 
 
 @dataclasses.dataclass(frozen=True)
 class Terminology:
-    """What the translations of some texts must have, and must not have."""
+    """Terms and forbidden words for the translations of some texts."""
 
-    # Terms of the texts, with their translations.
+    # Terms of the sources, with their translations.
     glossary: Glossary = dataclasses.field(default_factory=lambda: Glossary(()))
     avoid: tuple[str, ...] = ()  # as in `Request`
 
@@ -69,7 +69,7 @@ class Terminology:
 
     @property
     def sums(self) -> dict[str, str]:
-        """The SHA-256 of glossary and forbidden words, if any."""
+        """The SHA-256 of the glossary and of the forbidden words, if any."""
         sums = {}
         if self.glossary.terms:
             sums["glossary_sha256"] = self.glossary.sha256
@@ -79,12 +79,12 @@ class Terminology:
         return sums
 
     def check(self, decoding: DecodingConfig) -> None:
-        """Raises ValueError for terms if a translator samples."""
+        """Raises ValueError if there are terms and the decoding samples."""
         is_usable = not (self.glossary.terms and decoding.sampling)
         expect(is_usable, "a glossary without sampling", "sampling=True")
 
     def of(self, request: Request) -> Request:
-        """Adds the terms of the text, and the forbidden words."""
+        """Adds to a request the terms in its text, and the forbidden words."""
         has_terms = bool(self.glossary.terms)
         terms = self.glossary.terms_of(request.text) if has_terms else ()
         if not terms and not self.avoid:
@@ -100,21 +100,22 @@ NO_TERMINOLOGY = Terminology()
 
 
 class Row(typing.NamedTuple):
-    """A sentence in ids."""
+    """A sentence as ids."""
 
-    # Language tokens, the text's, EOS, then language tokens; `[EOS]` if blank.
+    # Language tokens, text, EOS, then language tokens; `[EOS]` if blank.
     source_ids: list[int]
     tag_length: int = 0  # number of tokens before the text
     # The first tokens of the output, if they are given; or all tokens of a
     # translation to score, EOS included.
     target_ids: Sequence[int] = ()
     notes: Sequence[str] = ()  # a sentence for each truncation
-    num_given: int = 0  # how many are language tokens, which do not count
-    # For each term the tokens of its forms, and its forms.
+    # The first `target_ids` that are language tokens, which scores leave out.
+    num_given: int = 0
+    # For each term, the tokens of its forms.
     terms: Sequence[Sequence[tuple[int, ...]]] = ()
-    term_texts: Sequence[Sequence[str]] = ()
+    term_texts: Sequence[Sequence[str]] = ()  # for each term, its forms
     avoid: tuple[str, ...] = ()  # as in `Request`
-    # The phrases that write these words, as far as they are known.
+    # Token sequences that spell the words of `avoid`, as far as known.
     forbidden: frozenset[tuple[int, ...]] = frozenset()
     # The automaton of terms and forbidden phrases; None if there are none.
     automaton: Automaton | None = None
@@ -125,18 +126,21 @@ class Row(typing.NamedTuple):
 
     @property
     def has_terms(self) -> bool:
-        """Whether the output must have a term."""
+        """Whether the row has terms."""
         return self.automaton is not None and bool(self.automaton.sizes)
 
     @property
     def required_ids(self) -> list[int]:
-        """Tokens that the search must know."""
+        """Tokens that a shortlist must contain for this row."""
         tokens = self.automaton.tokens if self.automaton else []
         return [*self.target_ids, *tokens]
 
 
 class UntaggedError(ValueError):
-    """A source, with its index, without a tag, for several target languages."""
+    """A source without a tag, for a model with several target languages.
+
+    `index` is the position of the source in its list.
+    """
 
     def __init__(self, index: int, source: str, tags: Sequence[str]):
         super().__init__(
@@ -153,9 +157,10 @@ SentencePairs: typing.TypeAlias = Sequence[tuple[str | Request, str]]
 def make_requests(
     strings: Sentences, prefixes: Sequence[str] | None = None
 ) -> list[Request]:
-    """Makes a `Request` for each sentence, with its prefix, if there are any.
+    """Makes a `Request` for each sentence, and sets `prefixes`, if given.
 
-    Raises TypeError for anything but lists of `str` or of `Request`s.
+    Raises TypeError if `strings` is not a list of `str` or `Request`s or
+    `prefixes` not a list of `str`, and ValueError if their lengths differ.
     """
     _check_list(strings, lambda item: isinstance(item, str | Request))
     requests = [Request(s) if isinstance(s, str) else s for s in strings]
@@ -174,22 +179,22 @@ def make_requests(
 
 
 class Encoding(typing.NamedTuple):
-    """How the sentences of a translator become ids."""
+    """The settings with which a translator turns sentences into ids."""
 
     tokenizer: Tokenizer | TokenizerPair  # for both sides
-    limits: Limits  # which truncate them
-    tags: Sequence[str] = ()  # one must begin a text without a direction
+    limits: Limits  # longer sentences are truncated
+    tags: Sequence[str] = ()  # a text without a direction begins with one
     # The default direction; None if each sentence must have its own.
     direction: Direction | None = Direction()
     seed: int = 0  # the default seed
 
     def direction_of(self, request: Request) -> Direction | None:
-        """Returns a sentence's direction; None if its text must name it."""
+        """Returns the direction of a sentence, None if its text has the tag."""
         own = request.direction
         return self.direction if own is None else own
 
     def tokenizer_of(self, request: Request) -> Tokenizer | TokenizerPair:
-        """Returns the tokenizer for a sentence, see `text_tokenizer`."""
+        """Returns the tokenizer for a sentence; see `text_tokenizer`."""
         return text_tokenizer(self.tokenizer, self.direction_of(request))
 
     def split(
@@ -205,9 +210,9 @@ class Encoding(typing.NamedTuple):
 def text_tokenizer(
     tokenizer: Tokenizer | TokenizerPair, direction: Direction | None
 ) -> Tokenizer | TokenizerPair:
-    """Returns the tokenizer for text of both sides.
+    """Returns the tokenizer for the text of both sides.
 
-    If a direction gives tokens, tags in text are text.
+    With a direction that has tokens, it reads tags in a text as plain text.
     """
     if direction in (None, Direction()):
         return tokenizer
@@ -219,14 +224,14 @@ def text_tokenizer(
 def encode(requests: Sequence[Request], encoding: Encoding) -> list[Row]:
     """Makes a `Row` for each sentence.
 
-    Every sentence that is not blank gets the tokens of its direction, or begins
-    with a tag, if there are any.
+    Sentences that are not blank get the tokens of their direction.
 
-    Raises UntaggedError if a sentence must begin with a tag and does not, and
-    ValueError if it must have a direction.
+    Raises UntaggedError if a sentence must begin with a tag and does not.
+    Raises ValueError if a sentence needs a direction and has none, or if the
+    vocabulary cannot write a term.
     """
     rows = _sources(requests, encoding)
-    automata: dict = {}  # many sentences may have the same terms
+    automata: dict = {}  # shared, since many sentences may have the same terms
     for i, request in enumerate(requests):
         seed = encoding.seed if request.seed is None else request.seed
         row = rows[i]._replace(seed=seed)
@@ -250,13 +255,16 @@ def encode(requests: Sequence[Request], encoding: Encoding) -> list[Row]:
 
 
 def fits(encoding: Encoding, string: str) -> bool:
-    """Tells whether a sentence is not truncated."""
+    """Tells whether a sentence fits into the limits, so is not truncated."""
     [row] = encode([Request(string)], encoding)
     return not row.notes
 
 
 def encode_pairs(pairs: SentencePairs, encoding: Encoding) -> list[Row]:
-    """Makes a `Row` for each pair of a sentence and a given translation."""
+    """Makes a `Row` for each pair of a sentence and a given translation.
+
+    Raises errors as `pair_requests`, and as `encode` for tags and directions.
+    """
     requests = pair_requests(pairs)
     rows = _sources(requests, encoding)
     for direction, indices in encoding.split(requests).items():
@@ -278,8 +286,8 @@ def encode_pairs(pairs: SentencePairs, encoding: Encoding) -> list[Row]:
 def pair_requests(pairs: SentencePairs) -> list[Request]:
     """Makes a `Request` for the sentence of each pair.
 
-    Raises TypeError unless it is a list of pairs of `str`, and ValueError for a
-    `Request` with more than a text and a direction.
+    Raises TypeError if `pairs` is not a list of such pairs, and ValueError if a
+    `Request` has more than a text and a direction.
     """
     _check_list(
         pairs,
@@ -305,7 +313,7 @@ def pair_requests(pairs: SentencePairs) -> list[Request]:
 def phrase_ids(
     tokenizer: Tokenizer, phrases: Sequence[str]
 ) -> list[tuple[int, ...]]:
-    """Returns the tokens that write phrases, as `phrase_ways` of each.
+    """Returns the `phrase_ways` of all phrases in one list.
 
     Raises ValueError if the vocabulary cannot write a phrase.
     """
@@ -318,15 +326,15 @@ def phrase_ids(
 
 
 def with_phrases(row: Row) -> Row:
-    """Adds the automaton of a row's terms and forbidden phrases."""
+    """Adds the automaton of its terms and forbidden phrases to a row."""
     automaton = make_automaton(row.terms, sorted(row.forbidden))
     return row._replace(automaton=automaton)
 
 
 def phrase_ways(tokenizer: Tokenizer, phrase: str) -> list[tuple[int, ...]]:
-    """Returns the sequences of known tokens that write a phrase.
+    """Returns the token sequences, without UNK, that write a phrase.
 
-    A word of a spaceless script may have no space before it.
+    A phrase in a spaceless script also has one without a space before it.
     """
     tokenizers = [tokenizer]
     if re.match(f"[{SPACELESS}]", phrase):
@@ -341,7 +349,7 @@ def shown(string: str) -> str:
 
 
 def _sources(requests, encoding):
-    """Makes rows without other targets than the tokens of a direction."""
+    """Makes rows of sources; their targets are only the direction's tokens."""
     rows: list = [None] * len(requests)
     for direction, indices in encoding.split(requests).items():
         strings = [requests[i].text for i in indices]
@@ -368,7 +376,10 @@ def _sources(requests, encoding):
 
 
 def _check_tags(strings, indices, tags):
-    """Raises ValueError if texts without a direction do not name theirs."""
+    """Raises UntaggedError if a text does not begin with one of the tags.
+
+    Raises ValueError if there are no tags. Blank texts are ignored.
+    """
     for index, string in zip(indices, strings, strict=True):
         word = "".join(string.split(maxsplit=1)[:1])
         expect(
@@ -381,13 +392,13 @@ def _check_tags(strings, indices, tags):
 
 
 def given_ids(encoding: Encoding, direction: Direction | None) -> list[int]:
-    """Returns the first ids of an output, which a direction gives."""
+    """Returns the ids with which a direction lets outputs begin, if any."""
     token = direction.output if direction else ""
     return direction_ids(encoding.tokenizer.target, token)
 
 
 def direction_ids(tokenizer: Tokenizer, token: str) -> list[int]:
-    """Returns the id of a token of a `Direction`, if there is one.
+    """Returns a list with the id of a token of a `Direction`, empty for "".
 
     The token is a piece, or a tag in text. Raises ValueError if the vocabulary
     does not have it.
@@ -410,9 +421,9 @@ def _truncated(
     before: Sequence[int] = (),
     after: Sequence[int] = (),
 ):
-    """Yields the ids and the notes of each sentence; a blank one is `[EOS]`.
+    """Yields the ids and the notes of each sentence, `[EOS]` for a blank one.
 
-    Other sentences begin with the ids `before`; `after` follows their EOS.
+    Other sentences begin with the ids `before`, and `after` follows their EOS.
     """
     max_length -= len(after)
     rows = tokenizer.to_ids(strings) if strings else []
@@ -430,7 +441,7 @@ def _truncated(
 
 
 def _with_prefix(row: Row, ids: list[int], limits: Limits) -> Row:
-    """Adds the ids that an output begins with, if it may be as long."""
+    """Sets the ids that an output begins with, truncated to its limit."""
     limit = len(row.source_ids) - 1
     if limit:
         limit = limits.prefix_limit(limit)
@@ -448,7 +459,7 @@ def _check_list(
     is_right: Callable[[typing.Any], bool],
     expected: str = "a list of str",
 ) -> None:
-    """Raises TypeError unless it is a list whose items are right."""
+    """Raises TypeError unless `items` is a list of items that are right."""
     if not isinstance(items, (list, tuple)):
         raise TypeError(
             f"expected {expected}. Received: {type(items).__name__}"

@@ -1,4 +1,4 @@
-"""What a `Translator` returns."""
+"""The results that a `Translator` returns."""
 
 import typing
 
@@ -13,11 +13,13 @@ class Translation(typing.NamedTuple):
 
     Attributes:
         texts: The text of each hypothesis; one empty text for a blank sentence.
-        ids: The tokens of each, EOS included unless the length limit truncated
-            it.
-        scores: The score of each: log-probability after length penalty.
-        notes: A sentence for each truncation of the input, such as "has 120
-            tokens, truncated to 99 (A man ...)".
+        ids: The tokens of each hypothesis, EOS included unless the length limit
+            truncated it.
+        scores: The score of each hypothesis: log-probability after length
+            penalty.
+        notes: A sentence for each truncation, such as "has 120 tokens,
+            truncated to 99 (A man ...)", and for each problem with terms or
+            forbidden words.
     """
 
     texts: list[str]
@@ -31,10 +33,10 @@ class PairScore(typing.NamedTuple):
 
     Attributes:
         ids: The tokens of the translation, EOS included.
-        log_probs: The log-probability of each of them after those before it,
+        log_probs: The log-probability of each token given those before it,
             natural logarithm.
-        notes: As in `Translation`: the rest of a truncated sentence does not
-            count.
+        notes: A sentence for each truncation, as in `Translation`. Truncated
+            tokens are not scored.
     """
 
     ids: list[int]
@@ -53,7 +55,7 @@ class Alignment(typing.NamedTuple):
     Attributes:
         links: Pairs of word indices, source and target, from 0, sorted; words
             are separated by white space.
-        truncated: As in `PairScore`; words after the limit have no links.
+        truncated: As in `PairScore`. Words after the limit have no links.
     """
 
     links: list[tuple[int, int]]
@@ -61,11 +63,11 @@ class Alignment(typing.NamedTuple):
 
 
 class NotFiniteError(FloatingPointError, RunError):
-    """The model's logits are not finite; a command ends with this line."""
+    """The model's logits are not finite. Commands end with this message."""
 
 
 def check_finite(numbers: np.ndarray, string: str) -> None:
-    """Raises an error if the search or score of a string failed."""
+    """Raises NotFiniteError if the search or score of a string failed."""
     if not np.isfinite(numbers).all():
         raise NotFiniteError(
             f"the model's logits are not finite ({shown(string)}). Its weights"

@@ -1,7 +1,7 @@
-"""What a search is: a function of rows.
+"""The interface of a search, which finds hypotheses for rows.
 
-An engine has a search: `batched` or `ctranslate2`. A search in `around/` wraps
-another one, and changes it for some sentences.
+The engines have the searches in `batched` and `ctranslate2`. A search in
+`around/` wraps another search, and changes it for some sentences.
 """
 
 import abc
@@ -25,7 +25,7 @@ from keras_transformer.translation.shortlist import Shortlist
 
 
 class Setup(typing.NamedTuple):
-    """What a search is made of; attributes as in `Translator`."""
+    """The parts from which a search is made; attributes as in `Translator`."""
 
     tokenizer: Tokenizer | TokenizerPair
     models: Sequence[typing.Any]
@@ -41,7 +41,7 @@ class Setup(typing.NamedTuple):
         return [model.config for model in self.models]
 
     def check(self) -> None:
-        """Raises ValueError for models that do not fit the other parts."""
+        """Raises ValueError if a model does not fit the other parts."""
         length = self.max_source_length
         expect(
             length >= 2,
@@ -60,31 +60,31 @@ class Setup(typing.NamedTuple):
 
 
 class Found(typing.NamedTuple):
-    """The hypotheses of a row, best first, or samples as they were drawn."""
+    """The hypotheses of a row, best first, or samples in order of drawing."""
 
     # The tokens of each; a blank sentence has one hypothesis, `[]`.
     ids: list[list[int]]
-    # One score a hypothesis: 0 for a blank sentence, NaN if the search failed.
+    # One score per hypothesis, 0 for a blank sentence, NaN for a failed search.
     scores: np.ndarray
-    # A sentence for each requirement that the first one does not meet.
+    # A sentence for each requirement that is not met.
     notes: Sequence[str] = ()
 
 
 class Step(typing.NamedTuple):
-    """What makes a program of a search in advance, in some seconds."""
+    """One step that makes a program of a search in advance, in seconds."""
 
-    longest: int  # source that the program is for
-    # If the program is for a sentence alone, returns whether XLA is faster and
-    # will be used, or None if this step does not tell.
+    longest: int  # length of the longest source that the program is for
+    # Makes the program. If it is for single sentences, the last step returns
+    # whether XLA is faster and will be used, and the others return None.
     make: Callable[[], typing.Any]
-    is_single: bool = False  # whether the program is for a sentence alone
+    is_single: bool = False  # whether the program is for single sentences
 
 
 Steps: typing.TypeAlias = Iterator[Step]
 
 
 class Search(typing.Protocol):
-    """A search, by an engine of this name."""
+    """The search of an engine; `name` is that of the engine."""
 
     @property
     def name(self) -> str: ...
@@ -93,36 +93,41 @@ class Search(typing.Protocol):
     def limits(self) -> Limits: ...
 
     def with_decoding(self, decoding: DecodingConfig) -> "Search":
-        """Returns another search of the same models, without its programs."""
+        """Returns a search of the same models, which has no programs yet."""
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
         """Finds at most `num_best` hypotheses for each row."""
 
     def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
-        """Returns the log-probabilities of the whole `target_ids` of rows."""
+        """Computes the log-probabilities of each row's `target_ids`.
+
+        The `target_ids` are whole translations. A result may be padded.
+        """
 
     def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
-        """Returns the attention of whole `target_ids`.
+        """Computes the attention of each row's `target_ids` to its source.
 
-        For each row it is as in `Inference.alignment_ids`.
+        The `target_ids` are whole translations. Each result is a row of
+        `Inference.alignment_ids`.
         """
 
     def programs(self, num_best: int, given: Sequence[int] = ()) -> Steps:
         """Yields the steps that make programs for rows without a prefix.
 
-        They are to be made in turn. `given` are the `target_ids` of a row.
+        The caller runs them in order. `given` are the language tokens with
+        which outputs begin.
         """
 
 
 @dataclasses.dataclass(eq=False)
 class Around(abc.ABC):
-    """A search around another one, which it changes for some rows.
+    """A search that wraps another search, and changes it for some rows.
 
-    Rows none of which has the attribute `concerns` go to the inner search.
+    If `concerns` is false for all rows, the inner search does the work.
     """
 
     inner: Search
-    # By default all rows: each has ids.
+    # By default true for all rows, since each has ids.
     concerns: typing.ClassVar[operator.attrgetter] = operator.attrgetter(
         "source_ids"
     )
@@ -141,7 +146,7 @@ class Around(abc.ABC):
 
     @abc.abstractmethod
     def change(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        """Searches rows, at least one of which has `concerns`."""
+        """Searches rows, of which `concerns` is true for at least one."""
 
     def search(self, rows: Sequence[Row], num_best: int) -> list[Found]:
         is_concerned = any(map(self.concerns, rows))

@@ -1,4 +1,4 @@
-"""A lexical shortlist: the tokens that translations of some sources may have.
+"""A lexical shortlist: the tokens that translations of given sources may have.
 
 On a CPU the softmax over a large vocabulary takes most of a decoding step. With
 a shortlist, the search of a batch scores only frequent tokens and the best
@@ -7,8 +7,8 @@ Selection Strategies for Neural Machine Translation"). IBM Model 1 (Brown et al.
 1993, sec. 4.2) finds the translations in sentence pairs.
 
 A file has a line for each source token: its piece, a tab, and the pieces that
-translate it, best first, separated by spaces. The line without a source piece
-has the tokens that every output may have. CTranslate2 reads such a file as
+translate it, best first, separated by spaces. A line without a source piece
+lists the tokens that every output may have. CTranslate2 reads such a file as
 `vmap.txt`.
 """
 
@@ -25,16 +25,16 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.text.vocabulary import EOS, SPECIAL_IDS
 
-SMALLEST = 1024  # tokens of a batch
+SMALLEST = 1024  # minimum number of tokens for a batch
 ITERATIONS = 5  # of the EM algorithm
 CHUNK = 10_000  # pairs whose tokens are counted at once
 
 
 class Shortlist:
-    """The tokens that translations may consist of.
+    """The target tokens that the translations of given sources may have.
 
-    Every output may have the `frequent` tokens; `translations` has for each
-    source id the ids of tokens that translate it.
+    `frequent` are ids that every output may have. `translations` has for each
+    source id the target ids that translate it.
 
     >>> shortlist = Shortlist([9], [[], [], [], [], [7], [8]], vocab_size=3000)
     >>> shortlist.tokens([[4, 2]])[:8], shortlist.tokens([[4, 2]]).size
@@ -52,7 +52,7 @@ class Shortlist:
         self.vocab_size = vocab_size
 
     def check(self, config: TransformerConfig) -> None:
-        """Raises ValueError unless a model has as many tokens."""
+        """Raises ValueError if a model's vocabularies have other sizes."""
         sizes = len(self.translations), self.vocab_size
         wanted = config.num_source_tokens, config.vocab_size
         kind = "a shortlist of the model's source and target tokens"
@@ -65,9 +65,9 @@ class Shortlist:
     ) -> np.ndarray | None:
         """Finds the tokens that the outputs of a batch may have.
 
-        Returns ids, int32 `[C]`, ascending, with the special tokens and
-        `required`, filled up with the lowest other ids so that C is one of few
-        sizes; None if C would be more than half of the vocabulary.
+        Returns ids, int32 `[C]`, ascending, including the special tokens and
+        `required`. The lowest other ids are added so that C is one of a few
+        sizes. Returns None if C would exceed half of the vocabulary.
         """
         chosen = np.zeros(self.vocab_size, bool)
         chosen[list(SPECIAL_IDS)] = True
@@ -85,7 +85,7 @@ class Shortlist:
 
     @property
     def sha256(self) -> str:
-        """The checksum of its contents."""
+        """The SHA-256 of the ids."""
         digest = hashlib.sha256()
         for ids in (self.frequent, *self.translations):
             digest.update(ids.tobytes() + b"\xff" * 4)  # -1, no id
@@ -94,9 +94,9 @@ class Shortlist:
     def write(
         self, path: str | os.PathLike, tokenizer: Tokenizer | TokenizerPair
     ) -> None:
-        """Writes the file, which appears when it is complete.
+        """Writes the shortlist to a file, which appears when it is complete.
 
-        Pieces with white space are left out, since no text contains them.
+        Omits pieces with white space, since no text contains them.
         """
         sources = ["", *tokenizer.source.pieces]
         targets, lines = tokenizer.target.pieces, []
@@ -112,7 +112,10 @@ class Shortlist:
     def read(
         cls, path: str | os.PathLike, tokenizer: Tokenizer | TokenizerPair
     ) -> "Shortlist":
-        """Reads what `write` wrote, with the tokenizer of the model."""
+        """Reads a file that `write` wrote, with the tokenizer of the model.
+
+        Raises ValueError if the file is not UTF-8 or a line is wrong.
+        """
         sources = {"": -1} | _ids(tokenizer.source.pieces)
         targets = _ids(tokenizer.target.pieces)
         found: dict[int, list[int]] = {}
@@ -146,12 +149,13 @@ def make_shortlist(
     num_translations: int,
     min_probability: float = 0.0,
 ) -> Shortlist:
-    """Makes the shortlist of sentence pairs, in ids, EOS included.
+    """Makes a shortlist from sentence pairs, as ids, EOS included.
 
-    A source token may always be copied, if the target has the same piece: the
-    pairs may lack names and numbers. `num_frequent` counts the most frequent
-    target tokens beside the special ones and the translations of EOS;
-    `num_translations` the most probable ones of a source token beside its copy.
+    A source token may always be copied if the target has the same piece, since
+    the pairs may lack names and numbers. `num_frequent` is how many of the most
+    frequent target tokens every output may have, beside the special ones and
+    the translations of EOS. `num_translations` is how many translations a
+    source token has, beside its copy; they need at least `min_probability`.
     """
     targets = tokenizer.target.pieces
     same = _ids(targets)
@@ -186,10 +190,9 @@ def translation_table(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Computes translation probabilities of tokens by IBM Model 1.
 
-    Returns source ids, target ids and t(target | source) of all tokens that are
-    in a pair together: int64, int64 and float64 `[N]`. The EOS of the source
-    takes the place of Model 1's empty word. The EOS of the target has no
-    probabilities.
+    Returns source ids, target ids and t(target | source), int64, int64 and
+    float64 `[N]`, for all tokens that occur in a pair together. The EOS of the
+    source serves as Model 1's empty word. The EOS of the target is left out.
 
     >>> sources, words, table = translation_table(
     ...     [([4, 2], [6, 2]), ([4, 5, 2], [6, 7, 2])])
@@ -220,9 +223,9 @@ def translation_table(
 
 
 def _cells(pairs, base):
-    """Computes source * base + target, int64, for the token pairs of a pair.
+    """Computes source * base + target, int64, for all token pairs of each pair.
 
-    They are in the order of target tokens. Returns also the number of source
+    These are in the order of target tokens. Also returns the number of source
     tokens for each target token.
     """
     cells, width = [], []
@@ -243,7 +246,7 @@ def _ids(pieces):
 
 
 def _rounded(number: int) -> int:
-    """Returns the next of few sizes, two for each power of two.
+    """Rounds up to one of a few sizes, two for each power of two.
 
     >>> [_rounded(number) for number in (3, 1025, 1537, 2049)]
     [1024, 1536, 2048, 3072]

@@ -1,7 +1,7 @@
-"""A sentence that comes alone: XLA searches for it, where XLA is faster.
+"""Searches for single sentences, compiled by XLA where that is faster.
 
-In a search of one sentence, TensorFlow needs much of the time to start the
-operations; a program of XLA is one operation. A batch of many rows is often
+In a search for one sentence, TensorFlow spends much of the time starting
+operations, but an XLA program is one operation. A batch of many rows is often
 faster without XLA, which pads every cache to the longest output.
 """
 
@@ -20,25 +20,25 @@ from keras_transformer.translation.grouping import first_steps, padded_length
 from keras_transformer.translation.requests import Row
 from keras_transformer.translation.search import Step
 
-LONGEST = 64  # tokens of a sentence that XLA compiles for
-TRIALS = 3  # of which the fastest counts
-EXAMPLES = 5  # of which one has an output of usual length
+LONGEST = 64  # maximum length, in tokens, of a sentence that XLA compiles for
+TRIALS = 3  # measurements; the fastest is used
+EXAMPLES = 5  # maximum number of sentences tried for an output of usual length
 
 # What a program is compiled for: padded length, num_best, `numbers_of`.
 Kind = tuple[int, int, tuple[int, ...]]
 
 
 class Single:
-    """The compiled searches of a `BatchedSearch`, for sentences alone.
+    """The compiled searches of a `BatchedSearch` for single sentences.
 
-    Only the functions of `steps` make them: no search makes one.
+    Only `steps` makes them: a search never compiles.
     """
 
     def __init__(self) -> None:
         self._faster: dict[Kind | None, typing.Any] = {}
 
     def find(self, rows: Sequence[Row], num_best: int) -> typing.Any | None:
-        """Returns the compiled search that is faster for rows, if any."""
+        """Returns a compiled search that is faster for these rows, or None."""
         if len(rows) != 1 or not self._faster:
             return None
         return self._faster.get(_kind_of(rows[0], num_best))
@@ -46,7 +46,7 @@ class Single:
     def steps(
         self, search: typing.Any, num_best: int, given: Sequence[int]
     ) -> Iterator[Step]:
-        """Yields the steps that compile a search and measure it."""
+        """Yields steps that compile a search for each length and measure it."""
         longest = min(search.limits.max_source_length, LONGEST)
         for length in {padded_length(n): n for n in range(2, longest + 1)}:
             parts = self._compile(search, length, num_best, given)
@@ -61,7 +61,10 @@ class Single:
         num_best: int,
         given: Sequence[int],
     ) -> Iterator[bool | None]:
-        """Yields None after each of two programs, then if XLA is faster."""
+        """Yields None after each of two programs, then whether XLA is faster.
+
+        It is not if it cannot compile the search.
+        """
         length = min(padded, search.limits.max_source_length)
         row = _example(search, length, num_best, given)
         compiled = dataclasses.replace(
@@ -75,7 +78,7 @@ class Single:
                 min(_time(one, row, num_best) for _ in range(TRIALS))
                 for one in (search, compiled)
             ]
-        except Exception as error:  # the search without XLA is there
+        except Exception as error:  # the search without XLA still works
             logging.warning("XLA cannot compile the search: %s", error)
             yield False
             return
@@ -85,7 +88,7 @@ class Single:
 
 
 def _example(search, length, num_best, given):
-    """Returns a row whose output is not unusually long."""
+    """Makes a row of random tokens whose output is not unusually long."""
     vocab_size = search.limits.configs[0].num_source_tokens
     random = np.random.default_rng(length)
     for _ in range(EXAMPLES):
@@ -98,14 +101,14 @@ def _example(search, length, num_best, given):
 
 
 def _kind_of(row: Row, num_best: int) -> Kind | None:
-    """Returns the kind of a row; None for an output with prefix or phrases."""
+    """Returns the kind of a row, None if it has a prefix or phrases."""
     if row.automaton is not None or len(row.target_ids) > row.num_given:
         return None
     return padded_length(len(row.source_ids)), num_best, numbers_of(row)
 
 
 def _time(search: typing.Any, row: Row, num_best: int) -> float:
-    """Measures the seconds of a search."""
+    """Measures the time of a search in seconds."""
     begin = time.perf_counter()
     search.search_batches([row], num_best)
     return time.perf_counter() - begin

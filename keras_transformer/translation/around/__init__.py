@@ -1,1 +1,1 @@
-"""Searches around another one, which they change for some sentences."""
+"""Searches that wrap another search and change it for some sentences."""

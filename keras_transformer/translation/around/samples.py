@@ -1,4 +1,4 @@
-"""Samples of a sentence, and the one that is most like the others."""
+"""Searches that sample, and that choose the sample most like the others."""
 
 import dataclasses
 import itertools
@@ -13,7 +13,7 @@ from keras_transformer.translation.search import Around, Found, Steps
 
 
 class Samples(Around):
-    """A search for `num_best` samples: each is a row of its own."""
+    """A search for `num_best` samples, each in a row of its own."""
 
     def change(self, rows: Sequence[Row], num_best: int) -> list[Found]:
         counts = [num_best if len(r.source_ids) > 1 else 1 for r in rows]
@@ -37,14 +37,17 @@ class Samples(Around):
 
 @dataclasses.dataclass(eq=False)
 class Consensus(Around):
-    """A search that returns the samples of the highest expected utility."""
+    """A search that returns the samples with the highest expected utility."""
 
     num_samples: int
     metric: str  # the utility, as in `rank`
     to_strings: Callable[[Sequence[Sequence[int]]], list[str]]
 
     def change(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        """Ranks samples by utility; a failed search stays as it is."""
+        """Ranks the samples of each row by utility.
+
+        The result of a failed search does not change.
+        """
         results = []
         samples = self.inner.search(rows, self.num_samples)
         for row, found in zip(rows, samples, strict=True):

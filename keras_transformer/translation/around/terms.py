@@ -1,4 +1,4 @@
-"""Terms that translations must have: an exact search, with at least 4 beams."""
+"""Terms of translations: an exact search with a beam of at least 4."""
 
 import dataclasses
 import functools
@@ -13,13 +13,14 @@ from keras_transformer.translation.requests import Row
 from keras_transformer.translation.search import Around, Found, Search
 
 REASON = ": it does not fit beside the other terms, or is forbidden, too"
-FAR_BELOW = 2.0  # a score of forced terms, below the score without them
+FAR_BELOW = 2.0  # difference of scores without and with forced terms
 
 
 class Terms(Around):
-    """A search that leaves rows with terms to another one, `exact`.
+    """A search that passes rows with terms to another search, `exact`.
 
-    It notes missing terms, and forced terms that may break an output.
+    It adds notes on missing terms, and on forced terms that may break an
+    output.
     """
 
     concerns = operator.attrgetter("has_terms")
@@ -40,7 +41,7 @@ class Terms(Around):
         return results
 
     def _without_terms(self, rows):
-        """Searches without terms, if they are forced."""
+        """Searches without terms if terms are forced, else returns Nones."""
         if self.limits.decoding.glossary_mode != "force":
             return [None] * len(rows)
         free = [
@@ -50,7 +51,7 @@ class Terms(Around):
 
     @functools.cached_property
     def exact(self) -> Search:
-        """The search of rows with terms, which has programs of its own."""
+        """The search for rows with terms, which has its own programs."""
         before = self.limits.decoding
         decoding = search_for_terms(before)
         if decoding == before:
@@ -66,9 +67,9 @@ class Terms(Around):
 
 
 def search_for_terms(decoding: DecodingConfig) -> DecodingConfig:
-    """Returns the search for sentences with terms.
+    """Returns the options of the search for sentences with terms.
 
-    It stops exactly, and its beam is no narrower than the default.
+    `stopping` is "exact", and the beam is at least as wide as the default.
 
     >>> search_for_terms(DecodingConfig(beam_size=1)).beam_size
     4
@@ -81,10 +82,11 @@ def search_for_terms(decoding: DecodingConfig) -> DecodingConfig:
 
 
 def _noted(row: Row, found: Found, free: Found | None) -> Found:
-    """Adds notes on terms; if they are forced, `free` was found without them.
+    """Adds notes on terms to the result of a row.
 
-    A note warns if the best output lacks a term, or if forcing terms cost more
-    than `FAR_BELOW`.
+    A note warns if the best output lacks a term, or if forced terms lower the
+    score by more than `FAR_BELOW`. `free` is the result without terms, None if
+    terms are not forced.
     """
     reason = "" if free is None else REASON
     notes = [

@@ -1,8 +1,8 @@
-"""Words that translations must not have: searches until they are gone.
+"""Words that translations must not have: repeats the search until none is left.
 
-Many sequences of tokens may write a word. The next search forbids the sequences
-that a search has emitted, so a long list of words costs nothing if the model
-does not emit them.
+Many token sequences can spell a word. Only the sequences that one search has
+emitted are forbidden in the next. So a long list of words costs nothing if the
+model does not emit them.
 """
 
 import bisect
@@ -25,12 +25,12 @@ from keras_transformer.translation.requests import (
 )
 from keras_transformer.translation.search import Around, Found
 
-# Most further searches for a sentence whose translation has forbidden words.
+# Maximum number of further searches for a sentence.
 MORE_SEARCHES = 8
 
 
 class Words(Around):
-    """A search without the words that rows are to avoid."""
+    """A search that avoids the words in `Row.avoid`."""
 
     concerns = operator.attrgetter("avoid")
 
@@ -55,10 +55,10 @@ class Words(Around):
 
 
 def without_words(row: Row, outputs: Sequence[Sequence[int]]) -> Row | None:
-    """Forbids the words to avoid that outputs have: as emitted, in each casing.
+    """Forbids the words of `row.avoid` that the outputs have.
 
-    Returns None if nothing new is forbidden: there are no such words, or a
-    prefix has them.
+    It forbids the emitted tokens and those of other casings. Returns None if
+    this forbids nothing new: no output has such words, or a prefix has them.
     """
     forbidden = set(row.forbidden)
     tokenizer = typing.cast(Tokenizer, row.tokenizer)
@@ -87,12 +87,12 @@ def with_note(row: Row, found: Found) -> Found:
 
 
 def _emitted(ids, parts, match):
-    """Returns the tokens of an output that have written a match in its text."""
+    """Returns the tokens of an output that spell a match in its text."""
     ends = list(itertools.accumulate(map(len, parts)))
     first = bisect.bisect_right(ends, match.start())
     last = bisect.bisect_left(ends, match.end())
-    # Without a space before it, a token may also be inside other words: the
-    # one before it says that it is not.
+    # A token without a leading space may also occur inside other words. The
+    # token before it shows that a word begins here.
     begins = ends[first] - len(parts[first]) == match.start()
     if begins and first and not re.match(f"[{SPACELESS}]", match.group()):
         first -= 1

@@ -319,10 +319,7 @@ class Translator:
         abilities.check(self._column, record)
 
     def has(self, use: str) -> bool:
-        """Tells whether the engine supports a use, such as "align".
-
-        The uses are the rows of `EngineOptions` in `abilities`.
-        """
+        """Tells whether the engine supports a use, such as "align"."""
         return abilities.has(self._column, use)
 
     def check_use(self, use: str) -> None:
@@ -588,10 +585,7 @@ class Translator:
             yield source, target, links, row.notes
 
     def _read(self, pairs, method):
-        """Yields request, translation, row and result of a method for pairs.
-
-        Raises NotFiniteError if a result is not finite.
-        """
+        """Yields request, translation, row and result of a method for pairs."""
         rows, requests = (
             encode_pairs(pairs, self.encoding),
             pair_requests(pairs),

@@ -118,10 +118,7 @@ class Candidates(typing.NamedTuple):
 def _first_beams(
     max_lengths: Tensor, constraints: Constraints, size: int, beam_size: int
 ) -> BeamState:
-    """Makes one live hypothesis, BOS, for each sentence; other places are free.
-
-    `size` is T, the length of the token buffers.
-    """
+    """Makes one live hypothesis, BOS, for each sentence."""
     zeros = ops.zeros_like(max_lengths)[:, None]  # [B] -> [B, 1]
     places = zeros + ops.zeros((beam_size,), "int32")  # [B, 1] -> [B, W]
     no_ids = ops.zeros((2 * beam_size, size), "int32")
@@ -153,10 +150,7 @@ def _best_candidates(
     offsets = ops.reshape(state.live_log_probs, (-1,)) - normalizer
 
     def total(values: Tensor, rows: Tensor) -> Tensor:
-        """Computes log-probabilities of whole hypotheses, [..., k].
-
-        `values` are logits [..., k] of the rows [...].
-        """
+        """Computes log-probabilities of hypotheses from logits [..., k]."""
         values = values + ops.take(offsets, rows, axis=0)[..., None]
         # Backends sort NaN differently, since no comparison with it is true.
         # All sort infinity first, and sums leave it infinite.

@@ -64,10 +64,7 @@ def choose_sample(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
 def _tokens_to_sample_from(
     logits: Tensor, config: DecodingConfig
 ) -> tuple[Tensor, Tensor]:
-    """Selects values and ids [N, k] from logits [N, V].
-
-    They are sorted, largest first, only for `top_k` or `top_p`.
-    """
+    """Selects values and ids [N, k], sorted only for `top_k` and `top_p`."""
     vocab_size = logits.shape[-1]
     if config.top_k or config.top_p < 1.0:
         return ops.top_k(logits, min(config.top_k or vocab_size, vocab_size))
@@ -76,10 +73,7 @@ def _tokens_to_sample_from(
 
 
 def _kept_weights(values: Tensor, config: DecodingConfig) -> Tensor:
-    """Computes weights proportional to probabilities, 0 if dropped: [N, k].
-
-    `values` are logits divided by the temperature, sorted if `top_p` < 1.
-    """
+    """Computes weights proportional to probabilities, 0 if dropped: [N, k]."""
     weights = ops.exp(values - ops.max(values, axis=-1, keepdims=True))
     if config.top_p == 1.0 and not config.epsilon:
         return weights

@@ -66,11 +66,7 @@ class Reading(typing.NamedTuple):
 
 
 def first_reading(phrases: Phrases, hypotheses: Tensor) -> Reading:
-    """Makes the `Reading` before the first token.
-
-    `hypotheses`, int32 `[B, M]`, gives the shape. Without phrases the fields
-    are ().
-    """
+    """Makes the `Reading` before the first token, for a shape `[B, M]`."""
     if not phrases.exist:
         return Reading()
     states = ops.zeros_like(hypotheses)

@@ -23,9 +23,7 @@ LEAVING = 0.25  # done rows leave when they are this part of the rows
 
 
 def pick_rows(nest: Nest, rows: typing.Any) -> Nest:
-    """Picks the rows with indices int32 `[b]` from tensors `[B, ...]`.
-
-    Scalars stay as they are.
+    """Picks rows, int32 `[b]`, from tensors `[B, ...]`; leaves scalars alone.
 
     >>> pick_rows((ops.arange(3), ops.array(7)), [2, 0])[0].numpy()
     array([2, 0], dtype=int32)

@@ -120,10 +120,7 @@ class Transformers(Exact):
         return best_now <= state.finished_scores[:, -1]
 
     def at_limit(self, state: BeamState, sentences: Tensor) -> BeamState:
-        """Ranks live hypotheses with the finished ones.
-
-        It drops the live ones of a search that ended before the limit.
-        """
+        """Ranks live hypotheses with finished ones if the limit was reached."""
         beam_size = state.live_log_probs.shape[1]
         lengths = count_tokens(state.ids[:, beam_size:])
         # Not at `state.index`: some sentences were frozen before.

@@ -44,10 +44,7 @@ class Cell(typing.NamedTuple):
 
 
 def _only(*values: object, unless: Callable = lambda record: False) -> Cell:
-    """Makes a cell of a few values.
-
-    Any value works if `unless` is true for the record.
-    """
+    """Makes a cell of a few values, or any if `unless` is true of a record."""
     return Cell(
         ", ".join(f"`{value}`" for value in values),
         f"needs {{name}}={' or '.join(map(str, values))}",
@@ -57,10 +54,7 @@ def _only(*values: object, unless: Callable = lambda record: False) -> Cell:
 
 
 def _where(words: str, works: Callable[[typing.Any, typing.Any], bool]) -> Cell:
-    """Makes a cell whose `works` depends on value and record.
-
-    `words` describe the values that work.
-    """
+    """Makes a cell for values described by `words` and tested by `works`."""
     shown = words.removeprefix("{name}=")
     return Cell(shown, f"needs {words}", lambda v, record, _: works(v, record))
 
@@ -270,10 +264,7 @@ def check_value(
     section: type = EngineOptions,
     record: object = None,
 ) -> None:
-    """Raises ValueError if a runtime does not support the value of an option.
-
-    `record` is the instance of `section` that has the option, if any.
-    """
+    """Raises ValueError if a runtime does not support an option's value."""
     cell = cell_of(column, name, section)
     default = getattr(section, "_field_defaults", vars(section)).get(name)
     if not cell.works(value, record, default):

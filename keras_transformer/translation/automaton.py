@@ -11,10 +11,9 @@ Ids: typing.TypeAlias = Sequence[int]
 class Automaton(typing.NamedTuple):
     """The automaton of one sentence, before it becomes a row of an array.
 
-    A state is the sequence of tokens that leads to it from state 0. The size of
-    the automaton is that of the phrases, since `next` computes transitions and
-    does not store them. All lists but `tokens` and `sizes` have a value for
-    each state.
+    A state is the sequence of tokens that leads to it from state 0. Lists are
+    by state, except `tokens` and `sizes`. Transitions are computed, not stored,
+    which keeps the automaton as small as the phrases.
     """
 
     tokens: list[int]  # different tokens of the phrases, in ascending order
@@ -93,10 +92,7 @@ def make_automaton(
 
 
 def missing_terms(automaton: Automaton | None, ids: Ids) -> list[int]:
-    """Finds the indices of the terms that an output lacks.
-
-    Returns none without an automaton or for an empty output.
-    """
+    """Lists the indices of terms that an output lacks, none if it is empty."""
     if automaton is None or not ids:
         return []
     state, missing = 0, set(range(len(automaton.sizes)))

@@ -155,10 +155,7 @@ class BatchedSearch:
     def rounds_of(
         self, rows: Sequence[Row], num_best: int
     ) -> list[Callable[[], object]]:
-        """Returns a function for each round of a batch's search.
-
-        When called, it makes the program of the round.
-        """
+        """Returns functions that run each round and so make its program."""
         return [
             functools.partial(self._search_batch, num_best, short, rows)
             for short in self._rounds()
@@ -190,11 +187,7 @@ class BatchedSearch:
         room: int | None = None,
         **options: typing.Any,
     ) -> Nest:
-        """Runs the `Program` of a method of `Inference`.
-
-        The program is made on first use. `arrays` are the arguments, `options`
-        its constants.
-        """
+        """Runs the `Program` of an `Inference` method, made on first use."""
         shapes = keras.tree.map_structure(
             lambda array: shape_of(array, self.jit_compile), tuple(arrays)
         )

@@ -216,10 +216,7 @@ def main(
     num_positions: int,
     **alignment: typing.Any,
 ) -> None:
-    """Exports a checkpoint to the directory `output`, and checks it.
-
-    The directory appears only when it is complete.
-    """
+    """Exports a checkpoint to `output`, which appears when it is complete."""
     run = WorkDirectory(workdir)
     tokenizer = run.load_tokenizer()
     model = model_to_be_read(run.read_section("model", TransformerConfig))

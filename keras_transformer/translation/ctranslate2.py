@@ -127,10 +127,7 @@ class CTranslate2Model:
         device: str | None = "cpu",
         num_threads: int | None = None,
     ) -> typing.Self:
-        """Opens an export that has positions for BOS and `room` tokens.
-
-        `num_threads` is by default the number of cores, or 1 on a GPU.
-        """
+        """Opens an export that has positions for BOS and `room` tokens."""
         import ctranslate2
 
         [config] = limits.configs
@@ -376,10 +373,7 @@ class CTranslate2Search:
         return decoding.length_penalty or NO_PENALTY
 
     def _ranked(self, row, found, given):
-        """Ranks hypotheses by our scores.
-
-        `given` is the log-probability of the prefix.
-        """
+        """Ranks hypotheses by our scores, plus `given` for the prefix."""
         penalty, ids, log_probs = self._penalty(row), [], []
         for pieces, score in zip(found.hypotheses, found.scores, strict=True):
             log_prob = score * max(1, len(pieces)) ** penalty

@@ -137,10 +137,7 @@ class Row(typing.NamedTuple):
 
 
 class UntaggedError(ValueError):
-    """A source without a tag, for a model with several target languages.
-
-    `index` is the position of the source in its list.
-    """
+    """Source number `index` lacks a tag that names its target language."""
 
     def __init__(self, index: int, source: str, tags: Sequence[str]):
         super().__init__(

@@ -99,10 +99,7 @@ class Search(typing.Protocol):
         """Finds at most `num_best` hypotheses for each row."""
 
     def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
-        """Computes the log-probabilities of each row's `target_ids`.
-
-        The `target_ids` are whole translations. A result may be padded.
-        """
+        """Computes the log-probabilities of rows with whole `target_ids`."""
 
     def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
         """Computes the attention of each row's `target_ids` to its source.

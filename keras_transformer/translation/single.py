@@ -61,10 +61,7 @@ class Single:
         num_best: int,
         given: Sequence[int],
     ) -> Iterator[bool | None]:
-        """Yields None after each of two programs, then whether XLA is faster.
-
-        It is not if it cannot compile the search.
-        """
+        """Yields None for each of two programs, then whether XLA is faster."""
         length = min(padded, search.limits.max_source_length)
         row = _example(search, length, num_best, given)
         compiled = dataclasses.replace(

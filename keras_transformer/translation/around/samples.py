@@ -44,10 +44,7 @@ class Consensus(Around):
     to_strings: Callable[[Sequence[Sequence[int]]], list[str]]
 
     def change(self, rows: Sequence[Row], num_best: int) -> list[Found]:
-        """Ranks the samples of each row by utility.
-
-        The result of a failed search does not change.
-        """
+        """Ranks samples by utility, except those of a failed search."""
         results = []
         samples = self.inner.search(rows, self.num_samples)
         for row, found in zip(rows, samples, strict=True):

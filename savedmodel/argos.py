@@ -1,14 +1,14 @@
-"""A package of Argos Translate and LibreTranslate, which run CTranslate2.
+"""Exports packages for Argos Translate and LibreTranslate.
 
 `translate-SOURCE_TARGET.argosmodel` is a zip file of one directory, which
 `package.install_from_path` unpacks: `metadata.json`, `README.md`,
 `sentencepiece.model`, and the export of `ctranslate2.py` in `model`.
 
-Argos Translate calls CTranslate2 with options of its own: docs/exports.md names
-them. It adds neither case marks nor tokens of languages to the pieces of a
-sentence, and truncates sources at 1,024 tokens, beyond learned positions: such
-models are refused. It downloads a model that splits text into sentences; the
-package has none.
+Argos Translate calls CTranslate2 with its own options, which docs/exports.md
+lists. It adds neither case marks nor language tokens to a sentence, and
+truncates sources at 1,024 tokens, which is beyond learned positions. Models
+that need any of these are refused. Argos Translate downloads the model that
+splits text into sentences, so the package has none.
 """
 
 import json
@@ -23,7 +23,7 @@ from keras_transformer.translator import Translator
 from savedmodel import ctranslate2
 from savedmodel.formats import Export, ExportOptions
 
-ARGOS_VERSION = "1.11"  # the packages were tried with it
+ARGOS_VERSION = "1.11"  # the version that packages were tried with
 
 
 def write(export: Export) -> None:

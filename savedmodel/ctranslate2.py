@@ -1,28 +1,29 @@
-"""CTranslate2: weights and vocabulary, for its own search on CPUs and GPUs.
+"""Exports weights and vocabulary for CTranslate2, on CPUs and GPUs.
 
-Its decoder differs from ours:
+CTranslate2's search differs from ours:
 
-- Score: log-probability / length ^ length_penalty, which is ours with
-  `length_normalization="power"`, if EOS is returned and so counted
-  (`return_end_token`); ours by default is ((5 + length) / 6) ^ length_penalty.
-  A beam search ends when W hypotheses have finished. Greedy search is
-  identical.
+- Score: log-probability / length ^ length_penalty. With `return_end_token`, the
+  length includes EOS, and the score is ours with
+  `length_normalization="power"`. By default we divide by
+  ((5 + length) / 6) ^ length_penalty. A beam search ends when W hypotheses have
+  finished. Greedy search is identical.
 - Length: `min_decoding_length` does not count EOS. Its default of 1 removes EOS
   from the first softmax, which changes the score. `max_decoding_length` is one
   number for all sentences of a call; ours depends on the source.
-- The caller truncates sources; see `reload`. With learned positions a longer
-  source, or an output beyond the last position, is an error of CTranslate2.
-- `return_attention` gives the attention of our alignment layer: its first head,
-  or the mean of all heads. Row t belongs to the step that reads token t - 1 and
+- The caller truncates sources; see `reload`. With learned positions,
+  CTranslate2 raises an error for a source or an output beyond the last one.
+- `return_attention` returns the alignment layer's attention: its first head, or
+  the mean of all heads. Row t belongs to the step that reads token t - 1 and
   emits token t. The alignment of a token is in the row after its own, which
   `return_end_token` adds for the last token; in a pre-norm model without a
   guided head it is in its own row.
-- `precision` is how weights are stored. What the CPU computes in is one of
-  `ctranslate2.get_supported_compute_types("cpu")`: `Translator.compute_type`.
-- The caller writes the tokens of languages: `language_places` in `export.json`
-  says where, `language_ids` which. The output's token is the `target_prefix`,
-  whose probability does not count here, either. After a token behind the
-  source the caller writes EOS, too.
+- `precision` is the type of the stored weights. The CPU computes in
+  `Translator.compute_type`, one of
+  `ctranslate2.get_supported_compute_types("cpu")`.
+- The caller adds language tokens: `language_places` in `export.json` has their
+  places, `language_ids` their ids. The output's token is the `target_prefix`.
+  Its probability is not part of the score, as in our search. If a token follows
+  the source, the caller also writes the EOS before it.
 - The translator's shortlist, if any, is `vmap.txt`:
   `translate_batch(..., use_vmap=True)` uses it.
 """
@@ -30,7 +31,7 @@ Its decoder differs from ours:
 from keras_transformer.translation.conversion import convert
 from savedmodel.formats import Export, save_vocabulary
 
-MAX_INPUT_LENGTH = 1024  # at which CTranslate2 truncates sources by default
+MAX_INPUT_LENGTH = 1024  # tokens of a source in CTranslate2, by default
 
 
 def write(export: Export) -> None:

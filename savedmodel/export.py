@@ -1,4 +1,4 @@
-"""Exports the translator of a work directory, to run without this package.
+"""Exports the translator of a work directory to run without this package.
 
     kt-export --workdir=DIR --format=FORMAT --output=DIR
     kt-export --workdir=runs/mine --format=saved_model \\
@@ -6,10 +6,10 @@
     kt-export --workdir=runs/mine --format=ctranslate2 \\
         --precision=int8 --output=exports/fast
 
-The output is reloaded in a separate process and compared with the live
-translator before it appears under its name (--verify); a failed export leaves
-nothing. The search flags override the work directory's. The export is made and
-verified on the CPU, and leaves a GPU to others.
+Before the output appears under its name, a separate process runs it, and its
+translations are compared with the translator's (--verify). A failed export
+leaves no files. Search flags override the work directory's options. Exports are
+made and verified on the CPU, which leaves GPUs to other processes.
 """
 
 import contextlib
@@ -53,13 +53,13 @@ from savedmodel.formats import (
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator
 
-# Sentences of random pieces: how many, and the most pieces in one. With "quick"
-# they are so short that the translator compiles one program for all.
+# Sentences of random pieces: their number, and the most pieces in one. "quick"
+# ones are so short that the translator compiles one program for all.
 WARM_UP = 8, 20
 SAMPLES = {"quick": (2, 5), "full": (30, 20)}
 # A sentence without tokens, and text that vocabularies treat differently.
 OTHER_SAMPLES = ("", "\x85 ß\u3000>>x<< C:\\x ''☃☃ ä日本 ")
-# Errors of the disk, and of other processes that write to the same place.
+# Errors of the disk, and those caused by other processes in the same directory.
 DISK_ERRORS = (*flags.DISK_ERRORS, errno.EEXIST, errno.ENOTEMPTY)
 NO_ARGUMENTS = flags.Arguments({})
 
@@ -83,11 +83,11 @@ def export(
 ) -> verify.Comparison | None:
     """Writes an export into an empty directory and verifies it.
 
-    Returns a comparison that passed; None, with a warning, if no installed
-    package runs the format, or nothing is to be verified.
+    Returns the comparison, which passed. Returns None, with a warning, if no
+    installed package runs the format, or `options.verify` is "none".
 
-    Raises CommandError: the format does not support the model; ExportError: the
-    export does not translate as the translator does.
+    Raises CommandError if the format does not support the model, and
+    ExportError if the export does not translate as the translator does.
     """
     sentences = sentences_of(source.translator, options)
     description = write(source, options, directory)
@@ -100,7 +100,7 @@ def export(
             " or ".join(lacking),
         )
     else:
-        # Other batches there would have other tokens in a shortlist.
+        # A shortlist depends on the batch, and the export has other batches.
         translator = source.translator.without_shortlist()
         comparison = verify.compare(
             translator, directory, sentences, options.verify == "full"
@@ -117,7 +117,10 @@ def export(
 def write(
     source: Source, options: ExportOptions, directory: pathlib.Path
 ) -> dict:
-    """Writes an unverified export; returns its description. See `export`."""
+    """Writes an export without verifying it. Returns its description.
+
+    Raises CommandError if the format does not support the model.
+    """
     translator = source.translator
     if len(translator.models) > 1:
         raise flags.CommandError(
@@ -140,7 +143,7 @@ def write(
 
 
 def make_description(source: Source, options: ExportOptions) -> dict:
-    """Returns the contents of `export.json`, for programs that run it."""
+    """Returns the contents of `export.json`, for programs that run exports."""
     translator = source.translator
     source_language, target_language = source.languages
     directions = load("savedmodel.search").Directions(translator)
@@ -152,7 +155,7 @@ def make_description(source: Source, options: ExportOptions) -> dict:
         "precision": options.precision,
         "source_language": source_language,
         "target_language": target_language,
-        # Where the tokens of which language stand, and their ids.
+        # Which language's token is in each place, and the ids of all tokens.
         "language_places": directions.places,
         "language_ids": dict(ids),
         # Relative to the work directory, which may be moved.
@@ -164,7 +167,7 @@ def make_description(source: Source, options: ExportOptions) -> dict:
         "max_positions": translator.model.config.position_limit,
         "vocab_size": translator.tokenizer.target.vocab_size,
         "source_vocab_size": translator.tokenizer.source.vocab_size,
-        # Text is marked as in `reload` before it is segmented.
+        # Whether text is marked, as in `reload`, before it is segmented.
         "case_marks": translator.tokenizer.source.has_case_marks,
         "special_ids": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
         "decoding": search_of(translator.decoding),
@@ -173,7 +176,7 @@ def make_description(source: Source, options: ExportOptions) -> dict:
 
 
 def write_description(directory: pathlib.Path, description: dict) -> None:
-    """Writes `export.json`."""
+    """Writes `export.json` with a checksum."""
     path = directory / publishing.DESCRIPTION
     text = json.dumps(with_checksum(description), indent=2)
     path.write_text(text + "\n")
@@ -195,7 +198,7 @@ def versions(format_name: str) -> dict[str, str]:
 
 
 def sentences_of(translator: "Translator", options: ExportOptions) -> list[str]:
-    """Returns the sentences to verify with."""
+    """Returns the sentences that an export is verified with."""
     if options.verify == "none":
         return []
     if options.verify_text:
@@ -209,7 +212,7 @@ def sentences_of(translator: "Translator", options: ExportOptions) -> list[str]:
 def make_examples(
     translator: "Translator", number: int, longest: int
 ) -> list[str]:
-    """Makes sentences of random pieces, at most `longest` in each."""
+    """Makes `number` sentences of at most `longest` random pieces each."""
     rng = random.Random(1)
     tokenizer = translator.tokenizer.source
     longest = min(longest, translator.max_source_length - 1)
@@ -221,7 +224,7 @@ def make_examples(
 def load_source(
     options: ExportOptions, arguments: flags.Arguments = NO_ARGUMENTS
 ) -> Source:
-    """Loads the translator of the options, with the search of the arguments."""
+    """Loads the translator to export. `arguments` has the search flags."""
     workdir = WorkDirectory(options.workdir)
     decoding = check_source(workdir, options, arguments)
     translators = load("keras_transformer.translator")
@@ -242,9 +245,9 @@ def load_source(
 def check_source(
     workdir: WorkDirectory, options: ExportOptions, arguments: flags.Arguments
 ) -> DecodingConfig:
-    """Returns the search of an export, if the directory can be exported.
+    """Checks that a work directory can be exported. Returns the search options.
 
-    It imports no framework, so it refuses at once.
+    Errors come at once, since no framework is imported.
     """
     config = workdir.read_section("model", TransformerConfig)
     before = workdir.read_section("decoding", DecodingConfig)
@@ -270,7 +273,7 @@ def search_of(decoding: DecodingConfig) -> dict[str, typing.Any]:
 
 @contextlib.contextmanager
 def recorded_warnings() -> typing.Iterator[list[str]]:
-    """Records the warnings that the library logs; they still appear."""
+    """Records logged warnings, which still appear. Fills the list on exit."""
     lines: list[str] = []
     recorder = logging.handlers.BufferingHandler(sys.maxsize)
     recorder.setLevel(logging.WARNING)
@@ -284,7 +287,7 @@ def recorded_warnings() -> typing.Iterator[list[str]]:
 
 @contextlib.contextmanager
 def disk_errors(target: pathlib.Path) -> typing.Iterator[None]:
-    """Turns errors of a full or failing disk into one line that names it."""
+    """Turns errors of a full or failing disk into a RunError with the path."""
     try:
         yield
     except Exception as error:

@@ -1,14 +1,14 @@
-"""The formats: their abilities, and the contract of their modules.
+"""The export formats: their properties, and the interface of their modules.
 
 A new format is one file in this directory with a function `write`, one entry
 of `FORMATS`, and a loader in `reload`, a file with the format's name. Nothing
-here imports TensorFlow: bad flags are refused before that.
+here imports TensorFlow, so that wrong flags are refused before it is imported.
 
     write(export)
 
-writes an `Export`. A vocabulary that the model does not contain goes beside it,
-by `save_vocabulary`. It may raise CommandError, if the format cannot hold the
-model, and the errors of a full disk.
+writes an `Export`, and calls `save_vocabulary` if the model's file does not
+contain the vocabulary. It may raise CommandError if the format cannot hold the
+model, and errors of a full disk.
 """
 
 import dataclasses
@@ -35,28 +35,27 @@ SEGMENTS = ".segments.model"  # see `reload.tokenizer`
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """Properties of a format, known without importing it."""
+    """Properties of a format, known without importing its module."""
 
-    module: str  # it writes the format
+    module: str  # the module that writes the format
     about: str  # for the help of `kt-export`
     precisions: tuple[str, ...]  # precisions of the stored weights
-    # Modules that it needs; the extra of the same name as the format installs
+    # Modules that an export needs. The extra named after the format installs
     # them.
     requirements: tuple[str, ...] = ()
-    # Whether the export is a directory for a version, below the output.
+    # Whether an export is the directory of a version, below the output.
     has_versions: bool = False
-    # Whether another program's search runs it: only greedy search can then be
-    # compared token by token.
+    # Whether another program searches. Then only greedy search can be compared
+    # token by token.
     own_search: bool = False
-    # Whether the export has a greedy search beside the one of the translator;
-    # it is verified, too.
+    # Whether an export also has a greedy search, which is verified, too.
     greedy_search: bool = False
-    # Whether its runtime leaves unknown tokens out of a text.
+    # Whether the runtime omits unknown tokens from text.
     drops_unknown: bool = False
-    # Whether it holds the translator's shortlist, if there is one.
+    # Whether an export has the translator's shortlist, if there is one.
     holds_shortlist: bool = False
-    # Modules that run it, if it can be written without them; where they are
-    # missing, an export is not verified, and says so.
+    # Modules that run an export but are not needed to write it. If they are
+    # missing, the export is not verified, and a warning says so.
     verified_with: tuple[str, ...] = ()
 
 
@@ -108,7 +107,7 @@ FORMATS = {
 
 
 def describe() -> str:
-    """Describes the formats: one line or more for each."""
+    """Describes each format in one or more lines, for the help."""
     return "\n".join(
         textwrap.fill(
             f"{name:14}{format.about}", 78, subsequent_indent=" " * 14
@@ -188,7 +187,7 @@ class ExportOptions(Fields):
 
     @property
     def target(self) -> pathlib.Path:
-        """The directory that appears when the export is done."""
+        """The directory of the finished export."""
         output = pathlib.Path(self.output)
         if FORMATS[self.format].has_versions:
             return output / str(self.version)
@@ -196,11 +195,11 @@ class ExportOptions(Fields):
 
 
 class Export(typing.NamedTuple):
-    """What the module of a format writes."""
+    """What a format's module writes, and where."""
 
     translator: "Translator"
-    directory: pathlib.Path  # where; it is empty
-    options: ExportOptions  # their precision is one of the format's
+    directory: pathlib.Path  # an empty directory to write to
+    options: ExportOptions  # with a precision that the format has
     # The content of `export.json`, for formats with metadata of their own.
     description: dict[str, typing.Any]
     examples: list[str]  # sentences for warm-up requests, none of them blank
@@ -254,7 +253,7 @@ def check_model(
     """
     records: list[typing.Any] = [config, decoding]
     if language_tokens and name == "huggingface":
-        del records[0]  # the model came from there
+        del records[0]  # the model came from transformers
     with flags.user_errors():
         abilities.check(f"format={name}", *records)
 

@@ -1,14 +1,15 @@
-"""A folder that transformers loads: Marian, or a multilingual model.
+"""Exports a folder for transformers: Marian, or a multilingual model.
 
 `kt-import` reads such folders, this module writes them. A model with
-`language_tokens` becomes what it was, `M2M100ForConditionalGeneration` or
-`MBartForConditionalGeneration`, with the original's ids and files, except
-`tokenizer.json`, which transformers makes from them; see `importers.m2m100`. If
-BOS has an embedding of its own, as after a training, it is the last id, and
-`renormalize_logits` makes up for its probability.
+`language_tokens` is written as the model that it was imported from,
+`M2M100ForConditionalGeneration` or `MBartForConditionalGeneration`, with the
+original's ids and files, except `tokenizer.json`, which transformers makes from
+the others; see `importers.m2m100`. If training has changed the embedding of
+BOS, BOS is the last id, and `renormalize_logits` compensates for its
+probability.
 
-All others become `MarianMTModel`: the paper's model with biases in attention
-and all sines before all cosines. The differences:
+All other models are written as `MarianMTModel`: the paper's model with biases
+in attention and all sines before all cosines. It differs from ours:
 
 - Ids: EOS 0, UNK 1, the pieces, BOS, PAD; with two vocabularies PAD is 2. BOS
   is omitted if it is a copy of PAD, as after an import: then the decoder starts
@@ -16,7 +17,8 @@ and all sines before all cosines. The differences:
 - LayerNorm's epsilon is 1e-5 there and 1e-6 in models trained here. Values of
   variance 1 change by five in a million.
 - Search: transformers divides by length ^ length_penalty, and ends a search
-  earlier; greedy search is identical. Its limit is one number, for all sources.
+  earlier. Greedy search is identical. The length limit is one number for all
+  sources.
 """
 
 import json
@@ -42,15 +44,15 @@ from savedmodel.formats import Export
 
 Json: typing.TypeAlias = dict[str, typing.Any]
 Files: typing.TypeAlias = dict[str, bytes | Json]  # bytes, or JSON, by name
-Weights: typing.TypeAlias = dict[str, np.ndarray]  # by path, or by name there
-ROLES = ("bos_token", "pad_token", "eos_token", "unk_token")  # of SPECIAL
+Weights: typing.TypeAlias = dict[str, np.ndarray]  # by path or PyTorch's name
+ROLES = ("bos_token", "pad_token", "eos_token", "unk_token")  # as in SPECIAL
 START = len(SPECIAL_IDS)  # our id of <s> in a multilingual model
-# If an activation has several names there, the first is written.
+# transformers has several names for some activations. The first is written.
 ACTIVATIONS = {
     ours: theirs for theirs, ours in reversed(stacks.ACTIVATIONS.items())
 }
 DTYPES = {"float32": np.float32, "float16": np.float16}
-# By family in `LANGUAGE_TOKENS`; transformers has none for SMaLL-100.
+# Classes by family in `LANGUAGE_TOKENS`; transformers lacks SMaLL-100's.
 TOKENIZERS = {
     "m2m100": "M2M100Tokenizer",
     "small100": "SMALL100Tokenizer",
@@ -177,12 +179,12 @@ def _make_multilingual(export: Export, weights: Weights) -> Folder:
             f" an imported model. Received: {START} is not {m2m100.SPECIAL[0]}"
         )
     is_mbart = languages.language_tokens.startswith("mbart")
-    # <s> is the first here after the four special tokens.
+    # Here <s> follows the four special tokens.
     order = [START, PAD, EOS, UNK, *range(START + 1, size)]
     ids = {f"{role}_id": id for id, role in enumerate(ROLES[:-1])}
     search: Json = {"bad_words_ids": [[ids["pad_token_id"]]]}
     start: int | None = EOS
-    if languages.language_tokens == "mbart":  # its decoder starts with it
+    if languages.language_tokens == "mbart":  # its decoder starts with this
         [start] = direction_ids(tokenizer, languages.target_language)
     table = weights["embedding/embeddings"]
     if not np.array_equal(table[start], table[BOS]):  # after a training
@@ -215,7 +217,7 @@ def _make_multilingual(export: Export, weights: Weights) -> Folder:
 
 
 def _multilingual_files(translator: Translator, order: list[int]) -> Files:
-    """Makes the files of the tokenizer of a model with `language_tokens`."""
+    """Makes the tokenizer's files for a model with `language_tokens`."""
     tokenizer = translator.tokenizer.target
     family = translator.languages.language_tokens
     added = m2m100.added_tokens(tokenizer)
@@ -271,7 +273,7 @@ def _search_options(translator: Translator) -> Json:
         "num_beams": decoding.beam_size,
         "length_penalty": decoding.length_penalty,
         "min_length": decoding.min_length,
-        # With BOS, and an EOS at the limit.
+        # BOS and an EOS at the limit are included.
         "max_length": translator.max_target_length + 2,
     }
 
@@ -279,9 +281,9 @@ def _search_options(translator: Translator) -> Json:
 def _order(
     weights: Weights | None, tokenizer: Tokenizer, shared: bool
 ) -> list[int]:
-    """Returns our id of each id there: see above.
+    """Returns our ids in transformers' order: see above.
 
-    `weights` is None for a source, which has no BOS; `shared` says whether both
+    `weights` is None for a source, which has no BOS. `shared` says whether both
     sides have the same ids.
     """
     pieces = list(range(len(SPECIAL_IDS), tokenizer.vocab_size))
@@ -292,10 +294,10 @@ def _order(
 
 
 def _is_padding(weights: Weights) -> bool:
-    """Says whether BOS is a copy of PAD, and never the next token."""
+    """Returns whether BOS is a copy of PAD and is never generated."""
     table = weights["embedding/embeddings"]
     bias = _bias(weights)
-    # A bias near EXCLUDED, which a lower precision may have rounded.
+    # Lower precision may have rounded EXCLUDED.
     excluded = bias is not None and bias[BOS] <= stacks.EXCLUDED / 10
     return excluded and np.array_equal(table[BOS], table[PAD])
 
@@ -313,7 +315,7 @@ def _tensors(
     source_order: list[int],
     order: list[int],
 ) -> Weights:
-    """Returns the tensors by PyTorch's names; kernels are [out, in]."""
+    """Returns the tensors by PyTorch's names. Kernels are [out, in]."""
     table = weights["embedding/embeddings"][order]
     bias = _bias(weights)
     bias = np.zeros(len(order)) if bias is None else bias[order]
@@ -344,7 +346,7 @@ def _tensors(
 def write_safetensors(
     path: pathlib.Path, tensors: Weights, precision: str
 ) -> None:
-    """Writes arrays by name as a `.safetensors` file; see `DTYPES`."""
+    """Writes arrays by name to a `.safetensors` file, as a type in `DTYPES`."""
     arrays = {
         name: np.asarray(array, DTYPES[precision], order="C")
         for name, array in tensors.items()
@@ -353,5 +355,5 @@ def write_safetensors(
 
 
 def _ids(pieces: list[str], order: list[int]) -> dict[str, int]:
-    """Returns the id there of each piece, by our ids in the order of theirs."""
+    """Returns transformers' id of each piece. `order` is as in `_order`."""
     return {pieces[ours]: id for id, ours in enumerate(order)}

@@ -2,15 +2,15 @@
 
 Input: `source_ids` int32 [N, S], rows of tokens, then EOS; see `search.py`.
 Outputs: `ids` int32 [N, W, T], `scores` float32 [N, W], `lengths` int32 [N, W],
-`truncated` bool [N]. N and S are free. It is the graph of
-`Inference.translate_ids`: greedy if the beam size is 1. If the model is told
-languages, and has several, `source_language` and `target_language` are further
-inputs, int32 [N]: ids of `language_ids` in `export.json`. The graph knows their
-places; `ids` begin with the language if the model's outputs do.
+`truncated` bool [N]. N and S are dynamic. The graph is that of
+`Inference.translate_ids`, greedy if the beam size is 1. If the model takes
+language tokens and has several languages, `source_language` and
+`target_language` are further inputs, int32 [N]: ids of `language_ids` in
+`export.json`. The graph puts them in their places. `ids` begin with the
+language's token if the model's outputs do.
 
-ONNX has no assertions. A row that is not a source (an id outside the
-vocabulary, no EOS), or whose language is unknown, has the score NaN and no
-tokens.
+ONNX has no assertions. An invalid row (an id outside the vocabulary, no EOS),
+or one with an unknown language, has the score NaN and no tokens.
 
 `float16` stores float16 weights and computes in float32. `int8` is ONNX
 Runtime's dynamic quantization: products with weights are computed in int8.
@@ -110,8 +110,9 @@ def _axes(translator: Translator) -> dict[str, onnx_rewrites.Axes]:
 def _quantize(
     model: onnx.ModelProto, directory: pathlib.Path
 ) -> onnx.ModelProto:
-    """Makes weights int8 by dynamic quantization."""
-    # It warns about everything that stays in float32: all but weights.
+    """Quantizes the weights to int8, by dynamic quantization."""
+    # The quantizer warns about everything that stays in float32: all but
+    # weights.
     log = logging.getLogger()
     level = log.level
     log.setLevel(logging.ERROR)
@@ -133,17 +134,16 @@ def _quantize(
 
 
 def _select_by_where(context, node, name, arguments):
-    """Replaces TensorFlow's `where` by ONNX's, which does the same.
+    """Converts TensorFlow's `where` to ONNX's `Where`, which does the same.
 
-    tf2onnx would write it as a sum of products, in which the value that is not
-    chosen still counts: 0 * -inf is NaN, and a free place of a beam has the
-    log-probability -inf.
+    tf2onnx would write a sum of products, in which 0 * -inf is NaN. An empty
+    place in a beam has the log-probability -inf.
     """
     return node
 
 
 def _erfc_by_erf(context, node, name, arguments):
-    """Writes erfc(x), of gelu, as 1 - erf(x): ONNX has no erfc."""
+    """Converts GELU's erfc(x) to 1 - erf(x): ONNX has no erfc."""
     erf = node.output[0]
     one = context.make_const(f"{name}_one", np.ones((), np.float32))
     context.insert_new_node_on_output("Sub", erf, inputs=[one.output[0], erf])

@@ -1,8 +1,8 @@
-"""Rewrites of the ONNX graph that tf2onnx makes: faster, smaller, documented.
+"""Makes the ONNX graphs of tf2onnx faster, smaller and documented.
 
-`hoist_constants` changes no answer: tf2onnx passes every weight through the
-loop as if it changed, so the quantizer does not see that it is constant and
-skips it.
+tf2onnx passes every weight through the loop as if it changed, so the quantizer
+does not see that it is constant and skips it. `hoist_constants` moves weights
+out of the loop, which changes no output.
 """
 
 import copy
@@ -11,13 +11,14 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-# Axes, free (`str`) or of a size, and one sentence, of an input or output.
+# The axes of an input or output, named (`str`, any size) or of a fixed size,
+# and one sentence about it.
 Axes = tuple[list[str | int], str]
-HALVED_SIZE = 1024  # elements from which an initializer is stored in float16
+HALVED_SIZE = 1024  # minimum elements of an initializer stored in float16
 
 
 def hoist_constants(model: onnx.ModelProto) -> int:
-    """Removes constants from the state of every loop; returns their number."""
+    """Moves constants out of the state of each loop. Returns their number."""
     return sum(
         _hoist(model.graph, node, attribute.g)
         for node in model.graph.node
@@ -28,7 +29,7 @@ def hoist_constants(model: onnx.ModelProto) -> int:
 
 
 def halve_weights(model: onnx.ModelProto) -> None:
-    """Stores large float32 weights as float16; they are computed in float32."""
+    """Stores large float32 weights as float16, with casts back to float32."""
     casts = []
     for tensor in model.graph.initializer:
         weights = numpy_helper.to_array(tensor)
@@ -52,8 +53,8 @@ def document(
 ) -> None:
     """Names the axes, and describes the model and its tensors.
 
-    For each input and output, `tensors` has its axes, `str` (free) or `int`,
-    and a sentence about it.
+    `tensors` has the `Axes` of each input and output. `text` and `metadata`
+    describe the model.
     """
     model.producer_name = "keras_transformer"
     model.doc_string = text
@@ -69,7 +70,7 @@ def document(
 def _hoist(
     graph: onnx.GraphProto, loop: onnx.NodeProto, body: onnx.GraphProto
 ) -> int:
-    """Hoists the constants of one loop, a node, out of its body, a graph."""
+    """Moves constants out of the body of one loop. Returns their number."""
     made_from = {
         node.output[0]: node.input[0]
         for node in body.node
@@ -81,14 +82,15 @@ def _hoist(
             name = made_from[name]
         return name
 
-    # State i is input i + 2 of the loop and of its body, after the number of
-    # rounds and the condition; output i of the loop; output i + 1 of the body.
+    # State i is input i + 2 of the loop and of its body (after the number of
+    # rounds and the condition), output i of the loop, and output i + 1 of the
+    # body.
     constants = {
         i: loop.input[i + 2]
         for i, kept in enumerate(body.input[2:])
         if origin(body.output[i + 1].name) == kept.name
     }
-    names = {}  # of a constant inside and behind the loop -> before the loop
+    names = {}  # a constant's name in or after the loop -> name before it
     for i, name in constants.items():
         names[body.input[i + 2].name] = name
         names[body.output[i + 1].name] = name
@@ -112,6 +114,6 @@ def _hoist(
 
 def _replace(field, values):
     """Replaces the values of a repeated field of a protocol buffer."""
-    values = copy.deepcopy(values)  # which may be its own
+    values = copy.deepcopy(values)  # they may be the field's own
     del field[:]
     field.extend(values)

@@ -1,13 +1,14 @@
-"""A directory that appears under its name only when it is complete.
+"""Publishes a directory under its name only when it is complete.
 
 It is made in a hidden directory beside its target, `.NAME.unfinished`, and then
-renamed. The hidden name is no version number, so TensorFlow Serving ignores it.
-The hidden directory has a lock file. While a process holds the lock, a second
-export to the same target is refused. The kernel releases the lock when the
-process ends; the next export removes hidden directories whose lock is free.
+renamed. The hidden name is not a version number, so TensorFlow Serving ignores
+it. The hidden directory has a lock file. While a process holds the lock, a
+second export to the same target is refused. The kernel releases the lock when
+the process ends, and the next export removes hidden directories without a held
+lock.
 
-Replacing an export takes two renames: the old one goes into the hidden
-directory, then the new one takes its name. Between the two, for less than a
+Replacing an export takes two renames: the old export moves into the hidden
+directory, then the new one gets its name. Between the two, for less than a
 millisecond, the name does not exist. If the process is killed at that moment,
 both exports are in the hidden directory, and the next export restores the old.
 """
@@ -31,16 +32,16 @@ REPLACED = ".replaced"
 def published(
     target: pathlib.Path, overwrite: bool = False
 ) -> typing.Iterator[pathlib.Path]:
-    """Makes a directory, which becomes the target when the block ends well.
+    """Yields a new directory, which becomes the target if the block succeeds.
 
-    An error removes it, with the parents that were made for it. The remains of
-    killed exports beside the target are removed, too. A link is followed.
-    Raises ValueError if something is there that must not be lost, or another
-    process exports to the same place.
+    An error removes it, and the parents that were made for it. The remains of
+    killed exports beside the target are removed, too. Links are followed.
+    Raises ValueError if the target must not be replaced, or another process is
+    exporting to it.
     """
     try:
         target = target.resolve()
-    except RuntimeError as error:  # of links that lead to each other
+    except RuntimeError as error:  # links that lead to each other
         raise ValueError(f"{target}: {error}") from error
     workshop = target.with_name(f".{target.name}{UNFINISHED}")
     with without_empty_directories(target.parent):
@@ -70,7 +71,10 @@ def published(
 
 
 def check_target(target: pathlib.Path, overwrite: bool) -> None:
-    """Raises ValueError if something is there that must not be lost."""
+    """Raises ValueError if the target exists and must not be replaced.
+
+    Only an empty directory or, with `overwrite`, an export may be replaced.
+    """
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not (target / DESCRIPTION).is_file():
@@ -93,7 +97,7 @@ def _remove_leftovers(parent: pathlib.Path) -> None:
 
 
 def _restore(workshop: pathlib.Path) -> None:
-    """Gives an old export its name back if the new one did not get it."""
+    """Moves a replaced export back if the new one did not get its name."""
     name = workshop.name.removeprefix(".").removesuffix(UNFINISHED)
     target, new = workshop.with_name(name), workshop / name
     replaced = workshop / f"{name}{REPLACED}"

@@ -13,33 +13,33 @@ Signatures (N sentences, W hypotheses, S source and T target tokens):
                      encoder_attention [N, layer, head, S, S],
                      decoder_attention [N, layer, head, T, T]
 
-and from each `truncated` [N]: an input of the sentence was longer than the
-model takes, and the answer is about its beginning.
+Each signature also returns `truncated` [N]: whether an input was longer than
+the model takes, so that the output is for its beginning.
 
-A model that is told languages has two further inputs of each signature,
-`source_language` [N] and `target_language` [N], codes such as "deu_Latn", if
-the work directory has several. The graph knows where their tokens stand.
+If the model takes language tokens and the work directory has several languages,
+each signature also takes `source_language` [N] and `target_language` [N], codes
+such as "deu_Latn". The graph puts their tokens in their places.
 
 Every signature runs the graph of `Inference.translate_ids`, or the model
 itself. A blank source has an empty translation, as in `Translator.translate`.
-Every input string has one answer, even if it is not valid UTF-8. Inputs of the
+Every input string gets an output, even if it is not valid UTF-8. Inputs of the
 wrong rank, inputs with different numbers of sentences, languages that the model
 does not have, and ids that are not valid sources (`search.py`) are errors. The
 graph checks them, since TensorFlow Serving does not. If the server batches
 several requests, one bad request fails the whole batch.
 
-The references of `attention_maps` are forced; an empty one is replaced by the
-translation that the search finds.
+The references of `attention_maps` are forced. An empty reference is replaced by
+the translation that the search finds.
 
-`score` and `forced` take text as the tokens that `Tokenizer.encode` finds, and
-no others that spell the same. A prefix is forced token by token: after "hou",
-the model cannot go on to "house" if that is one token. A character that the
-vocabulary lacks becomes the unknown token, also in a prefix; the translation
-has " \u2047 " in its place.
+`score` and `forced` use the tokens that `Tokenizer.encode` finds for a text,
+not other tokens that spell the same. A prefix is forced token by token: after
+"hou", the model cannot continue with "house" if that is one token. A character
+that the vocabulary lacks is read as the unknown token, also in a prefix, and
+written as " \u2047 ".
 
 Only the beginning of a text that is far too long for the model is segmented:
 SentencePiece in TensorFlow Text takes quadratic time for a run of unknown
-characters. Such a text is truncated, even if its tokens are few.
+characters. Such a text is reported as truncated, even if it has few tokens.
 """
 
 import functools
@@ -60,8 +60,8 @@ from keras_transformer.translator import Translator
 from savedmodel import search
 from savedmodel.formats import Export
 
-# Characters of decomposed text that normalization may join: a letter and its
-# accents, the parts of a syllable.
+# The most characters of decomposed text that normalization joins: a letter and
+# its accents, the parts of a syllable.
 MOST_CHARACTERS_IN_ONE = 4
 Outputs = dict[str, tf.Tensor]
 Graph: typing.TypeAlias = typing.Any  # a `tf.function`
@@ -93,10 +93,10 @@ def write(export: Export) -> None:
 
 
 class Signatures:
-    """The signatures of a translator, methods of the same names.
+    """The signatures of a translator, each a method of the same name.
 
-    Encoding, decoding and search are graphs of their own, which all signatures
-    share. With `jit_compile`, XLA compiles the search once for each shape.
+    All signatures share separate graphs for encoding, decoding and search. With
+    `jit_compile`, XLA compiles the search once for each shape.
     """
 
     def __init__(self, translator: Translator, jit_compile: bool = False):
@@ -163,7 +163,7 @@ class Signatures:
     def serving_default(
         self, tokens: search.Tokens, text: tf.Tensor
     ) -> Outputs:
-        """Finds the best translations."""
+        """Finds the best translation of each sentence."""
         sources = self._read(text, tokens)
         found = self._search_best(sources.ids, tokens.constraints())
         return self._best(found, sources.truncated)
@@ -171,14 +171,14 @@ class Signatures:
     def forced(
         self, tokens: search.Tokens, text: tf.Tensor, target_prefix: tf.Tensor
     ) -> Outputs:
-        """Finds the best translations that begin with given text."""
+        """Finds the best translation of each sentence with a given prefix."""
         sources = self._read(text, tokens)
         prefix, is_cut = self._encode_target(
             target_prefix, self.max_target_length
         )
         ends = prefix == EOS
         if end := self.translator.tokenizer.target.mark_ids.get(END):
-            # As `Tokenizer.to_prefixes`.
+            # As in `Tokenizer.to_prefixes`.
             ends |= (prefix == end) & tf.roll(ends, -1, axis=1)
         prefix = search.at_least_one(tf.where(ends, PAD, prefix))
         limits, _ = self.translator.inference.output_limits(sources.ids)
@@ -190,7 +190,7 @@ class Signatures:
         )
 
     def n_best(self, tokens: search.Tokens, text: tf.Tensor) -> Outputs:
-        """Finds W hypotheses, best first; "" where there are fewer."""
+        """Finds W hypotheses per sentence, best first. Missing ones are ""."""
         found = self._all(self._read(text, tokens), tokens)
         del found["lengths"]
         shape = tf.shape(found["ids"])  # [N, W, T]
@@ -221,10 +221,10 @@ class Signatures:
     def score(
         self, tokens: search.Tokens, text: tf.Tensor, reference: tf.Tensor
     ) -> Outputs:
-        """Computes log-probabilities of given translations, EOS included.
+        """Computes the log-probabilities of references, EOS included.
 
-        A reference that is longer than any translation can be is scored up to
-        that length, and `truncated` is set.
+        A reference that is longer than the maximum length of a translation is
+        scored up to that length, and `truncated` is set.
         """
         sources = self._read(text, tokens)
         labels, too_long = self._read_target(reference, tokens)
@@ -241,16 +241,17 @@ class Signatures:
     def attention_maps(
         self, tokens: search.Tokens, text: tf.Tensor, reference: tf.Tensor
     ) -> Outputs:
-        """Computes all attention weights of given or found translations.
+        """Computes all attention weights of references or found translations.
 
-        A reference that is longer than any translation can be is truncated.
+        A reference that is longer than the maximum length of a translation is
+        truncated.
         """
         sources = self._read(text, tokens)
         forced, too_long = self._read_target(reference, tokens)
         # An empty reference consists of EOS alone.
         fewest = 1 if tokens.output is None else 2
         is_forced = search.count_tokens(forced) > fewest
-        # A source of nothing but PAD needs no search.
+        # Sources with a reference are not searched: a row of PAD ends at once.
         free = tf.where(is_forced[:, None], PAD, sources.ids)
         found = self._search_best(free, tokens.constraints())
         longest = tf.maximum(1, tf.reduce_max(found.lengths[:, 0]))
@@ -282,10 +283,9 @@ class Signatures:
     def _read_target(
         self, text: tf.Tensor, tokens: search.Tokens
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Encodes strings [N]; returns ids [N', T] and bool [N]: truncated.
+        """Encodes strings [N] as ids [N', T] and bool [N], whether truncated.
 
-        There is at least one row. Ids begin with the token of their language,
-        if there is one.
+        N' is at least one. Ids begin with the language token, if there is one.
         """
         ids, is_cut = self._encode_target(text, self.max_target_length)
         ids = search.at_least_one(ids)
@@ -323,7 +323,7 @@ class Signatures:
 
 
 def of_sentences(truncated: tf.Tensor, **outputs: tf.Tensor) -> Outputs:
-    """Cuts outputs to the sentences: an empty batch has become one row."""
+    """Slices outputs to N rows: an empty batch was padded to one row."""
     number = tf.shape(truncated)[0]
     outputs = {name: values[:number] for name, values in outputs.items()}
     return {**outputs, "truncated": truncated}
@@ -332,22 +332,22 @@ def of_sentences(truncated: tf.Tensor, **outputs: tf.Tensor) -> Outputs:
 def make_graph(
     function: Callable[..., typing.Any], *inputs: typing.Any
 ) -> Graph:
-    """Makes a separate graph of a function; inputs are `tf.TensorSpec`s."""
+    """Makes a separate graph of a function. `inputs` are `tf.TensorSpec`s."""
     return tf.function(function, input_signature=inputs, autograph=False)
 
 
 def make_speller(tokenizer: Tokenizer) -> Graph:
-    """Makes a graph of a tokenizer's pieces: ids [N, T] -> text [N, T]."""
+    """Makes a graph from ids to a tokenizer's pieces: [N, T] -> [N, T]."""
     pieces = ["", *tokenizer.pieces[PAD + 1 :]]
     return make_graph(lambda ids: tf.gather(pieces, ids), IDS)
 
 
 def make_encoder(tokenizer: Tokenizer) -> Graph:
-    """Makes a graph of a tokenizer: text [N] -> ids [N, (tokens)], then PAD.
+    """Makes a graph that encodes text [N] as ids [N, T], padded with PAD.
 
-    It also takes the maximum number of tokens: text that cannot be part of them
-    is cut off before segmentation. It returns the ids, and bool [N]: whether
-    the text was cut.
+    It also takes the maximum number of tokens. Text that cannot be part of them
+    is cut off before segmentation. It also returns bool [N]: whether text was
+    cut off.
     """
     longest = max(len(piece) for piece, _, _ in tokenizer.entries)
 
@@ -367,9 +367,10 @@ def make_encoder(tokenizer: Tokenizer) -> Graph:
 
 
 def check_rank(name: str, value: tf.Tensor, rank: int) -> tf.Tensor:
-    """Checks that an input has the rank that a signature declares.
+    """Returns an input after checking that it has the declared rank.
 
-    TensorFlow Serving does not. Operations that use the result wait for it.
+    TensorFlow Serving does not check it. Only operations that use the result
+    wait for the check.
     """
     # TensorFlow's optimizer drops an assertion about a declared rank.
     # `ensure_shape` stays, behind a placeholder that hides the declared shape;
@@ -381,7 +382,7 @@ def check_rank(name: str, value: tf.Tensor, rank: int) -> tf.Tensor:
 
 
 def check_inputs(inputs: Outputs) -> Outputs:
-    """Checks the ranks of inputs, and that their sentences are as many."""
+    """Checks the ranks of inputs, and that they have equally many sentences."""
     inputs = {
         name: check_rank(name, value, 2 if name == "source_ids" else 1)
         for name, value in inputs.items()
@@ -404,7 +405,7 @@ def check_inputs(inputs: Outputs) -> Outputs:
 def find_languages(
     name: str, codes: tf.Tensor, ids: dict[str, int]
 ) -> tf.Tensor:
-    """Finds the ids of an input of codes: int32 [N]; unknown ones fail."""
+    """Finds the ids of language codes: int32 [N]. Unknown codes are errors."""
     is_same = codes[:, None] == tf.constant(list(ids))
     known = tf.reduce_any(is_same, axis=1)
     check = tf.debugging.Assert(
@@ -425,7 +426,7 @@ def make_warmup_inputs(
 ) -> list[tuple[str, Outputs]]:
     """Makes requests that TensorFlow Serving runs before it serves.
 
-    Returns the name of the signature and the inputs of each.
+    Returns the signature's name and the inputs for each.
     """
     text = tf.constant(examples, tf.string)
     rows = translator.tokenizer.source.to_ids(examples)
@@ -452,7 +453,7 @@ def make_warmup_inputs(
 def make_prediction_log(signature_name: str, inputs: Outputs) -> bytes:
     """Serializes a `tensorflow.serving.PredictionLog` of tensors by name.
 
-    Assembled by field number, since its Python classes are not part of
+    Writes the fields by number, since the Python classes are not part of
     TensorFlow: PredictionLog.predict_log = 6, PredictLog.request = 1,
     PredictRequest.model_spec = 1 and .inputs = 2, ModelSpec.signature_name = 3.
     """
@@ -467,7 +468,7 @@ def make_prediction_log(signature_name: str, inputs: Outputs) -> bytes:
 def _field(number: int, payload: bytes) -> bytes:
     """Serializes a length-delimited field of a protocol buffer."""
     tag, length, size = number << 3 | 2, len(payload), []
-    while length > 127:  # seven bits a byte, the lowest first
+    while length > 127:  # seven bits per byte, the lowest first
         size.append(length & 127 | 128)
         length >>= 7
     return bytes([tag, *size, length]) + payload

@@ -1,12 +1,12 @@
-"""Ids to ids: the translator's search as every exported format runs it.
+"""The graph of the search, from ids to ids, for SavedModel, TFLite and ONNX.
 
-`source_ids` is int32 `[N, S]`. A row is tokens, then `EOS`; all that follows
+`source_ids` is int32 `[N, S]`. A row is tokens, then `EOS`. Everything after
 the first `EOS` is padding, whatever its value: TensorFlow Serving pads the
 tensor of a request with the tensor's own first element. A row of `PAD` alone is
 an empty source, like `[EOS]`. Rows with ids outside [0, V), without `EOS`, or
-with `PAD` before `EOS` are not sources.
+with `PAD` before `EOS` are not valid sources.
 
-The graph puts the tokens of languages into sources and outputs: `Directions`.
+The graph adds language tokens to sources and outputs: see `Directions`.
 """
 
 import typing
@@ -31,20 +31,26 @@ class Sources(typing.NamedTuple):
     # int32 `[N', S']`, at least one row and one column, at most
     # `max_source_length` columns: tokens, EOS, then PAD.
     ids: tf.Tensor
-    # bool `[N]`, whether the row was a source; if not, it is PAD now.
+    # bool `[N]`, whether the row was a valid source. If not, `ids` has PAD.
     valid: tf.Tensor
     truncated: tf.Tensor  # bool `[N]`, whether the row had more tokens
 
 
 class Tokens(typing.NamedTuple):
-    """The ids of a `Direction` for each sentence, int32 `[N, 1]`, or None."""
+    """The language tokens of each sentence, int32 `[N, 1]`, or None.
+
+    Fields are as in `Direction`.
+    """
 
     before: tf.Tensor | None = None
     after: tf.Tensor | None = None
     output: tf.Tensor | None = None
 
     def constraints(self, prefix: tf.Tensor | None = None) -> Constraints:
-        """Returns `Constraints` of outputs, with a further prefix `[N, P]`."""
+        """Returns `Constraints` for outputs to begin with tokens and a prefix.
+
+        `prefix` is int32 `[N, P]`.
+        """
         if self.output is None:
             return UNCONSTRAINED if prefix is None else Constraints(prefix)
         given = self.output
@@ -57,12 +63,11 @@ NO_TOKENS = Tokens()
 
 
 class Directions:
-    """The languages that the model of an export is told.
+    """The language tokens of an exported model.
 
     Attributes:
-        places: Fields of `Tokens`, each with one of `LANGUAGES`.
-        ids: For each of `LANGUAGES` that the model is told, the ids of tokens
-            by code.
+        places: A name in `LANGUAGES` for each field of `Tokens` that is used.
+        ids: The ids of tokens by language code, for each name in `places`.
         inputs: The names in `LANGUAGES` that are inputs of a graph, since the
             model has several such languages.
     """
@@ -84,9 +89,10 @@ class Directions:
         self.inputs = [name for name in self.ids if len(self.ids[name]) > 1]
 
     def tokens(self, given: Mapping[str, tf.Tensor], like: tf.Tensor) -> Tokens:
-        """Returns the tokens of sentences, by ids int32 `[N]` for each input.
+        """Returns the tokens of sentences.
 
-        There are as many as `like` has rows, at least one.
+        `given` has ids, int32 `[N]`, for each name in `inputs`. The result has
+        as many rows as `like`, but at least one.
         """
         rows = tf.maximum(1, tf.shape(like)[0])
         found = {}
@@ -106,9 +112,9 @@ def read_sources(
     max_source_length: int,
     tokens: Tokens = NO_TOKENS,
 ) -> Sources:
-    """Makes `Sources` of ids from outside, int32 `[N, S]`.
+    """Checks ids from a caller, int32 `[N, S]`, and makes `Sources` of them.
 
-    It adds the `tokens` of languages. Nothing else reads ids from outside.
+    Adds the language `tokens`. All ids from callers are read here.
     """
     number = tf.shape(source_ids)[0]
     ids = source_ids
@@ -133,13 +139,13 @@ def read_sources(
 
 
 def end_rows(ids: tf.Tensor) -> tf.Tensor:
-    """Makes everything after the first EOS of each row PAD: int32 [N, S]."""
+    """Replaces all ids after a row's first EOS by PAD: int32 [N, S]."""
     is_eos = tf.cast(ids == EOS, tf.int32)
     return tf.where(tf.cumsum(is_eos, axis=1, exclusive=True) > 0, PAD, ids)
 
 
 def are_sources(ids: tf.Tensor, vocab_size: int) -> tf.Tensor:
-    """Says which rows of `end_rows` are sources: [N, S] -> bool [N]."""
+    """Finds which rows of `end_rows` are valid sources: [N, S] -> bool [N]."""
     in_range = tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1)
     lengths = count_tokens(ids)
     is_last = tf.range(tf.shape(ids)[1]) == lengths[:, None] - 1
@@ -153,7 +159,7 @@ def count_tokens(ids: tf.Tensor) -> tf.Tensor:
 
 
 def at_least_one(ids: tf.Tensor) -> tf.Tensor:
-    """Pads to at least one row and one column: an empty batch is legal."""
+    """Pads to at least one row and one column, since batches may be empty."""
     missing = tf.maximum(1 - tf.shape(ids), 0)
     return tf.pad(ids, tf.stack([tf.zeros_like(missing), missing], axis=1))
 
@@ -163,13 +169,13 @@ def make_search(
 ) -> tf.types.experimental.PolymorphicFunction:
     """Makes a function of the search, for formats that cannot raise errors.
 
-    It takes `source_ids`, int32 `[N, S]`, or with a length one source of this
-    length. If the model is told languages, and has several, their ids, int32
-    `[N]`, are further inputs. It returns `ids` int32 `[N, W, T]`, `scores`
-    float32 `[N, W]`, `lengths` int32 `[N, W]` and, with free S, `truncated`
-    bool `[N]`: whether only the first `max_source_length` tokens were
-    translated. A row that is not a source, or whose language is unknown, has
-    the score NaN and no tokens.
+    It takes `source_ids`, int32 `[N, S]`, or `[1, length]` with a length. If
+    the model takes language tokens and has several languages, the tokens' ids,
+    int32 `[N]`, are further inputs. It returns `ids` int32 `[N, W, T]`,
+    `scores` float32 `[N, W]`, `lengths` int32 `[N, W]` and, without a length,
+    `truncated` bool `[N]`: whether only the first `max_source_length` tokens
+    were translated. A row that is not a valid source, or has an unknown
+    language, has the score NaN and no tokens.
     """
     shape = [None, None] if length is None else [1, length]
     vocab_size = translator.tokenizer.source.vocab_size
@@ -190,7 +196,7 @@ def make_search(
             length or translator.max_source_length,
             tokens,
         )
-        # Converters know one loop, in which a batch stays as it is.
+        # Converters support a single loop, in which the batch does not shrink.
         found = translator.inference.translate_ids(
             sources.ids, tokens.constraints(), shapes="growing"
         )
@@ -216,7 +222,7 @@ def make_search(
 def hold_variables(model: Transformer) -> tf.Module:
     """Makes a module that owns the model's variables in a SavedModel.
 
-    The model itself is not in it: Keras would save that in its own way.
+    It does not have the model itself, which Keras would save in its own way.
     """
     module = tf.Module(name="translator")
     module.variables_of_model = [weight.value for weight in model.weights]

@@ -1,15 +1,15 @@
-"""TFLite: greedy and beam search in one file, for LiteRT's own operations.
+"""TFLite: greedy and beam search in one file, with builtin operations only.
 
 Signatures `greedy` and `beam`: `source_ids` int32 [1, S], tokens, then EOS (see
 `search.py`) -> `ids` int32 [1, W, T], `scores` float32 [1, W], `lengths` int32
-[1, W]. One sentence at a time; S is the translator's `max_source_length` for
-all. The graph is `Inference.translate_ids`. If the model is told languages, and
-has several, `source_language` and `target_language` are further inputs, int32
-[1]: ids of `language_ids` in `export.json`.
+[1, W]. A call translates one sentence. S is always the translator's
+`max_source_length`. The graph is `Inference.translate_ids`. If the model takes
+language tokens and has several languages, `source_language` and
+`target_language` are further inputs, int32 [1]: ids of `language_ids` in
+`export.json`.
 
-TFLite has no assertions. A row that is not a source (an id outside the
-vocabulary, no EOS), or whose language is unknown, has the score NaN and no
-tokens.
+TFLite has no assertions. An invalid row (an id outside the vocabulary, no EOS),
+or one with an unknown language, has the score NaN and no tokens.
 """
 
 import tempfile
@@ -20,7 +20,7 @@ from keras_transformer.translator import Translator
 from savedmodel.formats import Export, save_vocabulary
 from savedmodel.search import hold_variables, make_search
 
-# The optimizations and the types of weights for each precision.
+# The optimizations and the weight types of each precision.
 OPTIMIZATIONS = {
     "float32": ([], []),
     "float16": ([tf.lite.Optimize.DEFAULT], [tf.float16]),

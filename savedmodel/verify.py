@@ -1,17 +1,18 @@
-"""Compares an export, token by token, with the translator behind it.
+"""Compares an export, token by token, with its translator.
 
     kt-verify --workdir=DIR --export=DIR --text=FILE
 
---export is the --output of kt-export; if it has several versions, the greatest
-is compared. A process that does not import this package loads it. Both sides
-compute on the CPU: a GPU rounds differently, and the process that runs a
-SavedModel would find the GPU's memory taken.
+--export is the --output of kt-export. If it has several versions, the highest
+one is compared. A process that does not import this package runs the export.
+Both sides compute on the CPU: a GPU rounds differently, and this process would
+take the memory that the process with the export needs.
 
-The last line is the verdict. Float32 weights pass if every translation has the
-same tokens or, where rounding decides, the same score. Quantized weights pass
-if at most half of the scores are far from the translator's. The text must match
-the tokens, whatever the weights. LiteRT's greedy search is compared with the
-first sentences. Where each sentence needs a direction, it is drawn at random.
+The last line of the output is the verdict. Float32 weights pass if every
+translation has the same tokens or, where rounding decides, the same score.
+Quantized weights pass if at most half of the scores are far from the
+translator's. With any weights, the text must match the tokens. LiteRT's greedy
+search is also compared, with the first sentences. If sentences need a
+direction, each gets a random one.
 """
 
 import dataclasses
@@ -39,9 +40,9 @@ from savedmodel.formats import FORMATS, check_precision
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator
 
-TIE = 1e-3  # two searches may part where scores are closer than this
-FAR = 0.25  # between scores: more than quantized weights explain
-NUM_GREEDY = 16  # sentences that a second, greedy search is compared with
+TIE = 1e-3  # two searches may differ if their scores are closer than this
+FAR = 0.25  # difference of scores that quantized weights do not explain
+NUM_GREEDY = 16  # sentences to compare a second, greedy search with
 
 
 class ExportError(flags.RunError):
@@ -60,18 +61,18 @@ class VerifyOptions(Fields):
 class Comparison:
     """How the translations of an export differ from the translator's."""
 
-    number: int  # of all sentences; the fields below name some, from 1
+    number: int  # of sentences; tuples below have sentence numbers, from 1
     ties: tuple[int, ...]  # other tokens, the same score: rounding decided
-    different: tuple[int, ...]  # the other sentences whose tokens differ
+    different: tuple[int, ...]  # other tokens, another score
     far: tuple[int, ...]  # in `different`, scores `FAR` or more apart
     exact: bool  # weights are not quantized: nothing should be different
-    computed_in: str | None = None  # a type, if the runtime says so
+    computed_in: str | None = None  # a type, if the runtime reports one
     texts: tuple[int, ...] = ()  # text does not match the tokens
-    greedy: tuple[int, ...] = ()  # a greedy search translates them wrongly
+    greedy: tuple[int, ...] = ()  # wrong results of the greedy search
 
     @property
     def passed(self) -> bool:
-        """Whether the export is right: if quantized, at most half are `far`."""
+        """Whether the export is correct. If quantized, half may be `far`."""
         if self.texts or self.greedy:
             return False
         if self.exact:
@@ -113,9 +114,9 @@ def compare(
 ) -> Comparison:
     """Compares an export with the live translator, which has its decoding.
 
-    With `both_searches`, a second, greedy search of the export is compared,
-    too, with the first sentences. Raises ValueError: there is no export;
-    ExportError: it is corrupt, or cannot be loaded or run.
+    With `both_searches`, a second, greedy search of the export is also
+    compared, with the first sentences. Raises ValueError if there is no export,
+    and ExportError if it is corrupt, or cannot be loaded or run.
     """
     description = read_description(directory)
     try:
@@ -140,7 +141,7 @@ def _compare_search(
     sentences: list[str],
     beam_size: int | None,
 ) -> Comparison:
-    """Compares one search; the beam size is as in `run`."""
+    """Compares one search. `beam_size` is as in `run`."""
     if beam_size is not None:
         translator = translator.with_decoding(beam_size=beam_size)
     requests, inputs = _with_languages(translator, sentences)
@@ -172,7 +173,10 @@ def _compare_search(
 
 
 def _with_languages(translator, sentences):
-    """Gives sentences directions, for a translator and for `reload`."""
+    """Gives sentences random directions, if the model needs them.
+
+    Returns requests to the translator, and the input of `reload`.
+    """
     languages = translator.languages
     if languages.direction() is not None:
         return sentences, sentences
@@ -180,7 +184,7 @@ def _with_languages(translator, sentences):
     if tags := languages.tags:
         texts = [
             text
-            if {*text.split()[:1]} <= {*tags.values()}  # blank, or has one
+            if {*text.split()[:1]} <= {*tags.values()}  # blank, or has a tag
             else f"{tags[target]} {text}"
             for text, (_, target) in zip(sentences, pairs, strict=True)
         ]
@@ -201,12 +205,12 @@ def run(
     sentences: Sequence[str | dict[str, str]],
     beam_size: int | None = None,
 ) -> dict:
-    """Runs an export in a process of its own; see `reload`.
+    """Runs an export in a separate process. Returns the output of `reload`.
 
     `beam_size` is for formats whose callers choose it. Raises ExportError if
     the export cannot be loaded or run.
     """
-    # Isolated: neither PYTHONPATH nor the script's directory count.
+    # Isolated: PYTHONPATH and the script's directory are ignored.
     command = [sys.executable, "-I", str(pathlib.Path(reload.__file__).parent)]
     command += [str(pathlib.Path(directory).resolve())]
     command += [] if beam_size is None else [str(beam_size)]
@@ -227,7 +231,7 @@ def run(
 
 
 def read_description(directory: str | os.PathLike) -> dict:
-    """Reads and checks the `export.json` of an export."""
+    """Reads the `export.json` of an export. Raises ValueError if invalid."""
     path = reload.find_export(directory) / reload.DESCRIPTION
     description = read_json(path)
     try:
@@ -242,7 +246,7 @@ def read_description(directory: str | os.PathLike) -> dict:
 
 
 def read_sentences(path: str | os.PathLike) -> list[str]:
-    """Reads the lines of a file, without their ends."""
+    """Reads the lines of a file. Raises ValueError if it is empty."""
     text = pathlib.Path(path).read_text(encoding="utf-8")
     # Not by splitlines: it splits at more characters than line feeds.
     lines = text.removesuffix("\n").split("\n")
@@ -251,7 +255,7 @@ def read_sentences(path: str | os.PathLike) -> list[str]:
 
 
 def load_translator(options: VerifyOptions) -> "Translator":
-    """Loads the `Translator` behind an export."""
+    """Loads the `Translator` that an export was made from."""
     description = read_description(options.export)
     return load("keras_transformer.translator").Translator.load(
         options.workdir,

@@ -1,1 +1,1 @@
-"""Attention as a page and as figures for papers; plots; their files."""
+"""Draws attention as a page or as figures for papers, and writes the files."""

@@ -1,7 +1,7 @@
 "use strict";
 
-const FAINTEST = 0.01; // of the strongest weight shown; weaker ones have no line
-const MOST_LINES = 4000; // the strongest lines are drawn, if there are more
+const FAINTEST = 0.01; // relative to the strongest weight; weaker ones get no line
+const MOST_LINES = 4000; // only the strongest ones are drawn
 const VIEWS = ["lines", "heat map", "overview"];
 const UNITS = ["subwords", "words"];
 const LISTED = 10; // tokens in the list of the greatest weights
@@ -32,7 +32,7 @@ function make(tag, attributes = {}, ...children) {
   return node;
 }
 
-// The weights, which are stored compressed: all low bytes, then all high ones
+// Decodes the weights, stored compressed: all low bytes, then all high bytes
 
 async function readWeights() {
   const packed = Uint8Array.from(atob(data.weights), (c) => c.charCodeAt(0));
@@ -92,8 +92,8 @@ function wordsOf(tokens, language) {
   );
 }
 
-// The words in a run without spaces, as the browser's dictionary finds them: a
-// word begins where a token does, too. Without a dictionary each token is one.
+// Finds words in a run without spaces by the browser's dictionary. A word begins
+// only where a token does. Without a dictionary, each token is a word.
 function divided(run, tokens, language) {
   let starts = null;
   if (Intl.Segmenter) {
@@ -119,7 +119,7 @@ function localeOf(language) {
   try {
     return Intl.getCanonicalLocales(language.replace("_", "-"));
   } catch {
-    return []; // no code that a browser knows
+    return []; // the browser does not know the language code
   }
 }
 
@@ -134,7 +134,7 @@ function unitsOf(name) {
   }));
 }
 
-// The weights of a head between the units that are shown
+// Returns the weights of a head between the units shown
 function valuesOf(layer, head, queries, keys) {
   const matrix = matrixOf(layer, head);
   const width = data.tokens[state.kind.keys].length;
@@ -218,7 +218,7 @@ function chooseHeads(heads) {
   draw();
 }
 
-// Radio buttons and boxes as in the state
+// Sets radio buttons and boxes as in the state
 function showChoices() {
   const chosen = { kind: state.kind.name, layer: String(state.layer), view: state.view, unit: state.unit };
   for (const input of find("controls").querySelectorAll("input")) {
@@ -280,7 +280,7 @@ function listen() {
 
 // Tokens
 
-// The sentence of the tokens with a name: "source", "written" or "read"
+// Returns the sentence of "source", "written" or "read" tokens
 function sentenceOf(name) {
   return data.sentences[name === "source" ? 0 : 1];
 }
@@ -356,7 +356,7 @@ function nearest(index, side, other) {
   return Math.round(share * (shown[other].length - 1));
 }
 
-// Of the buttons in a node, the one with the focus is the only one that Tab reaches
+// Focuses one of the buttons in a node, and lets Tab reach no other
 function focusOne(node, index) {
   const buttons = [...node.querySelectorAll("button")];
   const button = buttons.at(Math.max(0, Math.min(index, buttons.length - 1)));
@@ -725,7 +725,7 @@ function writeAddress() {
   }
 }
 
-// Parts of an address that the figure lacks change nothing.
+// Reads the state from the address. Parts that the figure lacks are ignored.
 function readAddress() {
   const parts = new URLSearchParams(location.hash.slice(1));
   const indexOf = (number, limit) =>
@@ -793,7 +793,7 @@ function draw() {
   update();
 }
 
-// Everything as in the state, whose kind may have changed
+// Draws everything as in the state, whose kind may have changed
 function show() {
   addLayersAndHeads();
   showChoices();
@@ -811,7 +811,7 @@ async function start() {
   watchOverview();
   readAddress();
   find("link").href = address(); // nothing has changed yet
-  // In the frame of a notebook it would lead to the notebook.
+  // In the frame of a notebook, the link would lead to the notebook.
   find("link").parentElement.hidden = location.protocol === "about:";
   show();
   document.querySelector(".token[aria-pressed=true]")?.scrollIntoView({ block: "center" });

@@ -1,7 +1,8 @@
-"""Attention of a model: a page to explore, and figures for papers.
+"""A model's attention as an interactive page, and as figures for papers.
 
-The page is one file: `attention.html` with its style sheet, its program and
-the weights inside. It makes no requests, and its policy forbids them.
+The page is one file: `attention.html` with its style sheet, its script and the
+weights inside. It makes no requests, and its content security policy forbids
+them.
 """
 
 import base64
@@ -32,12 +33,12 @@ from keras_transformer.translator import Translator
 
 SUFFIXES = (".html", *saving.SUFFIXES)
 VIEWS = ("lines", "heat_map")
-WHOLE = 65535  # the weights of a row, as they are stored, sum to this
-ROW_ERROR = 1e-2  # of the sum of a row, as half precision may make it
+WHOLE = 65535  # the sum of a row of stored weights
+ROW_ERROR = 1e-2  # allowed in the sum of a row, because of half precision
 FRAME_HEIGHT = 640  # pixels of the page in a notebook
 UNKNOWN = "<unk>"
 SPECIAL_PIECES = {"<s>": "BOS", "</s>": "EOS", UNKNOWN: "UNK"} | GLYPHS
-NAMED = 5  # unknown texts that a note names
+NAMED = 5  # maximum number of unknown texts that a note names
 
 
 class Kind(typing.NamedTuple):
@@ -56,38 +57,40 @@ KINDS = {
 
 
 class Token(typing.NamedTuple):
-    """A token as it is shown."""
+    """A token as displayed."""
 
-    text: str  # the piece without its sign for a space; of UNK, see `_shown`
-    starts: bool  # a word
+    text: str  # the piece without its space marker; for UNK, see `_shown`
+    starts: bool  # whether it starts a word
     special: bool  # BOS, EOS or UNK
 
 
 class AttentionFigure:
     """Attention of every layer and head for a sentence and its translation.
 
-    In a notebook it shows itself.
+    A notebook displays it as the page.
 
-    At each position the decoder writes one token, and attends to the tokens
-    that it has read: BOS and those written before. So rows of its weights are
-    named by the token written, columns of its self-attention by the token read.
+    At each position the decoder reads BOS and the tokens written before, and
+    writes one token. So rows of its weights are labeled with the token written,
+    and columns of its self-attention with the token read.
 
     Args:
         source: The sentence.
         target: Its translation.
         source_pieces: The tokens of the sentence, EOS included.
-        target_pieces: The tokens written, likewise.
-        maps: Weights by kind, a key of `KINDS`: float `[L, H, T, S]`.
+        target_pieces: The tokens of the translation; without EOS, it is
+            truncated.
+        maps: Weights by kind, a key of `KINDS`: float `[L, H, T, S]`, for T
+            queries and S keys.
         languages: Language codes of source and target; None if unknown.
-        forced: Whether the translation was given instead of the model's own.
+        forced: Whether the translation was given, not found by the model.
         notes: Sentences that the page and the figures show, such as that the
             source is truncated. Notes about a truncated translation and about
             unknown texts are added.
-        unknown: The texts that the UNK tokens of source and target stand for,
-            in their order; may be empty.
+        unknown: The texts that the UNK tokens of source and target replace, in
+            order; may be empty.
 
     Raises:
-        ValueError: Shapes do not match, or a row does not sum to 1.
+        ValueError: If shapes do not match, or a row does not sum to 1.
     """
 
     def __init__(
@@ -121,7 +124,7 @@ class AttentionFigure:
             _check_map(kind, weights, *(len(self.tokens[s]) for s in sides))
 
     def html(self) -> str:
-        """Writes the page, one HTML file without references to others."""
+        """Returns the page, HTML without references to other files."""
         return render_page(
             "keras_transformer.figures",
             "attention.html",
@@ -161,7 +164,7 @@ class AttentionFigure:
         }
 
     def svg(self, **choice: typing.Any) -> str:
-        """Draws one layer as a figure for a paper, in SVG.
+        """Draws one layer as a figure for a paper. Returns SVG text.
 
         Args:
             **choice: As for `save`.
@@ -173,11 +176,12 @@ class AttentionFigure:
         return saving.render(self._draw(**choice)).decode()
 
     def save(self, path: str | os.PathLike, **choice: typing.Any) -> None:
-        """Writes the page, or a figure of one layer, by the path's suffix.
+        """Writes the page, or a figure of one layer.
 
         Args:
-            path: It ends with .html, .svg, .png or .pdf.
-            **choice: Contents of the figure; a page has everything.
+            path: A path that ends with .html for the page, or with .svg, .png
+                or .pdf for a figure.
+            **choice: The content of a figure. A page has everything.
                 kind: A key of `KINDS`, by default "encoder".
                 layer: Counted from 1; by default the last.
                 heads: Counted from 1; by default all of them.
@@ -186,10 +190,10 @@ class AttentionFigure:
                     the mean over the heads.
 
         Raises:
-            ValueError: There is no such kind, layer, head, token or view; or
-                the path has another suffix, or one that needs matplotlib,
-                which is not installed; or a choice is given for a page.
-            OSError: The file cannot be written.
+            ValueError: If there is no such kind, layer, head, token or view;
+                if the path has another suffix, or one that needs matplotlib,
+                which is not installed; or if a choice is given for a page.
+            OSError: If the file cannot be written.
         """
         if saving.suffix_of(path, SUFFIXES) != ".html":
             saving.save_figure(self._draw(**choice), path)
@@ -209,7 +213,7 @@ class AttentionFigure:
         token: int | None = None,
         view: str = "lines",
     ):
-        """Draws one layer with matplotlib; arguments as for `save`."""
+        """Draws one layer with matplotlib. Arguments are as for `save`."""
         from keras_transformer.figures import attention_plots
 
         expect(kind in KINDS, f"kind of {', '.join(KINDS)}", f"{kind=}")
@@ -249,7 +253,7 @@ class AttentionFigure:
         raise unhandled(view=view)
 
     def _repr_html_(self) -> str:
-        """Writes the page in a frame, for a notebook."""
+        """Returns the page in an iframe, for a notebook."""
         return (
             f'<iframe srcdoc="{html.escape(self.html())}" title="attention"'
             f' sandbox="allow-scripts" width="100%" height="{FRAME_HEIGHT}"'
@@ -271,17 +275,17 @@ def attention_figure(
     Args:
         translator: The `Translator`.
         text: The sentence.
-        reference: A translation that is forced instead of the model's own.
-        languages: Language codes of source and target, from which a browser
+        reference: A translation to use instead of the model's own.
+        languages: Language codes of source and target, by which a browser
             chooses fonts; None if unknown.
 
     Returns:
         An `AttentionFigure`: `figure.save("attention.html")`.
 
     Raises:
-        ValueError: The sentence, or the reference, is blank; or another engine
-            searches.
-        FloatingPointError: The model's logits are not finite.
+        ValueError: If the sentence, the reference or the translation is blank,
+            or if the translator's engine has no attention.
+        FloatingPointError: If the model's logits are not finite.
     """
     for name, value in (("text", text), ("reference", reference)):
         expect(value is None or value.strip(), "a word", f"{name}={value!r}")
@@ -335,13 +339,13 @@ def attention_figure(
 
 
 def _unknown(tokenizer, text, number):
-    """Finds the texts, among the first tokens, that become `UNK`."""
+    """Returns the texts that are `UNK` among the first `number` tokens."""
     tokens = tokenizer.tokens([text])[0][:number]
     return [token.text for token in tokens if token.id == UNK]
 
 
 def _pieces(tokenizer, ids, words):
-    """Finds the pieces of ids in the vocabulary; those in `words` are words."""
+    """Returns the pieces of ids. A piece of an id in `words` starts a word."""
     pieces = tokenizer.pieces
     return [
         SPACE + pieces[i].removeprefix(SPACE) if i in words else pieces[i]
@@ -350,7 +354,7 @@ def _pieces(tokenizer, ids, words):
 
 
 def _tokens(pieces, unknown):
-    """Makes `Token`s of pieces; `unknown` has the text of each UNK."""
+    """Makes `Token`s of pieces. `unknown` has the text of each UNK."""
     texts = iter(unknown)
     return [
         _shown(piece, next(texts, "") if piece == UNKNOWN else "")
@@ -359,7 +363,7 @@ def _tokens(pieces, unknown):
 
 
 def _shown(piece, text=""):
-    """Makes a `Token` of a piece; UNK stands for `text`."""
+    """Makes a `Token` of a piece. `text` is what an UNK replaces."""
     if piece in SPECIAL_PIECES:
         return Token(f"{SPECIAL_PIECES[piece]} {text}".rstrip(), True, True)
     starts = piece.startswith(SPACE)
@@ -368,7 +372,7 @@ def _shown(piece, text=""):
 
 
 def _name_unknown(texts):
-    """Makes a note that names unknown texts, in a list; none without any."""
+    """Returns a list of one note that names unknown texts, or of none."""
     distinct = list(dict.fromkeys(filter(None, texts)))
     if not distinct:
         return []
@@ -379,7 +383,7 @@ def _name_unknown(texts):
 
 
 def _named(text):
-    """Adds the code and name in Unicode to a text of one character."""
+    """Adds the Unicode code and name to a text of one character."""
     if len(text) > 1:
         return text
     name = " ".join([f"U+{ord(text):04X}", unicodedata.name(text, "")])
@@ -387,9 +391,9 @@ def _named(text):
 
 
 def _marked(token):
-    """Marks a token that continues a word by a dot.
+    """Puts a dot before a token that continues a word.
 
-    Chinese and Japanese, which are written without spaces, have no dots.
+    Chinese and Japanese, which are written without spaces, get no dots.
     """
     if token.starts or is_wide(token.text[0]):
         return token.text
@@ -397,7 +401,7 @@ def _marked(token):
 
 
 def _check_map(kind, weights, num_queries, num_keys):
-    """Raises ValueError unless weights belong to these tokens."""
+    """Raises ValueError unless weights fit the tokens and rows sum to 1."""
     expect(
         weights.ndim == 4 and weights.shape[2:] == (num_queries, num_keys),
         f"weights of {kind!r} [layers, heads, {num_queries}, {num_keys}]",
@@ -412,9 +416,9 @@ def _check_map(kind, weights, num_queries, num_keys):
 
 
 def quantize(weights: np.ndarray) -> np.ndarray:
-    """Rounds rows [..., S] that sum to 1 to uint16 numbers that sum to `WHOLE`.
+    """Scales rows [..., S] that sum to 1 to uint16 rows that sum to `WHOLE`.
 
-    Each is the weight's share rounded down, or up where that loses most.
+    Rounds down, except where this would lose the most.
 
     >>> quantize(np.array([[0.5, 0.25, 0.25]])).tolist()
     [[32767, 16384, 16384]]
@@ -429,8 +433,8 @@ def quantize(weights: np.ndarray) -> np.ndarray:
 
 
 def _pack(maps):
-    """Writes weights as text: uint16, all low bytes, then all high ones."""
+    """Encodes weights as text: uint16, all low bytes, then all high bytes."""
     numbers = np.concatenate([quantize(weights).ravel() for weights in maps])
     bytes_of = numbers.astype("<u2").view(np.uint8).reshape(-1, 2)
-    # Apart, because the high bytes are mostly equal, and compress well.
+    # Separated, because the high bytes are mostly equal and compress well.
     return base64.b64encode(zlib.compress(bytes_of.T.tobytes(), 9)).decode()

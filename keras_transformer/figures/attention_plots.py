@@ -1,4 +1,4 @@
-"""Attention as lines, as in Figures 3 to 5 of the paper, or as a heat map."""
+"""Draws attention as lines (Figures 3 to 5 of the paper) or as a heat map."""
 
 import functools
 import re
@@ -21,8 +21,8 @@ SIZE = 14  # of the font, in points
 STEP = 22  # points from one token to the next
 GAP = 150  # points between the two rows of tokens
 NOTE_SIZE = 12
-NOTE_WIDTH = 40  # characters of a line of a note, at least
-CHARACTER = 7  # average width of its characters, in points
+NOTE_WIDTH = 40  # minimum characters in a line of a note
+CHARACTER = 7  # average width of a note's characters, in points
 FAINTEST = 0.005  # weights below it are not drawn
 HEAT = LinearSegmentedColormap.from_list("heat", ["white", "#1f4e9c"])
 # Searched in this order for characters that DejaVu Sans lacks.
@@ -40,11 +40,11 @@ Microsoft YaHei, Malgun Gothic, Arial Unicode MS
 class Drawing(typing.NamedTuple):
     """The content of a figure."""
 
-    title: str  # of the file
+    title: str  # in the file's metadata
     queries: Sequence[str]
     keys: Sequence[str]
-    weights: np.ndarray  # float [H, T, S], of the heads that are shown
-    heads: Sequence[int]  # their numbers, counted from 0
+    weights: np.ndarray  # float [H, T, S], of the heads shown
+    heads: Sequence[int]  # the heads shown, counted from 0
     num_heads: int  # in the layer
     notes: Sequence[str] = ()  # sentences below the figure
 
@@ -52,7 +52,7 @@ class Drawing(typing.NamedTuple):
 def draw_lines(drawing: Drawing, token: int | None = None) -> Figure:
     """Draws queries above, keys below, and a line for each weight.
 
-    `token` is the index of the only query to show; None shows all.
+    `token` is the index of the only query to show, or None for all.
     """
     number = max(len(drawing.queries), len(drawing.keys))
     with _style():
@@ -86,7 +86,7 @@ def draw_lines(drawing: Drawing, token: int | None = None) -> Figure:
 
 
 def draw_heat_map(drawing: Drawing) -> Figure:
-    """Draws a cell for each query and key: the mean over the heads."""
+    """Draws a cell for each query and key, with the mean over the heads."""
     weights = drawing.weights.mean(axis=0)
     rows, columns = weights.shape
     with _style():
@@ -111,14 +111,14 @@ def draw_heat_map(drawing: Drawing) -> Figure:
 
 
 def _style():
-    """Sets the style of the figures, with fonts for many scripts."""
+    """Returns a context with the figures' style and fonts for many scripts."""
     style = {"font.family": _families(), "font.size": SIZE}
     return matplotlib.rc_context({**STYLE, **style})
 
 
 @functools.cache
 def _families():
-    """Lists installed fonts, the preferred ones first."""
+    """Lists DejaVu Sans and the installed fallback fonts, best first."""
     installed = set(get_font_names())
     names = re.split(r",\s+", FALLBACK_FONTS.strip())
     found = [name for name in names if name in installed]
@@ -126,7 +126,7 @@ def _families():
 
 
 def _make_axes(drawing, width, height):
-    """Makes a figure with axes of a size in points, without a frame."""
+    """Makes a figure with frameless axes. Width and height are in points."""
     figure = Figure(figsize=(width / 72, height / 72), label=drawing.title)
     axes = figure.add_axes((0, 0, 1, 1), frame_on=False)
     axes.tick_params(length=0)
@@ -134,7 +134,7 @@ def _make_axes(drawing, width, height):
 
 
 def _label(axis, tokens):
-    """Writes tokens along an x axis: upwards, or stacked if they are wide."""
+    """Labels an x axis with tokens: rotated, or stacked if wide."""
     tokens = list(map(_clean, tokens))
     stacked = [all(map(is_wide, token)) for token in tokens]
     axis.set_ticks(
@@ -151,12 +151,12 @@ def _label(axis, tokens):
 
 
 def _clean(text):
-    """Joins a text's lines, with characters that every format can hold."""
+    """Joins the lines of a text, and replaces characters not allowed in XML."""
     return " ".join(printable(text).splitlines())
 
 
 def _write_below(axes, notes):
-    """Writes notes below all else, as lines about as wide as the axes."""
+    """Writes notes below the axes, in lines of about the same width."""
     points = 72 * axes.figure.get_figwidth()
     width = max(NOTE_WIDTH, round(points / CHARACTER))
     lines = [textwrap.fill(_clean(note), width) for note in notes]

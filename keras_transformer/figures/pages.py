@@ -1,4 +1,4 @@
-"""HTML pages from Jinja templates, each complete in one file."""
+"""Renders Jinja templates as HTML pages, each complete in one file."""
 
 import functools
 import typing
@@ -9,9 +9,9 @@ from keras_transformer.text.writing import direction, printable
 
 
 def render_page(package: str, template: str, **values: typing.Any) -> str:
-    """Writes a page from a template in a package.
+    """Renders a page from a template in a package.
 
-    Every value is escaped, and `tojson` makes data that cannot end a script. A
+    Every value is escaped, and data from `tojson` cannot end a script. A
     missing value is an error. All templates may include this package's
     `theme.css`.
     """

@@ -1,4 +1,4 @@
-"""Figures to files; the suffix of the path determines the format."""
+"""Writes figures to files in the format of the path's suffix."""
 
 import importlib.util
 import io
@@ -18,7 +18,7 @@ if typing.TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".svg", ".png", ".pdf")
-# Margins around everything drawn; PNG has two pixels for each point.
+# Margins in inches around everything drawn. PNG has two pixels for each point.
 OPTIONS = {"bbox_inches": "tight", "pad_inches": 0.2, "dpi": 144}
 # Text stays text in SVG; the same figure always makes the same file.
 STYLE = {
@@ -48,9 +48,10 @@ MISSING = re.compile(r"Glyph (\d+) .* missing from font")
 
 
 def suffix_of(path: str | os.PathLike, suffixes: typing.Sequence[str]) -> str:
-    """Returns the suffix of a path; ValueError if it is not in `suffixes`.
+    """Returns the suffix of a path in lower case.
 
-    Matplotlib's formats are refused where it is not installed.
+    Raises ValueError if it is not in `suffixes`, or if it needs matplotlib,
+    which is not installed.
     """
     suffix = pathlib.Path(path).suffix.lower()
     expected = f"a file that ends with {' or '.join(suffixes)}"
@@ -84,10 +85,10 @@ def save_figure(figure: "Figure", path: str | os.PathLike) -> None:
 def render(
     figure: "Figure", suffix: str = ".svg", **options: typing.Any
 ) -> bytes:
-    """Renders the content of a figure's file; options as in `savefig`.
+    """Returns the content of a figure's file. Options are as in `savefig`.
 
-    A warning lists all characters that no font has; in SVG the viewer chooses
-    the fonts.
+    Logs a warning that lists all characters that no font has, but not for SVG,
+    where the viewer chooses the fonts.
     """
     import matplotlib
 

@@ -62,9 +62,9 @@ def opened(
 ) -> Iterator[tuple[pathlib.Path, typing.Any]]:
     """Yields the directory of a model and its `Imported`.
 
-    `name` is as in `find_model`. For a work directory of this package, None
-    replaces the `Imported`. Raises ValueError if there is no such model, or it
-    cannot be used. Errors in the block that come from a Git LFS pointer say so.
+    `name` is as in `find_model`. The second value is None for a work directory
+    of this package. Raises ValueError if there is no such model, or it cannot
+    be used. Errors in the block that come from a Git LFS pointer say so.
     """
     directory = find_model(name)
     config = directory / "config.json"
@@ -94,7 +94,7 @@ def named_pointers(directory: pathlib.Path) -> Iterator[None]:
 def find_format(directory: pathlib.Path, name: str | None = None) -> str:
     """Returns the name of the format of the model in a directory.
 
-    Raises ValueError if no format recognizes it, or another one than `name`.
+    Raises ValueError if no format recognizes it, or the format is not `name`.
     """
     if not directory.is_dir():
         raise ValueError(

@@ -222,7 +222,7 @@ def _read_side(
 def _added_tokens(directory: pathlib.Path, first: int) -> dict[int, str]:
     """Reads language tokens and other added tokens by original id.
 
-    `first` is the id after the text's tokens, if no file has their ids.
+    They begin with the id `first` if no file has their ids.
     """
     for name, field in (
         ("tokenizer.json", "added_tokens"),

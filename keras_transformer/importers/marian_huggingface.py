@@ -173,7 +173,7 @@ def _read_side(
 def _check_positions(
     tensors: Tensors, name: str, config: TransformerConfig
 ) -> None:
-    """Takes a table of positions. Raises ValueError unless sinusoids."""
+    """Takes a table of positions. Raises ValueError if not the sinusoids."""
     length, width = tensors.matrix_shape(name)[0], config.d_model
     table = tensors.take(name, (length, width))
     rates = 10000.0 ** (-np.arange(0, width, 2) / width)

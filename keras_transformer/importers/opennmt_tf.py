@@ -149,7 +149,7 @@ class _Checkpoint:
         return sum(child.local_name.isdecimal() for child in children)
 
     def take(self, path: str, shape: typing.Sequence[int]) -> np.ndarray:
-        """Removes the variable at a path and returns it, as `Tensors.take`."""
+        """Removes and returns the variable at a path; see `Tensors.take`."""
         return self.tensors.take(self.find(path) or path, shape)
 
     def shape(self, path: str) -> tuple[int, int]:

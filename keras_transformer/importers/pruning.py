@@ -87,7 +87,7 @@ def prune(imported: Imported, lines: Iterable[str]) -> Imported:
 
 
 def _script(character: str) -> str:
-    """Returns the script in a letter's Unicode name, or "" for no letter.
+    """Returns the script in a letter's Unicode name, "" for other characters.
 
     >>> [_script(c) for c in "aß字か7é\u0301"]
     ['LATIN', 'LATIN', 'CJK', 'HIRAGANA', '', 'LATIN', '']

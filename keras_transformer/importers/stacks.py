@@ -168,7 +168,7 @@ def _shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def their_path(path: str, names: Mapping[str, str]) -> str:
-    """Replaces the parts of a path by another system's names, if not empty.
+    """Replaces the parts of a path by another system's names; drops empty ones.
 
     >>> their_path("encoder/layer_0/feed_forward/inner/kernel", TORCH_NAMES)
     'encoder/layers/0/fc1/weight'

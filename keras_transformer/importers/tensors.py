@@ -31,7 +31,7 @@ DTYPES = {  # of tensors in a .safetensors file
     "U8": np.uint8,
     "BOOL": np.bool_,
 }
-# Of an .npz; compression hardly makes weights smaller.
+# The most that an .npz may be compressed. Weights hardly compress at all.
 MAX_COMPRESSION = 100
 
 
@@ -105,7 +105,7 @@ class Later:
 def arrays_by_name(
     value: typing.Any, path: pathlib.Path
 ) -> dict[str, np.ndarray]:
-    """Returns a file's contents. Raises ValueError unless arrays by name."""
+    """Returns a file's contents. Raises ValueError if not arrays by name."""
     if not isinstance(value, dict) or not all(
         isinstance(name, str) and isinstance(array, np.ndarray)
         for name, array in value.items()

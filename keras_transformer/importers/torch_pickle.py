@@ -136,8 +136,8 @@ def _load_list(count: int) -> Callable[[typing.Any], None]:
 class _Unpickler(pickle._Unpickler):
     """An unpickler that builds only tensors and plain data.
 
-    It makes lists of tuples, since lists have no hash: hashing a pair of two
-    equal pairs, each of two equal pairs, and so on, would take years.
+    Tuples are read as lists, which have no hash: hashing a pair of two equal
+    pairs, each of two equal pairs, and so on, would take years.
 
     `read_storage` takes the key, dtype and number of elements of a storage.
     """

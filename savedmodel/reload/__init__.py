@@ -2,17 +2,18 @@
 
     python -I savedmodel/reload DIR [BEAM] < sentences.json > found.json
 
-DIR is the --output of `kt-export`. The folder can be copied, and has
-any name: it imports the packages that the format needs and nothing else of this
-repository. A format needs its own file, which has its name and a function
-`load`, `sentences` and, if it is no SavedModel, `tokenizer` with `case_marks`.
+DIR is the --output of `kt-export`. This folder can be copied and renamed: it
+imports the packages that the format needs, and nothing else from this
+repository. A format needs the file with its name and a function `load`,
+`sentences` and, except for saved_model and huggingface, `tokenizer` and
+`case_marks`. argos also needs `ctranslate2`.
 
 Input is a JSON list of sentences: strings, or objects with `text` and, for a
 model of several languages, `source_language` and `target_language`. Output is a
-JSON object: a list of `translations` (ids, text, score, and whether the source
-was truncated), and `computed_in`, the type that CTranslate2 computes in (null
-for other formats). BEAM is the beam size, for formats where the caller chooses
-it: any size with ctranslate2; 1 or the export's with tflite.
+JSON object with `translations`, a list of objects (ids, text, score, and
+whether the source was truncated), and `computed_in`, the type that CTranslate2
+computes in (null for other formats). BEAM is the beam size, for formats where
+the caller chooses it: any size with ctranslate2; 1 or the export's with tflite.
 """
 
 import importlib
@@ -26,9 +27,9 @@ BATCH_SIZE = 32  # sentences of about the same length translated together
 
 
 def load(directory: pathlib.Path, description: dict) -> Translate:
-    """Loads an export by the module that has the name of its format.
+    """Loads an export with the module named after its format.
 
-    `description` is the content of its `export.json`.
+    `description` is the content of the export's `export.json`.
     """
     module = importlib.import_module("." + description["format"], __name__)
     return module.load(directory, description)
@@ -53,10 +54,10 @@ def translate_all(
 
 
 def find_export(output: str | os.PathLike) -> pathlib.Path:
-    """Finds the directory of an export; `output` may be its parent.
+    """Finds the directory of an export. `output` may be its parent.
 
-    Below the output of a SavedModel are versions; the latest counts, as in
-    TensorFlow Serving.
+    A SavedModel's output has a directory for each version. The highest version
+    is used, as in TensorFlow Serving. Raises ValueError if there is no export.
     """
     output = pathlib.Path(output)
     if (output / DESCRIPTION).is_file():

@@ -8,9 +8,10 @@ import types
 
 
 def load_package() -> types.ModuleType:
-    """Loads the package of this folder, whatever its name.
+    """Loads this folder as a package, whatever its name.
 
-    Files here have names of packages that they import, which come first.
+    Removes it from `sys.path`: some files have the names of packages that they
+    import.
     """
     folder = pathlib.Path(__file__).resolve().parent
     sys.path = [p for p in sys.path if pathlib.Path(p).resolve() != folder]

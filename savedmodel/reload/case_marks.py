@@ -3,8 +3,8 @@
 import functools
 import re
 
-# Case marks, of a private use area: the next letter is a capital one; all of
-# the next unit, which ends at a space, hyphen, slash or apostrophe; a region.
+# Case marks, from a private use area: capitals are the next letter, the next
+# unit, which ends at a space, hyphen, slash or apostrophe, or a region.
 TITLE, UPPER = "\U0010ff54", "\U0010ff55"
 BEGIN, END = "\U0010ff42", "\U0010ff45"
 MARKS = TITLE + UPPER + BEGIN + END
@@ -13,9 +13,12 @@ UNIT_BREAKS = "▁ -‐–—/'’"
 
 @functools.cache
 def casing() -> tuple[dict[int, int], dict[int, int], re.Pattern, re.Pattern]:
-    """Small letters by capital ones, the reverse, what gets a mark, a sigma."""
+    """Returns maps to small and to capital letters, and two patterns.
+
+    The patterns find text that gets a mark, and a final capital sigma.
+    """
     lower = {}
-    for code in range(0x20000):  # letters with case have lower numbers
+    for code in range(0x20000):  # letters with case have lower code points
         small = chr(code).lower()
         if len(small) == 1 and chr(code) != small:
             if small.upper() == chr(code):
@@ -34,9 +37,9 @@ def casing() -> tuple[dict[int, int], dict[int, int], re.Pattern, re.Pattern]:
 
 
 def mark(text: str) -> str:
-    """Puts normalized text into lower case, with marks for capital letters.
+    """Converts normalized text to lower case, with marks for capital letters.
 
-    A unit of several capital letters has UPPER; several such units, without
+    UPPER marks a unit of several capital letters. Several such units, without
     small letters between them, are a region, from BEGIN to END.
     """
     lower, _, pattern, final = casing()
@@ -56,7 +59,7 @@ def mark(text: str) -> str:
 
 
 def restore(text: str) -> str:
-    """Puts the capital letters of marked text back, and removes the marks."""
+    """Restores the capital letters of marked text, and removes the marks."""
     ends = re.escape(UNIT_BREAKS) + MARKS
     text = re.sub(
         f"{BEGIN}[^{END}]*|{UPPER}[ ▁]?[^{ends}]*|{TITLE}[ ▁]?[^{MARKS}]",

@@ -1,4 +1,4 @@
-"""Runs a model of CTranslate2."""
+"""Runs a CTranslate2 model."""
 
 import math
 import pathlib
@@ -8,22 +8,22 @@ from .tokenizer import load_tokenizer, load_vocabularies
 
 
 def load(directory: pathlib.Path, description: dict) -> Translate:
-    """Loads CTranslate2's translator; a call has sentences of one limit.
+    """Loads CTranslate2's translator.
 
-    `max_decoding_length` is one number for a call, so it must be right for all.
-    The length penalty is the paper's only where the search is greedy.
+    `max_decoding_length` is one number per call, so a call has only sentences
+    with the same limit. Scores have our length penalty only in greedy search.
     """
     import ctranslate2
 
     decoding = description["decoding"]
     max_positions = description.get("max_positions") or math.inf
     encode, decode = load_tokenizer(directory, description)
-    # Threads wait for each other at every layer: for small models one is best,
-    # and the default, four, on fewer cores by far the worst.
+    # Threads wait for each other at every layer. One is best for small models.
+    # The default, four, is by far the worst on fewer cores.
     translator = ctranslate2.Translator(str(directory), intra_threads=1)
     sources, targets = load_vocabularies(directory)
     languages = Languages(description)
-    # EOS, which CTranslate2 adds, is not the last token of a source.
+    # CTranslate2 adds EOS, except if a language token follows it.
     end = None if "after" in languages.places else -1
 
     def limit(row: list[int]) -> float:

@@ -1,4 +1,4 @@
-"""Runs a model of transformers."""
+"""Runs a transformers model."""
 
 import json
 import pathlib
@@ -18,19 +18,20 @@ from .sentences import (
 
 
 def load(directory: pathlib.Path, description: dict) -> Translate:
-    """Loads a model of transformers, for one sentence at a time.
+    """Loads a transformers model, which translates one sentence at a time.
 
-    The limit is one number for a call, so it must be right for each. The length
-    penalty is the paper's only where the search is greedy.
+    The length limit is one number per call, so a call has one sentence. Scores
+    have our length penalty only in greedy search.
     """
     import torch
     import transformers
 
-    torch.set_num_threads(1)  # they wait for each other at every layer
+    torch.set_num_threads(1)  # more would wait for each other at every layer
     decoding = description["decoding"]
     languages = Languages(description)
     config = json.loads((directory / "tokenizer_config.json").read_text())
-    # transformers lacks SMaLL-100's, which only places languages otherwise.
+    # transformers lacks SMaLL-100's, which differs only in the place of the
+    # language token.
     tokenizer = getattr(
         transformers, config["tokenizer_class"], transformers.M2M100Tokenizer
     ).from_pretrained(directory)
@@ -40,19 +41,19 @@ def load(directory: pathlib.Path, description: dict) -> Translate:
     longest = description["max_source_length"]
     pad, eos = model.config.pad_token_id, model.config.eos_token_id
     special = {pad: PAD, eos: EOS, tokenizer.unk_token_id: UNK}
-    # Our id of a piece less its id there.
+    # Our id of a piece minus its id in transformers.
     offset = UNK + 1 - (3 if getattr(tokenizer, "separate_vocabs", 0) else 2)
     if languages.places:
         offset = 1
         special[model.config.bos_token_id] = UNK + 1
 
     def name_of(sentence: Sentence, place: str) -> str:
-        """Returns the token of the language in a place."""
+        """Returns the language token in a place."""
         [id] = languages.tokens(sentence, place)
         return tokenizer.convert_ids_to_tokens(id - offset)
 
     def encode(sentence: Sentence) -> tuple[list[int], bool]:
-        """Returns ids there, with tokens of languages; whether it was cut."""
+        """Returns transformers' ids, and whether they were truncated."""
         text, end = text_of(sentence).strip(ASCII_SPACES), 1
         if languages.places:
             place = "before" if "before" in languages.places else "after"

@@ -1,4 +1,4 @@
-"""Runs a model of ONNX."""
+"""Runs an ONNX model."""
 
 import math
 import pathlib
@@ -8,11 +8,11 @@ from .tokenizer import load_tokenizer
 
 
 def load(directory: pathlib.Path, description: dict) -> Translate:
-    """Loads a session of ONNX Runtime."""
+    """Loads a model into ONNX Runtime."""
     import numpy as np
     import onnxruntime
 
-    # The graph truncates, and says so.
+    # The graph truncates sources and reports it.
     encode, decode = load_tokenizer(directory, {"max_source_length": math.inf})
     session = onnxruntime.InferenceSession(str(directory / "model.onnx"))
     names = {tensor.name for tensor in session.get_inputs()} - {"source_ids"}

@@ -11,10 +11,10 @@ from .sentences import Languages, Sentence, Translate, answer, text_of
 def load(directory: pathlib.Path, description: dict) -> Translate:
     """Loads the signature `n_best`.
 
-    Operations of a position are too short to be divided among threads. On x86
-    CPUs without AVX-512 VNNI TensorFlow uses oneDNN only if it is told to.
+    The operations of one position are too short to divide among threads. On x86
+    CPUs without AVX-512 VNNI, TensorFlow uses oneDNN only if a variable is set.
     """
-    if "tensorflow" not in sys.modules:  # which reads them when it starts
+    if "tensorflow" not in sys.modules:  # it reads these when it is imported
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
         if platform.machine() in ("x86_64", "AMD64"):
             os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

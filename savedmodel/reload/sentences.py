@@ -1,9 +1,9 @@
-"""What every format reads and gives: sentences, languages, translations."""
+"""What all formats share: sentences, languages, scores and results."""
 
 from collections.abc import Callable, Iterable
 
 PAD, EOS, UNK = 0, 2, 3
-ASCII_SPACES = " \t\n\v\f\r"  # which no text has at its ends
+ASCII_SPACES = " \t\n\v\f\r"  # removed from the ends of texts
 
 Sentence = str | dict[str, str]
 Translate = Callable[[list[Sentence]], list[dict]]  # what a loader returns
@@ -14,10 +14,10 @@ def text_of(sentence: Sentence) -> str:
 
 
 class Languages:
-    """The languages of a model that is told them, by `export.json`.
+    """The language tokens of a model, as in `export.json`.
 
-    Its `language_places` name the language of each place: "before" the text of
-    a source, "after" its EOS, and the first token of an "output".
+    `language_places` has "source_language" or "target_language" for each place:
+    "before" the text of a source, "after" its EOS, and first in the "output".
     """
 
     def __init__(self, description: dict):
@@ -26,7 +26,11 @@ class Languages:
         self.places = description.get("language_places", {})
 
     def code(self, sentence: Sentence, name: str) -> str:
-        """Returns `source_language` or `target_language` of a sentence."""
+        """Returns a sentence's language code, by default the export's.
+
+        `name` is "source_language" or "target_language". Raises ValueError if
+        the model lacks the language.
+        """
         own = {} if isinstance(sentence, str) else sentence
         code = own.get(name) or self.description[name]
         if code not in self.ids:
@@ -34,17 +38,17 @@ class Languages:
         return code
 
     def id(self, sentence: Sentence, name: str) -> int:
-        """Returns the id of the token of such a language."""
+        """Returns the id of the language token. Arguments are as in `code`."""
         return self.ids[self.code(sentence, name)]
 
     def tokens(self, sentence: Sentence, place: str) -> list[int]:
-        """Returns the id of the language in a place, if there is one."""
+        """Returns the id of the language token in a place, as a list, or []."""
         name = self.places.get(place)
         return [self.id(sentence, name)] if name else []
 
 
 def penalty(decoding: dict, length: int) -> float:
-    """Returns the divisor of a score, for a length in tokens with EOS."""
+    """Returns the divisor of a score. `length` is in tokens, EOS included."""
     bases = {"wu": (5 + length) / 6, "power": length}
     return bases[decoding["length_normalization"]] ** decoding["length_penalty"]
 
@@ -52,7 +56,7 @@ def penalty(decoding: dict, length: int) -> float:
 def answer(
     ids: Iterable[int], text: str, score: float, truncated: bool
 ) -> dict:
-    """Returns a translation as JSON has it."""
+    """Returns a translation as a dictionary for JSON, without PAD."""
     ids = [int(i) for i in ids if i != PAD]
     return {
         "ids": ids,

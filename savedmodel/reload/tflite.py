@@ -1,4 +1,4 @@
-"""Runs a model of LiteRT."""
+"""Runs a LiteRT model."""
 
 import pathlib
 
@@ -7,7 +7,7 @@ from .tokenizer import load_tokenizer
 
 
 def load(directory: pathlib.Path, description: dict) -> Translate:
-    """Loads a signature of LiteRT's interpreter, for one sentence at a time."""
+    """Loads a signature of the model. It translates one sentence at a time."""
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
 

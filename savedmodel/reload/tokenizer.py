@@ -1,4 +1,4 @@
-"""The vocabulary beside a model: from sentences to ids, and back."""
+"""Reads the vocabulary beside a model, to encode sentences and decode ids."""
 
 import pathlib
 import re
@@ -9,18 +9,18 @@ from .sentences import ASCII_SPACES, EOS, PAD, UNK, Languages, Sentence, text_of
 
 END_OF_TABLE = "<end of table>"  # see `Vocabulary`
 END_OF_TABLE_WITH_CODES = "<end of table with codes>"
-SEGMENTS = ".segments.model"  # the ending of its other file
+SEGMENTS = ".segments.model"  # the suffix of the model that segments
 
 
 class Vocabulary:
-    """A SentencePiece model; with a table of ids, if it is an imported one.
+    """A SentencePiece model, with a table of ids if it was imported.
 
     Pieces before `END_OF_TABLE` or `END_OF_TABLE_WITH_CODES` are the table,
-    which has the id of each segment. A language code at the beginning, such as
-    `>>fra<<`, is one segment: with the first end any code, with the second end
-    only a code that only the table has. `*.segments.model` beside it makes the
-    segments, without the pieces that only the table has; with case marks, from
-    text that `mark` returns.
+    which has the id of each segment. A language code at the beginning of a
+    text, such as `>>fra<<`, is one segment: any code with `END_OF_TABLE`, and
+    otherwise only codes that only the table has. `*.segments.model` beside the
+    file makes the segments, and lacks the pieces that only the table has. With
+    case marks, it segments what `mark` returns.
     """
 
     def __init__(self, path: pathlib.Path):
@@ -53,7 +53,7 @@ class Vocabulary:
                 }
 
     def encode(self, sentence: str) -> list[int]:
-        """Ids without EOS."""
+        """Returns the ids of a sentence, without EOS."""
         if self.table is None:
             if self.has_case_marks:
                 sentence = mark(self.processor.normalize(sentence))
@@ -67,7 +67,7 @@ class Vocabulary:
         return [self.table.get(segment, UNK) for segment in segments]
 
     def decode(self, ids: list[int]) -> str:
-        """Returns a string of ids, without PAD and EOS."""
+        """Returns the text of ids, which must not have PAD and EOS."""
         text = self.processor.decode(ids)
         if self.has_case_marks:
             text = restore(text)
@@ -75,7 +75,7 @@ class Vocabulary:
 
 
 def load_vocabularies(directory: pathlib.Path) -> list[Vocabulary]:
-    """Loads the vocabularies of source and target, which may be one."""
+    """Loads the vocabularies of source and target, which may be the same."""
     path = directory / "tokenizer.model"
     if path.exists():
         return [Vocabulary(path)] * 2
@@ -90,10 +90,10 @@ def load_tokenizer(
 ) -> tuple[
     Callable[[Sentence], tuple[list[int], bool]], Callable[[Iterable[int]], str]
 ]:
-    """Returns functions from a sentence to ids, and from ids to a string.
+    """Returns functions that encode a sentence and decode ids.
 
-    The first returns ids with EOS and the tokens of languages that the
-    description has, and whether they were truncated.
+    The first returns ids, with EOS and the description's language tokens, and
+    whether they were truncated.
     """
     sources, targets = load_vocabularies(directory)
     languages = Languages(description)

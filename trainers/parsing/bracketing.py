@@ -1,7 +1,7 @@
-"""Labeled bracketing, counted as EVALB does with its COLLINS.prm.
+"""Counts labeled brackets as EVALB does with its COLLINS.prm.
 
-A bracket is a label and the words that it spans. EVALB takes punctuation out of
-both trees, does not count the root, takes ADVP and PRT for one label, and sums
+A bracket is a label and the words that it spans. EVALB removes punctuation from
+both trees, does not count the root, treats ADVP and PRT as one label, and sums
 the counts of all sentences before it divides. (Sekine and Collins 1997,
 https://nlp.cs.nyu.edu/evalb)
 """
@@ -19,7 +19,7 @@ EQUIVALENT = {"PRT": "ADVP"}
 
 
 class Counts(NamedTuple):
-    """Numbers of brackets: common to both trees, in the reference, found."""
+    """Numbers of brackets: in both trees, in the reference, in the output."""
 
     matched: int
     gold: int
@@ -27,7 +27,7 @@ class Counts(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Percentage of the brackets found that are right."""
+        """Percentage of the brackets found that are in the reference."""
         return 100 * self.matched / self.found if self.found else 0.0
 
     @property
@@ -57,14 +57,15 @@ def sum_counts(counts: Iterable[Counts]) -> Counts:
 
 
 def count_brackets(gold: Node, found: Node) -> Counts:
-    """Compares a tree with its reference.
+    """Counts the brackets of a tree that are in its reference.
 
-    EVALB takes out words that their own tree tags as punctuation, and skips a
+    EVALB removes the words that each tree tags as punctuation, and skips a
     sentence if the two trees then differ in words. Here the reference's tags
-    decide for both trees, and no sentence is skipped; if the trees tag the same
+    decide for both trees, and no sentence is skipped. If the trees tag the same
     words as punctuation, the counts are EVALB's.
 
-    n equal brackets in one tree match m in the other min(n, m) times.
+    A bracket that occurs n times in one tree and m times in the other matches
+    min(n, m) times.
 
     Raises ValueError if the trees have different numbers of words.
     """
@@ -85,9 +86,9 @@ def count_brackets(gold: Node, found: Node) -> Counts:
 def _brackets(
     tree: Node, counted: list[bool]
 ) -> collections.Counter[tuple[str, int, int]]:
-    """Counts the brackets of a tree: label, start, end.
+    """Counts the brackets of a tree by label, start and end.
 
-    `counted` tells which words count.
+    `counted` says which words have a position. The others are ignored.
     """
     found: collections.Counter[tuple[str, int, int]] = collections.Counter()
     starts, position, words = [], 0, iter(counted)

@@ -1,4 +1,4 @@
-"""The work of `kt-parse-evaluate`: F1 of a parser's trees."""
+"""Implements `kt-parse-evaluate`: measures the F1 of a parser's trees."""
 
 import json
 import time
@@ -19,9 +19,9 @@ from trainers.translating.options import TranslatorOptions
 
 
 def read_references(data: TreeFiles, files: tuple[str, ...]) -> list[Node]:
-    """Reads the trees to measure on: from files, else the test trees of `data`.
+    """Reads reference trees from files, or without any, `data`'s test trees.
 
-    Raises ValueError if there are none, or they cannot be read.
+    Raises ValueError if there are no trees, or they cannot be read.
     """
     if files:
         data = TreeFiles(train_trees=files, test_trees=files)
@@ -33,7 +33,7 @@ def read_references(data: TreeFiles, files: tuple[str, ...]) -> list[Node]:
 def write_outputs(
     path: str, sequences: list[str], references: list[Node]
 ) -> None:
-    """Writes the parser's trees, one a line, with the reference's tags."""
+    """Writes the parser's trees, one per line, with the reference's tags."""
     lines = []
     for sequence, reference in zip(sequences, references, strict=True):
         words = leaves(reference)
@@ -48,9 +48,10 @@ def run(
     trees: tuple[str, ...],
     output: str | None,
 ) -> None:
-    """Parses the sentences of trees, and shows the scores.
+    """Parses the sentences of reference trees, and prints the scores as JSON.
 
-    Without files of trees, they are the test trees of the parser's data.
+    `trees` are files, by default the test trees of the parser's data. `output`
+    is a file for the parser's trees, or None.
     """
     workdir = WorkDirectory(options.workdir)
     with flags.user_errors():

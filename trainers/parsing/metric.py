@@ -10,7 +10,7 @@ from trainers.run.training_config import Configuration
 
 
 class ParsingMetric:
-    """Labeled brackets as EVALB counts them; a `Metric`.
+    """A `Metric`: F1 of labeled brackets, counted as in EVALB.
 
     Outputs and references are linear trees. An output that is not a tree over
     the reference's words is repaired first.
@@ -28,15 +28,15 @@ class ParsingMetric:
     ) -> dict[str, float | str]:
         """Computes F1, precision, recall, and two percentages of sentences.
 
-        `complete_match` counts sentences with all brackets right, `well_formed`
-        outputs that needed no repair.
+        `complete_match` is the percentage of sentences with all brackets right,
+        `well_formed` that of outputs that needed no repair.
         """
         counts, well_formed = [], []
         for output, reference in zip(outputs, references, strict=True):
             gold = read_reference(reference)
             words = leaves(gold)
             well_formed.append(is_tree(output, len(words)))
-            # EVALB leaves out sentences of nothing but punctuation.
+            # EVALB skips sentences that have only punctuation.
             if any(leaf.tag not in DELETED for leaf in words):
                 found = repair(output, [leaf.word for leaf in words])
                 counts.append(count_brackets(gold, found))

@@ -1,4 +1,4 @@
-"""Configuration of `kt-parse`, in place of the one of translation."""
+"""The configuration of `kt-parse`, which replaces that of translation."""
 
 from keras_transformer.base.fields import hp, same_field
 from keras_transformer.config import DecodingConfig, LengthConfig
@@ -7,7 +7,7 @@ from trainers.run.data_config import DataConfig, RunData
 
 
 class TreesConfig(TreeFiles, LengthConfig, RunData, changeable=True):
-    """The trees, and how they become batches."""
+    """The trees, and how they are batched."""
 
     tokenizer: str = hp(
         "",
@@ -23,9 +23,9 @@ class TreesConfig(TreeFiles, LengthConfig, RunData, changeable=True):
 
 
 class ParserDecoding(DecodingConfig, changeable=True):
-    """How a tree is searched for, by default as in sec. 6.3 of the paper.
+    """The search for a tree, by default as in sec. 6.3 of the paper.
 
-    Beam 21, length penalty 0.3, at most 300 tokens more than the sentence has.
+    Beam size 21, length penalty 0.3, at most 300 tokens more than the sentence.
     """
 
     beam_size: int = same_field(DecodingConfig, "beam_size", 21)

@@ -1,4 +1,4 @@
-"""The work of `kt-parse-text`: from sentences to trees."""
+"""Implements `kt-parse-text`: parses sentences."""
 
 import itertools
 import sys
@@ -26,7 +26,7 @@ if typing.TYPE_CHECKING:
 
 
 def check_is_parser(workdir: WorkDirectory) -> None:
-    """Raises ValueError unless a parser was trained in a work directory."""
+    """Raises ValueError unless `kt-parse` made the work directory."""
     data = None
     if workdir.config_path.exists():
         data = workdir.read_config().get("data")
@@ -40,7 +40,7 @@ def check_is_parser(workdir: WorkDirectory) -> None:
 def load_parser(
     options: TranslatorOptions, search: Mapping[str, typing.Any]
 ) -> "Translator":
-    """Opens the translator from sentences to linear trees."""
+    """Opens a parser, which translates sentences to linear trees."""
     with flags.user_errors():
         check_is_parser(WorkDirectory(options.workdir))
     return open_translator(TranslatorChoice(options, search))
@@ -49,10 +49,11 @@ def load_parser(
 def parse_sentences(
     translator: "Translator", sentences: Iterable[list[str]], chunk_size: int
 ) -> Iterator[str]:
-    """Yields a tree for each sentence, a list of words; "" for an empty list.
+    """Yields a tree for each sentence, or "" for one without words.
 
-    `chunk_size` sentences are parsed together. Raises RunError if the model's
-    logits are not finite.
+    A sentence is a list of words. `chunk_size` sentences are parsed together.
+    Repairs outputs that are not trees, and logs their number. Raises RunError
+    if the model's logits are not finite.
     """
     sentences, given = itertools.tee(sentences)
     sequences = translate_lines(translator, map(" ".join, given), chunk_size)
@@ -76,7 +77,10 @@ def run(
     search: Mapping[str, typing.Any],
     tokenized: bool,
 ) -> None:
-    """Parses standard input; lines are words and spaces if `tokenized`."""
+    """Parses the lines of standard input and prints the trees.
+
+    If `tokenized`, lines are split at spaces only.
+    """
     lines = read_input()
     translator = load_parser(options, search)
     chunk_size = 1 if sys.stdin.isatty() else CHUNK

@@ -1,12 +1,12 @@
-"""Text to words, as the Penn Treebank divides them.
+"""Splits text into words, as in the Penn Treebank.
 
 Punctuation, the parts of contractions (`did n't`, `Anna 's`) and quotation
-marks are words; brackets are spelled out, since trees are written in brackets.
+marks are words. Brackets are spelled out, since trees are written with them.
 """
 
 import re
 
-# Names of brackets in trees that are written in brackets.
+# Names of brackets in trees.
 BRACKETS = {
     "(": "-LRB-",
     ")": "-RRB-",
@@ -15,11 +15,11 @@ BRACKETS = {
     "{": "-LCB-",
     "}": "-RCB-",
 }
-# Pattern -> replacement, one after the other.
+# Pattern -> replacement, applied in order.
 RULES = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        # Quotation marks: which side they are on is in the word.
+        # Quotation marks: the opening and the closing ones are different words.
         ("[\u201c\u00ab]", " `` "),
         ("[\u201d\u00bb]", " '' "),
         ("\u2018", " ` "),
@@ -35,7 +35,7 @@ RULES = tuple(
         (r"([,:])(?!\d)", r" \1 "),
         (r"(?<!\d)([,:])", r" \1 "),
         (r"([()\[\]{}])", r" \1 "),
-        # The stop that ends the sentence, not the stops of abbreviations in it.
+        # The period that ends the sentence, not those of abbreviations in it.
         (r"(?<![.\s])\.(?=[\s'\])}]*$)", " ."),
         # Contractions.
         (r"(?i)(?<=\w)(n't)\b", r" \1"),
@@ -49,7 +49,7 @@ RULES = tuple(
 
 
 def split_words(text: str) -> list[str]:
-    """Divides a sentence into words.
+    """Splits a sentence into words.
 
     >>> print(*split_words('"He didn\u2019t see (Anna\u2019s) dog," she said.'))
     `` He did n't see -LRB- Anna 's -RRB- dog , '' she said .
@@ -62,7 +62,7 @@ def split_words(text: str) -> list[str]:
 def escape_brackets(words: list[str]) -> list[str]:
     """Spells out the brackets that would begin or end a constituent.
 
-    A word that is a bracket becomes its name; within words, round brackets do.
+    Replaces words that are brackets, and round brackets within other words.
 
     >>> escape_brackets(["(", "f(x)", "["])
     ['-LRB-', 'f-LRB-x-RRB-', '-LSB-']

@@ -1,1 +1,1 @@
-"""The work of `kt-synthesize`: its plan, its filters, its steps."""
+"""Implements `kt-synthesize`: plans, filters and steps."""

@@ -1,4 +1,4 @@
-"""Which synthetic pairs are kept, and the noise in their sources."""
+"""Filters synthetic pairs, and adds noise to their sources."""
 
 import collections
 import itertools
@@ -18,9 +18,9 @@ REASONS = {
     "language": "a side in another language",
     "improbable": "an improbable translation",
 }
-# Trigrams are counted in at most so many pairs, spread over the corpus.
+# Trigrams are counted in at most this many pairs, spread over the corpus.
 MAX_COUNTED = 200_000
-# Edunov et al. 2018: shares of words, and places that a word moves at most.
+# Edunov et al. 2018: shares of words, and the most places that a word moves.
 DELETED, FILLED, MAX_SHIFT = 0.1, 0.1, 3
 FILLER = "<BLANK>"
 Pair = tuple[str, str]  # source and target
@@ -29,8 +29,8 @@ Pair = tuple[str, str]  # source and target
 class PairFilter:
     """Judges synthetic pairs by text, lengths and probability.
 
-    With `are_replaced`, distilled pairs replace the originals in training: a
-    pair that equals an original is then kept.
+    With `are_replaced`, distilled pairs replace the originals in training, and
+    a pair that equals an original is kept.
     """
 
     def __init__(self, filters: Filters, originals: Pairs, are_replaced: bool):
@@ -49,11 +49,11 @@ class PairFilter:
     def judge(
         self, pairs: Sequence[Pair], lengths: np.ndarray, log_probs: np.ndarray
     ) -> np.ndarray:
-        """Returns why each pair is dropped, duplicates aside.
+        """Returns why each pair is dropped, a key of `REASONS`, or `KEPT`.
 
-        A reason is a key of `REASONS`, or `KEPT`: object `[pairs]`. `lengths`,
-        int `[2, pairs]`, are tokens, EOS included; `log_probs`, float
-        `[pairs]`, are means over the tokens of a translation.
+        Duplicates are not dropped yet. The result is object `[pairs]`.
+        `lengths`, int `[2, pairs]`, are in tokens, EOS included. `log_probs`,
+        float `[pairs]`, are means over the tokens of a translation.
         """
         reasons = np.array([self._judge_text(pair) for pair in pairs], object)
         checks = self._rules.judge_lengths(*lengths)
@@ -64,10 +64,9 @@ class PairFilter:
         return reasons
 
     def judge_duplicates(self, reasons: np.ndarray, hashes: np.ndarray) -> None:
-        """Adds "duplicate": pairs that are original, or repeat an earlier one.
+        """Marks pairs that equal an original or earlier pair as "duplicate".
 
-        `reasons` are the results of `judge`, which are changed, `hashes` those
-        of `hash_pairs`.
+        Changes `reasons`, results of `judge`. `hashes` are from `hash_pairs`.
         """
         if self._originals is not None:
             kept = np.flatnonzero(reasons == KEPT)
@@ -82,7 +81,7 @@ class PairFilter:
 
 
 def typical_trigrams(pairs: Iterable[Pair]) -> list[set[str]]:
-    """Returns the trigrams that each side has more often: two sets."""
+    """Returns the trigrams that are more frequent in each side: two sets."""
     counts: tuple[collections.Counter, ...]
     counts = collections.Counter(), collections.Counter()
     for pair in pairs:
@@ -95,7 +94,7 @@ def typical_trigrams(pairs: Iterable[Pair]) -> list[set[str]]:
 
 
 def is_foreign(pair: Pair, typical: Sequence[set[str]]) -> bool:
-    """Returns whether a side has mostly trigrams that are not typical of it.
+    """Returns whether most trigrams of a side are not typical of that side.
 
     >>> pairs = [("the cat", "die Katze"), ("a dog", "ein Hund")]
     >>> typical = typical_trigrams(pairs)
@@ -112,7 +111,7 @@ def is_foreign(pair: Pair, typical: Sequence[set[str]]) -> bool:
 
 
 def _trigrams(text: str) -> list[str]:
-    """Returns all trigrams, with the spaces at the ends of words."""
+    """Returns all trigrams of characters, with a space before and after."""
     text = f" {text.lower()} "
     return [text[i : i + 3] for i in range(len(text) - 2)]
 
@@ -120,14 +119,13 @@ def _trigrams(text: str) -> list[str]:
 def add_noise(text: str, generator: random.Random) -> str:
     """Deletes, replaces and moves words of a text (Edunov et al. 2018).
 
-    Words are separated by single spaces. The text keeps them if all would be
-    deleted.
+    Words are separated by single spaces. If all would be deleted, none is.
     """
     words = text.split(" ")
     words = [w for w in words if generator.random() >= DELETED] or words
     words = [FILLER if generator.random() < FILLED else w for w in words]
-    # Lample et al. 2018: a word passes only words whose place is nearer than
-    # the width of the random numbers.
+    # Lample et al. 2018: a word can only pass words that are nearer than the
+    # range of the random numbers.
     places = [
         place + generator.random() * (MAX_SHIFT + 1)
         for place in range(len(words))

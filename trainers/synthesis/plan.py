@@ -22,7 +22,7 @@ from trainers.preparing.options import CleaningOptions
 from trainers.run.data_config import DataConfig
 from trainers.translating.options import split_workdirs
 
-# The models that each kind of step has, by direction.
+# The directions of the models that each kind of step needs.
 KINDS = {
     "back_translation": ("backward",),
     "diversification": ("forward", "backward"),
@@ -60,7 +60,7 @@ class CorpusOptions(Fields):
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Source and target language."""
+        """The source and the target language."""
         return self.source_language, self.target_language
 
     def find_files(self) -> dict[str, list[pathlib.Path]]:
@@ -74,7 +74,7 @@ class CorpusOptions(Fields):
 
 
 class Filters(CleaningOptions):
-    """Which synthetic pairs are dropped; as in kt-prepare, and more."""
+    """Filters of synthetic pairs: those of kt-prepare, and two more."""
 
     check_language: bool = hp(
         True,
@@ -93,7 +93,7 @@ def _kinds_without(direction: str) -> tuple[str, ...]:
 
 
 class StepOptions(Fields):
-    """One step: models, and what they translate."""
+    """One step: its models, and what they translate."""
 
     name: str = hp("", "Name of its files in the output directory. Required.")
     kind: str = hp(
@@ -149,9 +149,9 @@ class StepOptions(Fields):
 
     @property
     def models(self) -> list[tuple[str, int, str]]:
-        """Direction, number from 1, and work directory of each model.
+        """The direction, number from 1, and work directory of each model.
 
-        An ensemble is one, with the work directories of its models.
+        An ensemble is one model, with its work directories in one text.
         """
         return [
             (direction, number, paths)
@@ -161,14 +161,14 @@ class StepOptions(Fields):
 
 
 class Step(typing.NamedTuple):
-    """A step; `decoding` replaces fields of its models' `DecodingConfig`."""
+    """A step. `decoding` overrides fields of its models' `DecodingConfig`."""
 
     options: StepOptions
     decoding: dict[str, typing.Any]
 
 
 class Plan(typing.NamedTuple):
-    """A whole plan."""
+    """A plan: the corpus, the filters and the steps in order."""
 
     corpus: CorpusOptions
     filters: Filters
@@ -176,7 +176,10 @@ class Plan(typing.NamedTuple):
 
 
 def read_plan(path: str) -> Plan:
-    """Reads the plan in a file; errors say where in the plan."""
+    """Reads a plan from a YAML file.
+
+    Raises ValueError, with the place in the plan, if something is wrong there.
+    """
     values = read_options(pathlib.Path(path))
     given = values.pop("steps", None)
     with _place(path, "filters"):
@@ -196,7 +199,7 @@ def read_plan(path: str) -> Plan:
 
 
 def _read_step(values: dict) -> Step:
-    """Makes a `Step` of its fields; `search` decides about sampling."""
+    """Makes a `Step` from its fields. `search` decides whether it samples."""
     searching = kinds_of(DecodingConfig).keys() - {"sampling"}
     decoding = {n: v for n, v in values.items() if n in searching}
     check_values(DecodingConfig, **decoding)
@@ -207,7 +210,7 @@ def _read_step(values: dict) -> Step:
 
 
 def _fields(values: typing.Any) -> dict:
-    """Returns values, which must be fields by name."""
+    """Returns values. Raises ValueError unless they are fields by name."""
     if not isinstance(values, dict):
         raise ValueError(f"expected fields by name. Received: {shown(values)}")
     return values
@@ -215,7 +218,7 @@ def _fields(values: typing.Any) -> dict:
 
 @contextlib.contextmanager
 def _place(*names: str) -> Iterator[None]:
-    """Begins the errors of its body with a place in the plan."""
+    """Prefixes errors in the block with a place in the plan."""
     try:
         yield
     except (ValueError, FileNotFoundError) as error:

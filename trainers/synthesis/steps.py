@@ -1,11 +1,11 @@
-"""The steps of a plan, one after the other: the work of `kt-synthesize`.
+"""Runs the steps of a plan for `kt-synthesize`.
 
 NAME.en.gz, NAME.de.gz    the pairs of a step
-NAME/record.json          its settings and counts; written last
-NAME/backward.txt         the lines that models of a direction translate
+NAME/record.json          the step's settings and counts; written last
+NAME/backward.txt         the lines that the models of a direction translate
 NAME/backward_1/ ...      translations of the first of these models, as
-                          `trainers/translating/plan.py` describes them
-report.json               all counts, and the command of the training
+                          `trainers/translating/plan.py` describes
+report.json               all counts, and the command for training
 """
 
 import collections
@@ -51,14 +51,14 @@ from trainers.translating.options import (
 from trainers.translating.shards import translate_file
 
 ORDERS = {"forward": 1, "backward": -1}  # source and target, or reversed
-FORMAT_VERSION = 1  # of the record of a step
-SHARD_LINES = 10_000  # a killed command translates some of them again
-MIXED_EPOCHS = 10  # with back-translations, if the user does not change it
-Record = dict[str, typing.Any]  # what is known of a step, as JSON
+FORMAT_VERSION = 1  # of a step's record
+SHARD_LINES = 10_000  # a killed command translates unfinished shards again
+MIXED_EPOCHS = 10  # with back-translations, in the command for training
+Record = dict[str, typing.Any]  # a step's settings and counts, as JSON
 
 
 def run(plan: Plan, options: SearchDeviceOptions) -> None:
-    """Makes the pairs of the steps that are not finished."""
+    """Runs the unfinished steps, and shows counts and a training command."""
     corpus = plan.corpus
     with flags.user_errors():
         check_directions(plan, options)
@@ -100,7 +100,7 @@ def choose_model(
     workdir: str,
     languages: Sequence[str],
 ) -> TranslatorChoice:
-    """Chooses a step's translator, and its languages if it has many."""
+    """Chooses a step's translator, with languages if it is multilingual."""
     there = options.of_workdir(workdir)
     own = WorkDirectory(there.workdirs[0]).read_languages()
     chosen = LanguageOptions()
@@ -112,7 +112,7 @@ def choose_model(
 def make_step(
     plan: Plan, step: Step, originals: Pairs, options: SearchDeviceOptions
 ) -> Record:
-    """Makes the pairs of a step unless they are there; returns its record."""
+    """Makes a step's pairs unless they exist. Returns the step's record."""
     folder = pathlib.Path(plan.corpus.output, step.options.name)
     record, settings = folder / "record.json", settings_of(plan, step)
     files = [
@@ -143,7 +143,7 @@ def make_step(
 
 
 def are_replaced(plan: Plan) -> bool:
-    """Returns whether distilled pairs take the place of the original ones."""
+    """Returns whether distilled pairs replace the original ones."""
     return any(step.options.kind == "distillation" for step in plan.steps)
 
 
@@ -168,11 +168,14 @@ def translate(
     model: tuple[str, int, str],
     options: SearchDeviceOptions,
 ) -> "Part":
-    """Translates with a model of `StepOptions.models`, unless it is done."""
+    """Translates the lines of a step with a model of `StepOptions.models`.
+
+    Finished shards are not translated again.
+    """
     direction, number, workdir = model
     order = ORDERS[direction]
     lines = folder / f"{direction}.txt"
-    if number == 1:  # the other models of the direction have the same
+    if number == 1:  # the direction's other models translate the same lines
         files = list(map(pathlib.Path, step.options.text))
         if step.options.kind != "back_translation":
             language = plan.corpus.languages[::order][0]
@@ -203,7 +206,7 @@ def _seed(name: str) -> int:
 def write_distinct_lines(
     paths: Sequence[pathlib.Path], target: pathlib.Path
 ) -> None:
-    """Writes each line of some files once, blank ones not at all."""
+    """Writes the distinct lines of files, without blank ones."""
 
     def read() -> Iterator[str]:
         for path in paths:
@@ -221,7 +224,10 @@ def write_distinct_lines(
 
 
 class Part(typing.NamedTuple):
-    """What a model translated; order -1 if the lines are targets of pairs."""
+    """The translations of a model.
+
+    `order` is 1 if the lines are sources of pairs, -1 if they are targets.
+    """
 
     order: int
     lines: pathlib.Path
@@ -230,7 +236,7 @@ class Part(typing.NamedTuple):
     decoding: DecodingConfig
 
     def rows(self) -> Iterator[tuple[tuple[str, str], float]]:
-        """Yields source and target, and the score of the translation."""
+        """Yields pairs of source and target, with the translation's score."""
         outputs = itertools.chain.from_iterable(
             path.read_bytes().decode().split("\n")[:-1]
             for path in self.translations
@@ -244,7 +250,11 @@ class Part(typing.NamedTuple):
     def chunks(
         self,
     ) -> Iterator[tuple[tuple[tuple[str, str], ...], np.ndarray, np.ndarray]]:
-        """Yields pairs, their lengths, and log-probabilities per token."""
+        """Yields chunks of pairs, with lengths and mean log-probabilities.
+
+        Lengths are int `[2, pairs]`, in tokens. Log-probabilities are float
+        `[pairs]`, means over the tokens of a translation.
+        """
         rows = self.rows()
         sides = (self.tokenizer.source, self.tokenizer.target)[:: self.order]
         while chunk := list(itertools.islice(rows, CHUNK)):
@@ -267,7 +277,10 @@ def write_pairs(
     pair_filter: PairFilter,
     paths: Sequence[pathlib.Path],
 ) -> Record:
-    """Writes the pairs that are left; the counts of a record."""
+    """Writes the pairs that pass the filter. Returns the counts for a record.
+
+    Raises CommandError if no pair is left.
+    """
     found = [
         (
             pair_filter.judge(pairs, lengths, log_probs),
@@ -308,7 +321,7 @@ def write_pairs(
 def training_command(
     plan: Plan, sizes: Sequence[int], records: Mapping[str, Record]
 ) -> list[str]:
-    """Returns the arguments of a command that trains on all steps' pairs.
+    """Returns the words of a command that trains on all steps' pairs.
 
     Distilled corpora replace the original ones, which have `sizes` pairs. Until
     the last stage, about half of the pairs are back-translations.
@@ -343,7 +356,7 @@ def training_command(
 
 
 def table(records: Mapping[str, Record]) -> list[str]:
-    """Shows the counts of each step, as lines."""
+    """Formats the counts of each step as lines."""
     lines: list[str] = []
     for name, record in records.items():
         kept = record["kept"]

@@ -39,7 +39,7 @@ SHARD_LINES = 40
 
 
 class Job:
-    """A file to translate by `Echo`, and the flags for it."""
+    """A file that `Echo` translates, and the flags of the translation."""
 
     def __init__(self, directory):
         self.workdir = directory / "run"
@@ -68,17 +68,17 @@ class Job:
         translate_corpus.main(self.argv(*more))
 
     def collect(self, path=None):
-        """What --collect joins, at a path or its own."""
+        """Runs --collect into a path or its own. Returns the joined text."""
         collect = f"--collect={path or self.collected}"
         translate_corpus.main([f"--output={self.output}", collect])
         return (path or self.collected).read_text()
 
     def fails(self, capsys, *more):
-        """The one line of a translation that fails."""
+        """Returns the one error line of a failing translation."""
         return fails(translate_corpus.main, self.argv(*more), capsys)
 
     def fails_to_collect(self, capsys, path=None, code=2):
-        """The one line of a collection that fails; nothing is made."""
+        """Returns the one error line of a failing collection without output."""
         collect = f"--collect={path or self.collected}"
         argv = [f"--output={self.output}", collect]
         message = fails(translate_corpus.main, argv, capsys, code)
@@ -86,11 +86,11 @@ class Job:
         return message
 
     def unfinished(self):
-        """Directories of shards that are not finished."""
+        """Returns the directories of unfinished shards."""
         return list(self.output.glob("[0-9]*.????????"))
 
     def start_and_wait(self, processes):
-        """A process that is in the middle of shard 0, and stays there."""
+        """Starts a process that stays in the middle of shard 0."""
         process = processes.start(self.argv(), module="echo", ECHO_SECONDS="99")
         deadline = time.monotonic() + 120
         while not self.unfinished():
@@ -132,7 +132,7 @@ SOURCES = (
 
 
 def translate_plainly(argv, monkeypatch):
-    """Output of the plain command for `SOURCES`."""
+    """Returns the plain command's output for `SOURCES`."""
     out = io.TextIOWrapper(io.BytesIO())
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SOURCES)))
@@ -401,7 +401,7 @@ def test_another_plan_is_refused(done, capsys, changed_file, flags, named):
 
 
 def lose_shard_and_change_it(job):
-    """Another text of the same size and time for shard 2."""
+    """Replaces shard 2 by another text of the same size and time."""
     shutil.rmtree(job.output / "00002")
     status = job.input.stat()
     text = job.input.read_text()
@@ -426,7 +426,7 @@ def corrupt_text(shard):
 
 
 def lost(name):
-    """A function that removes a file of a shard."""
+    """Returns a function that removes a file of a shard."""
 
     def lose(shard):
         (shard / name).unlink()
@@ -436,7 +436,7 @@ def lost(name):
 
 
 def changed(problem, **changes):
-    """A function that changes a record, and its checksum, too."""
+    """Returns a function that changes a record, and its checksum, too."""
 
     def change(shard):
         path = shard / "record.json"

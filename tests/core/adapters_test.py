@@ -44,7 +44,7 @@ A, B = "lora_kernel_a", "lora_kernel_b"
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """A work directory whose weights are random: they are not trained."""
+    """A work directory with random weights, which are not trained."""
     directory = WorkDirectory(tmp_path_factory.mktemp("base") / "run")
     directory.path.mkdir()
     pairs = phrasebook.read_split("train", 300)
@@ -66,7 +66,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def flags(train_files, base):
-    """Adapters of two of the matrices, learned fast."""
+    """Flags of adapters for two of the matrices, with fast learning."""
     return [
         *(*train_files, f"--init_from={base}", f"--lora_rank={RANK}"),
         *("--num_buckets=2", "--batch_tokens=600", "--log_steps=1"),
@@ -86,7 +86,7 @@ def run(flags, tmp_path_factory):
 
 
 def merged_by_hand(base, run, checkpoint="averaged/ckpt-4"):
-    """W + A B for each weight, in NumPy."""
+    """Computes W + A B for each weight, in NumPy."""
     weights = tensors(base / "averaged/ckpt-1")
     factors = tensors(run / checkpoint, "weights")
     for name in list(weights):

@@ -1,4 +1,4 @@
-"""Sentences that come alone: when XLA searches for them, and what it finds."""
+"""Sentences that come alone: when the search uses XLA, and what it finds."""
 
 import itertools
 
@@ -31,14 +31,14 @@ def searched(monkeypatch):
 
 
 def make(monkeypatch, xla_is_faster, **options):
-    """A translator with a clock that says which search is faster."""
+    """Makes a translator with a clock that decides which search is faster."""
     seconds = itertools.cycle([2.0] * 3 + [1.0 if xla_is_faster else 3.0] * 3)
     monkeypatch.setattr(single, "_time", lambda *_: next(seconds))
     return kt.Translator.load(exports.workdir(), **options)
 
 
 def single_steps(search, *given):
-    """What makes the programs of a sentence alone."""
+    """Returns the steps that make the programs of a single sentence."""
     steps = search.programs(1, *given)
     return [step.make for step in steps if step.is_single]
 
@@ -126,7 +126,7 @@ def test_a_failure_of_xla_is_told_and_changes_nothing(monkeypatch, caplog):
 
 
 def fresh_translator(**options):
-    """The translator of exports, without its programs."""
+    """Returns the translator of exports without its programs."""
     known = exports.translator()
     given = known.tokenizer, known.model, known.decoding
     return kt.Translator(*given, known.max_source_length, **options)

@@ -38,7 +38,7 @@ def batches(corpus):
 
 
 def corpus_of(*sides):
-    """A corpus of two pairs, by the ids of each side."""
+    """Makes a corpus of two pairs from the ids of each side."""
     rows = [
         TokenRows(
             np.array(sum(side, []), np.uint16), np.cumsum([0, *map(len, side)])
@@ -50,7 +50,7 @@ def corpus_of(*sides):
 
 
 def take(dataset, num_batches=None):
-    """Batches of a data set as `(source_ids, target_ids, labels)`."""
+    """Returns batches of a data set as `(source_ids, target_ids, labels)`."""
     elements = itertools.islice(dataset.as_numpy_iterator(), num_batches)
     return [
         (inputs["source_ids"], inputs["target_ids"], labels)

@@ -1,4 +1,4 @@
-"""Case marks: laws of the marks, in Python, in a graph, and in every user."""
+"""Case marks: their laws in Python, in a graph, and in all users."""
 
 import itertools
 import random
@@ -99,7 +99,7 @@ def translator(small):
 
 
 def normalized(tokenizer, text):
-    """What SentencePiece makes of a text, in which marks are no marks."""
+    """Returns SentencePiece's form of a text with marks as plain text."""
     text = tokenizer._processor.normalize(text)
     text = re.sub(f"[{MARKS}]", case_marks.STRAY, text)
     return text.replace("\u2581", " ").strip()
@@ -131,7 +131,7 @@ def test_where_the_marks_are(text, expected):
 
 
 def reference_mark(text):
-    """`mark`, from its description, letter by letter."""
+    """Repeats `mark` letter by letter, from its description."""
     lower, upper = case_marks.casing()[:2]
     text = "".join(case_marks.STRAY if c in MARKS else c for c in text)
     is_capital = [ord(c) in lower for c in text]

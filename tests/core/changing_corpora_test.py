@@ -1,4 +1,4 @@
-"""What holds for the batches of any corpus, also of one that changes.
+"""Laws of the batches of any corpus, including one that changes.
 
 Batches depend on the options, the seed and the epoch, and on nothing else.
 """
@@ -101,7 +101,7 @@ def case(request, tokenizer):
 
 
 def steps_of(batches, *args, **options):
-    """The batches of single steps, in order."""
+    """Returns the batches of single steps, in order."""
     arrays = take(batches.arrays(*args, **options))
     return arrays if arrays[0].ndim < 3 else list(itertools.chain(*arrays))
 

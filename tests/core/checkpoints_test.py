@@ -1,4 +1,4 @@
-"""Checkpoints whose bytes have changed: never used as if they were intact."""
+"""Checkpoints with changed bytes, which are never used as if intact."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def file_of(prefix):
 
 
 def contents(prefix):
-    """All that a checkpoint gives, to the last bit."""
+    """Returns all that a checkpoint gives, to the last bit."""
     checkpoint = Checkpoint(prefix)
     arrays = {name: checkpoint.read(name) for name in checkpoint.shapes}
     return (
@@ -58,7 +58,7 @@ def contents(prefix):
 
 
 def with_header(prefix, change):
-    """Changes a copy of the header as JSON has it; the data stay."""
+    """Changes a copy of the header in JSON. The data stay."""
     path = file_of(prefix)
     data = path.read_bytes()
     (size,) = struct.unpack("<Q", data[:8])
@@ -77,7 +77,7 @@ def test_it_is_read_as_it_was_written(prefix):
 
 
 def changed(data, generator):
-    """Bytes in which one to three, or a range of them, have other values."""
+    """Returns bytes with one to three, or a range, of changed values."""
     data = bytearray(data)
     size = generator.choice((1, 1, 1, 2, 3, 40))
     start = generator.randrange(len(data))
@@ -113,7 +113,7 @@ def test_no_flipped_bit_of_the_header_is_silent(prefix):
 
 
 def metadata(*without, **changes):
-    """A function that changes the metadata of a header."""
+    """Returns a function that changes the metadata of a header."""
 
     def change(header):
         found = header["__metadata__"] | changes

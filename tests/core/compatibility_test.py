@@ -24,7 +24,7 @@ def expected():
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """A copy, in which the paths of `expected.json` are right."""
+    """A copy of the run with the right paths in `expected.json`."""
     shutil.copytree(FIXTURE, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return pathlib.Path("run")

@@ -42,14 +42,14 @@ ALPHABETS = ("ab", "ab  ", "abc .,3", "猫犬鳥 。", "aä👍 -\n")
 
 
 def expected(texts, metric):
-    """float64 [N, N] by sacreBLEU, pair by pair."""
+    """Computes float64 [N, N] by sacreBLEU, pair by pair."""
     return np.array(
         [[SCORES[metric](a, b).score for b in texts] for a in texts]
     )
 
 
 def random_texts(seed):
-    """Texts of characters, and variations of sentences, some repeated."""
+    """Makes texts of characters, and variations of sentences, some repeated."""
     random_ = random.Random(seed)
     alphabet = random_.choice(ALPHABETS)
     texts = [

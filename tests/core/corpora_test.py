@@ -1,4 +1,4 @@
-"""The splits of a configuration: read, counted, and errors that name them."""
+"""Splits of a configuration: reading, counts, and errors that name them."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from trainers.scoring import test_sets
 
 @pytest.fixture
 def configure(tmp_path):
-    """Makes a configuration of 60 training pairs and 10 to validate on."""
+    """Makes a configuration with 60 training and 10 validation pairs."""
     short = [pair for pair in make_pairs(200) if len(pair[1].split()) < 12]
 
     def configure(valid=tuple(short[60:70]), **data):
@@ -40,7 +40,7 @@ def configure(tmp_path):
 
 @pytest.fixture
 def read(tmp_path):
-    """Reads an experiment; returns it and the lines that it logs."""
+    """Reads an experiment. Returns it and its log lines."""
 
     def read(configuration, make_metric=session.make_translation_metric):
         lines = []

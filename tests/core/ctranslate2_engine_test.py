@@ -111,7 +111,7 @@ def test_a_score_is_that_of_its_tokens_by_our_definition(
 
 
 def check_scores(translator, source, found):
-    """Checks scores against sums of token scores; returns how many."""
+    """Compares scores with sums of token scores. Returns their number."""
     decoding, number = translator.decoding, 0
     pairs = [(source, text) for text in found.texts]
     for ids, score, pair in zip(
@@ -309,7 +309,7 @@ def test_an_export_serves_all_types_and_one_checkpoint(load, workdir):
 
 
 def fake_export(calls, seconds=0.0, **values):
-    """In place of the command: an export with one file."""
+    """Replaces the command by an export with one file."""
 
     def run(command, **_):
         calls.append(command)
@@ -345,7 +345,7 @@ def test_an_export_has_room_for_long_sources_with_short_outputs(
 
 @pytest.fixture
 def faked(tmp_path, monkeypatch):
-    """A work directory, the calls of the faked export, and what finds it."""
+    """A work directory, the calls of the faked export, and a finder of it."""
     shutil.copytree(exports.workdir(), tmp_path / "run")
     directory, calls = WorkDirectory(tmp_path / "run"), []
     monkeypatch.setattr(subprocess, "run", fake_export(calls, 0.3))

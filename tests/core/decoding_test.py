@@ -36,7 +36,7 @@ MAX_LENGTH = 9  # T, unless a test wants another
 
 
 class ScriptedModel:
-    """Logits from a random table, the same for `step` and for Python."""
+    """A model with logits from a random table, for `step` and for Python."""
 
     config = None  # of no `Transformer`
 
@@ -65,7 +65,7 @@ class ScriptedModel:
         return logits, {**cache, "history": (history,)}
 
     def log_probs(self, sentence, ids):
-        """Float64 [V] after a tuple of ids, BOS not among them."""
+        """Returns float64 [V] after a tuple of ids without BOS."""
         key = sum(
             int(weight) * token
             for weight, token in zip(self.weights, (BOS, *ids), strict=False)
@@ -74,7 +74,7 @@ class ScriptedModel:
         return row - np.log(np.sum(np.exp(row)))
 
     def log_prob(self, sentence, ids):
-        """Log-probability of a whole tuple of ids."""
+        """Returns the log-probability of a whole tuple of ids."""
         return sum(
             self.log_probs(sentence, ids[:position])[token]
             for position, token in enumerate(ids)
@@ -90,7 +90,7 @@ def ngrams(ids, size):
 
 
 def allowed_ids(ids, min_length, prefix, no_repeat_ngram=0):
-    """What may follow a tuple of ids."""
+    """Returns the ids that may follow a tuple of ids."""
     position = len(ids)
     if position < len(prefix):
         return (prefix[position],)
@@ -128,7 +128,7 @@ def expected_beam(
     prefix=(),
     no_repeat_ngram=0,
 ):
-    """Beam search of one sentence that never stops before the limit."""
+    """Searches one sentence by a beam search that ends only at the limit."""
     live, finished = [(0.0, ())], []
     for _ in range(limit):
         candidates = []
@@ -152,7 +152,7 @@ def expected_beam(
 
 
 def all_hypotheses(model, sentence, limit, alpha):
-    """Every output there is: the finished by score, then the truncated."""
+    """Returns every possible output: finished ones by score, then truncated."""
     finished, truncated = [], []
     for length in range(limit + 1):
         for free in itertools.product(FREE_IDS, repeat=length):
@@ -164,7 +164,7 @@ def all_hypotheses(model, sentence, limit, alpha):
 
 
 def assert_hypotheses(result, sentence, expected):
-    """One sentence of a `SearchResult` is [(score, log_prob, ids), ...]."""
+    """Checks that a sentence's results are [(score, log_prob, ids), ...]."""
     ids = ops.convert_to_numpy(result.ids)[sentence]
     width, max_length = ids.shape
     missing = [(decoding.MISSING_SCORE,) * 2 + ((),)] * (width - len(expected))
@@ -182,14 +182,14 @@ def assert_hypotheses(result, sentence, expected):
 
 
 def assert_as_python(find, result, model, limits, *arguments, **options):
-    """A result is what a function of plain Python finds for each sentence."""
+    """Checks that a result is what plain Python finds for each sentence."""
     for sentence, limit in enumerate(limits):
         expected = find(model, sentence, limit, *arguments, **options)
         assert_hypotheses(result, sentence, expected)
 
 
 def assert_same(result, expected):
-    """Two results, or rows of them: ids are equal, scores up to rounding."""
+    """Checks that two results, or rows, have equal ids and close scores."""
     assert_close(list(result), list(expected))
 
 
@@ -200,7 +200,7 @@ def rows(result, index):
 
 
 def assert_failed(result, sentence):
-    """The search of one sentence ended in a visible failure."""
+    """Checks that the search of one sentence failed visibly."""
     failed = rows(result, sentence)
     assert np.isnan(failed.scores).all() and np.isnan(failed.log_probs).all()
     assert not failed.ids.any() and not failed.lengths.any()
@@ -250,7 +250,7 @@ def run_beam(
 
 
 def search_constant(logits, limits, width, max_length, **options):
-    """A beam search of a model that always gives the same logits."""
+    """Runs a beam search with a model that always gives the same logits."""
     logits = ops.tile(logits, (width * len(limits), 1))
     return decoding.search(
         lambda ids, cache, index: (logits, cache),
@@ -262,9 +262,9 @@ def search_constant(logits, limits, width, max_length, **options):
 
 
 def draws_of(seed, batch_size, max_length=MAX_LENGTH):
-    """Random numbers for each sentence, of which a few do not depend on many.
+    """Draws int [batch_size, max_length] for sampling.
 
-    The first tokens have the same in longer buffers.
+    A longer buffer begins with the same numbers.
     """
     random = np.random.RandomState(seed)
     return random.randint(0, 1 << 24, (64, batch_size))[:max_length].T
@@ -331,7 +331,7 @@ def test_public_searches_are_search_with_their_arguments_as_rules():
 
 
 def tokens_of(result, sentence):
-    """The first hypothesis of a sentence, a tuple of its tokens."""
+    """Returns the first hypothesis of a sentence as a tuple of tokens."""
     length = int(result.lengths[sentence, 0])
     ids = ops.convert_to_numpy(result.ids)[sentence, 0, : max(length, 0)]
     return tuple(ids.tolist())
@@ -341,7 +341,7 @@ def tokens_of(result, sentence):
 
 
 def spelling_step(word):
-    """A model that spells a word, whatever was emitted before."""
+    """Makes a model that spells a word, whatever came before."""
     table = np.log(np.full((len(word), 32), 0.01, "float32"))
     table[np.arange(len(word)), word] = np.log(0.69)
 
@@ -393,7 +393,7 @@ def test_narrow_beam_is_that_of_plain_python(beam_size, sharpness, alpha):
 
 
 def searched_as(system, model, sentence, limit, beam_size, alpha):
-    """A beam search as another system ends it: `expected_beam`'s triples.
+    """Searches like another system. Returns triples as `expected_beam`.
 
     fairseq/sequence_generator.py, Marian's translator/beam_search.cpp and
     opennmt/utils/decoding.py, for one sentence.
@@ -497,10 +497,10 @@ def test_an_output_without_tokens_has_a_score_by_the_bare_length():
 
 
 def transformers_beam(model, sentence, limit, beam_size, alpha):
-    """`_beam_search` of transformers 5.23 for one sentence, as its code says.
+    """Repeats `_beam_search` of transformers 5.23 for one sentence.
 
-    `limit` is `max_length` - 2: of the tokens that it counts one is what the
-    decoder starts with, and one an EOS that it forces, at no cost.
+    `limit` is `max_length` - 2, since `max_length` also counts the start token
+    and an EOS that it forces at no cost.
     """
     live, finished, going_on = [(0.0, ())], [], True
     for length in range(1, limit + 2):
@@ -642,7 +642,7 @@ def test_prefix_is_forced_and_counts(width):
 
 
 def repeats(result, size):
-    """How many hypotheses have an n-gram twice."""
+    """Counts the hypotheses that have an n-gram twice."""
     found = 0
     for ids in ops.convert_to_numpy(result.ids).reshape(-1, MAX_LENGTH):
         these = ngrams(tuple(ids[ids != PAD].tolist()), size)
@@ -750,7 +750,7 @@ def test_limit_zero_is_an_empty_row(beam_size):
 
 
 def truncated_distribution(log_probs, temperature, top_k, top_p, epsilon):
-    """What a token should be sampled from, in plain Python: float [V]."""
+    """Computes the distribution to sample from in plain Python: float [V]."""
     weights = {
         token: math.exp(log_probs[token] / temperature)
         for token in (EOS, *FREE_IDS)
@@ -859,7 +859,7 @@ def test_samples_may_leave_the_batch(leaving):
 
 
 def pick_hypotheses(beam_size, sizes):
-    """Picks the rows of sentences in a cache, and notes how many are left."""
+    """Picks rows of sentences in a cache, and records how many are left."""
 
     def pick(cache, sentences):
         sizes.append(len(sentences))
@@ -1008,7 +1008,7 @@ def test_compiled_is_eager_for_any_batch(run, jit_compile):
 
 
 def failing_step(kind, sentence, position, width=1):
-    """A model that spells a word, but for one sentence at one position."""
+    """Makes a model that spells a word, but fails once for one sentence."""
     # One token is enough, even one that is never emitted; not for -inf.
     tokens = [True] + [kind == -np.inf] * 31
     right = spelling_step([20, 9, 14, EOS])

@@ -1,4 +1,4 @@
-"""Dropout: how many units, which ones, and what becomes of the others."""
+"""Dropout: how many and which units it drops, and how it scales the others."""
 
 import keras
 import numpy as np
@@ -9,14 +9,14 @@ from keras_transformer.kernels.layers import Dropout, hashed, random_uint16
 
 
 def masks(rate, calls, shape=(64, 1024), seed=7):
-    """Which units stay, of several calls: bool [calls, *shape]."""
+    """Returns which units stay in several calls: bool [calls, *shape]."""
     layer = Dropout(rate, seed=seed)
     run = tf.function(lambda x: layer(x, training=True) != 0, autograph=False)
     return np.stack([run(tf.ones(shape)) for _ in range(calls)])
 
 
 def assert_standard_normal(z):
-    """Largest of many standard normal values, with a margin."""
+    """Checks that the largest of many standard normal values is plausible."""
     limit = np.sqrt(2 * np.log(2 * np.size(z))) + 2
     assert np.abs(z).max() < limit
 

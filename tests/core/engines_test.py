@@ -1,4 +1,4 @@
-"""TensorFlow's engine and JAX' make the same training, in turn or alone.
+"""TensorFlow's and JAX's engines give the same training, in turn or alone.
 
 JAX runs in processes of its own, with KERAS_BACKEND=jax.
 """
@@ -41,7 +41,7 @@ TOLERANCE = dict(rtol=1e-3, atol=1e-4)
 
 @pytest.fixture(scope="module")
 def on_jax(tmp_path_factory):
-    """Runs a command under JAX; its standard output."""
+    """Runs a command under JAX. Returns its standard output."""
     cache = tmp_path_factory.mktemp("compiled")
 
     def run(module, argv, text="", cwd=None):
@@ -59,7 +59,7 @@ def on_jax(tmp_path_factory):
 
 
 def assert_same_checkpoints(path, other, step):
-    """All arrays, but the states of random generators; and the progress."""
+    """Checks that progress and arrays, except random states, are equal."""
     prefixes = [f"{where}/checkpoints/ckpt-{step}" for where in (path, other)]
     groups = ("weights", "trained", "optimizer")
     arrays, others = (tensors(prefix, *groups) for prefix in prefixes)
@@ -114,7 +114,7 @@ def test_a_run_changes_its_engine_and_back(
 
 @pytest.fixture
 def small_run(tmp_path, monkeypatch):
-    """A work directory, and what is expected of it."""
+    """A work directory, and its expected values."""
     shutil.copytree(FIXTURE, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return json.loads((FIXTURE / "expected.json").read_text())

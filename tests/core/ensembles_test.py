@@ -1,4 +1,4 @@
-"""Tests of ensembles: several models that search as one."""
+"""Ensembles: several models that search as one."""
 
 import dataclasses
 import io
@@ -40,7 +40,7 @@ SOURCES = np.array(
 
 
 def make_model(seed, **changes):
-    """A model whose distributions are far from uniform."""
+    """Makes a model with distributions far from uniform."""
     model = Transformer(dataclasses.replace(CONFIG, **changes))
     random = np.random.RandomState(seed)
     for weight in model.weights:
@@ -49,7 +49,7 @@ def make_model(seed, **changes):
 
 
 def log_probs(models, how, source_ids, hypotheses):
-    """Float64 [N, V] after hypotheses of one length, from whole forward passes.
+    """Computes float64 [N, V] after N hypotheses, by whole forward passes.
 
     Args:
         models: Members of the ensemble.
@@ -71,7 +71,7 @@ def log_probs(models, how, source_ids, hypotheses):
 
 
 def beam(models, how, source_ids, width, length):
-    """The best output of a beam search without length penalty, in Python."""
+    """Finds a beam search's best output without length penalty, in Python."""
     live, finished = [(0.0, ())], []
     for _ in range(length):
         rows = log_probs(models, how, source_ids, [ids for _, ids in live])
@@ -175,7 +175,7 @@ PAIRS = [("a dog", "Hund da ."), ("a cat and a dog", "o 5")]
 
 @pytest.fixture(scope="module")
 def members(tmp_path_factory):
-    """Two work directories of one vocabulary; the models differ in shape."""
+    """Two work directories of one vocabulary, with different models."""
     paths = []
     for seed, changes in enumerate([{}, {"d_model": 12, "num_heads": 3}]):
         workdir = WorkDirectory(tmp_path_factory.mktemp("members") / "run")
@@ -196,7 +196,7 @@ def ensemble(members):
 
 
 def copy_of(path, target, **data):
-    """A copy of a work directory, with other values in its section `data`."""
+    """Copies a work directory with other values in its section `data`."""
     shutil.copytree(path, target)
     with changed_config(target) as config:
         config["data"] |= data

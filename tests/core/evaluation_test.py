@@ -58,7 +58,7 @@ def without_mecab(monkeypatch):
 
 @pytest.fixture
 def with_mecab(monkeypatch):
-    """Stands for the packages; the dictionaries' sizes are sacreBLEU's."""
+    """Replaces MeCab's packages, with sacreBLEU's dictionary sizes."""
 
     class Tagger:
         def __init__(self, size):
@@ -183,7 +183,7 @@ GERMAN_OUTPUT_TOKENS = [
 
 
 def multi_bleu(outputs, references, max_order=4):
-    """Papineni et al. 2002, one reference, of words between spaces."""
+    """Computes Papineni et al. 2002 with one reference, words at spaces."""
 
     def ngrams(words, order):
         return collections.Counter(
@@ -252,7 +252,7 @@ def test_measure_takes_several_references():
 
 
 def draw(monkeypatch, randomizations, bootstraps):
-    """The tests draw so many samples."""
+    """Sets how many samples the significance tests draw."""
     numbers = {"ar": randomizations, "bs": bootstraps}
     monkeypatch.setattr(comparison.PairedTest, "_DEFAULT_SAMPLES", numbers)
 
@@ -324,7 +324,7 @@ def test_no_difference_is_significant_without_one(monkeypatch):
 
 
 class ShareOfEqual:
-    """A metric that is not of translation."""
+    """A metric that does not score translation."""
 
     key, label = "equal", "equal outputs"
 
@@ -336,7 +336,7 @@ class ShareOfEqual:
 
 
 def make_experiment(dataset, test_pairs):
-    """As much of an `Experiment` as `show_result` looks at."""
+    """Makes the part of an `Experiment` that `show_result` reads."""
     return types.SimpleNamespace(
         data=types.SimpleNamespace(dataset=dataset),
         training=types.SimpleNamespace(valid_sentences=2),
@@ -349,7 +349,7 @@ def make_experiment(dataset, test_pairs):
 
 @pytest.fixture
 def upper_case(monkeypatch):
-    """A translator that makes every letter but b a capital."""
+    """A translator that makes every letter except b a capital."""
 
     class UpperCase:
         decoding = types.SimpleNamespace(beam_size=4)
@@ -413,7 +413,7 @@ def work_directory(tmp_path, monkeypatch):
 
 @pytest.fixture
 def evaluated(capsys):
-    """Runs the command: the result in its last line, and the lines before."""
+    """Runs the command. Returns the result and the lines before it."""
 
     def run(argv):
         evaluate.main(argv)
@@ -533,7 +533,7 @@ def test_evaluate_compares_systems(
 
 @pytest.fixture
 def scorer(tmp_path):
-    """Makes a command that runs a script; its name has a space."""
+    """Makes a scoring command from a script. Its name has a space."""
 
     def make(script, arguments="{output} {source} {reference}"):
         path = tmp_path / "a scorer.py"
@@ -712,7 +712,7 @@ def test_commands_that_cannot_score_are_refused(
 
 @pytest.fixture
 def test_sets(tmp_path, monkeypatch):
-    """sacreBLEU's directory, with a test set, and one to be downloaded."""
+    """sacreBLEU's directory with one test set, and one to download."""
     directory = tmp_path / "sacrebleu"
     for module in (sacrebleu_dataset.base, sacrebleu_utils):
         monkeypatch.setattr(module, "SACREBLEU_DIR", str(directory))
@@ -818,7 +818,7 @@ def test_validation_is_of_all_tokens_and_of_the_first_sentences(small_config):
 
 
 def resumed(progress, label):
-    """A `Trainer` that has read a checkpoint, as far as metrics go."""
+    """Makes a `Trainer` that has read a checkpoint's metrics."""
     trainer = object.__new__(Trainer)
     trainer.progress = progress
     trainer.experiment = types.SimpleNamespace(

@@ -1,4 +1,4 @@
-"""What fields of a configuration say of themselves beside their values."""
+"""Descriptions of the fields of a configuration, beside their values."""
 
 import dataclasses
 

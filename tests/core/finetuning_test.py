@@ -1,4 +1,4 @@
-"""A run that begins with another's weights, and the options for it."""
+"""Runs that begin with another run's weights, and the options for them."""
 
 import contextlib
 import dataclasses
@@ -55,7 +55,7 @@ def configuration_of(argv):
 
 @pytest.fixture(scope="module")
 def parent(train_files, tmp_path_factory):
-    """A work directory to begin with, as after a training."""
+    """A trained work directory whose weights begin other runs."""
     path = tmp_path_factory.mktemp("parent") / "run"
     configuration = configuration_of(
         [*train_files, *MODEL, "--beam_size=3", f"--workdir={path}"]
@@ -74,12 +74,12 @@ def parent(train_files, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def command(train_files, parent):
-    """Flags of a run that begins with it, but for its work directory."""
+    """Flags of a run that begins with it, except the work directory."""
     return [*train_files, *RECIPE, f"--init_from={parent}"]
 
 
 def tensors(prefix, group):
-    """The arrays of a group of a checkpoint, by name."""
+    """Returns the arrays of a group of a checkpoint, by name."""
     return {
         name.removeprefix(f"{group}/"): array
         for name, array in commands.tensors(prefix, group).items()
@@ -125,7 +125,7 @@ def test_no_warmup_unless_noam():
 
 @pytest.fixture(scope="module")
 def opened(command, tmp_path_factory):
-    """A run that begins with another's weights, and what it has logged."""
+    """A run that begins with another run's weights, and its log."""
     path = tmp_path_factory.mktemp("opened") / "run"
     argv = [*command, f"--workdir={path}", "--dropout=0.3"]
     argv += ["--schedule=linear", "--learning_rate=0.01", "--train_steps=1000"]
@@ -293,7 +293,7 @@ OPTIONS = (
 
 @pytest.fixture(scope="module")
 def unbroken(command, tmp_path_factory):
-    """A run with these options, and the weights that it has validated."""
+    """Runs with these options. Returns the weights that were validated."""
     path = tmp_path_factory.mktemp("unbroken") / "run"
     [train_files] = [a for a in command if a.startswith("--train_files=")]
     argv = [*command, *OPTIONS, f"--workdir={path}", "--valid_steps=4"]

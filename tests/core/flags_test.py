@@ -1,4 +1,4 @@
-"""Flags are generated from dataclass fields, and say clearly what is wrong."""
+"""Flags are generated from dataclass fields, with clear error messages."""
 
 import dataclasses
 import io

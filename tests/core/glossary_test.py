@@ -1,4 +1,4 @@
-"""Tests of `keras_transformer.translation.glossary`."""
+"""Laws of `keras_transformer.translation.glossary`."""
 
 import itertools
 import random
@@ -180,7 +180,7 @@ LETTERS = "aAbB中"
 
 
 def brute_force(terms, text):
-    """All places of all terms; of those that overlap, the first by its rank."""
+    """Finds all terms. Of overlapping ones, the first by rank counts."""
 
     def is_whole(i):  # between two letters of one word, no term begins or ends
         pair = text[i - 1 : i + 1] if i else ""
@@ -233,7 +233,7 @@ def test_all_terms_are_found_as_by_brute_force():
 
 
 def count_lines(work):
-    """The lines of the module that a call runs."""
+    """Counts the lines of the module that a call executes."""
     count = 0
 
     def trace(frame, event, _):

@@ -32,7 +32,7 @@ LINKS[0, 1] = False
 
 
 def numpy_loss(attention, links):
-    """-log A averaged over the links of each token, token by token."""
+    """Computes -log A averaged over the links of each token."""
     loss = np.zeros(links.shape[:2])
     for row, token in np.ndindex(loss.shape):
         linked = attention[row, token, links[row, token]]
@@ -49,7 +49,7 @@ def test_loss_is_the_cross_entropy_of_evenly_spread_links():
 
 
 def pairs_of_ids(rows=6):
-    """Ids of pairs with random links, the second half of them short."""
+    """Makes pairs of ids with random links. The second half is short."""
     ids = RANDOM.integers(4, 19, (rows, 5)).astype("int32")
     labels = RANDOM.integers(4, 19, (rows, 4)).astype("int32")
     labels[rows // 2 :, 2:] = 0
@@ -59,12 +59,12 @@ def pairs_of_ids(rows=6):
 
 
 def guided_head(model):
-    """The second head of the first decoder layer."""
+    """Returns the second head of the first decoder layer."""
     return GuidedHead(model.decoder.blocks[0].cross_attention, 2, 0.7)
 
 
 def losses_of(model, batch, is_guided=False, **options):
-    """The losses and log-probabilities of a batch, maybe with the head's."""
+    """Returns a batch's losses and log-probabilities, guided or not."""
     if is_guided:
         options["guided_head"] = guided_head(model)
     return TokenLosses(model, StepOptions(0.1, **options))(*batch)
@@ -72,7 +72,7 @@ def losses_of(model, batch, is_guided=False, **options):
 
 @pytest.fixture
 def model():
-    """Two decoder layers: one above that of the guided head."""
+    """A model with two decoder layers, one above that of the guided head."""
     return kt.Transformer(
         vocab_size=19,
         d_model=8,
@@ -208,7 +208,7 @@ def test_all_tokens_of_linked_words_are_linked(read, tokenizer):
 
 
 def read_words(tokenizer, ids):
-    """The word of each token, 99 of BOS, EOS and PAD; pieces one by one."""
+    """Returns each token's word, 99 for BOS, EOS and PAD, by piece."""
     words, word = [], -1
     for id in ids:
         piece = tokenizer.pieces[id]
@@ -260,7 +260,7 @@ TOY = (
 
 
 def toy_pairs(number=120):
-    """Different words in any order, their capitals in another, and links."""
+    """Makes pairs of distinct words, their capitals reordered, and links."""
     choose = random.Random(2)
     pairs, lines = [], []
     for _ in range(number):

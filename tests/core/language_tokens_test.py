@@ -1,4 +1,4 @@
-"""Training of a model that is told its languages by tokens."""
+"""Training of a model that reads its languages as tokens."""
 
 import json
 import types
@@ -33,7 +33,7 @@ from trainers.run.data_config import DataConfig
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Prefixes; French is German spelled backwards."""
+    """Prefixes of files, where French is German spelled backwards."""
     folder = tmp_path_factory.mktemp("files")
     found = {}
     for name, size in (("train", 40), ("valid", 6)):
@@ -93,7 +93,7 @@ def test_directions_are_those_that_have_both_files(tmp_path):
 
 
 def corpus_of(translator, pairs, sizes, codes, **fields):
-    """Pairs as validation encodes them, in parts of some directions."""
+    """Makes a corpus as validation encodes it, in parts by direction."""
     data = DataConfig(
         dataset="files",
         train_files=("x",),

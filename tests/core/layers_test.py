@@ -1,4 +1,4 @@
-"""Layers against NumPy readings of section 3."""
+"""Layers against NumPy versions of section 3."""
 
 import re
 
@@ -148,7 +148,7 @@ def test_float32_ids_are_those_that_they_are(policy):
 
 
 def steps(layer, x, slots):
-    """Yields `step` of each position: x [B, T, D] -> [B, D], cache."""
+    """Yields the `step` of each position: x [B, T, D] -> [B, D], cache."""
     cache = layer.make_cache(len(x), slots)
     for index in range(x.shape[1]):
         position, _ = slots.enter((), x[:, index], tf.constant(index))
@@ -362,7 +362,7 @@ def neighborhood(window, causal):
 
 
 def as_full_attention(layer, x):
-    """The same weights without the restriction."""
+    """Makes the same layer without the restriction of attention."""
     full = kt.MultiHeadAttention(layer.num_heads, layer.d_key, layer.d_value)
     full(x, x)
     full.set_weights(layer.get_weights())

@@ -27,7 +27,7 @@ COMPILED = pytest.mark.parametrize(
 
 
 def differentiated(losses_of, values, scales, jit_compile=False):
-    """Losses of each token, and gradients of their weighted sum."""
+    """Returns the losses of tokens, and gradients of their weighted sum."""
 
     @tf.function(jit_compile=jit_compile, autograph=False)
     def run(values):
@@ -78,7 +78,7 @@ SCALES = np.array([[1.0, 2.0, 0.5, 0.0], [3.0, 1.0, 0.0, -1.0]])
 
 
 def projected(labels, bias, which=0, jit_compile=False, dtype="float64"):
-    """Loss, and gradients of states, matrix and bias, each token scaled."""
+    """Returns the scaled loss, and gradients of states, matrix and bias."""
     values = {"x": STATES, "matrix": MATRIX}
     if bias is not None:
         values["bias"] = bias
@@ -148,7 +148,7 @@ ALPHA = 3.0
 
 
 def r_drop_losses(which, dtype="float64"):
-    """A function of values: one of `projected_r_drop`'s losses of halves."""
+    """Returns a function of values, one of `projected_r_drop`'s losses."""
     return lambda values: projected_r_drop(
         LABELS,
         tf.cast(values["x"], dtype),
@@ -214,7 +214,7 @@ def test_r_drop_in_half_precision(dtype):
 
 
 def graph_of_gradients():
-    """The graph of the gradients of states and matrix."""
+    """Returns the graph of the gradients of states and matrix."""
 
     @tf.function
     def gradients(x, matrix):

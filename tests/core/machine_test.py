@@ -135,7 +135,7 @@ def test_a_run_names_its_device(gpus, visible, expected, monkeypatch):
 
 
 def see_gpu(monkeypatch, **details):
-    """TensorFlow seems to have a GPU with these details."""
+    """Makes TensorFlow report a GPU with these details."""
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda _: ["gpu"])
     experimental = tf.config.experimental
     monkeypatch.setattr(experimental, "get_device_details", lambda _: details)

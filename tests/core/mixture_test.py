@@ -31,7 +31,7 @@ def mix(text=TEXT, kept=KEPT, seed=3, prefixes=PREFIXES):
 
 
 def counts_of(mixture, epoch, kept=KEPT):
-    """How often each pair of each corpus is in an epoch, as arrays."""
+    """Counts each pair of each corpus in an epoch. Returns arrays."""
     counts = np.bincount(mixture.pairs_of(epoch), minlength=sum(kept))
     return np.split(counts, np.cumsum(kept)[:-1])
 
@@ -103,7 +103,7 @@ def test_a_corpus_without_pairs_is_refused():
 
 
 def quotas(epoch):
-    """Pairs of each corpus in an epoch of TEXT, written out."""
+    """Returns the pairs of each corpus in an epoch of TEXT, written out."""
     if epoch < 3:  # 28 = 40 * 0.35 / 0.5
         return [40, 28, 0]
     if epoch < 7:  # 15.25 and 6.1 an epoch, rounded down in their sums

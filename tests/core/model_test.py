@@ -182,7 +182,7 @@ SYSTEMS = {
 
 
 def moved_model(config, **kwargs):
-    """A model whose weights are all off their initial values, and they."""
+    """Returns a model with weights off their initial values, and these."""
     model = kt.Transformer(config, **kwargs)
     random = np.random.default_rng(3)
     for weight in model.weights:

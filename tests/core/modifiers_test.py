@@ -1,4 +1,4 @@
-"""Modifiers: what each does to a pair, how often, and the ids that follow."""
+"""Modifiers: their changes to a pair, how often, and the resulting ids."""
 
 import collections
 import itertools
@@ -81,7 +81,7 @@ def test_noise_is_the_same_words_on_both_sides():
 
 
 def edits(word):
-    """All typos of a word, by kind, from the words of the docs."""
+    """Returns all typos of a word by kind, from the words of the docs."""
     keys = {"d": "serfxc", "o": "ipkl", "g": "fhtyvb"}
     near = [keys.get(c.lower(), word) for c in word]
     near = [
@@ -196,7 +196,7 @@ def kept(tokenizer, corpus):
 
 
 def texts_of(corpus, tokenizer):
-    """The pairs of a corpus as text."""
+    """Returns the pairs of a corpus as text."""
     sides = (
         tokenizer.to_strings(rows_of(rows))
         for rows in (corpus.source, corpus.target)
@@ -205,7 +205,7 @@ def texts_of(corpus, tokenizer):
 
 
 def count_changed(first, second):
-    """The pairs of a corpus that have other ids in another one."""
+    """Counts the pairs of a corpus that have other ids in another."""
     rows = zip(ids_of(first), ids_of(second), strict=True)
     return sum(one != other for one, other in rows)
 

@@ -1,4 +1,4 @@
-"""Moses' tokens, against what tokenizer.perl of December 2016 printed."""
+"""Moses tokens against the output of tokenizer.perl of December 2016."""
 
 import pytest
 

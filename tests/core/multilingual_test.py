@@ -1,4 +1,4 @@
-"""Several target languages: pairs, mixture, scores, commands and an export."""
+"""Several target languages: pairs, mixture, scores, commands, and an export."""
 
 import asyncio
 import contextlib
@@ -61,8 +61,7 @@ SIZES = {"both": 50, "more": 30, "valid": 6, "test": 7}
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Prefixes by name; "more" is German only, and French is German spelled
-    backwards."""
+    """Prefixes by name. "more" is German only. French is reversed German."""
     folder, pairs = tmp_path_factory.mktemp("files"), {}
     for name, size in SIZES.items():
         split = {"both": "train", "more": "train"}.get(name, name)
@@ -100,8 +99,10 @@ def run(flags, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def translator(run):
-    """Of the run, whose averaged weights it makes random: few steps give
-    weights that translate every sentence into the same letters."""
+    """The run's translator with random averaged weights.
+
+    After a few steps, trained weights give the same letters for all sentences.
+    """
     directory, random = WorkDirectory(run.path), np.random.default_rng(0)
     made = Translator.load(run.path, checkpoint="latest")
     weights = named_weights(made.model)
@@ -113,7 +114,7 @@ def translator(run):
 
 
 def lines_of(main, argv, capsys):
-    """The lines of standard output of a command."""
+    """Runs a command. Returns the lines of its standard output."""
     capsys.readouterr()
     main(argv)
     return capsys.readouterr().out.splitlines()
@@ -121,7 +122,7 @@ def lines_of(main, argv, capsys):
 
 @pytest.fixture
 def write_stdin(monkeypatch):
-    """Gives a text to a command as its standard input."""
+    """Sets the standard input of a command."""
 
     def write(text):
         buffer = io.BytesIO(text.encode())
@@ -132,7 +133,7 @@ def write_stdin(monkeypatch):
 
 
 def read(prefix, *languages):
-    """The lines of files of pairs, by language."""
+    """Reads the lines of files of pairs, by language."""
     return [open(f"{prefix}.{x}").read().splitlines() for x in languages]
 
 

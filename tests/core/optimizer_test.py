@@ -1,4 +1,4 @@
-"""FusedAdam against Keras' Adam, from which it must not differ."""
+"""FusedAdam against Keras' Adam, which it must equal."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ SETTINGS = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9}
 
 
 def weights_after(optimizer, dtype="float32"):
-    """Weights and moments after three steps of known gradients."""
+    """Returns weights and moments after three steps of known gradients."""
     strategy = tf.distribute.get_strategy()
     numbers = np.random.default_rng(2)
     gradients = numbers.normal(size=(3, 4, 3))

@@ -1,4 +1,4 @@
-"""Files for other users: their modes, and what happens without permission."""
+"""Files for other users: their modes, and errors without permission."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def folder():
-    """A directory that other users can reach; pytest's are the user's own."""
+    """A directory that other users can reach, unlike pytest's."""
     with tempfile.TemporaryDirectory() as path:
         os.chmod(path, 0o755)
         yield pathlib.Path(path)
@@ -43,7 +43,7 @@ def umask(mask):
 
 @contextlib.contextmanager
 def without_privileges():
-    """Permissions count, which they do not for root."""
+    """Makes permissions apply, even if the tests run as root."""
     user = os.geteuid()
     if not user:
         os.seteuid(NOBODY)
@@ -146,7 +146,7 @@ def test_a_disk_that_fails_is_not_corruption(workdir, capsys):
 
 
 def fail_to_write(workdir):
-    """A save on a full disk, where the error names the last checkpoint."""
+    """Fails to save on a full disk, with the last checkpoint in the error."""
     directory = workdir.latest.directory / "ckpt-3.safetensors"
     directory.mkdir()
     try:

@@ -1,4 +1,4 @@
-"""Somebody's own Keras model: bodies x forms x what Keras users do with it.
+"""Keras models of users: bodies x forms x what Keras users do with them.
 
 Each cell of the table is equal to the functional model on one device, or
 refused in one sentence; see `own_models` and `own_cells`.
@@ -35,7 +35,7 @@ LAWS = {
 
 
 def rule_of(body, form, column):
-    """The marks of a cell: `make test` has each column once."""
+    """Returns the marks of a cell. `make test` has each column once."""
     usual = (form == FORM) + (column == "keras_file")
     if (body, form, column) in LAWS or body == BODY and form == FORM:
         return ()
@@ -52,7 +52,7 @@ CELLS = [
 
 @pytest.fixture(scope="module")
 def strategies():
-    """One of each number of replicas, whose collectives have keys of their own.
+    """A strategy for each number of replicas, with its own collective keys.
 
     All strategies of a process count the keys of their collectives from the
     same start, and TensorFlow refuses another shape under a key that a training
@@ -121,7 +121,7 @@ def test_the_loss_counts_once_on_two_replicas(rows, weighted, strategies):
 
 @own_models.register
 class Unbuildable(keras.Model):
-    """Keras cannot call it on placeholders: its mask is an input."""
+    """A model that Keras cannot call on placeholders: a mask is an input."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -137,7 +137,7 @@ class Unbuildable(keras.Model):
 
 @own_models.register
 class KerasLoses(Unbuildable):
-    """Only a layer of Keras stays unbuilt: ours tells that it has failed."""
+    """A model that leaves only Keras' layer unbuilt: ours reports failure."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -146,7 +146,7 @@ class KerasLoses(Unbuildable):
 
 @own_models.register
 class Gathers(keras.Model):
-    """What fails is not a layer of ours; what it leaves unbuilt is."""
+    """A model that fails outside our layers, and leaves ours unbuilt."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -341,7 +341,7 @@ def test_class_weight_is_refused(loss):
 
 
 class Halved(kt.Transformer):
-    """Logits of another function than the base class'."""
+    """A model with other logits than the base class."""
 
     def call(self, inputs, training=None):
         return 0.5 * super().call(inputs, training=training)
@@ -501,7 +501,7 @@ def test_methods_that_need_weights_say_so(tmp_path):
 
 @own_models.register
 class Scaled(kt.FeedForward):
-    """Its own argument is not one of ours."""
+    """A model with an argument that is not ours."""
 
     def __init__(self, d_ff, factor=2.0, **options):
         super().__init__(d_ff, **options)

@@ -11,7 +11,7 @@ from keras_transformer.data.files import pairs as pairs_module
 
 
 def write_pair(folder, english, german, name="train"):
-    """Writes bytes to `name.en` and `name.de`; returns the prefix."""
+    """Writes bytes to `name.en` and `name.de`. Returns the prefix."""
     (folder / f"{name}.en").write_bytes(english)
     (folder / f"{name}.de").write_bytes(german)
     return folder / name

@@ -130,7 +130,7 @@ def test_a_relative_is_as_its_source_has_it(name):
 
 
 def peak_of(configuration):
-    """The maximum of the learning rate, and its step, counted from 1."""
+    """Returns the maximum of the learning rate, and its step from 1 on."""
     schedule = make_schedule(configuration.model, configuration.training)
     rates = np.asarray(schedule(np.arange(20_000)))
     return rates.max(), np.argmax(rates) + 1
@@ -143,7 +143,7 @@ def test_the_peak_of_the_paper(name, peak):
 
 
 def products_of(graph):
-    """Multiplications of a graph's products of matrices."""
+    """Counts the multiplications of a graph's matrix products."""
     total = 0
     for op in graph.get_operations():
         if op.type not in ("MatMul", "BatchMatMulV2", "Einsum"):

@@ -24,7 +24,7 @@ FIELDS = {
 
 
 def make_model(config):
-    """A model of random weights, and they by path, in float64."""
+    """Makes a random model. Returns it and its float64 weights by path."""
     model = kt.Transformer(config, dtype="float64")
     random = np.random.default_rng(3)
     for weight in model.weights:
@@ -37,7 +37,7 @@ def paths_of(model, weight):
 
 
 def logits_of(model, weights):
-    """Of the model with these weights."""
+    """Returns the logits of the model with these weights."""
     for weight in model.weights:
         weight.assign(weights[paths_of(model, weight)])
     inputs = {"source_ids": SOURCE[None], "target_ids": TARGET[None]}

@@ -119,7 +119,7 @@ def test_a_run_can_read_all_pairs_and_no_more(splits):
 
 
 def words_in(text):
-    """The lower-case words of a text."""
+    """Returns the lower-case words of a text."""
     return set(re.findall(r"[a-zäöüß'-]+", text.lower()))
 
 

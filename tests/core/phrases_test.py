@@ -1,4 +1,4 @@
-"""Tests of terms and forbidden phrases in `keras_transformer.decoding`.
+"""Terms and forbidden phrases in `keras_transformer.decoding`.
 
 The expected values enumerate every output of a scripted model in plain Python.
 `CASES=500 pytest tests/core/phrases_test.py -k best_output` tries more random
@@ -57,7 +57,7 @@ class ScriptedEnsemble(ScriptedModel):
 
 
 def contains(ids, phrase):
-    """Whether a phrase is in ids."""
+    """Tells whether a phrase is in ids."""
     return any(
         tuple(ids[i : i + len(phrase)]) == tuple(phrase)
         for i in range(len(ids) - len(phrase) + 1)
@@ -65,12 +65,12 @@ def contains(ids, phrase):
 
 
 def met_by(ids, terms):
-    """Whether each term is in ids, in one of its forms."""
+    """Tells for each term whether one of its forms is in ids."""
     return [any(contains(ids, phrase) for phrase in term) for term in terms]
 
 
 def outputs(length):
-    """Every output of up to `length` tokens: whole ones, and truncated ones."""
+    """Yields every output of up to `length` tokens, finished or truncated."""
     for size in range(length):
         for ids in itertools.product(FREE_IDS, repeat=size):
             yield (*ids, EOS)
@@ -78,7 +78,7 @@ def outputs(length):
 
 
 def best(model, sentence, config, length, terms, forbidden):
-    """The best whole output that has the terms, in plain Python; or None."""
+    """Returns the best finished output with the terms, or None."""
     found = []
     for ids in outputs(length):
         if any(contains(ids, phrase) for phrase in forbidden):
@@ -95,7 +95,7 @@ def best(model, sentence, config, length, terms, forbidden):
 
 
 def bonus(ids, terms, met):
-    """Tokens of terms in an output, as the search counts them."""
+    """Counts the tokens of terms in an output as the search does."""
     whole = sum(
         max(map(len, term))
         for term, is_met in zip(terms, met, strict=True)
@@ -112,7 +112,7 @@ def bonus(ids, terms, met):
 
 
 def random_case(seed, most=2):
-    """Terms and forbidden phrases of a few sentences."""
+    """Draws terms and forbidden phrases of a few sentences."""
     random_ = random.Random(seed)
 
     def phrase():
@@ -130,7 +130,7 @@ def random_case(seed, most=2):
 
 
 def run(model, config, sentences, length, draws=(), **options):
-    """The `SearchResult` of sentences with their terms."""
+    """Returns the `SearchResult` of sentences with their terms."""
     automata = [make_automaton(*sentence) for sentence in sentences]
     numbers = np.arange(len(sentences), dtype="int32")
     return decoding.search(
@@ -145,7 +145,7 @@ def run(model, config, sentences, length, draws=(), **options):
 
 
 def random_cases(seeds):
-    """Those of several seeds, for one search."""
+    """Draws the cases of several seeds for one search."""
     return [sentence for seed in seeds for sentence in random_case(seed)]
 
 
@@ -183,7 +183,7 @@ def test_a_wide_beam_finds_the_best_output(mode, number, first):
 
 
 def tokens_of(found, sentence, rank=0):
-    """The ids of a hypothesis, EOS included."""
+    """Returns the ids of a hypothesis, EOS included."""
     ids = ops.convert_to_numpy(found.ids)[sentence, rank]
     return tuple(int(token) for token in ids if token != PAD)
 
@@ -291,7 +291,7 @@ def test_rows_take_their_phrases_along():
 
 
 def pick(beam_size):
-    """`pick` of a cache with a row for each hypothesis."""
+    """Returns a `pick` for a cache with a row for each hypothesis."""
 
     def of_rows(cache, rows):
         rows = rows[:, None] * beam_size + np.arange(beam_size, dtype="int32")

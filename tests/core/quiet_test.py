@@ -1,4 +1,4 @@
-"""What a command writes to standard error while TensorFlow starts.
+"""Standard error of a command while TensorFlow starts.
 
 A package named tensorflow takes the place of the real one where the test is
 about a start that fails, hangs or talks.
@@ -83,7 +83,7 @@ def environment(folder):
 
 @pytest.fixture
 def fake(tmp_path):
-    """Makes a TensorFlow that writes lines and ends somehow."""
+    """Makes a TensorFlow that writes lines, and then ends in some way."""
 
     def make(first, last, devices=KNOWN[3]):
         package = tmp_path / "tensorflow"

@@ -1,4 +1,4 @@
-"""Own data as people have it: ten files of each form, five of them broken."""
+"""Files of users' own data: ten of each form, five of them broken."""
 
 import dataclasses
 import gzip
@@ -24,7 +24,7 @@ TEXT = 'en\tde\nthe dog\tder Hund\nsay "no"\tsag „nein“\n'
 
 
 def unit(**texts):
-    """A unit of TMX; a text is XML."""
+    """Makes a unit of TMX. The texts are XML."""
     variants = (
         f'<tuv xml:lang="{code.replace("_", "-")}"><seg>{text}</seg></tuv>'
         for code, text in texts.items()
@@ -49,7 +49,7 @@ def flat(pairs=PAIRS, names=("en", "de")):
 
 
 def texts_of(offsets, data):
-    """Two texts by their offsets, which may be wrong."""
+    """Makes two texts from offsets, which may be wrong."""
     buffer = pa.py_buffer(np.array(offsets, "<i4").tobytes())
     return pa.StringArray.from_buffers(2, buffer, pa.py_buffer(data))
 
@@ -155,7 +155,7 @@ BROKEN = [
 
 
 def write(folder, ending, content):
-    """Writes a file, or the directory of a data set; the path."""
+    """Writes a file, or the directory of a data set. Returns its path."""
     path = folder / f"pairs.{ending}"
     if ending == "set":
         path.mkdir()
@@ -180,7 +180,7 @@ def write(folder, ending, content):
 
 
 def write_arrow(path, table):
-    """As `datasets` saves: a stream, in which each row may be a batch."""
+    """Writes a stream like `datasets`, in which each row may be a batch."""
     with pa.OSFile(str(path), "wb") as file:
         with pa.ipc.new_stream(file, table.schema) as stream:
             stream.write_table(table, max_chunksize=1)

@@ -1,4 +1,4 @@
-"""Killed at any moment, training follows the curve of one never killed.
+"""Training that is killed at any moment continues as if never killed.
 
 Its pairs are those of a mixture whose second stage begins in the middle. They
 are segmented anew in every epoch, and have other batches in each, and other
@@ -69,13 +69,13 @@ def flags(tmp_path_factory):
 
 
 def last_weights(path):
-    """The tensors of the newest checkpoint, by name."""
+    """Returns the tensors of the newest checkpoint, by name."""
     return tensors(WorkDirectory(path).latest.prefixes()[0])
 
 
 @pytest.fixture(scope="module")
 def unbroken(flags, processes, tmp_path_factory):
-    """Losses by step and last weights of a training never stopped."""
+    """The losses by step and last weights of an unbroken training."""
     path = tmp_path_factory.mktemp("unbroken")
     out = processes.start([*flags, f"--workdir={path}"]).ends()
     losses = losses_in(out)

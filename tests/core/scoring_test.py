@@ -28,7 +28,7 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
-    """A work directory, and pairs of which one is too long for it."""
+    """A work directory, and pairs, one of which is too long for the model."""
     prefix = tmp_path_factory.mktemp("pairs") / "test"
     return [f"--workdir={RUN}", f"--test_files={write_pairs(prefix, PAIRS)}"]
 
@@ -115,7 +115,7 @@ def test_pairs_are_scored_as_they_are_read():
 
 
 class Layers:
-    """A translator whose layer n links word i to word i + n - 2 of the target.
+    """A translator whose layer n links word i to target word i + n - 2.
 
     Its second layer is right, where the languages have the same order.
     """

@@ -56,7 +56,7 @@ def flags_of(folder):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Flags, and the work directory that they made."""
+    """Flags, and the work directory that their training made."""
     folder = tmp_path_factory.mktemp("separate")
     flags = flags_of(folder)
     wmt.main([*flags, f"--workdir={folder / 'run'}", "--train_steps=3"])
@@ -77,7 +77,7 @@ def translator(trained):
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    """A pair that has the same words at other ids."""
+    """A pair of tokenizers with the same words at different ids."""
     sources, targets = zip(*make_pairs(200), strict=True)
     return kt.TokenizerPair(
         kt.Tokenizer.train(sources, 60), kt.Tokenizer.train(targets, 75)
@@ -156,7 +156,7 @@ def test_given_vocabularies_decide_the_sizes(trained):
 
 
 def export_to(directory, format_name, translator):
-    """Writes an export; returns its description."""
+    """Writes an export. Returns its description."""
     return export.write(
         export.Source(translator, [], ("en", "de")),
         export.ExportOptions(

@@ -40,7 +40,7 @@ PAIRS = [
 
 
 def model_1(pairs, iterations):
-    """IBM Model 1, word by word."""
+    """Computes IBM Model 1 word by word."""
     table = collections.defaultdict(lambda: 1.0)
     for _ in range(iterations):
         counts = collections.Counter()
@@ -150,7 +150,7 @@ def test_improbable_translations_are_left_out():
 
 
 def with_shortlist(full, shortlist, **options):
-    """The same translator with a shortlist."""
+    """Returns the same translator with a shortlist."""
     parts = full.tokenizer, full.model, full.decoding, full.max_source_length
     return Translator(*parts, shortlist=shortlist, **options)
 
@@ -163,7 +163,7 @@ def test_a_shortlist_of_another_vocabulary_is_refused():
 
 @pytest.fixture
 def small(monkeypatch):
-    """Batches of few tokens, which leave out some of a small vocabulary."""
+    """Makes batches of few tokens use only a part of a small vocabulary."""
     monkeypatch.setattr(shortlists, "SMALLEST", 24)
 
 
@@ -173,7 +173,7 @@ ONE_BATCH = 4  # of the lines are searched together
 
 
 def make_pair(dtype="float32", **options):
-    """A translator with a shortlist, and one that has a bias in its place.
+    """Makes a translator with a shortlist, and one with a bias instead.
 
     The bias of a token outside the list is so low that it has no probability.
     """
@@ -285,7 +285,7 @@ def workdir(tmp_path):
 
 
 def arguments(workdir, *argv):
-    """The command line."""
+    """Returns the command line."""
     prefix = f"--train_files={workdir.parent / 'pairs'}"
     return [f"--workdir={workdir}", prefix, *argv]
 

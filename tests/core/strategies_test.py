@@ -1,4 +1,4 @@
-"""One device to many: the same numbers, and what workers owe each other."""
+"""Numbers are equal on one device and many, and workers stop together."""
 
 import functools
 import json
@@ -52,7 +52,7 @@ ONE_SHAPE = TWO_SHAPES[1:]  # for XLA, which compiles for each shape
 
 
 def make_batches(num_pairs=13, shapes=TWO_SHAPES):
-    """Pairs of 2 to 9 tokens; the last batch has a row, and three empty."""
+    """Makes pairs of 2 to 9 tokens. The last batch has one row, three empty."""
     corpus = random_corpus(num_pairs, 2, 9, vocab_size=16)
     batches = batches_module.Batches(
         corpus, list(shapes), seed=None, steps_per_call=1
@@ -62,7 +62,7 @@ def make_batches(num_pairs=13, shapes=TWO_SHAPES):
 
 
 def train(strategy, jit_compile, accumulate_steps=1, clip_norm=0.0):
-    """Weights after an epoch of SGD steps, and the loss of each step."""
+    """Returns weights after an epoch of SGD steps, and each step's loss."""
     keras.utils.set_random_seed(5)
     batches = make_batches(shapes=ONE_SHAPE if jit_compile else TWO_SHAPES)
     with strategy.scope():
@@ -105,7 +105,7 @@ def assert_same(one, other):
 
 @functools.cache
 def one_big_batch(clip_norm, shapes=TWO_SHAPES):
-    """The definition: gradient of the mean token loss of whole batches."""
+    """Computes the definition: gradients of whole batches' mean token loss."""
     keras.utils.set_random_seed(5)
     model = kt.Transformer(**SIZES)
     loss = kt.SmoothedCrossEntropy(0.1)
@@ -159,7 +159,7 @@ def test_the_clip_is_felt():
 
 
 def start_workers(processes, arguments, **options):
-    """Two processes that find each other by TF_CONFIG.
+    """Starts two processes that find each other by TF_CONFIG.
 
     Args:
         processes: The fixture.
@@ -176,7 +176,7 @@ def start_workers(processes, arguments, **options):
 
 
 def worker(arguments):
-    """What each of two workers computes, for the test below."""
+    """Computes what each of two workers does, for the test below."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     weights, losses = train(strategy, True, 2, CLIP_NORM)
     np.savez(arguments[0], *weights, losses=losses)
@@ -237,7 +237,7 @@ def test_a_trainer_divides_its_rows(command, tmp_path, monkeypatch):
 
 
 class Prepared(Exception):
-    """Ends a command where it prepares the CPU."""
+    """An exception that ends a command where it prepares the CPU."""
 
 
 @pytest.mark.parametrize("main", [wmt.main, parse.main])
@@ -435,7 +435,7 @@ def test_batches_that_are_too_large_for_a_corpus_are_told(num_pairs, tokens):
 
 
 def task_with(batches, training):
-    """A `Task` with the attributes that `notes_on` reads."""
+    """Makes a `Task` with the attributes that `notes_on` reads."""
     data = DataConfig(batch_tokens=25000)
     return mock.Mock(
         train_batches=batches, training=training, data=data, rows_multiple=1

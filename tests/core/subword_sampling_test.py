@@ -1,4 +1,4 @@
-"""Pairs segmented anew in every epoch: what is sampled, and from which seed."""
+"""Pairs segmented anew in every epoch: the samples and their seeds."""
 
 import collections
 import functools
@@ -55,7 +55,7 @@ def corpus(bpe):
 
 
 def sample(tokenizer, lines, alpha, seed=1):
-    """Rows of ids without EOS."""
+    """Returns sampled rows of ids without EOS."""
     sampler = make_sampler(tokenizer, alpha)
     words, ends = sampler.number_words(tokenizer.normalize(lines))
     ids, counts = sampler.sample(words, np.random.default_rng(seed))
@@ -64,7 +64,7 @@ def sample(tokenizer, lines, alpha, seed=1):
 
 
 def frequencies_match(rows, probabilities):
-    """Whether rows come as often as they should, within four deviations."""
+    """Tells whether rows are as frequent as expected, to four deviations."""
     counts = collections.Counter(map(tuple, rows))
     assert set(counts) <= set(probabilities)
     for row, p in probabilities.items():
@@ -74,7 +74,7 @@ def frequencies_match(rows, probabilities):
 
 
 def outcomes_of_dropout(symbols, merges, alpha, dropped=frozenset()):
-    """Segmentations and their probabilities, by following every choice.
+    """Returns segmentations with probabilities, by following every choice.
 
     The best pair that is still there is left out for good, or is merged.
     """

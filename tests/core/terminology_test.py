@@ -1,4 +1,4 @@
-"""A glossary and forbidden words, from files and requests to translations."""
+"""Glossaries and forbidden words, from files and requests to translations."""
 
 import io
 import pathlib
@@ -39,7 +39,7 @@ def translator():
 
 
 def translate_text(monkeypatch, capfd, command, text, *options):
-    """The output of a command."""
+    """Returns the output of the command for a text."""
     stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
     monkeypatch.setattr(sys, "stdin", stdin)
     command.main([f"--workdir={RUN}", *options])

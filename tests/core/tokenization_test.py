@@ -33,7 +33,7 @@ WORDS = (
 
 
 def make_lines(num_lines, seed=0):
-    """Lines of random words."""
+    """Makes lines of random words."""
     rng = random.Random(seed)
     return [
         " ".join(rng.choices(WORDS, k=rng.randint(1, 12)))
@@ -51,7 +51,7 @@ def strings_of(tensor):
 
 
 def graph_ids(tokenizer, strings):
-    """The ids of strings, found by TensorFlow Text in a graph."""
+    """Returns the ids of strings, by TensorFlow Text in a graph."""
     signature = [tf.TensorSpec([None], tf.string)]
     encode = tf.function(
         tokenizer.encode, input_signature=signature, autograph=False
@@ -60,7 +60,7 @@ def graph_ids(tokenizer, strings):
 
 
 def graph_strings(tokenizer, rows):
-    """The strings of lists of ids, made by TensorFlow Text in a graph."""
+    """Returns the strings of lists of ids, by TensorFlow Text in a graph."""
     decode = tf.function(tokenizer.decode, autograph=False)
     return strings_of(decode(tf.ragged.constant(rows, tf.int32)))
 
@@ -136,7 +136,7 @@ def test_agrees_with_sentencepiece(tokenizer):
 
 
 def train(model_type, lines, vocab_size, **options):
-    """SentencePiece's own vocabulary, of our special ids."""
+    """Trains a SentencePiece vocabulary with our special ids."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
@@ -155,7 +155,7 @@ def train(model_type, lines, vocab_size, **options):
 
 @functools.cache
 def trained(model_type, *others):
-    """One of words, with pairs of further options."""
+    """Trains a vocabulary on words, with further options."""
     options = dict(others)
     if model_type != "bpe":
         options["hard_vocab_limit"] = False
@@ -183,7 +183,7 @@ KINDS = {
 
 
 def table_of(tokenizer):
-    """A table in another order, with a code and what both languages have.
+    """Makes a table in another order, with a language code, for both languages.
 
     It lacks some pieces of the model.
     """
@@ -289,7 +289,7 @@ def test_the_segmenting_model_lacks_only_the_pieces_of_the_table():
 
 
 def with_foreign_pair():
-    """c and d are merged first: `abcd` exists, but not by way of `ab`.
+    """Makes c and d merge first, so `abcd` is not reached through `ab`.
 
     `ab` is a piece of the table only.
     """
@@ -305,7 +305,7 @@ def with_foreign_pair():
 
 
 def make_odd_strings():
-    """Text with white space, controls, codes, other scripts and half words."""
+    """Makes text with white space, controls, codes, scripts and surrogates."""
     rng = random.Random(6)
     odd = " \t\n\r\0\x01\x1c\x7f\x85\u2028\u3000\u200b\ufeff"
     odd += "▁ﬁ⁇ÖöО日한ع😀e\u0301<s></s>"

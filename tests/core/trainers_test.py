@@ -76,14 +76,14 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def untried():
-    """One training tries its largest batch, that of `trained`."""
+    """Skips the trial of the largest batch, except for `trained`."""
     with largest_batch_untried():
         yield
 
 
 @pytest.fixture(scope="session")
 def command(corpus):
-    """Flags of a small training, but for its work directory."""
+    """Flags of a small training, except its work directory."""
     return [*corpus, *SMALL_MODEL, *RECIPE]
 
 
@@ -98,7 +98,7 @@ def trained(command, tmp_path_factory):
 
 @pytest.fixture
 def changed(trained, tmp_path):
-    """A copy of a work directory, to be changed."""
+    """A copy of a work directory, for changes."""
     return shutil.copytree(trained, tmp_path / "run")
 
 
@@ -253,7 +253,7 @@ def test_averaged_weights_are_the_mean(trained, capsys):
 
 
 def truncate(path):
-    """Shortens a file to its half."""
+    """Truncates a file to half of its size."""
     os.truncate(path, path.stat().st_size // 2)
 
 
@@ -378,7 +378,7 @@ def test_training_outlives_its_terminal(method, arguments, tmp_path, capsys):
 
 @pytest.fixture
 def noted():
-    """The signals that reach handlers of before, instead of their defaults."""
+    """The signals that reach earlier handlers, instead of their defaults."""
     noted = []
     before = {
         number: signal.signal(number, lambda number, _: noted.append(number))
@@ -474,7 +474,7 @@ def test_tensorboard_shows_each_step_once(tmp_path):
 
 
 def assert_shown(logs, losses):
-    """TensorBoard has the losses by step, each once, and we read the same."""
+    """Checks that TensorBoard and we read each step's loss exactly once."""
     events = EventAccumulator(str(logs))
     events.Reload()
     assert [
@@ -675,7 +675,7 @@ def test_no_work_directory(main, capsys):
 
 
 def run_translate(argv, text, monkeypatch, capfdbinary):
-    """Standard output of `kt-translate`."""
+    """Runs `kt-translate`. Returns its standard output."""
     stdin = io.TextIOWrapper(io.BytesIO(text))
     monkeypatch.setattr(sys, "stdin", stdin)
     capfdbinary.readouterr()

@@ -20,7 +20,7 @@ SIZE = 7
 
 
 class TwoFaces(keras.Model):
-    """Scores the second half of a batch otherwise, as other dropout would."""
+    """A model that scores half of a batch differently, as dropout would."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ class TwoFaces(keras.Model):
 
     @property
     def softmax(self):
-        """Its matrix is made of the weights; there is no bias."""
+        """Returns the softmax's matrix, made from the weights, and no bias."""
         table = tf.convert_to_tensor(self.table)
         matrix = tf.concat([table, self.delta[None]], axis=0)  # [V + 1, V]
         return types.SimpleNamespace(
@@ -54,7 +54,7 @@ class TwoFaces(keras.Model):
 
 
 def batches():
-    """Three batches of four rows of unequal lengths."""
+    """Makes three batches of four rows of unequal lengths."""
     random = np.random.default_rng(9)
     for _ in range(3):
         ids = random.integers(1, SIZE, (4, 5)).astype("int32")
@@ -64,7 +64,7 @@ def batches():
 
 
 def numpy_loss(table, delta, ids, labels):
-    """The sum of R-Drop's loss over tokens."""
+    """Computes the sum of R-Drop's loss over tokens."""
     losses = references.r_drop(
         labels, table[ids], table[ids] + delta, SMOOTHING, ALPHA
     )
@@ -72,7 +72,7 @@ def numpy_loss(table, delta, ids, labels):
 
 
 def numpy_training():
-    """Weights, averages and losses after SGD steps, by central differences."""
+    """Computes SGD steps by central differences: weights, averages, losses."""
     model = TwoFaces()
     weights = [w.numpy().astype(float) for w in model.weights]
     averages = [w.copy() for w in weights]

@@ -1,4 +1,4 @@
-"""One step, exact in tokens: `fit`, XLA, replicas, files, another backend."""
+"""One training step, exact in tokens: `fit`, XLA, replicas, files, backends."""
 
 import functools
 import json
@@ -35,7 +35,7 @@ TOKEN_WEIGHTS = np.arange(24, dtype="float32").reshape(6, 4) / 8
 
 
 def batch(rows=6, seed=0):
-    """Pairs whose first half is short: replicas get unequal tokens."""
+    """Makes pairs whose first half is short: replicas get unequal tokens."""
     random = np.random.default_rng(seed)
     source = random.integers(4, 16, (rows, 5)).astype("int32")
     labels = random.integers(4, 16, (rows, 4)).astype("int32")
@@ -45,7 +45,7 @@ def batch(rows=6, seed=0):
 
 
 def dataset(*batches):
-    """The batches, of any number of rows, with a known number of them."""
+    """Makes a data set of a known number of batches, of any number of rows."""
     signature = tf.nest.map_structure(
         lambda x: tf.TensorSpec((None, *x.shape[1:]), x.dtype), batches[0]
     )
@@ -56,7 +56,7 @@ def dataset(*batches):
 
 
 def make_model(strategy=None, sizes=SIZES, dtype=None, **arguments):
-    """A compiled model, the same in every test."""
+    """Makes a compiled model, the same in every test."""
     keras.utils.set_random_seed(5)
     with (strategy or tf.distribute.get_strategy()).scope():
         model = kt.Transformer(**sizes, dtype=dtype)
@@ -66,7 +66,7 @@ def make_model(strategy=None, sizes=SIZES, dtype=None, **arguments):
 
 
 def fit(batches, strategy=None, **arguments):
-    """Weights and history after one SGD step for each batch."""
+    """Returns weights and history after one SGD step per batch."""
     arguments.setdefault("metrics", [kt.TokenAccuracy(), kt.Perplexity()])
     model = make_model(strategy, **arguments)
     history = model.fit(dataset(*batches), verbose=0).history
@@ -74,7 +74,7 @@ def fit(batches, strategy=None, **arguments):
 
 
 def reference_step(sample_weight=None):
-    """One SGD step, spelled out: weights, and the history of `fit`."""
+    """Computes one SGD step, spelled out: weights, and `fit`'s history."""
     keras.utils.set_random_seed(5)
     model = kt.Transformer(**SIZES)
     inputs, labels = batch()
@@ -297,7 +297,7 @@ def make_step(model, num_slices, accumulate_steps=1):
 
 @functools.cache
 def whole_gradients():
-    """Sums and gradients of a batch that is not divided."""
+    """Returns sums and gradients of an undivided batch."""
     return make_step(make_model(), 1).gradients(*batch())
 
 
@@ -438,7 +438,7 @@ def two_steps(
     num_slices=1,
     **options,
 ):
-    """Sums, gradients and seeds of two steps of each replica."""
+    """Returns sums, gradients and seeds of two steps of each replica."""
     strategy = two_replicas() if replicas == 2 else None
     model = make_model(strategy, WITH_DROPOUT, dtype)
     REMATERIALIZE[remat](model)
@@ -523,7 +523,7 @@ def test_a_layer_that_is_computed_again_is_called_as_before():
 
 
 def gradient_graph(remat, num_layers, jit_compile):
-    """Gradients as a function of weights, seeds and ids, and such values."""
+    """Returns a gradient function of weights, seeds, ids, and its inputs."""
     model = make_model(sizes={**WITH_DROPOUT, "num_layers": num_layers})
     REMATERIALIZE[remat](model)
     losses = TokenLosses(model, StepOptions(0.1))
@@ -543,7 +543,7 @@ def gradient_graph(remat, num_layers, jit_compile):
 
 
 def peak_memory(function, arguments):
-    """Bytes of the arrays that a graph stores at once, at most."""
+    """Returns the most bytes of arrays that a graph stores at once."""
     v1 = tf.compat.v1
     graph = function.get_concrete_function(*arguments)
     values = [x.numpy() for x in tf.nest.flatten(arguments)]
@@ -759,7 +759,7 @@ def test_no_attribute_of_keras_is_taken():
 
 
 def run_program(name, *arguments, **environment):
-    """Runs one of `programs` in a process of its own; its last line as JSON."""
+    """Runs one of `programs` in a process. Returns its last line of JSON."""
     out = run_python(PROGRAMS / name, *arguments, **environment)
     return json.loads(out.splitlines()[-1])
 

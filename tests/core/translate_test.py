@@ -1,4 +1,4 @@
-"""The command `kt-translate`: its ends, other than the good one."""
+"""Failing and interrupted runs of the command `kt-translate`."""
 
 import errno
 import io
@@ -24,7 +24,7 @@ RUN = pathlib.Path(__file__).parents[1] / "fixtures/workdir_0_2/run"
 
 
 class Echo:
-    """Says each line again; it stands for a `Translator`."""
+    """A `Translator` that repeats each line."""
 
     def search(self, requests, num_best):
         strings = [request.prefix + request.text for request in requests]

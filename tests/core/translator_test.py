@@ -1,4 +1,4 @@
-"""Strings to strings: every line answered, alone or in company."""
+"""Strings to strings: every line is translated, alone or with others."""
 
 import bisect
 import dataclasses
@@ -54,7 +54,7 @@ CONFIG = TransformerConfig(
 
 
 def make_translator(seed=3, config=CONFIG, **options):
-    """A translator whose model knows nothing, but is sure of it."""
+    """Makes a translator whose model knows nothing, but is confident."""
     beam_size = options.pop("beam_size", 2)
     decoding = DecodingConfig(
         beam_size=beam_size, extra_length=3, sampling=False
@@ -70,7 +70,7 @@ def make_translator(seed=3, config=CONFIG, **options):
 
 
 def limited(translator, max_source_length):
-    """The translator with another limit."""
+    """Returns the translator with another limit."""
     return Translator(
         translator.tokenizer,
         translator.model,
@@ -81,7 +81,7 @@ def limited(translator, max_source_length):
 
 @pytest.fixture(scope="module")
 def translator():
-    """Shared, since tracing its graphs is slow: change it by `monkeypatch`."""
+    """A shared translator, as tracing is slow. Change it by `monkeypatch`."""
     return make_translator()
 
 
@@ -437,7 +437,7 @@ def test_rows_with_prefixes_leave_the_batch_and_find_the_same(monkeypatch):
 
 
 def make_two_layers(**changes):
-    """A translator with two decoder layers, to be asked for either."""
+    """Makes a translator with two decoder layers, to align by either."""
     config = dataclasses.replace(CONFIG, num_decoder_layers=2, **changes)
     return make_translator(5, config, beam_size=3)
 
@@ -483,7 +483,7 @@ def test_alignment_is_of_what_the_decoder_reads_or_writes(pre_norm):
 
 
 def attend_to(translator, monkeypatch, choices):
-    """Makes each target token attend to one source token alone."""
+    """Makes each target token attend only to one source token."""
 
     def attention(rows):
         found = []

@@ -1,4 +1,4 @@
-"""Options of the search, chosen on validation pairs."""
+"""Search options chosen on validation pairs."""
 
 import dataclasses
 import json
@@ -51,7 +51,7 @@ def run(tmp_path):
 
 
 def translate(self, sources):
-    """Instead of the search: as many right translations as `RIGHT` says."""
+    """Replaces the search: as many right translations as `RIGHT` says."""
     decoding = self.decoding
     count = RIGHT[decoding.beam_size, decoding.length_penalty]
     right = [target for _, target in PAIRS]

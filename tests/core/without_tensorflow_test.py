@@ -1,4 +1,4 @@
-"""Where TensorFlow is imported, and what works where it is not installed."""
+"""The modules that import TensorFlow, and those that work without it."""
 
 import ast
 import os
@@ -54,7 +54,7 @@ print(sum(rows for rows, _ in shapes), Progress(step=4).values()["step"])
 
 
 def imports_tensorflow(path, everywhere):
-    """Whether a file imports TensorFlow, at its top or also in functions."""
+    """Tells whether a file imports TensorFlow, at its top or in functions."""
     tree = ast.parse(path.read_text("utf-8"))
     names = []
     for node in ast.walk(tree) if everywhere else tree.body:

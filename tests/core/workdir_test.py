@@ -1,4 +1,4 @@
-"""A work directory that was changed by hand, killed, or copied in part."""
+"""Work directories that were changed by hand, killed, or partly copied."""
 
 import dataclasses
 import fcntl
@@ -119,7 +119,7 @@ SECTIONS = {
 
 
 def edited(folder, section, **fields):
-    """A work directory whose `config.json` has other values."""
+    """Makes a work directory with other values in its `config.json`."""
     workdir = workdirs.WorkDirectory(folder)
     workdir.write_config(**{name: make() for name, make in SECTIONS.items()})
     with changed_config(folder) as config:
@@ -203,7 +203,7 @@ def test_another_file_than_a_configuration(tmp_path, text, received):
 
 
 def second_process_is_locked_out(folder):
-    """Whether another process finds the lock taken."""
+    """Tells whether another process finds the lock taken."""
     program = (
         "import fcntl, sys\n"
         "with open(sys.argv[1], 'r+') as file:\n"
@@ -216,7 +216,7 @@ def second_process_is_locked_out(folder):
 
 
 def claim(folder, error=None):
-    """Claims a directory, where an error may follow."""
+    """Claims a directory, and may then fail."""
     with workdirs.WorkDirectory(folder).claimed():
         if error:
             raise error
@@ -319,7 +319,7 @@ def test_weights_that_are_not_finite_are_passed_over(
 
 
 def three_kinds(model, folder):
-    """A work directory with an averaged, a best and a latest checkpoint."""
+    """Makes a work directory with averaged, best and latest checkpoints."""
     workdir = workdirs.WorkDirectory(folder)
     for step, name in ((3, "averaged"), (2, "best"), (3, "checkpoints")):
         save_weights(model, folder / name, step)
@@ -368,7 +368,7 @@ def test_an_unknown_checkpoint_is_none(small_config, tmp_path):
 
 
 def training_beside(monkeypatch, module, name, model, folder):
-    """A training saves step 4, and drops step 3, as a function is called."""
+    """Lets a training save step 4 and drop step 3 when a function is called."""
     function = getattr(module, name)
 
     def call(*args):

@@ -1,4 +1,4 @@
-"""Preparing corpora: the rules, the command, killed and resumed, trained on."""
+"""Corpus preparation: rules, the command, resumption, and training on it."""
 
 import contextlib
 import fcntl
@@ -65,7 +65,7 @@ def tokenizer(pairs, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def command(pairs, tokenizer, tmp_path_factory):
-    """Flags of a preparation, but for its output."""
+    """Flags of a preparation, except its output."""
     prefix = tmp_path_factory.mktemp("corpus") / "train"
     return [
         "--dataset=files",
@@ -96,7 +96,7 @@ def argv(command, tmp_path):
 
 @contextlib.contextmanager
 def killed_at(monkeypatch, owner, name, number=1, counts=lambda *_: True):
-    """The process seems to end at a call of a function, if it comes so far."""
+    """Makes the process seem to end at a call of a function, if it comes."""
     real, calls = getattr(owner, name), itertools.count(1)
 
     def stop(*args, **kwargs):
@@ -173,7 +173,7 @@ def test_hashes_are_of_both_sides(tokenizer):
 
 
 def make_strange_lines(num_lines):
-    """Lines with characters from everywhere in Unicode."""
+    """Makes lines with characters from all of Unicode."""
     rng = random.Random(5)
     planes = [(0x20, 0x250), (0x300, 0x370), (0x20, 0x3000), (0x1F000, 0x1FA00)]
     lines = []
@@ -362,7 +362,7 @@ def test_a_vocabulary_is_learned_and_phrasebook_prepared(tmp_path, capsys):
 
 
 class Killed(BaseException):
-    """Stands for the end of the process at some place."""
+    """An exception that stands for the end of the process."""
 
 
 @pytest.mark.parametrize(
@@ -447,7 +447,7 @@ def test_a_replaced_vocabulary_is_not_resumed_with(
 
 
 def other_vocabulary(content):
-    """A SentencePiece model of the same size with one other entry."""
+    """Makes a SentencePiece model of the same size with one other entry."""
     other = content.replace(b"\n\x01b", b"\n\x01=", 1)
     assert len(other) == len(content) and other != content
     return other
@@ -617,7 +617,7 @@ def test_a_lock_on_a_removed_file_does_not_count(tmp_path, monkeypatch):
 
 @pytest.fixture
 def small_disk():
-    """Files may not grow beyond a size: the system's own refusal."""
+    """Limits the size of files, so that the system refuses larger ones."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda size: resource.setrlimit(
         resource.RLIMIT_FSIZE, (size, before[1])

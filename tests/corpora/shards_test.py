@@ -15,7 +15,7 @@ from keras_transformer.data import shards
 
 
 def make_rows(num_rows, seed, longest=30):
-    """Ids and lengths of random rows that end with 2."""
+    """Makes ids and lengths of random rows that end with 2."""
     random = np.random.default_rng(seed)
     lengths = random.integers(2, longest, num_rows).astype(np.uint16)
     ids = random.integers(4, 90, lengths.sum()).astype(np.uint16)
@@ -24,7 +24,7 @@ def make_rows(num_rows, seed, longest=30):
 
 
 def write_corpus(folder, sizes, kind=np.uint16):
-    """Writes a prepared corpus; returns its sides as `(ids, lengths)`."""
+    """Writes a prepared corpus. Returns its sides as `(ids, lengths)`."""
     records, sides = [], ([], [])
     for number, size in enumerate(sizes):
         written = []

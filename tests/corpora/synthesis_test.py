@@ -1,4 +1,4 @@
-"""Synthetic pairs: translations as of `kt-translate`, then filtered."""
+"""Synthetic pairs: the translations of `kt-translate`, then filtered."""
 
 import collections
 import dataclasses
@@ -39,14 +39,14 @@ from trainers.synthesis.plan import (
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    """Prefix of 60 original pairs of English and German."""
+    """The prefix of 60 original pairs of English and German."""
     prefix = tmp_path_factory.mktemp("corpus") / "train"
     return write_pairs(prefix, exports.make_pairs(60))
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """A file of English lines; some repeat, one is blank."""
+    """A file of English lines. Some repeat, and one is blank."""
     lines = [pair[0] for pair in exports.make_pairs(90)[60:]]
     path = tmp_path_factory.mktemp("text") / "mono.en.gz"
     with gzip.open(path, "wt") as file:
@@ -62,7 +62,7 @@ def distinct(text):
 
 @pytest.fixture
 def make_plan(tmp_path, original, text):
-    """A function that writes a plan from German to English, of one step."""
+    """A function that writes a one-step plan from German to English."""
 
     def make(filters=None, languages=("de", "en"), **step):
         path = tmp_path / "plan.yaml"
@@ -85,13 +85,13 @@ def make_plan(tmp_path, original, text):
 
 @pytest.fixture(scope="module")
 def loaded():
-    """Translators by their options: the first search of each takes seconds."""
+    """Translators by options, since the first search of each takes seconds."""
     return {}
 
 
 @pytest.fixture
 def quick(monkeypatch, loaded):
-    """Translators are loaded once for each search; shards have 10 lines."""
+    """Loads a translator once per search, and makes shards of 10 lines."""
 
     def load(choice):
         key = str(choice)
@@ -110,7 +110,7 @@ def lines_of(path):
 
 
 def translations(lines, monkeypatch, capsysbinary, *options):
-    """What `kt-translate` makes of lines."""
+    """Returns the translations of lines by `kt-translate`."""
     text = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(text))
     capsysbinary.readouterr()
@@ -119,7 +119,7 @@ def translations(lines, monkeypatch, capsysbinary, *options):
 
 
 def contents(directory):
-    """The bytes of the corpora in a directory."""
+    """Returns the bytes of the corpora in a directory."""
     return {p.name: p.read_bytes() for p in directory.glob("*.gz")}
 
 
@@ -365,7 +365,7 @@ def test_noise_is_that_of_the_line(make_plan, tmp_path, quick):
 
 
 class Killed(BaseException):
-    """Stands for the death of the process."""
+    """An exception that stands for the death of the process."""
 
 
 def test_a_killed_command_is_resumed(

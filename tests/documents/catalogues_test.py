@@ -1,4 +1,4 @@
-"""Translations of programs as pairs: gettext, XLIFF, Qt's .ts."""
+"""Program translations as pairs: gettext, XLIFF, Qt's .ts."""
 
 import collections
 import gzip
@@ -87,7 +87,7 @@ def plural(language, one):
 
 
 def compiled(path, text, order="<"):
-    """The path of the compiled catalogue, by another program."""
+    """Compiles a catalogue with another program. Returns the path."""
     with path.open("wb") as file:
         write_mo(file, read_po(io.BytesIO(text.encode())))
     data = path.read_bytes()
@@ -100,7 +100,7 @@ def compiled(path, text, order="<"):
 
 
 def read(path, source="en", target="de"):
-    """The pairs, and what is left out."""
+    """Returns the pairs, and what is left out."""
     reasons = collections.Counter()
     languages = source, target
     for found in records._read_pairs(path, languages):

@@ -1,4 +1,4 @@
-"""What real files have: each text is translated or counted, all else stays."""
+"""Features of real files: texts are translated or counted, the rest stays."""
 
 import collections
 import re
@@ -231,7 +231,7 @@ CAT = f'{FUZZY}msgid "%d cat"\nmsgid_plural "%d cats"\n'
 
 
 def message(text):
-    """A row of `MESSAGES`: a text with marked words in one line."""
+    """Makes a row of `MESSAGES`: a text with marked words in one line."""
     source, expected = marked(text)
     entry = f'{FUZZY}msgid "{source}"\nmsgstr "«→{expected}»"\n'
     return "", entry, []

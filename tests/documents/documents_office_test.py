@@ -1,4 +1,4 @@
-"""DOCX and ODT: runs, fields and marks; what hostile archives do."""
+"""DOCX and ODT: runs, fields, marks, and hostile archives."""
 
 import io
 import random
@@ -38,7 +38,7 @@ MEDIA = bytes(range(256)) * 8
 
 
 def archive(files):
-    """A zip archive; of ODT the mimetype is not compressed."""
+    """Makes a zip archive. ODT's mimetype is not compressed."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as written:
         for name, content in files.items():
@@ -48,7 +48,7 @@ def archive(files):
 
 
 def docx(body, namespace=WORD, **parts):
-    """A Word document; `parts`: the kind and the text of other parts."""
+    """Makes a Word document. `parts`: kind and text of other parts."""
     kinds = {"document": "document.main", **{kind: kind for kind in parts}}
     types = "".join(
         f'<Override PartName="/word/{name}.xml"'
@@ -256,7 +256,7 @@ WORDS = {
 
 
 def becomes(text, sentences, reasons, make, *arguments):
-    """Checks the document that `make` makes of a text with marked words."""
+    """Checks the document that `make` builds from a text with marked words."""
     source, expected = marked(text)
     document, found = translate(make(source, *arguments))
     assert document.sentences == sentences

@@ -71,7 +71,7 @@ def random_text(chosen, kind, length=14):
 
 
 def well_formed(text):
-    """XML from tags that may miss their partners."""
+    """Removes inline tags from a text if they are not well-formed."""
     try:
         xml.etree.ElementTree.fromstring(f"<x>{text}</x>")
     except xml.etree.ElementTree.ParseError:
@@ -141,7 +141,7 @@ MAKERS = {
 
 
 def without_translations(format, text):
-    """The document that was translated; also checks its translations."""
+    """Returns the untranslated document. Also checks its translations."""
     if format == "xliff":
         xml.etree.ElementTree.fromstring(text)
         return re.sub("<target state.*?</target>", "", text, flags=re.S)
@@ -158,7 +158,7 @@ def without_translations(format, text):
 
 
 def translations_of(format, text):
-    """Pairs of a text and its translation."""
+    """Returns pairs of a text and its translation."""
     if format == "xliff":
         units = xml.etree.ElementTree.fromstring(text).iter("trans-unit")
         return [
@@ -185,7 +185,7 @@ def translations_of(format, text):
 
 
 def codes(format, text):
-    """How often each tag, code or time is in a text; not of Markdown's."""
+    """Counts each tag, code and time in a text, but not those of Markdown."""
     pattern = r"%s|%1\$s|\{name\}|http://a\.b/c_d\?e=1"
     if format != "markdown":
         pattern += r"|<[^<>]*>|\{\\an8\}|\d\d:\d\d"
@@ -322,7 +322,7 @@ def test_a_long_sentence_is_divided_at_clauses_then_words_then_characters():
 
 
 def link_words(source, translation, numbers):
-    """Links from a list with the number of the source word of each word."""
+    """Makes links from a list of each word's source word number."""
     sources, targets = word_spans(source), word_spans(translation)
     return [
         SpanLink(sources[i], span)
@@ -580,7 +580,7 @@ def test_a_missing_library_names_the_extra(monkeypatch):
 
 
 class Upper:
-    """Says each sentence louder; it stands for a `Translator`."""
+    """A `Translator` that puts each sentence in capitals."""
 
     direction = Direction()
 

@@ -1,4 +1,4 @@
-"""Packages of Argos Translate: their files, and what they cannot hold."""
+"""Packages of Argos Translate: their files and their limits."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ DESCRIPTION = {
 
 
 def read(directory):
-    """The files of the package of an export, by path."""
+    """Reads the files of an export's package, by path."""
     with zipfile.ZipFile(directory / f"{NAME}.argosmodel") as package:
         assert package.testzip() is None
         return {

@@ -1,4 +1,4 @@
-"""Exports of models that are told their languages by tokens."""
+"""Exports of models that read their languages as tokens."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ FAMILIES = (*NAMES, "nllb_legacy", "small100", "mbart")
 
 
 def original(family, tmp_path_factory):
-    """The folder of a model of a family."""
+    """Returns the folder of a family's model."""
     names = {"nllb_legacy": "nllb", "small100": "m2m100", "mbart": "mbart50"}
     if family in NAMES:
         return FIXTURES / family
@@ -60,14 +60,14 @@ def change(path, **values):
     scope="module", params=[FAMILIES[0], *later("family", *FAMILIES[1:])]
 )
 def imported(request, tmp_path_factory):
-    """The family of a model, its folder, and the work directory of it."""
+    """A model's family, its folder, and its work directory."""
     workdir = tmp_path_factory.mktemp("runs") / request.param
     folder = import_family(request.param, workdir, tmp_path_factory)
     return request.param, folder, workdir
 
 
 def sources(family):
-    """Sentences, of which one is blank and one is too long."""
+    """Returns sentences, one of them blank and one too long."""
     folder = {"small100": "m2m100", "mbart": "mbart50", "nllb_legacy": "nllb"}
     path = FIXTURES / folder.get(family, family) / "expected.json"
     lines = json.loads(path.read_text())["sources"][:3]
@@ -80,7 +80,7 @@ def write(workdir, output, format_name, *flags):
 
 
 def import_family(family, workdir, tmp_path_factory):
-    """Makes a work directory of a model of a family; the model's folder."""
+    """Makes a work directory of a model. Returns the model's folder."""
     folder = original(family, tmp_path_factory)
     import_model.main([f"--source={folder}", f"--workdir={workdir}"])
     return folder

@@ -155,7 +155,7 @@ def test_the_verdict_says_why(comparison, verdict):
 
 @functools.cache
 def with_beam_size(beam_size):
-    """The translator with another beam, whose graph is made once."""
+    """Returns the translator with another beam size. Its graph is made once."""
     return Translator.with_decoding(exports.translator(), beam_size=beam_size)
 
 
@@ -236,7 +236,7 @@ def test_bad_flags_are_refused_before_tensorflow_is_imported(tmp_path):
 
 
 def run_without_frameworks(commands_given):
-    """Commands in one process, which prints the frameworks that it has."""
+    """Runs commands in one process that prints its imported frameworks."""
     return subprocess.run(
         [sys.executable, PROGRAMS / "bad_export_flags.py"],
         input="".join(json.dumps(argv) + "\n" for argv in commands_given),
@@ -389,7 +389,7 @@ def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch):
 
 @pytest.fixture
 def exporter(monkeypatch):
-    """Stands for the exporter; `write` gets an `Export`, and makes nothing."""
+    """Replaces the exporter: `write` gets an `Export` and makes nothing."""
     stub = mock.Mock()
     monkeypatch.setattr(export, "load_exporter", lambda name: stub)
     monkeypatch.setattr(export, "load_source", lambda *_: exports.source())
@@ -397,7 +397,7 @@ def exporter(monkeypatch):
 
 
 def fail_with(error):
-    """Writes a bit, then raises."""
+    """Writes something, then raises."""
 
     def write(export):
         (export.directory / "half").touch()

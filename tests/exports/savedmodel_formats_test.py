@@ -50,7 +50,7 @@ QUANTIZED = [
 
 @functools.cache
 def loaded(format_name, beam_size, precision="float32"):
-    """The export's translate function, in this process."""
+    """Returns the export's translate function, in this process."""
     if precision == "float32":
         directory, _ = exports.exported(format_name)
     else:
@@ -63,7 +63,7 @@ def loaded(format_name, beam_size, precision="float32"):
 
 @functools.cache
 def expected(beam_size):
-    """The live translator's hypotheses: each beam size is another graph."""
+    """Returns the translator's hypotheses. Each beam size is another graph."""
     return exports.translator().with_decoding(beam_size=beam_size).n_best(LINES)
 
 
@@ -282,7 +282,7 @@ def test_int8_weights_of_onnx_have_seven_bits():
 
 
 def weight_bytes(path):
-    """Size of a file; of ONNX that of its weights: the graph is larger."""
+    """Returns the size of a file, or of ONNX weights: the graph is larger."""
     if path.suffix == ".onnx":
         graph = onnx.load(str(path)).graph
         return sum(len(tensor.raw_data) for tensor in graph.initializer)
@@ -532,7 +532,7 @@ LONG_AND_SHORT = [" ".join(exports.SENTENCES * 2), "one dog", "tree"]
 
 @functools.cache
 def of_kind(name):
-    """A translator with random weights, not all of which are small.
+    """Makes a translator with random weights, not all of them small.
 
     EOS is rare: outputs shall fill the caches.
     """

@@ -1,4 +1,4 @@
-"""Directories that appear when they are complete, beside other processes."""
+"""Directories that appear only when complete, beside other processes."""
 
 import contextlib
 import fcntl
@@ -31,7 +31,7 @@ def names(directory):
 
 @contextlib.contextmanager
 def other_process(target):
-    """A process that has reserved the target."""
+    """Starts a process that has reserved the target."""
     with subprocess.Popen(
         [sys.executable, RESERVE, target],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -58,7 +58,7 @@ def publish(target, *files, **options):
 
 
 def fail_to_publish(target, meanwhile=None, **options):
-    """What it writes is not complete when an error ends it."""
+    """Writes incomplete files, then fails."""
     with (
         pytest.raises(KeyError),
         publishing.published(target, **options) as directory,

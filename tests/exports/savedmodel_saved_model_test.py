@@ -70,7 +70,7 @@ def signatures(directory):
 
 
 def ask(signatures, name, **inputs):
-    """What a signature answers, as arrays."""
+    """Returns a signature's answer as arrays."""
     tensors = {key: tf.constant(value) for key, value in inputs.items()}
     found = signatures[name](**tensors)
     return {key: value.numpy() for key, value in found.items()}
@@ -82,7 +82,7 @@ def translations(signatures, lines, name="serving_default", **others):
 
 
 def best_ids(signatures, rows):
-    """The tokens of the best translations of rows of ids."""
+    """Returns the ids of the best translations of rows of ids."""
     found = ask(signatures, "tokens", source_ids=rows)
     return [
         row[0, : length[0]].tolist()
@@ -170,7 +170,7 @@ def test_an_empty_batch_has_an_empty_answer(signatures):
 
 
 def serving_padding(requests):
-    """A batch as TensorFlow Serving makes it of several requests.
+    """Makes a batch as TensorFlow Serving makes it of several requests.
 
     With `pad_variable_length_inputs` each request's tensor is padded with its
     own first element; then, to an allowed batch size, rows like the last
@@ -321,7 +321,7 @@ def test_hostile_lines_are_answered_in_order(signatures):
 
 
 def hangul(number):
-    """Syllables as some keyboards write them: three characters each."""
+    """Returns syllables as some keyboards write them, three characters each."""
     syllables = "".join(chr(0xAC01 + 28 * i) for i in range(number))
     return unicodedata.normalize("NFD", syllables)
 
@@ -393,7 +393,7 @@ def test_requests_leave_no_memory_behind(signatures):
 
 
 def resident_bytes():
-    """Memory of this process, in bytes."""
+    """Returns the resident memory of this process, in bytes."""
     pages = pathlib.Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * resource.getpagesize()
 

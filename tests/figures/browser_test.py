@@ -54,7 +54,7 @@ def chromium(tmp_path_factory):
 
 @pytest.fixture
 def page(chromium, figure, tmp_path):
-    """The attention page, as it is when it has been opened."""
+    """The attention page in its state after it has opened."""
     path = tmp_path / "attention.html"
     figure.save(path)
     chromium.leave()
@@ -65,7 +65,7 @@ def page(chromium, figure, tmp_path):
 
 
 def links(page):
-    """Lines that are drawn: (row, column, head) -> opacity."""
+    """Returns the drawn lines: (row, column, head) -> opacity."""
     found = page.evaluate(
         "[...document.querySelectorAll('#links path')].map((path) =>"
         " [path.dataset.row, path.dataset.column, path.dataset.head,"
@@ -75,7 +75,7 @@ def links(page):
 
 
 def expected(figure, kind, layer, heads, row=None, column=None):
-    """Lines that should be drawn, as shares of the strongest."""
+    """Returns the lines to draw, as shares of the strongest."""
     weights = figure.maps[kind][layer]
     found = {
         (i, j, head): weights[head, i, j]

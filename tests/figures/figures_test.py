@@ -1,4 +1,4 @@
-"""Figures: what is drawn is what was given, whatever the text is."""
+"""Figures: they draw what was given, for any text."""
 
 import itertools
 import pathlib
@@ -33,7 +33,7 @@ HOSTILE = (
 
 
 def make_maps(rng, num_source, num_target):
-    """Random weights of every kind; those of the decoder are causal."""
+    """Makes random weights of every kind. The decoder's are causal."""
     shapes = {
         "encoder": (num_source, num_source),
         "decoder": (num_target, num_target),
@@ -199,7 +199,7 @@ def test_direction_is_that_of_the_language(direction, languages):
 
 
 def lines_of(axes):
-    """Weights of (query, key, color), by the lines that are drawn."""
+    """Returns the weights of (query, key, color) from the drawn lines."""
     return {
         (round(start[0]), round(end[0]), to_hex(color)): color[3]
         for lines in axes.collections

@@ -101,7 +101,7 @@ CURVES = {
 
 
 def record(logs, curves):
-    """Records as a training writes them."""
+    """Writes records like a training."""
     reporter = Reporter(logs, 0, 1000, is_chief=True)
     for name, points in curves.items():
         kind, value = name.split("/")
@@ -121,7 +121,7 @@ def recorded(tmp_path):
 
 
 def lines_of(axes):
-    """The points of each line of axes, by its name in the legend."""
+    """Returns the points of each line of axes, by its name in the legend."""
     return {
         line.get_label(): list(map(tuple, line.get_xydata().tolist()))
         for line in axes.lines

@@ -1,4 +1,4 @@
-"""Models of Hugging Face, imported, answer as transformers answers.
+"""Imported models of Hugging Face answer as in transformers.
 
 `fixtures/make_marian.py` made the models and what is expected, with
 transformers. Ids in `expected.json` are the original's.
@@ -54,7 +54,7 @@ WEIGHTS = "model.safetensors"
 
 
 class Import:
-    """A fixture, imported, and the ids of both."""
+    """An imported fixture, and the ids of both."""
 
     def __init__(self, source, workdir):
         import_model.main([f"--source={source}", f"--workdir={workdir}"])
@@ -65,7 +65,7 @@ class Import:
         self.vocabularies = sides_of(source)
 
     def ours(self, rows, side):
-        """Rows of the original's ids as ours."""
+        """Converts rows of the original's ids to ours."""
         ids = self.vocabularies[side].ids
         numbers = {its: id for id, its in enumerate(ids) if id != BOS}
         return [[numbers[id] for id in row] for row in rows]
@@ -205,7 +205,7 @@ def test_fields_of_generate_change_what_they_change_there(copy, number):
 
 
 def sides_of(directory):
-    """The vocabularies of source and target."""
+    """Returns the vocabularies of source and target."""
     options = huggingface.read_config(directory, {})
     search = generation.search_options(directory, options)
     tensors = huggingface.read_tensors(directory)
@@ -260,7 +260,7 @@ def test_exports_tokenize_alike(imports):
 
 @pytest.fixture
 def copy(tmp_path):
-    """A copy of a model, to change."""
+    """A copy of a model, for changes."""
     directory = shutil.copytree(SHARED, tmp_path / "source")
     for name in ("legacy_pytorch_model.bin", "pytorch_model.bin", "logits.npz"):
         (directory / name).unlink()
@@ -302,7 +302,7 @@ def change_json(name, **values):
 
 
 def change_tensors(**changes):
-    """Replaces tensors, or removes them (None)."""
+    """Replaces tensors. None removes one."""
 
     def change(directory):
         path = directory / WEIGHTS
@@ -322,7 +322,7 @@ def change_bytes(name, make):
 
 
 def with_pickle(content, compression=zipfile.ZIP_STORED):
-    """A file of torch.save with this pickle."""
+    """Makes a file of torch.save with this pickle."""
 
     def change(directory):
         (directory / WEIGHTS).unlink()
@@ -350,7 +350,7 @@ def both(*changes):
 
 
 class Shell:
-    """Its pickle would make a file."""
+    """An object whose pickle would make a file."""
 
     def __reduce__(self):
         return pathlib.Path.touch, (pathlib.Path("/tmp/pickle_was_run"),)
@@ -648,7 +648,7 @@ def test_a_pointer_that_nobody_reads_does_no_harm(copy, tmp_path):
 
 
 def as_torch(*keys):
-    """A file as PyTorch writes it, of these keys."""
+    """Makes a file as PyTorch writes it, with these keys."""
     content = pickle.dumps(dict.fromkeys(keys, 0), protocol=2)
 
     def write(directory):

@@ -35,7 +35,7 @@ def original_of(name):
 
 @pytest.fixture
 def edit(monkeypatch):
-    """Checkpoints are read as a function changes them."""
+    """Applies a function to checkpoints when they are read."""
 
     def edit_by(change):
         def read_edited(path, plain):

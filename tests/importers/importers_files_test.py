@@ -1,4 +1,4 @@
-"""Readers of other systems' files: what they hold, and what is refused."""
+"""Readers of other systems' files: contents and refusals."""
 
 import collections
 import io
@@ -41,7 +41,7 @@ from trainers.datasets import phrasebook
 
 @pytest.fixture
 def torch(monkeypatch):
-    """Names that a pickle of PyTorch has: nothing of it is called here."""
+    """Names in a pickle of PyTorch, none of which is called here."""
     module, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
 
     def rebuild(*arguments):
@@ -60,14 +60,14 @@ def torch(monkeypatch):
 
 
 class Storage:
-    """What is pickled as a persistent id."""
+    """An object that is pickled as a persistent id."""
 
     def __init__(self, *pid):
         self.pid = pid
 
 
 class Call:
-    """What is pickled as a call, with a state that the result is given."""
+    """An object that is pickled as a call and a state for the result."""
 
     def __init__(self, function, *arguments, state=None):
         self.function, self.arguments = function, arguments
@@ -91,7 +91,7 @@ def pickled(value):
 
 
 def write_archive(path, value, storages, extra=()):
-    """As torch.save since 1.6."""
+    """Writes a file as torch.save does since 1.6."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a/data.pkl", pickled(value))
         for key, content in {**storages, **dict(extra)}.items():
@@ -99,7 +99,7 @@ def write_archive(path, value, storages, extra=()):
 
 
 def write_pickles(path, value, storages, **changes):
-    """As torch.save before 1.6."""
+    """Writes a file as torch.save did before 1.6."""
     head = {
         "magic": torch_pickle.MAGIC,
         "protocol": torch_pickle.PROTOCOL,
@@ -118,7 +118,7 @@ NUMBERS = np.arange(6, dtype="<f4")
 
 
 def tensor_of(torch, offset=0, shape=(2, 3), strides=(3, 1), **options):
-    """A tensor of `NUMBERS`, or one that is none."""
+    """Makes a tensor of `NUMBERS`, or a wrong one."""
     pid = options.pop("pid", None) or (
         options.pop("kind", "storage"),
         torch.FloatStorage,
@@ -207,7 +207,7 @@ def read_pickle(tmp_path):
 
 
 def nested_pairs(levels):
-    """A pickle of a pair of two equal pairs of two equal pairs, and so on."""
+    """Pickles a pair of two equal pairs of two equal pairs, and so on."""
     made = b"]"  # a list, then only tuples over it
     return made + b"".join(
         b"q" + bytes([i]) + b"h" + bytes([i]) + b"\x86" for i in range(levels)
@@ -590,7 +590,7 @@ def test_options_are_of_their_types():
 
 
 def nested_mappings(first, form):
-    """Ten values of ten values each, and so on, for 29 times."""
+    """Makes ten values of ten values each, and so on, 29 times."""
     levels = (
         f"a{i}: &a{i} " + form.format(", ".join([f"*a{i - 1}"] * 10))
         for i in range(1, 30)

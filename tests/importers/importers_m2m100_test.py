@@ -1,4 +1,4 @@
-"""Import of M2M-100, NLLB-200 and mBART-50: what transformers makes of them."""
+"""Import of M2M-100, NLLB-200 and mBART-50: equality with transformers."""
 
 import collections
 import io
@@ -55,7 +55,7 @@ def open_model(name, path=None, **options):
 
 @pytest.fixture(scope="module", params=NAMES)
 def opened(request):
-    """The name of a model, its `Translator`, and the original id of each id."""
+    """A model's name, its `Translator`, and the original id of each id."""
     name = request.param
     folder = FIXTURES / name
     options = Options(json.loads((folder / "config.json").read_text()), folder)
@@ -71,7 +71,7 @@ def change_json(folder, name, **values):
 
 @pytest.fixture
 def copy_of(tmp_path):
-    """Copies a model, with changes of its JSON files by their names."""
+    """Copies a model, with changes to its JSON files by name."""
 
     def copy(name, **changes):
         folder = shutil.copytree(FIXTURES / name, tmp_path / name)
@@ -132,13 +132,13 @@ def test_logits_are_those_of_transformers(opened):
 
 
 def as_transformers(ids, row):
-    """Its ids; at the limit of the length it forces EOS."""
+    """Returns transformers' ids. At the length limit it forces EOS."""
     row = ids[row].tolist()
     return row if row[-1] == EOS else [*row, EOS]
 
 
 def check_translations(translator, ids, expected):
-    """Beam search and greedy search find what `generate` does."""
+    """Checks that beam and greedy search find what `generate` does."""
     sources = expected["sources"]
     best = [found for [found] in translator.n_best_ids(sources, num_best=1)]
     rows, scores = zip(*best, strict=True)
@@ -340,7 +340,7 @@ def without_a_merge(values):
 
 
 def with_late_merges(values):
-    """A piece of two pairs, one of which is last."""
+    """Moves the first of two merges that make the same piece to the end."""
     merges = values["model"]["merges"]
     twice = collections.Counter(map("".join, merges)).most_common(1)[0][0]
     first = next(m for m in merges if "".join(m) == twice)

@@ -1,4 +1,4 @@
-"""Import of Marian's .npz: its logits, its translations, what is refused."""
+"""Import of Marian's .npz: its logits, its translations, and refusals."""
 
 import dataclasses
 import itertools
@@ -114,7 +114,7 @@ def test_command_translates_as_marian_does(original, tmp_path, capsys):
 
 
 def marian_logits(arrays, options, source, target):
-    """Marian's Transformer for one sentence: its src/models/transformer.h."""
+    """Computes the logits of a sentence like Marian's transformer.h."""
     width, heads = options["dim-emb"], options["transformer-heads"]
 
     def norm(x, prefix, suffix):
@@ -217,7 +217,7 @@ def marian_logits(arrays, options, source, target):
 
 
 def write_variant(folder, sizes, left_out=(), **changes):
-    """A model of other options with random weights: arrays and options."""
+    """Makes a random model with other options: arrays and options."""
     with np.load(PACKAGE / "opus.npz") as archive:
         options = yaml.safe_load(archive[OPTIONS].tobytes().rstrip(b"\0"))
         known = {k: v for k, v in archive.items() if k != OPTIONS}

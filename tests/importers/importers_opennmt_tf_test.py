@@ -112,7 +112,7 @@ def class_of(call, base="opennmt.models.Transformer"):
 
 @pytest.fixture
 def describe(tmp_path):
-    """Reads a model_description.py of this text."""
+    """Reads a model_description.py with this text."""
 
     def describe_by(text):
         path = tmp_path / "model_description.py"
@@ -284,7 +284,7 @@ def edit(name, old, new):
 
 
 def edit_model(new):
-    """An edit of the arguments of the model."""
+    """Returns an edit of the model's arguments."""
     return edit("model_description.py", "num_heads=2", new)
 
 
@@ -293,7 +293,7 @@ def remove(name):
 
 
 def as_device(name):
-    """Puts a file without end at a path."""
+    """Puts an endless file at a path."""
 
     def change(run):
         (run / name).unlink()

@@ -1,4 +1,4 @@
-"""`from_pretrained`: directories, and a local server that speaks as the Hub."""
+"""`from_pretrained`: directories, and a local server that acts like the Hub."""
 
 import hashlib
 import http.server
@@ -112,7 +112,7 @@ def sha1(path):
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """A `Hub` that huggingface_hub asks, with an empty cache."""
+    """A `Hub` that huggingface_hub queries, with an empty cache."""
     root = tmp_path / "repositories"
     shutil.copytree(MARIAN, root / "marian")
     server = Hub(root)
@@ -131,7 +131,7 @@ def server(tmp_path, monkeypatch):
 
 
 def check_same(translator, other):
-    """Two translators have the same weights, search and limit."""
+    """Checks that two translators have the same weights, search and limit."""
     assert translator.decoding == other.decoding
     assert translator.max_source_length == other.max_source_length
     for weight, its in zip(

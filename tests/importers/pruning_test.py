@@ -1,4 +1,4 @@
-"""Pruning a vocabulary: what a corpus needs of it stays as it was."""
+"""Pruning a vocabulary keeps all that a corpus needs of it."""
 
 import gzip
 import json
@@ -29,7 +29,7 @@ CYRILLIC = str.maketrans("abdeghiklmnoprstuvz", "абдегхиклмнопрс�
 
 
 def corpora():
-    """Lines to prune with, and others, in one script; and all in another."""
+    """Makes lines to prune with, other lines, and lines of another script."""
     lines = [
         line for pair in phrasebook.read_split("train", 400) for line in pair
     ]
@@ -37,7 +37,7 @@ def corpora():
 
 
 def toy(tmp_path, algorithm):
-    """A model without layers worth the name, over a vocabulary of two scripts.
+    """Makes a model of minimal layers, over a vocabulary of two scripts.
 
     Its table lacks the last pieces of the SentencePiece model.
     """
@@ -74,7 +74,7 @@ def toy(tmp_path, algorithm):
 
 
 def texts_of(tokenizer, line):
-    """The text of each token of a line."""
+    """Returns the text of each token of a line."""
     return [tokenizer.pieces[id] for id in tokenizer.to_ids([line])[0]]
 
 

@@ -1,4 +1,4 @@
-"""Attention of JAX's own, as a step on a GPU has it, against ours."""
+"""JAX's own attention, which a step on a GPU uses, against ours."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ def test_values_and_gradients_are_ours_in_float64(mask):
 
 
 def is_used(monkeypatch, layer, query, mask, implementation="xla"):
-    """Whether a layer attends by JAX's own."""
+    """Tells whether a layer attends by JAX's own function."""
     used = []
     kernel = jax.nn.dot_product_attention
 

@@ -1,4 +1,4 @@
-"""What `benchmarks/compile_for.py` compiles, on a device that is there."""
+"""Programs of `benchmarks/compile_for.py`, compiled for an existing device."""
 
 import dataclasses
 import importlib

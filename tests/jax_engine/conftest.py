@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 
-# Programs that several tests need are compiled once: that saves most of the
+# Programs that several tests need are compiled once, which saves most of the
 # time.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp()
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
@@ -68,7 +68,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def command(corpus):
-    """Flags of a small training, but for its work directory."""
+    """Flags of a small training, except its work directory."""
     return [*corpus, *MODEL, *RECIPE]
 
 
@@ -77,14 +77,14 @@ def exact(command):
     """Flags of a training whose batches have the same rows on 8 devices."""
     argv = [flag for flag in command if "valid" not in flag]
     argv += ["--dropout=0", "--num_buckets=1", "--max_length=40"]
-    # 16 rows, whether they divide by 1, 2, 8 or 16.
+    # 16 rows, which 1, 2, 8 and 16 divide.
     argv += ["--batch_tokens=660", "--train_steps=3"]
     return [*argv, "--checkpoint_steps=1", "--keep_checkpoints=9"]
 
 
 @pytest.fixture(scope="session")
 def one_device(exact, tmp_path_factory):
-    """The work directory of the exact training on one device, its losses."""
+    """The work directory and the losses of the exact training on one device."""
     path = tmp_path_factory.mktemp("one")
     out = io.StringIO()
     with contextlib.redirect_stdout(out):

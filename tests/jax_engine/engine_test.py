@@ -1,4 +1,4 @@
-"""The laws of the JAX engine: one update, however its rows are divided."""
+"""Laws of the JAX engine: updates do not depend on the division of rows."""
 
 import json
 import os
@@ -35,7 +35,7 @@ MOMENTS = "checkpoints/ckpt-1"
 
 
 def trained(argv, path, capsys):
-    """The losses of a training, and the moments after its first step."""
+    """Returns the losses of a training, and its moments after one step."""
     capsys.readouterr()
     wmt.main([*argv, f"--workdir={path}"])
     losses = losses_in(capsys.readouterr().out)
@@ -43,7 +43,7 @@ def trained(argv, path, capsys):
 
 
 def assert_same_training(path, losses, expected, tolerance):
-    """The losses of two trainings, and by the moments the first gradients."""
+    """Checks that two trainings have the same losses and first moments."""
     expected_path, expected_losses = expected
     assert losses == pytest.approx(expected_losses, rel=tolerance)
     moments = tensors(path / MOMENTS, "optimizer")
@@ -56,7 +56,7 @@ def assert_same_training(path, losses, expected, tolerance):
 
 
 def assert_same_arrays(one, other):
-    """Two checkpoints have the same arrays, bit for bit."""
+    """Checks that two checkpoints have equal arrays, bit for bit."""
     np.testing.assert_equal(tensors(one), tensors(other))
 
 
@@ -86,7 +86,7 @@ def test_the_gradient_of_all_devices_is_clipped(
 
 
 def norm_of_gradient(moments):
-    """Of the gradient of the first step: its first moments are 0.1 of it."""
+    """Returns the first gradient's norm: first moments are 0.1 of it."""
     arrays = [moments[f"optimizer/{i}"] for i in range(len(moments))]
     momenta = [array for array in arrays if array.ndim][0::2]
     return 10 * np.sqrt(sum(np.sum(array**2) for array in momenta))
@@ -104,7 +104,7 @@ def test_parameters_are_stored_in_parts(exact, tmp_path):
 
 
 def steps_of_equal_rows(argv, num_rows):
-    """Losses and seeds of three steps of the same weights on equal rows."""
+    """Returns losses and seeds of three steps on equal rows."""
     engine = open_trainer(argv).engine
     rows = np.tile(np.array([[5, 6, 7, 2]], np.int32), (num_rows, 1))
     inputs = {"source_ids": rows, "target_ids": rows}
@@ -122,7 +122,7 @@ def steps_of_equal_rows(argv, num_rows):
 
 @pytest.fixture(scope="session")
 def with_dropout(exact, tmp_path_factory):
-    """Flags of a run on eight devices, and its steps of sixteen equal rows."""
+    """Flags of a run on eight devices, and steps with sixteen equal rows."""
     path = tmp_path_factory.mktemp("dropout")
     argv = [*exact, "--dropout=0.5", f"--workdir={path}"]
     return argv, *steps_of_equal_rows(argv, 16)

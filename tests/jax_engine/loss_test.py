@@ -1,4 +1,4 @@
-"""The loss of a batch in bfloat16: its values, and what it keeps in memory."""
+"""The loss of a batch in bfloat16: its values and its memory."""
 
 import re
 
@@ -18,7 +18,7 @@ SMOOTHING = 0.1
 
 
 def make_case():
-    """States and a matrix that bfloat16 holds exactly, and labels."""
+    """Makes states and a matrix that bfloat16 holds exactly, and labels."""
     random = np.random.default_rng(1)
     x = jnp.asarray(random.normal(size=(ROWS, LENGTH, WIDTH)), "bfloat16")
     matrix = jnp.asarray(random.normal(size=(VOCAB, WIDTH)), "bfloat16")

@@ -1,4 +1,4 @@
-"""Somebody's own model under JAX: cells of the table of `own_models_test`."""
+"""Users' own models under JAX: cells of the table of `own_models_test`."""
 
 import itertools
 

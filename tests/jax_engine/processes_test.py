@@ -1,4 +1,4 @@
-"""Trainings in processes: two are equal to one, and a killed one resumes."""
+"""Trainings in processes: two equal one, and a killed one resumes."""
 
 import json
 import os
@@ -57,7 +57,7 @@ class Training(Process):
 
 
 def in_tf_config():
-    """The environment of each of two workers on this machine."""
+    """Returns the environments of two workers on this machine."""
     hosts = [f"localhost:{port}" for port in free_ports(2)]
     return [
         {"TF_CONFIG": json.dumps(cluster_of(hosts, index))}
@@ -66,7 +66,8 @@ def in_tf_config():
 
 
 def under_slurm():
-    """The same as Slurm makes them; JAX takes the port from the job's id."""
+    """Returns the environments that Slurm sets. Its job id gives JAX's port."""
+
     job = 0
     while not is_free(65536 - 4096 + job):
         job += 1
@@ -90,7 +91,7 @@ def is_free(port):
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts two workers; those that a failed test leaves are killed."""
+    """Starts two workers, and kills those that a failed test leaves."""
     started = []
 
     def start(argv, num_devices=1, environments=in_tf_config):

@@ -17,7 +17,7 @@ RATE = 0.01
 
 
 def make_batch(seed):
-    """Rows of 2 to 9 tokens: the devices have different numbers of them."""
+    """Makes rows of 2 to 9 tokens, of which devices get different numbers."""
     random = np.random.default_rng(seed)
     labels = random.integers(4, 16, (6, 9)).astype("int32")
     labels[np.arange(9) >= random.integers(2, 10, (6, 1))] = 0
@@ -35,7 +35,7 @@ def make_step(
     model_options=(),
     **options,
 ):
-    """A model, its step and the state."""
+    """Makes a model, its step, and its state."""
     keras.utils.set_random_seed(5)
     model = kt.Transformer(**SIZES, dropout=dropout, **dict(model_options))
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), (AXIS,))
@@ -51,13 +51,13 @@ def make_step(
 
 
 def values_of(step, state, field):
-    """The values of variables in a state."""
+    """Returns the values of variables in a state."""
     number = len(getattr(step.variables, field))
     return [np.array(step.value(state, field, i)) for i in range(number)]
 
 
 def make_gradients(model):
-    """Of the mean loss of the tokens of the whole batch, by the logits."""
+    """Makes the gradients of the batch's mean token loss, by the logits."""
     loss = kt.SmoothedCrossEntropy(SMOOTHING)
 
     @jax.jit
@@ -201,7 +201,7 @@ def test_r_drop_and_dropout_are_those_of_the_layers():
 
     @jax.jit
     def losses_of(seeds):
-        """With R-Drop, and with hardly any."""
+        """Returns losses with R-Drop, and with hardly any."""
         found = []
         for alpha in (2.0, 1e-9):
             pairs = zip(step.variables.seeds, seeds, strict=True)

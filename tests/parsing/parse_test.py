@@ -45,7 +45,7 @@ def write_trees(path, trees):
 
 
 def read_configuration(argv):
-    """The `Configuration` of a command line of kt-parse."""
+    """Reads the `Configuration` of a kt-parse command line."""
     arguments, options = wmt.read_arguments(argv, "", parse.SECTIONS)
     return parse.read_configuration(arguments, options.preset)
 
@@ -63,7 +63,7 @@ def trees():
 
 @pytest.fixture(scope="module")
 def run(trees, tmp_path_factory):
-    """A parser that knows its training trees by heart, and what was logged."""
+    """A parser that knows its training trees by heart, and its log."""
     directory = tmp_path_factory.mktemp("parse")
     train = write_trees(directory / "train.mrg", trees)
     command = [
@@ -81,14 +81,14 @@ def run(trees, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def parser(run):
-    """The run's parser, as the commands load it: loaded once."""
+    """The run's parser, loaded once as the commands load it."""
     options = parse_text.ParserOptions(workdir=str(run[0]))
     return parsing_text.load_parser(options, {})
 
 
 @pytest.fixture
 def answer(monkeypatch, capfdbinary):
-    """What kt-parse-text answers to a text, with a parser."""
+    """Runs kt-parse-text on a text with a parser, and returns its answer."""
 
     def answer(parser, text, *options):
         monkeypatch.setattr(parsing_text, "load_parser", lambda *_: parser)
@@ -103,7 +103,7 @@ def answer(monkeypatch, capfdbinary):
 
 
 class Flat:
-    """Stands for a parser: every tree is flat, and has two words."""
+    """A parser whose trees are flat, and have two words."""
 
     def search(self, requests, num_best):
         return [

@@ -1,4 +1,4 @@
-"""EVALB's counting: its README's rules by hand, and numbers of EVALB itself."""
+"""EVALB's counting: rules of its README by hand, and its own numbers."""
 
 import random
 
@@ -96,7 +96,7 @@ def test_percentages_are_of_the_sums():
 
 
 def pairs_of_trees(number):
-    """Random trees over the same tagged words."""
+    """Returns random trees over the same tagged words."""
     generator = random.Random(3)
     for _ in range(number):
         words = [f"w{i}" for i in range(generator.randint(1, 14))]

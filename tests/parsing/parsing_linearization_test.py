@@ -15,7 +15,7 @@ from trainers.datasets.linearization import (
 
 
 def tree_of(generator, size):
-    """A random tree over "w0", "w1", ..."""
+    """Makes a random tree over "w0", "w1", ..."""
     return random_tree(generator, [f"w{i}" for i in range(size)])
 
 

@@ -43,7 +43,7 @@ def lines():
 
 @pytest.fixture(scope="module")
 def trees():
-    """1,500 trees of training."""
+    """1,500 training trees."""
     return list(read_treebank("train", 1500))
 
 

@@ -1,11 +1,11 @@
-"""Installs a package and translates, beside CTranslate2 itself.
+"""Installs an Argos package, and translates with it and with CTranslate2.
 
     .venv-peers/argos/bin/python tests/programs/argos_translate.py PACKAGE
 
-Argos Translate looks for its directories under HOME. Input: a JSON list of
-lines; output: lists of its translations, and of those of CTranslate2, which is
-called as docs/exports.md says that Argos Translate does. Sentences are not
-split: MiniSBD's models are on the network.
+Argos Translate looks for its directories under HOME. The input is a JSON list
+of lines. The output has its translations, and those of CTranslate2, called like
+Argos Translate does according to docs/exports.md. Sentences are not split,
+since MiniSBD's models are on the network.
 """
 
 import json

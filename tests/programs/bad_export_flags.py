@@ -1,6 +1,6 @@
 """Runs kt-export and kt-verify with flags, one list a line.
 
-Prints for each the exit status, and at the end which heavy modules there are.
+Prints each exit status, and then the heavy modules that were imported.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Runs commands with bad flags, in one process.
 
-Each line of standard input is a JSON list, MODULE and arguments; a last one
-`<FILE` is the command's standard input. The output has a JSON object for each:
-what the command did, and which of the slow packages it had imported by then.
+Each line of standard input is a JSON list of MODULE and arguments. A last
+argument `<FILE` is the command's standard input. The output has a JSON object
+for each: what the command did, and which slow packages were imported by then.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def main(commands):
         }
         print(json.dumps(result), flush=True)
         if result["slow"]:
-            break  # one is enough, and the rest may train for hours
+            break  # one is enough, and other commands may train for hours
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     XLA_FLAGS=--xla_dump_to=DIR python fit_with_xla.py DATA.npz DIR WORK
 
-The last line is a JSON object: how many programs each stage has compiled.
+The last line is a JSON object with the number of programs of each stage.
 """
 
 import json
@@ -67,7 +67,7 @@ def main(data, dump, work):
     keras.saving.load_model(path).fit(batch, verbose=0)
     stages.end("loaded")
 
-    # Not by collectives: TensorFlow keeps their shapes under keys that every
+    # Without collectives: TensorFlow keeps their shapes under keys that every
     # strategy of a process counts from the same start.
     strategy = tf.distribute.MirroredStrategy(
         ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()

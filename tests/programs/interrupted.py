@@ -1,4 +1,4 @@
-"""Runs kt-translate, whose work is one call of C that takes minutes."""
+"""Runs kt-translate with one call of C that takes minutes as its work."""
 
 import hashlib
 import runpy

@@ -1,4 +1,4 @@
-"""Runs `reload`, given by its path, where the package has been imported."""
+"""Runs `reload` from a path after the package has been imported."""
 
 import runpy
 import sys

@@ -1,4 +1,4 @@
-"""Reserves a directory, says so, and waits until standard input ends."""
+"""Reserves a directory, reports it, and waits until standard input ends."""
 
 import pathlib
 import sys

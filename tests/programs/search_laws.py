@@ -1,8 +1,8 @@
-"""Checks the searches on the backend that KERAS_BACKEND names, and prints it.
+"""Checks the searches on the backend KERAS_BACKEND, and prints its name.
 
     KERAS_BACKEND=torch python tests/programs/search_laws.py
 
-Few and small ones: JAX compiles every operation of every shape.
+The searches are few and small, as JAX compiles every operation of every shape.
 """
 
 import pathlib

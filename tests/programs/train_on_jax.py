@@ -1,8 +1,8 @@
-"""The package under KERAS_BACKEND=jax, where TensorFlow is not installed.
+"""Trains under KERAS_BACKEND=jax without TensorFlow.
 
     KERAS_BACKEND=jax python train_on_jax.py DATA.npz MODEL.keras
 
-The last line is a JSON object with what the parent compares.
+The last line is a JSON object with the values that the parent compares.
 """
 
 import json
@@ -30,7 +30,7 @@ MATRIX = np.linspace(-2.0, 1.0, 21, dtype="float32").reshape(7, 3)
 
 
 def projected_loss(states, matrix):
-    """A sum of losses, whose gradient is written by hand."""
+    """Sums losses that have a gradient written by hand."""
     losses, nll = projected_cross_entropy(
         np.array([[3, 6, 3, 0]]), states, matrix, None, 0.1
     )
@@ -38,7 +38,7 @@ def projected_loss(states, matrix):
 
 
 def projected_r_drop_loss(states, matrix):
-    """The same of two halves, and their divergence."""
+    """Sums the R-Drop losses of two halves, with their divergence."""
     losses, nll = projected_r_drop(
         np.array([[3, 6]]), states.reshape(2, 2, 3), matrix, None, 0.1, 3.0
     )

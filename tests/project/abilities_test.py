@@ -1,4 +1,4 @@
-"""What works where: each option has a row, and refusals follow it."""
+"""Features of each engine and export: each option has a row and a refusal."""
 
 import dataclasses
 import inspect

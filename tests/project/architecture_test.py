@@ -1,4 +1,4 @@
-"""Who may import whom: the lines of ARCHITECTURE.md, held by reading code."""
+"""The imports that ARCHITECTURE.md allows, checked by reading code."""
 
 import ast
 import dataclasses
@@ -130,7 +130,7 @@ def named(module):
 
 
 def reach(module):
-    """Returns all modules that a module needs, but those that a table names."""
+    """Returns all modules that a module needs, except those a table names."""
     found, new = set(), {module}
     while new:
         found |= new
@@ -141,7 +141,7 @@ def reach(module):
 
 
 def room_of(module):
-    """Returns the package of a module, and its folder there, or its file."""
+    """Returns a module's package, and its folder or file there."""
     return (*module.split("."), "")[:2]
 
 
@@ -210,7 +210,7 @@ class Part:
 
 
 def read_parts():
-    """Reads the table of parts; the core has all modules that no shelf has."""
+    """Reads the table of parts. The core has all modules outside shelves."""
     text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     _, found = text.split(
         "| part | tokens | imports | modules |\n|---|---|---|---|\n"

@@ -1,4 +1,4 @@
-"""What stands behind published figures: formulas, tables and pictures."""
+"""The sources of published figures: formulas, tables and pictures."""
 
 import argparse
 import dataclasses
@@ -22,7 +22,7 @@ BENCHMARKS = pathlib.Path(__file__).parents[2] / "benchmarks"
 
 
 def load(name):
-    """A module of the benchmarks; some import each other by name."""
+    """Loads a module of the benchmarks. Some import each other by name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHMARKS))
         patch.syspath_prepend(str(BENCHMARKS / "peers"))
@@ -30,7 +30,7 @@ def load(name):
 
 
 def assert_same_picture(path, expected):
-    """Checks a file's text and places; versions of matplotlib may differ."""
+    """Checks a file's texts and positions. Versions of matplotlib differ."""
     found = path.read_text(encoding="utf-8")
     assert pages.texts(found) == pages.texts(expected)
     paths = [

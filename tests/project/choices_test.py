@@ -1,4 +1,4 @@
-"""Code that depends on a field's choices knows all of them, and no default."""
+"""Code that depends on a field's choices handles all, without a default."""
 
 import contextlib
 import copy
@@ -78,7 +78,7 @@ PLOT = visualize.VisualizeOptions(
 
 
 def replaced(config, name, value):
-    """A configuration with a value that it would refuse."""
+    """Makes a configuration with a value that it would refuse."""
     config = copy.copy(config)
     object.__setattr__(config, name, value)
     return config
@@ -99,7 +99,7 @@ def make_metric(value):
 
 
 def draw_view(value):
-    """Draws an attention, as if there were such a view."""
+    """Draws an attention as if its view were a valid one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "VIEWS", (*attention.VIEWS, "unheard"))
         FIGURE._draw(view=value)
@@ -226,7 +226,7 @@ MISSING = (KeyError, NotImplementedError)
 
 
 def all_sections():
-    """The dataclasses of `hp` fields of the three packages."""
+    """Returns the dataclasses with `hp` fields of the three packages."""
     for package in (savedmodel, trainers):
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{package.__name__}.{module.name}")

@@ -1,4 +1,4 @@
-"""A run of the tests ends: when a process dies, when a stage takes too long.
+"""A test run ends when a process dies or a stage takes too long.
 
 A row of `make test-cpus` leaves out what its CPU cannot compute.
 """
@@ -77,7 +77,7 @@ def test_a_policy_without_a_marker_fails():
 
 @pytest.fixture
 def crashing(tmp_path, monkeypatch):
-    """A TensorFlow whose products of float16 end a new process."""
+    """A TensorFlow whose float16 products end a new process."""
     (tmp_path / "tensorflow.py").write_text("""
 import contextlib, os, signal, types
 device = contextlib.nullcontext

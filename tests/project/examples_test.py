@@ -34,7 +34,7 @@ def read_notebook(name):
 
 
 def run_notebook(name, **parameters):
-    """The variables of a notebook, after its code cells with parameters."""
+    """Runs a notebook's code cells. Returns the variables."""
     variables = {}
     for cell in read_notebook(name)["cells"]:
         if cell["cell_type"] != "code":
@@ -203,7 +203,7 @@ def test_layers_learn_more_than_guessing():
 
 @pytest.fixture
 def made_exports(monkeypatch):
-    """Export commands run, with the shared export in place of a new one."""
+    """Makes export commands link to the shared export."""
     commands, there = [], exports.exported("saved_model")[0]
 
     def main(argv):
@@ -248,7 +248,7 @@ def test_links_of_both_directions_become_one(tmp_path, capsys):
 
 @contextlib.contextmanager
 def serving(directory, sizes):
-    """A gRPC server of a SavedModel, as TensorFlow Serving would be."""
+    """Serves a SavedModel over gRPC, as TensorFlow Serving would."""
     signatures = tf.saved_model.load(str(directory)).signatures
 
     def predict(model, signature_name, inputs):

@@ -1,4 +1,4 @@
-"""Mistakes of users: each ends with status 2 and one line.
+"""Users' mistakes: each ends with status 2 and one line.
 
 The line names what was expected, what was received, and where. All but a few
 are found before a framework is imported, and run in one process.
@@ -228,7 +228,7 @@ ALIGNED = "--guided_alignment=nowhere --alignment_head=1"
 
 
 def read_cases():
-    """Each mistake: its command, its arguments, parts of the line."""
+    """Yields each mistake: command, arguments, parts of the line."""
     for name in TRANSLATORS:
         for kind, part in BROKEN.items():
             folder = f"parser_{kind}" if name in PARSERS else kind
@@ -257,7 +257,7 @@ def argv_of(name, arguments):
 
 
 def write_runs(folder):
-    """Work directories of a translator and a parser, also without a part."""
+    """Makes work directories of a translator and a parser, some incomplete."""
     for run in ("run", "parser"):
         shutil.copytree(RUN, folder / run)
         if run == "parser":
@@ -275,7 +275,7 @@ def write_runs(folder):
 
 
 def write_files(folder):
-    """The files that the mistakes name."""
+    """Writes the files that the mistakes name."""
     write_runs(folder)
     write_pairs(folder / "pairs", [("one dog", "ein Hund")])
     texts = {
@@ -329,7 +329,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(folder):
-    """What became of each case: all run in one process; the port in use."""
+    """The result of each case, all run in one process, and the used port."""
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))
         used.listen()

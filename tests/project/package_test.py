@@ -46,7 +46,7 @@ COMMANDS = (
 
 
 def homes():
-    """Public names -> the modules that the stub imports them from."""
+    """Returns {public name: the module that the stub imports it from}."""
     tree = ast.parse((ROOT / "keras_transformer/__init__.pyi").read_text())
     return {
         alias.name: f"keras_transformer.{node.module}"
@@ -113,7 +113,7 @@ def test_version_is_one():
 
 
 def unannotated(function):
-    """Parameters of a function, and its result, that have no type hint."""
+    """Returns a function's parameters and result that have no type hint."""
     signature = inspect.signature(function)
     names = [
         p.name
@@ -190,9 +190,9 @@ def test_tensorflow_tells_why_it_cannot_use_a_gpu(gpus, level, monkeypatch):
 
 @pytest.fixture
 def prepare(monkeypatch):
-    """What a function adds to an environment before TensorFlow is there.
+    """Returns the variables that a function sets before TensorFlow is imported.
 
-    When TensorFlow has begun, it adds nothing.
+    Once TensorFlow is imported, the function sets none.
     """
 
     def prepare_with(function, before, *arguments):
@@ -303,4 +303,4 @@ def test_commands_prepare_their_search(flag, tmp_path, monkeypatch):
 
 
 class Kept(Exception):
-    """Ends a command where it prepares what TensorFlow reads."""
+    """An exception that ends a command where it prepares variables."""

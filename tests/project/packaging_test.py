@@ -1,4 +1,4 @@
-"""The package as `pip install .` leaves it: complete, away from the clone."""
+"""The package after `pip install .`: complete, outside the clone."""
 
 import email
 import pathlib
@@ -53,7 +53,7 @@ def installed(wheel, tmp_path_factory):
 
 
 def run(installed, elsewhere, *arguments):
-    """A Python process far from the clone, with the installed package."""
+    """Runs Python outside the clone, with the installed package."""
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=elsewhere,
@@ -151,7 +151,7 @@ def test_readme_of_the_index_depends_on_no_other_file(metadata):
 
 
 def project():
-    """The section `project` of pyproject.toml."""
+    """Returns the section `project` of pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)["project"]
 

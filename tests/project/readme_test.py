@@ -1,4 +1,4 @@
-"""What README and docs say: scripts run as written, names and flags exist.
+"""README and docs: scripts run as written, names and flags exist.
 
 Scripts run on smaller numbers and smaller models.
 """
@@ -54,7 +54,7 @@ FLAGS_OF_OTHERS = {
 
 
 def script_of(page, section):
-    """The first Python block below a heading."""
+    """Returns the first Python block below a heading."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return re.search(r"```python\n(.*?)```", text.split(section)[1], re.S)[1]
 
@@ -65,7 +65,7 @@ def replace(script, ours, other):
 
 
 def run(script):
-    """The variables of a script that has run."""
+    """Runs a script. Returns its variables."""
     variables = {}
     exec(compile(script, "<documentation>", "exec"), variables)
     return variables
@@ -96,7 +96,7 @@ def test_the_script_trains_and_translates(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def exported(tmp_path, monkeypatch):
-    """exports/FORMAT of the current directory is an export."""
+    """A function that links exports/FORMAT to a shared export."""
 
     def make(format_name):
         (tmp_path / "exports").mkdir()
@@ -280,7 +280,7 @@ def test_public_names_exist():
 
 @functools.cache
 def help_of(command):
-    """Flags that a command's --helpfull names, `nofeature` included."""
+    """Returns the flags in a command's --helpfull, `nofeature` included."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), pytest.raises(SystemExit):
         importlib.import_module(command).main(["--helpfull"])
@@ -290,7 +290,7 @@ def help_of(command):
 
 
 def commands_of(text):
-    """`(command, its arguments)` of the pages' code, lines joined."""
+    """Yields `(command, its arguments)` of the pages' code, lines joined."""
     for line in text.replace("\\\n", " ").splitlines():
         for part in re.split(r"[;`]|&&|\s\|\s", line):
             found = re.search(
@@ -317,7 +317,7 @@ def test_commands_have_the_flags_that_pages_give_them():
 
 
 def flags_of_scripts():
-    """What the parsers of the benchmarks and examples know."""
+    """Returns the flags of the parsers in benchmarks and examples."""
     paths = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("examples/*/*.py")]
     sources = [path.read_text() for path in paths]
     return set(re.findall(r'add_argument\(\s*"--(\w+)"', "".join(sources)))

@@ -29,7 +29,7 @@ QUICK = """--train_steps=2 --warmup_steps=1 --valid_sentences=2 --d_model=8
 
 @pytest.fixture
 def data_dir(tmp_path, monkeypatch):
-    """The directory of TFDS, with the data set made by its own builder."""
+    """The directory of TFDS, with the data set that its own builder made."""
     folder, files = tmp_path / "tfds", {}
     first = 0
     for split, size in SIZES.items():

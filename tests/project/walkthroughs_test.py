@@ -1,4 +1,4 @@
-"""The walk-throughs run as they are written, on less data and smaller models.
+"""The walk-throughs run as written, on less data and smaller models.
 
 Commands get flags that shrink them; a training that another test has made takes
 the place of the one that a dry run checks.
@@ -38,14 +38,14 @@ QUICK = ["--train_steps=2", "--warmup_steps=1", "--valid_sentences=1"]
 
 
 def section_of(heading):
-    """The text below a heading of the page."""
+    """Returns the text below a heading of the page."""
     page = (ROOT / "docs/walkthroughs.md").read_text(encoding="utf-8")
     [text] = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", page, re.M | re.S)
     return text
 
 
 def commands_of(heading):
-    """The commands of a section as lists of words, variables filled in."""
+    """Yields a section's commands as lists of words, variables filled in."""
     variables = {}
     for block in re.findall(r"```bash\n(.*?)```", section_of(heading), re.S):
         for line in block.replace("\\\n", "").splitlines():
@@ -57,12 +57,12 @@ def commands_of(heading):
 
 
 def scripts_of(heading):
-    """The Python scripts of a section."""
+    """Returns the Python scripts of a section."""
     return re.findall(r"```python\n(.*?)```", section_of(heading), re.S)
 
 
 def run(words, *flags, **renamed):
-    """Runs one command in this process; returns what it prints."""
+    """Runs one command in this process. Returns what it prints."""
     if words[0] == "pip":
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())
         [extra] = re.findall(r"\[(\w+)\]", words[-1])
@@ -204,7 +204,7 @@ msgstr[1] ""
 
 
 def write_package(folder, name, pairs):
-    """An archive with a catalogue; nano has its licence in another package."""
+    """Writes an archive with a catalogue. nano's licence links to geany's."""
     catalog = Catalog("de")
     for source, target in pairs:
         catalog.add(source, target)
@@ -246,7 +246,7 @@ def debian(tmp_path, monkeypatch):
 
 
 def read_set(name):
-    """The pairs of a set."""
+    """Reads the pairs of a set."""
     texts = (
         pathlib.Path(f"messages/de/{name}.{code}").read_text("utf-8")
         for code in ("en", "de")

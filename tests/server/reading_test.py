@@ -1,4 +1,4 @@
-"""Processes that read files: their limits, and what others notice of them."""
+"""Processes that read files: their limits, and the effect on others."""
 
 import asyncio
 import io

@@ -39,14 +39,14 @@ def served():
 
 
 def send(served, name, data, **fields):
-    """The answer to a file."""
+    """Sends a file. Returns the answer."""
     return served.client.post(
         "/translate_file", data=BOTH | fields, files={"file": (name, data)}
     )
 
 
 def download(served, name, data, **fields):
-    """The answer to the download of a translated file."""
+    """Downloads a translated file. Returns the answer."""
     answer = send(served, name, data, **fields)
     assert answer.status_code == 200, answer.text
     [(field, url)] = answer.json().items()
@@ -58,7 +58,7 @@ def download(served, name, data, **fields):
 
 
 def form(header, data=b"One dog."):
-    """The body of a form whose file has a header, written by hand."""
+    """Makes the body of a form whose file has a handwritten header."""
     parts = [
         f'Content-Disposition: form-data; name="{name}"\r\n\r\n{value}'
         for name, value in BOTH.items()
@@ -248,7 +248,7 @@ def test_a_file_has_a_limit_of_its_own():
 
 
 class Steps(threading.Semaphore):
-    """Instead of an event: each batch waits for a step."""
+    """A replacement for an event, in which each batch waits for a step."""
 
     def wait(self, timeout):
         return self.acquire(timeout=timeout)

@@ -1,4 +1,4 @@
-"""What operators of the server see: log, metrics, signals, deployment."""
+"""The operators' view of the server: log, metrics, signals, deployment."""
 
 import json
 import os
@@ -38,9 +38,9 @@ def served():
 
 
 def logged(path, number):
-    """The lines of requests: each is written when its answer was sent.
+    """Returns the lines of requests, each written after its answer.
 
-    Without `GET /health`, which asks until the server is ready.
+    Leaves out `GET /health`, which tests poll until the server is ready.
     """
     deadline = time.monotonic() + 600
     while True:
@@ -112,7 +112,7 @@ def test_a_log_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch):
 
 
 def samples(served, name):
-    """The samples of a metric that are not 0, by their labels."""
+    """Returns a metric's nonzero samples, by their labels."""
     families = text_string_to_metric_families(
         served.client.get("/metrics").text
     )

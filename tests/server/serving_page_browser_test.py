@@ -38,7 +38,7 @@ def server():
 
 @pytest.fixture
 def page(chromium, server):
-    """The page, as it is when it has been opened."""
+    """The page in its state after it has opened."""
     chromium.leave()
     open_page(chromium, server)
     yield chromium
@@ -51,7 +51,7 @@ def open_page(chromium, server):
 
 
 def assert_harmless(chromium, address):
-    """Nothing was forbidden, uncaught, or asked of another server."""
+    """Checks that nothing was forbidden, uncaught, or sent elsewhere."""
     failures = "Failed to load resource"  # which the page tells its reader
     errors = [text for text in chromium.errors if failures not in text]
     chromium.errors.clear()
@@ -60,7 +60,7 @@ def assert_harmless(chromium, address):
 
 
 def write(page, text):
-    """Types a text instead of what is there."""
+    """Replaces the present text by a text."""
     page.evaluate("document.querySelector('#source').select()")
     page.type(text)
 
@@ -80,7 +80,7 @@ def translate(page, source=TEXT, translation="RUNS DOG SMALL A"):
 
 
 def problem_of(page):
-    """Waits for a problem; what it is."""
+    """Waits for a problem, and returns it."""
     page.wait("!find('problem').hidden")
     return text(page, "#message")
 

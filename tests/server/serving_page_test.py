@@ -1,4 +1,4 @@
-"""What is in the page of the server, read without a browser.
+"""The contents of the server's page, read without a browser.
 
 `serving_page_browser_test.py` uses it.
 """
@@ -38,7 +38,7 @@ def test_the_policy_allows_what_is_in_the_page_and_nothing_else():
 
 
 def digest_of(elements, tag):
-    """How a policy allows the only element with a tag."""
+    """Returns how a policy allows the only element with a tag."""
     [(_, attributes, text)] = elements.of(tag)
     assert attributes == {} and text.strip()
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest())

@@ -69,7 +69,7 @@ MINUTES = 600  # seconds, on a machine that is busy with other work
 
 
 class Work:
-    """Work that records its batches; it waits for `may_run`."""
+    """Work that records its batches, and waits for `may_run`."""
 
     def __init__(self):
         self.batches = []
@@ -87,7 +87,7 @@ class Work:
 
 
 class Stepped(Work):
-    """Each batch ends with a step of the test."""
+    """Work whose batches each end with a step of the test."""
 
     def __init__(self):
         super().__init__()
@@ -101,7 +101,7 @@ class Stepped(Work):
 
 @pytest.fixture
 def make_batcher():
-    """Makes batchers; they end with the test."""
+    """A function that makes batchers, which end with the test."""
     made = []
 
     def make(max_batch_tokens=4, max_wait=0.0, max_queue_tokens=1000, **others):
@@ -118,7 +118,7 @@ def make_batcher():
 
 @contextlib.contextmanager
 def busy(batcher):
-    """The model thread works on something else while the block runs."""
+    """Keeps the model's thread busy while the block runs."""
     work = Work()
     work.may_run.clear()
     batcher.submit(work.run, ["x"], [1])
@@ -398,7 +398,7 @@ def test_three_times_as_many_requests_as_can_be_done(make_batcher):
 
 
 class Script:
-    """A translator whose translations are its sources in capitals."""
+    """A translator that translates into capitals."""
 
     engine = "native"
     model = types.SimpleNamespace(dtype="float32")
@@ -497,7 +497,7 @@ class Script:
 
 
 def warm_up(service, lines):
-    """Warms up; appends what the command prints."""
+    """Warms up, and appends what the command prints."""
     with contextlib.suppress(concurrent.futures.CancelledError):
         lines.extend(service.warm_up())
 
@@ -507,10 +507,10 @@ BOTH = {"source": "en", "target": "de"}
 
 @contextlib.contextmanager
 def running(scripts=None, warm=True, limits=None, idle_seconds=0.0, **options):
-    """A server in a thread, as the command runs it: client, service, server.
+    """Runs a server in a thread, and yields it with its client and service.
 
-    It has made all programs if it is `warm`, with None those of usual requests.
-    Its first pair has `script`, whose `calls` say what it was asked.
+    If `warm`, it has made all programs. With None, it has made those of usual
+    requests. Its first pair has `script`, whose `calls` record the requests.
     """
     scripts = scripts or {("en", "de"): Script()}
     with mock.patch("trainers.serving.batcher.IDLE_SECONDS", idle_seconds):
@@ -567,14 +567,14 @@ def served():
 
 
 def post(served, path, **fields):
-    """The answer to a request in JSON, which must succeed."""
+    """Sends a JSON request that must succeed. Returns the answer."""
     response = served.client.post(path, json=fields)
     assert response.status_code == 200, response.text
     return response.json()
 
 
 def translate(served, text, **fields):
-    """The answer of the server's own API to a text."""
+    """Returns the answer of the server's own API to a text."""
     [found] = post(served, "/v1/translate", text=text, **fields)["translations"]
     return found
 
@@ -584,7 +584,7 @@ def settings_of(served):
 
 
 def error_of(response, status):
-    """The error of a request that is refused."""
+    """Returns the error of a refused request."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
     [(name, message)] = response.json().items()
@@ -593,7 +593,7 @@ def error_of(response, status):
 
 
 def refused(served, status, path, **fields):
-    """The error of a request in JSON that is refused."""
+    """Sends a JSON request that is refused. Returns the error."""
     content, kind = json.dumps(fields), {"Content-Type": "application/json"}
     response = served.client.post(path, content=content, headers=kind)
     return error_of(response, status)
@@ -645,7 +645,7 @@ def test_a_request_chooses_an_adapter():
 
 
 def translated(text, text_format="auto", rank=0, **options):
-    """The translation of a document by `documents` and a `Script`."""
+    """Translates a document by `documents` and a `Script`."""
     script = Script()
     document = documents.parse(
         text, text_format, "en", script.fits, target="de", **options
@@ -784,7 +784,7 @@ def test_detection_takes_no_text_for_a_target_without_reason():
 )
 def test_a_request_has_terms_and_forbidden_words(served, path, name):
     def searched(**fields):
-        """What the last search was asked for."""
+        """Returns the arguments of the last search."""
         text = "A dog. A red tree! No."
         post(served, path, **{name: text}, **BOTH, **fields)
         return [
@@ -847,7 +847,7 @@ def test_the_server_reads_its_glossaries_again(tmp_path, caplog):
     with running(glossaries=str(tmp_path)) as served:
 
         def found():
-            """Their names, and the terms of one."""
+            """Returns the glossaries' names, and the terms of a request with one."""
             for name in ("glossary", "glossary_id"):
                 post(served, "/translate", q="a dog", **{name: "cars"}, **BOTH)
             (*_, [one], _), (*_, [request], _) = served.script.calls[-2:]
@@ -1256,7 +1256,7 @@ def test_a_full_server_says_when_to_try_again():
 
 
 async def send_many(served, number):
-    """Answers to requests of which the first runs until all are sent."""
+    """Sends requests while the first one runs. Returns the answers."""
     fields = {"q": "a b c", **BOTH}
     async with httpx.AsyncClient(
         base_url=served.url, timeout=MINUTES
@@ -1275,7 +1275,7 @@ async def send_many(served, number):
 
 
 def translates_third_only(served):
-    """What came before it was dropped after the first batch had begun."""
+    """Tells whether only "third" is translated after the first batch."""
     served.script.may_run.set()
     post(served, "/translate", q="third", **BOTH)
     expected = [[Request("first")], [Request("third")]]
@@ -1459,7 +1459,7 @@ def connect(served):
 
 
 def read_answer(client):
-    """The status and the body of the first answer; None if there is none."""
+    """Returns status and body of the first answer, or None without one."""
     answer = HTTPResponse(client)
     try:
         answer.begin()
@@ -1472,16 +1472,16 @@ NO_HTTP = b"Invalid HTTP request received."  # uvicorn's answer
 
 
 def assert_is_error(name, body):
-    """An answer is an error of one line, in JSON."""
+    """Checks that an answer is a one-line error in JSON."""
     [(field, message)] = json.loads(body).items()
     assert field == "error" and message, name
     assert "\n" not in message and len(message) < 1000, name
 
 
 def answers_to_hostile(requests, is_raw=False):
-    """Yields name, status and body; nothing is logged as an error.
+    """Yields name, status and body, and checks that no error is logged.
 
-    With `is_raw` the client closes its side, as what it sends has no length.
+    With `is_raw`, the client closes its side, as its data have no length.
     """
     with running() as served:
         for name, request in requests:
@@ -1695,7 +1695,7 @@ def test_a_signal_before_the_server_runs_is_not_lost(monkeypatch, number):
 
 @pytest.fixture
 def start(processes):
-    """Starts the command in a process of its own."""
+    """Starts the command in its own process."""
     argv = [f"--workdir={exports.workdir()}", "--port=0"]
     argv.append(f"--request_seconds={MINUTES}")
     return lambda: processes.start(argv, "none", "trainers.serve", "script")
@@ -1752,7 +1752,7 @@ def test_a_server_that_is_ended_under_load_loses_no_request(start, number):
 
 
 async def load_and_end(url, sentences, process, number):
-    """Answers to requests; a signal is sent when one is answered."""
+    """Sends requests, and a signal after one answer. Returns the answers."""
     async with httpx.AsyncClient(base_url=url, timeout=MINUTES) as client:
 
         async def send(sentence):

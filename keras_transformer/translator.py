@@ -335,7 +335,7 @@ class Translator:
     def _set_decoding(self, decoding):
         """Sets the `DecodingConfig` and makes a new search for it."""
         self.decoding = decoding
-        vars(self).pop("inference", None)  # the copied translator's
+        vars(self).pop("inference", None)  # made for the old decoding
         setup = Setup(**{name: getattr(self, name) for name in Setup._fields})
         setup.check()
         check_alignment(self.model.config, decoding)
@@ -550,7 +550,7 @@ class Translator:
 
     @property
     def fits(self) -> Callable[[str], bool]:
-        """A function that tells whether a string is translated untruncated.
+        """A function that tells whether a string needs no truncation.
 
         It needs no model, so it can be sent to another process.
         """

@@ -282,7 +282,7 @@ def has(column: str, name: str) -> bool:
 def following(
     column: str, search: DecodingConfig, given: Collection[str]
 ) -> dict[str, typing.Any]:
-    """Returns the changes by which a search works in a runtime.
+    """Returns the changes that adapt a search to a runtime.
 
     The fields in `given` do not change.
     """

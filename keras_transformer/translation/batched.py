@@ -155,7 +155,7 @@ class BatchedSearch:
     def rounds_of(
         self, rows: Sequence[Row], num_best: int
     ) -> list[Callable[[], object]]:
-        """Returns functions that run each round and so make its program."""
+        """Returns one function per round, which runs it to make its program."""
         return [
             functools.partial(self._search_batch, num_best, short, rows)
             for short in self._rounds()

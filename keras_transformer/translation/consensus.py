@@ -32,7 +32,7 @@ def rank(texts: Sequence[str], metric: str) -> list[int]:
     """
     times = collections.Counter(texts)
     values = utilities(list(times), metric)
-    # Rounded, so that rounding errors break no tie.
+    # Rounded, so that floating-point errors break no tie.
     means = values @ np.array(list(times.values()), "float64") / len(texts)
     of_text = dict(zip(times, np.round(means, 9), strict=True))
     return sorted(range(len(texts)), key=lambda i: -of_text[texts[i]])

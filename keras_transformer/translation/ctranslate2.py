@@ -344,7 +344,7 @@ class CTranslate2Search:
     def _score_anew(self, rows, results):
         """Replaces the scores of rows with forbidden phrases.
 
-        CTranslate2's own are from probabilities among the allowed tokens only.
+        CTranslate2 normalizes probabilities over the allowed tokens only.
         """
         again = [i for i, row in enumerate(rows) if row.forbidden]
         found = iter(

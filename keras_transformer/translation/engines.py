@@ -94,7 +94,7 @@ def fitted(
     given: Collection[str] = (),
     tell: bool = True,
 ) -> DecodingConfig:
-    """Adapts a search to the engine, but for the fields in `given`.
+    """Adapts a search to the engine, except for the fields in `given`.
 
     Logs the changes if `tell` is true.
     """

@@ -211,10 +211,11 @@ class Glossary:
     def _index(self):
         """A trie of the words of terms, and a list of the `SEARCHED` terms.
 
-        With a trie, a search takes time by the words of a text, not by the
-        terms. The node of a term's last word has under `TERMS` the term's
-        number, by its spelling, or by `TERMS` if it matches any case. The index
-        is made on first use, because a server reads all requests in one thread.
+        So the cost of a search depends on the words of the text, not on the
+        number of terms. The node of a term's last word has a dict at `TERMS`,
+        with the term's number by its spelling, and by `TERMS` if it matches any
+        case. The index is made on first use, because a server reads all
+        requests in one thread.
         """
         trie: dict = {}
         searched = []
@@ -240,8 +241,8 @@ class Glossary:
     def terms_of(self, text: str) -> tuple[tuple[str, ...], ...]:
         """Returns the translations of the terms in a text, each once, in order.
 
-        Of overlapping terms, the longest is used. On a tie, it is the one in
-        the same case, then the one that comes first in the glossary.
+        If terms overlap, the longest one is used. A tie is broken by the same
+        case, then by the order in the glossary.
         """
         return tuple(dict.fromkeys(term.targets for _, term in self.find(text)))
 

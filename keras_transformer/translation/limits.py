@@ -43,7 +43,7 @@ class Limits:
 
     @property
     def warnings(self) -> list[str]:
-        """A warning if learned positions shorten outputs, else no line."""
+        """A list with a warning if learned positions shorten outputs."""
         limit, extra_length = self.position_limit, self.decoding.extra_length
         wanted = self.max_source_length + extra_length
         if limit is None or wanted <= limit:

@@ -122,10 +122,10 @@ class TranslationMetric:
 
 
 def moses(language: str) -> Callable[[str], str]:
-    """Makes a tokenizer like Moses' tokenizer.perl, used for BLEU in 2017.
+    """Makes a tokenizer like Moses' tokenizer.perl.
 
-    It does not escape special characters (`-no-escape`), which changes no
-    matching n-grams.
+    Papers of 2017 used it for BLEU. Special characters are not escaped
+    (`-no-escape`), which changes no n-gram that matches.
 
     >>> moses("de")('Am 3. Mai, "heute"...')
     'Am 3. Mai , " heute " ...'

@@ -137,7 +137,7 @@ class Row(typing.NamedTuple):
 
 
 class UntaggedError(ValueError):
-    """Source number `index` lacks a tag that names its target language."""
+    """The source at `index` does not begin with a tag, and has no direction."""
 
     def __init__(self, index: int, source: str, tags: Sequence[str]):
         super().__init__(
@@ -186,7 +186,7 @@ class Encoding(typing.NamedTuple):
     seed: int = 0  # the default seed
 
     def direction_of(self, request: Request) -> Direction | None:
-        """Returns the direction of a sentence, None if its text has the tag."""
+        """Returns a sentence's direction, None if its text has a tag."""
         own = request.direction
         return self.direction if own is None else own
 

@@ -84,7 +84,7 @@ Steps: typing.TypeAlias = Iterator[Step]
 
 
 class Search(typing.Protocol):
-    """The search of an engine; `name` is that of the engine."""
+    """A search by the engine `name`."""
 
     @property
     def name(self) -> str: ...

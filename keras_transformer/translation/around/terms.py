@@ -13,7 +13,7 @@ from keras_transformer.translation.requests import Row
 from keras_transformer.translation.search import Around, Found, Search
 
 REASON = ": it does not fit beside the other terms, or is forbidden, too"
-FAR_BELOW = 2.0  # difference of scores without and with forced terms
+FAR_BELOW = 2.0  # a note warns if forced terms lower the score by more
 
 
 class Terms(Around):
@@ -41,7 +41,7 @@ class Terms(Around):
         return results
 
     def _without_terms(self, rows):
-        """Searches without terms if terms are forced, else returns Nones."""
+        """Searches without terms if they are forced, else returns only None."""
         if self.limits.decoding.glossary_mode != "force":
             return [None] * len(rows)
         free = [

@@ -247,7 +247,7 @@ def check_source(
 ) -> DecodingConfig:
     """Checks that a work directory can be exported. Returns the search options.
 
-    Errors come at once, since no framework is imported.
+    It imports no framework, so errors are raised early.
     """
     config = workdir.read_section("model", TransformerConfig)
     before = workdir.read_section("decoding", DecodingConfig)

@@ -281,7 +281,7 @@ def _search_options(translator: Translator) -> Json:
 def _order(
     weights: Weights | None, tokenizer: Tokenizer, shared: bool
 ) -> list[int]:
-    """Returns our ids in transformers' order: see above.
+    """Returns our ids in transformers' order, which the module describes.
 
     `weights` is None for a source, which has no BOS. `shared` says whether both
     sides have the same ids.

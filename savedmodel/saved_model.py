@@ -171,7 +171,7 @@ class Signatures:
     def forced(
         self, tokens: search.Tokens, text: tf.Tensor, target_prefix: tf.Tensor
     ) -> Outputs:
-        """Finds the best translation of each sentence with a given prefix."""
+        """Finds the best translations that begin with `target_prefix`."""
         sources = self._read(text, tokens)
         prefix, is_cut = self._encode_target(
             target_prefix, self.max_target_length
@@ -345,9 +345,9 @@ def make_speller(tokenizer: Tokenizer) -> Graph:
 def make_encoder(tokenizer: Tokenizer) -> Graph:
     """Makes a graph that encodes text [N] as ids [N, T], padded with PAD.
 
-    It also takes the maximum number of tokens. Text that cannot be part of them
-    is cut off before segmentation. It also returns bool [N]: whether text was
-    cut off.
+    The graph also takes the maximum number of tokens, and also returns bool
+    [N], whether text was cut off. Text that cannot be part of the tokens is cut
+    off before segmentation.
     """
     longest = max(len(piece) for piece, _, _ in tokenizer.entries)
 
@@ -382,7 +382,7 @@ def check_rank(name: str, value: tf.Tensor, rank: int) -> tf.Tensor:
 
 
 def check_inputs(inputs: Outputs) -> Outputs:
-    """Checks the ranks of inputs, and that they have equally many sentences."""
+    """Checks the ranks of inputs, and that their batch sizes are equal."""
     inputs = {
         name: check_rank(name, value, 2 if name == "source_ids" else 1)
         for name, value in inputs.items()

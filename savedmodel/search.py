@@ -47,7 +47,7 @@ class Tokens(typing.NamedTuple):
     output: tf.Tensor | None = None
 
     def constraints(self, prefix: tf.Tensor | None = None) -> Constraints:
-        """Returns `Constraints` for outputs to begin with tokens and a prefix.
+        """Makes outputs begin with the language token, if any, and a prefix.
 
         `prefix` is int32 `[N, P]`.
         """
@@ -222,7 +222,7 @@ def make_search(
 def hold_variables(model: Transformer) -> tf.Module:
     """Makes a module that owns the model's variables in a SavedModel.
 
-    It does not have the model itself, which Keras would save in its own way.
+    It does not contain the model itself, which Keras would save in its own way.
     """
     module = tf.Module(name="translator")
     module.variables_of_model = [weight.value for weight in model.weights]

@@ -112,11 +112,11 @@ def compare(
     sentences: list[str],
     both_searches: bool = True,
 ) -> Comparison:
-    """Compares an export with the live translator, which has its decoding.
+    """Compares an export with its live translator of the same decoding.
 
-    With `both_searches`, a second, greedy search of the export is also
-    compared, with the first sentences. Raises ValueError if there is no export,
-    and ExportError if it is corrupt, or cannot be loaded or run.
+    With `both_searches`, a format's second, greedy search is also compared, on
+    the first sentences. Raises ValueError if there is no export, and
+    ExportError if it is corrupt, or cannot be loaded or run.
     """
     description = read_description(directory)
     try:

@@ -67,7 +67,7 @@ class Token(typing.NamedTuple):
 class AttentionFigure:
     """Attention of every layer and head for a sentence and its translation.
 
-    A notebook displays it as the page.
+    A notebook displays the page.
 
     At each position the decoder reads BOS and the tokens written before, and
     writes one token. So rows of its weights are labeled with the token written,
@@ -372,7 +372,7 @@ def _shown(piece, text=""):
 
 
 def _name_unknown(texts):
-    """Returns a list of one note that names unknown texts, or of none."""
+    """Returns a list with a note on unknown texts, or an empty list."""
     distinct = list(dict.fromkeys(filter(None, texts)))
     if not distinct:
         return []

@@ -86,7 +86,7 @@ def draw_lines(drawing: Drawing, token: int | None = None) -> Figure:
 
 
 def draw_heat_map(drawing: Drawing) -> Figure:
-    """Draws a cell for each query and key, with the mean over the heads."""
+    """Draws a cell for each query and key, shaded by the mean over heads."""
     weights = drawing.weights.mean(axis=0)
     rows, columns = weights.shape
     with _style():

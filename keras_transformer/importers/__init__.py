@@ -75,7 +75,7 @@ def opened(
 
 @contextlib.contextmanager
 def named_pointers(directory: pathlib.Path) -> Iterator[None]:
-    """Makes ValueErrors about Git LFS pointers say how to get the files."""
+    """Adds instructions to ValueErrors about Git LFS pointers."""
     try:
         yield
     except ValueError as error:

@@ -86,7 +86,7 @@ def recognizes(directory: pathlib.Path) -> bool:
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """Reads the model in a directory: see `keras_transformer.importers`."""
+    """Reads the model in a directory. See `keras_transformer.importers`."""
     path = _find_checkpoint(directory)
     state = read_torch(path, PLAIN)
     options, task, generation = _read_options(state, path)
@@ -201,7 +201,7 @@ def _read_side(directory: pathlib.Path, language: str) -> vocabularies.Side:
 
 
 def _find_dictionaries(directory: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Finds the dictionary of each language, if there are any.
+    """Finds the dictionaries. Returns their paths by language.
 
     fairseq-preprocess writes them beside the training data.
     """

@@ -96,7 +96,7 @@ class Imported(typing.NamedTuple):
 def with_languages(
     imported: Imported, source_language: str | None, target_language: str | None
 ) -> Imported:
-    """Returns the model with the given languages. None changes nothing.
+    """Returns the model with the given languages. None keeps a language.
 
     Raises ValueError if the model does not have a language.
     """
@@ -135,7 +135,7 @@ def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
 
 
 def take_arrays(imported: Imported) -> Iterator[tuple[str, np.ndarray]]:
-    """Removes the weights and yields them by name in a checkpoint, as float32.
+    """Yields and removes each weight: its name in a checkpoint, and float32.
 
     One by one, so that a large model is not in memory twice. Raises ValueError
     if names or shapes are not the model's, or if numbers are not finite.

@@ -87,7 +87,7 @@ def recognizes(directory: pathlib.Path) -> bool:
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """Reads the model in a directory: see `keras_transformer.importers`."""
+    """Reads the model in a directory. See `keras_transformer.importers`."""
     options = huggingface.read_config(directory, KNOWN_VALUES)
     search = generation.search_options(directory, options)
     names = read_json_if_any(directory / huggingface.TOKENIZER_CONFIG)

@@ -80,7 +80,7 @@ def recognizes(directory: pathlib.Path) -> bool:
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """Reads the model in a directory: see `keras_transformer.importers`."""
+    """Reads the model in a directory. See `keras_transformer.importers`."""
     search = _read_search(directory)
     path = _find_model(directory, search)
     arrays = read_npz(path)

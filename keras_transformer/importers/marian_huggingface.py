@@ -57,7 +57,7 @@ def recognizes(directory: pathlib.Path) -> bool:
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """Reads the model in a directory: see `keras_transformer.importers`."""
+    """Reads the model in a directory. See `keras_transformer.importers`."""
     options = huggingface.read_config(directory, KNOWN_VALUES)
     search = generation.search_options(directory, options)
     tensors = huggingface.read_tensors(directory)
@@ -173,7 +173,7 @@ def _read_side(
 def _check_positions(
     tensors: Tensors, name: str, config: TransformerConfig
 ) -> None:
-    """Takes a table of positions. Raises ValueError if not the sinusoids."""
+    """Takes a table of positions. Raises ValueError unless it is sinusoidal."""
     length, width = tensors.matrix_shape(name)[0], config.d_model
     table = tensors.take(name, (length, width))
     rates = 10000.0 ** (-np.arange(0, width, 2) / width)

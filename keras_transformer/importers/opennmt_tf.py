@@ -92,7 +92,7 @@ def _folders(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """Reads the model of a run: see `keras_transformer.importers`."""
+    """Reads the model of a run. See `keras_transformer.importers`."""
     checkpoint = _Checkpoint(_find_checkpoint(directory))
     run = _read_run(directory)
     model = read_description(_find_description(directory))
@@ -200,7 +200,7 @@ def _find_checkpoint(directory: pathlib.Path) -> str:
 
 
 class _Run(typing.NamedTuple):
-    """The configuration of a run: two sections, and folders to find files."""
+    """The configuration of a run: two sections, and folders of its files."""
 
     folders: list[pathlib.Path]
     data: Options

@@ -50,7 +50,7 @@ class Options:
         return float(value) if kind is float else value
 
     def need(self, name: str, kind: type) -> typing.Any:
-        """Returns an option. Raises ValueError unless it is of type `kind`."""
+        """Returns a required option of type `kind`, or raises ValueError."""
         if name not in self:
             option = f"{self._prefix}{name}"
             raise ValueError(f"{self.path}: missing option {option}")
@@ -62,7 +62,7 @@ class Options:
         return Options(values, self.path, self._prefix)
 
     def section(self, name: str) -> "Options":
-        """Returns the options in a nested mapping, none if it is missing."""
+        """Returns the options in a section. A missing section is empty."""
         return Options(self.get(name, {}), f"{self.path}: {name}")
 
     def check(self, known: Mapping[str, Sequence]) -> None:

@@ -109,7 +109,7 @@ def _scripts(tokenizer, counts):
 
 
 def _merged(tokenizer, ids):
-    """Returns the ids of all pieces that BPE forms when it merges `ids`."""
+    """Returns the ids of all pieces that BPE forms on the way to `ids`."""
     if tokenizer.model_type != "bpe":
         return set()
     places, scores = {}, {}

@@ -168,7 +168,7 @@ def _shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def their_path(path: str, names: Mapping[str, str]) -> str:
-    """Replaces the parts of a path by another system's names; drops empty ones.
+    """Translates a path to another system's names, and drops empty parts.
 
     >>> their_path("encoder/layer_0/feed_forward/inner/kernel", TORCH_NAMES)
     'encoder/layers/0/fc1/weight'
@@ -190,7 +190,7 @@ def torch_name(path: str, prefix: str = "") -> str:
 def read_torch_stacks(
     config: TransformerConfig, tensors: Tensors, prefix: str = ""
 ) -> dict[str, np.ndarray]:
-    """Reads the weights of both stacks, named as by `torch_name`, by path."""
+    """Reads the weights of both stacks, by the names of `torch_name`."""
 
     def read(path: str, shape: tuple[int, ...]) -> np.ndarray:
         # PyTorch's kernels have the axes (out, in).
@@ -245,7 +245,7 @@ def read_positions(
 def finish(
     config: TransformerConfig, weights: dict[str, np.ndarray], tensors: Tensors
 ) -> dict[str, np.ndarray]:
-    """Reorders the model dimension for the order of the sinusoids here.
+    """Reorders the model dimension to match the sinusoids here.
 
     Raises ValueError if some tensors were not taken.
     """

@@ -47,7 +47,7 @@ MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 
 
 class Plain:
-    """An object from a pickle, without its class, which is not imported.
+    """An object from a pickle whose class is not imported.
 
     `kind` is the module and name of the class. `state` is a dictionary of the
     object's attributes, unless the class pickles itself in another way.
@@ -123,7 +123,7 @@ KNOWN = {
 
 
 def _load_list(count: int) -> Callable[[typing.Any], None]:
-    """Makes an operation that joins the last stack items into a list."""
+    """Makes an operation that packs the last `count` stack items in a list."""
 
     def load(unpickler: "_Unpickler") -> None:
         unpickler.stack[-count:] = [unpickler.stack[-count:]]

@@ -53,7 +53,7 @@ def load(directory: pathlib.Path, description: dict) -> Translate:
         return tokenizer.convert_ids_to_tokens(id - offset)
 
     def encode(sentence: Sentence) -> tuple[list[int], bool]:
-        """Returns transformers' ids, and whether they were truncated."""
+        """Returns transformers' ids, and whether the source was truncated."""
         text, end = text_of(sentence).strip(ASCII_SPACES), 1
         if languages.places:
             place = "before" if "before" in languages.places else "after"

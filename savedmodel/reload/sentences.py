@@ -42,7 +42,7 @@ class Languages:
         return self.ids[self.code(sentence, name)]
 
     def tokens(self, sentence: Sentence, place: str) -> list[int]:
-        """Returns the id of the language token in a place, as a list, or []."""
+        """Returns the ids of language tokens in a place: one or none."""
         name = self.places.get(place)
         return [self.id(sentence, name)] if name else []
 

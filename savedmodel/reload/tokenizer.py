@@ -67,7 +67,7 @@ class Vocabulary:
         return [self.table.get(segment, UNK) for segment in segments]
 
     def decode(self, ids: list[int]) -> str:
-        """Returns the text of ids, which must not have PAD and EOS."""
+        """Converts ids, without PAD and EOS, to text."""
         text = self.processor.decode(ids)
         if self.has_case_marks:
             text = restore(text)

@@ -88,7 +88,7 @@ def _brackets(
 ) -> collections.Counter[tuple[str, int, int]]:
     """Counts the brackets of a tree by label, start and end.
 
-    `counted` says which words have a position. The others are ignored.
+    Words for which `counted` is False are ignored.
     """
     found: collections.Counter[tuple[str, int, int]] = collections.Counter()
     starts, position, words = [], 0, iter(counted)

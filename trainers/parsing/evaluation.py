@@ -19,7 +19,7 @@ from trainers.translating.options import TranslatorOptions
 
 
 def read_references(data: TreeFiles, files: tuple[str, ...]) -> list[Node]:
-    """Reads reference trees from files, or without any, `data`'s test trees.
+    """Reads the reference trees: `files`, by default the test trees of `data`.
 
     Raises ValueError if there are no trees, or they cannot be read.
     """

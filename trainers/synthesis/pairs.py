@@ -51,7 +51,7 @@ class PairFilter:
     ) -> np.ndarray:
         """Returns why each pair is dropped, a key of `REASONS`, or `KEPT`.
 
-        Duplicates are not dropped yet. The result is object `[pairs]`.
+        `judge_duplicates` finds duplicates. The result is object `[pairs]`.
         `lengths`, int `[2, pairs]`, are in tokens, EOS included. `log_probs`,
         float `[pairs]`, are means over the tokens of a translation.
         """
@@ -81,7 +81,7 @@ class PairFilter:
 
 
 def typical_trigrams(pairs: Iterable[Pair]) -> list[set[str]]:
-    """Returns the trigrams that are more frequent in each side: two sets."""
+    """Returns two sets: the trigrams that are more frequent on each side."""
     counts: tuple[collections.Counter, ...]
     counts = collections.Counter(), collections.Counter()
     for pair in pairs:

@@ -151,7 +151,7 @@ class StepOptions(Fields):
     def models(self) -> list[tuple[str, int, str]]:
         """The direction, number from 1, and work directory of each model.
 
-        An ensemble is one model, with its work directories in one text.
+        An ensemble is one model. Its work directories are separated by commas.
         """
         return [
             (direction, number, paths)
@@ -178,7 +178,7 @@ class Plan(typing.NamedTuple):
 def read_plan(path: str) -> Plan:
     """Reads a plan from a YAML file.
 
-    Raises ValueError, with the place in the plan, if something is wrong there.
+    Raises ValueError, with the place in the plan, if a value is wrong.
     """
     values = read_options(pathlib.Path(path))
     given = values.pop("steps", None)

@@ -321,7 +321,7 @@ def write_pairs(
 def training_command(
     plan: Plan, sizes: Sequence[int], records: Mapping[str, Record]
 ) -> list[str]:
-    """Returns the words of a command that trains on all steps' pairs.
+    """Returns a command that trains on all steps' pairs, as a list of words.
 
     Distilled corpora replace the original ones, which have `sizes` pairs. Until
     the last stage, about half of the pairs are back-translations.

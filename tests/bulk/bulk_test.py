@@ -148,7 +148,7 @@ def translate_plainly(argv, monkeypatch):
 def test_the_output_is_that_of_the_plain_command(
     tmp_path, monkeypatch, capsys, ending, argv
 ):
-    """To the last digit of a score, if the same lines are a chunk."""
+    """Scores are equal to the last digit if a chunk has the same lines."""
     for module in (translating, translation):
         monkeypatch.setattr(module, "CHUNK", 3)
     source, joined = tmp_path / f"in{ending}", tmp_path / f"out{ending}"
@@ -300,7 +300,7 @@ def test_the_shard_of_another_process_is_left_to_it(job, processes, capsys):
 
 
 def test_without_locks_the_first_to_finish_a_shard_determines_it(job):
-    """As two machines do whose file system has locks on each alone."""
+    """Two machines may share a file system that locks only on each of them."""
     job.translate("--sampling")
     shutil.rmtree(job.output / "00002")
     plan, texts = job.plan(), []

@@ -184,7 +184,7 @@ def test_a_translator_has_the_sum(base, run):
 
 @pytest.mark.slow("run")
 def test_a_resumed_training_is_the_same(run, flags, tmp_path):
-    """Of the same losses and adapters, bit by bit; without init_from."""
+    """Losses and adapters are equal up to rounding, without init_from."""
     again = copy_of_run(run, 2, tmp_path / "again")
     out = train([*flags, f"--workdir={again}"])
     assert "adapters: query, value; 288 of" in out
@@ -196,7 +196,7 @@ def test_a_resumed_training_is_the_same(run, flags, tmp_path):
 
 
 def test_the_base_stays_as_it_is(base, flags, tmp_path):
-    """In memory, too: it is not saved."""
+    """It stays the same in memory, too, where it is not saved."""
     trainer = open_trainer([*flags, f"--workdir={tmp_path / 'run'}"])
     trainer.run()
     wanted = tensors(base / "averaged/ckpt-1")
@@ -291,7 +291,7 @@ def test_adapters_are_no_weights_to_begin_with(flags, run, tmp_path, capsys):
 def test_a_server_has_several_adapters_over_one_model(
     base, run, flags, tmp_path
 ):
-    """Of other ranks and matrices; batches alternate."""
+    """They have other ranks and matrices, and their batches alternate."""
     other = tmp_path / "other"
     argv = [*flags, f"--workdir={other}", "--lora_rank=5", "--train_steps=3"]
     train([*argv, "--lora_targets=key,inner", "--seed=3"])
@@ -356,7 +356,7 @@ def test_an_adapter_that_cannot_be_used_leaves_no_half(base, run):
 
 
 def test_adapters_are_whole_and_of_their_base(base, run, tmp_path):
-    """None is left out in silence, and none is broadcast."""
+    """No matrix is left out silently, and none is broadcast."""
     weights = Checkpoint(*kt.Translator.load(base).checkpoints)
     arrays = tensors(run / "averaged/ckpt-4")
     layer = min(arrays).removesuffix(f".{A}").removeprefix("weights/")

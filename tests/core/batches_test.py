@@ -146,7 +146,7 @@ def test_batches_hold_the_pairs_of_the_order(corpus, batches):
 
 
 def test_no_thread_tunes_the_pipeline(batches):
-    """For it `fit` would wait at its end, if the data has not ended."""
+    """At its end, `fit` would wait for that thread if data is left."""
     assert batches.dataset().options().autotune.enabled is False
 
 

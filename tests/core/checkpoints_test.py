@@ -152,7 +152,7 @@ def test_another_header_is_refused(prefix, change, reason):
 
 
 def test_the_file_of_another_step_is_refused(prefix, tmp_path, caplog):
-    """As of two files that have changed their names."""
+    """Two files may have exchanged their names."""
     other = tmp_path / "ckpt-15"
     shutil.copy(file_of(prefix), file_of(other))
     reason = "expected the step of its name. Received: step=14"

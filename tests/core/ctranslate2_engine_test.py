@@ -146,7 +146,7 @@ def test_pairs_are_scored_and_aligned_as_by_the_model(load):
 
 @pytest.mark.parametrize("decoding", [GREEDY, BEAM])
 def test_each_sentence_has_its_own_limit(load, decoding):
-    """Though CTranslate2 has one limit for all sentences of a call."""
+    """CTranslate2 itself has one limit for all sentences of a call."""
     decoding = dataclasses.replace(decoding, extra_length=0)
     translator = load(decoding)
     together = translator.n_best_ids(LINES)

@@ -54,7 +54,7 @@ def test_an_unknown_name_is_refused_with_the_names(name):
 
 
 def test_options_follow_from_the_rows():
-    """A row alone says which options a kind needs, has, and excludes."""
+    """Only a row says which options a kind needs, has and excludes."""
     fields = DataConfig.__dataclass_fields__
     for name, kind in OPTIONS.items():
         assert f"{name}: {kind.help}" in fields["dataset"].metadata["help"]
@@ -158,7 +158,7 @@ def test_a_dry_run_downloads_nothing(monkeypatch, capsys):
 
 
 def test_imported():
-    """Its sentence pairs are not known, but others can be measured on."""
+    """Its sentence pairs are unknown, but it can be measured on others."""
     data = DataConfig(dataset="imported")
     with pytest.raises(ValueError, match="expected files of pairs, --test_f"):
         read_split(data, "test")
@@ -183,7 +183,7 @@ def test_trees(tmp_path):
 
 
 def test_other_files_have_the_kind_of_the_training_files(monkeypatch):
-    """If these are text: ids and TensorFlow Datasets have no files of text."""
+    """Only if these are text: ids and TensorFlow Datasets have no text."""
     for name, files in (("files", "a"), ("prepared", "a"), ("tfds:x", "")):
         data = DataConfig(dataset=name, train_files=tuple(files))
         other = data.with_files(("b", "c"))

@@ -893,7 +893,7 @@ def test_sentences_that_leave_find_the_same(beam_size, stopping):
 def test_sentences_that_leave_take_their_constraints_along(
     beam_size, no_repeat_ngram
 ):
-    """Bit-equal to a search in which all stay, and to plain Python."""
+    """The search equals one in which all stay, bit by bit, and plain Python."""
     model = ScriptedModel(6, sharpness=3.0)
     sentences, limits = sentences_and_limits(40)
     prefixes = [PREFIXES[i % 7] if i % 7 < 5 else () for i in sentences]
@@ -935,7 +935,7 @@ def test_sentences_without_output_leave_before_a_step():
     "beam_size, max_steps", [(1, 4), (3, 1), (3, 4), (3, 20), (3, 30)]
 )
 def test_a_search_of_few_steps_says_what_has_ended(beam_size, max_steps):
-    """Those that have are those of a search that goes on to the limits."""
+    """Ended hypotheses are those of a search that goes on to the limits."""
     model = ScriptedModel(3, sharpness=3.0)
     sentences = np.arange(40, dtype="int32")
     limits = np.where(sentences < 30, 20, 3)

@@ -29,7 +29,7 @@ def test_the_rate_is_the_share_of_units_dropped(rate):
 
 
 def test_units_are_dropped_independently():
-    """Of those next to them, in other rows, and of the next calls."""
+    """They are independent of neighbors, other rows, and later calls."""
     stays = masks(0.2, calls=100, shape=(2**16,))
     z = (stays - 0.8) / 0.4
     for lag in [*range(1, 9), *(2**k for k in range(4, 15)), 127, 129]:

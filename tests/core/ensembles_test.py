@@ -148,7 +148,7 @@ def test_the_mean_of_probabilities_below_the_range_of_float32():
 
 
 def test_an_ensemble_of_one_model_twice_is_that_model():
-    """Bit for bit would be too much: the mean rounds."""
+    """It is not so bit by bit, since the mean rounds."""
     model = make_model(4)
     decoding = DecodingConfig(beam_size=3, stopping="exact", extra_length=3)
     alone = Inference(model, decoding, 8).translate_ids(SOURCES)

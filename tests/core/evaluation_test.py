@@ -631,7 +631,7 @@ def test_a_score_is_after_its_name_and_has_no_comma(line, score):
 
 
 def test_no_shell_reads_the_command(work_directory, scorer, evaluated):
-    """Its words are those that a shell would make, but nothing else."""
+    """It is split into words as in a shell, and nothing else is done."""
     arguments = "'a  b;$HOME' x={output}:{output} '{ print $1 }' > /o"
     command = scorer("print(*sys.argv[1:], 5, sep='|')", arguments)
     _, [shown] = evaluated([*work_directory, command])
@@ -831,7 +831,7 @@ def resumed(progress, label):
 
 @pytest.mark.parametrize("label", ["BLEU (13a)", "BLEU (char)"])
 def test_a_best_score_of_another_metric_is_forgotten(label, tmp_path, caplog):
-    """By way of a checkpoint."""
+    """The score comes from a checkpoint."""
     before = Progress(best_score=31.5, stale_validations=2, best_label=label)
     prefix = Checkpoints(tmp_path).save({}, 1, 1, before.values())
     progress = Progress.read(prefix)

@@ -152,7 +152,7 @@ def test_bounds_are_inclusive_or_say_below(field, valid, wrong, message):
     ],
 )
 def test_what_an_option_needs_and_excludes(bread, oven, rule):
-    """In one dataclass when it is made, of several when they are checked."""
+    """It is checked in a dataclass when made, in several by `check_options`."""
     with pytest.raises(
         ValueError, match=rf"^{rule}.*[.] Received: \w+=.*, \w+="
     ):

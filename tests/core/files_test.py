@@ -68,7 +68,7 @@ def test_a_directory_appears_whole_with_usual_permissions(tmp_path):
 
 
 def test_two_writers_at_once_do_not_meet(tmp_path):
-    """Each has a file of its own, and the last to end wins."""
+    """Each writes its own file, and the last to end wins."""
     path = tmp_path / "config.json"
     with new_file(path) as one:
         one.write(b"one")

@@ -193,7 +193,7 @@ def test_languages_and_decoding_are_inherited(command, parent, tmp_path):
 def test_what_an_imported_model_does_not_say_is_not_compared(
     command, parent, tmp_path
 ):
-    """Its data is unknown, and perhaps its languages."""
+    """Its data are unknown, and perhaps its languages."""
     imported = shutil.copytree(parent, tmp_path / "imported")
     with changed_config(imported) as config:
         config["model"]["source_vocab_size"] = 90
@@ -254,7 +254,7 @@ def test_what_contradicts_the_weights_is_refused(
 
 
 def test_a_model_is_fitted_from_a_work_directory(parent, tmp_path):
-    """As README has it: `Translator.load`, `compile`, `fit`, weights."""
+    """As in README: `Translator.load`, `compile`, `fit`, weights."""
     model = Translator.load(parent).model
     model.encoder.trainable = False
     model.compile(

@@ -154,7 +154,7 @@ def test_errors_are_one_line_and_status_2(argument, message, capsys):
 
 
 def test_what_is_logged_is_a_plain_line(monkeypatch, capsys):
-    """Of the library, and by absl, which the commands use."""
+    """Lines come from the library, and from absl in the commands."""
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])
     with flags.exit_status("eat"):
@@ -200,7 +200,7 @@ def test_a_flag_file_must_be_text(tmp_path, capsys):
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_no_number_is_too_great_to_be_refused(section):
-    """Each field that is a number, and a number that no storage holds."""
+    """Each number field gets a number too large for any storage."""
     for name, (kind, _) in kinds_of(section).items():
         for value in {int: [10**30, -(10**30)], float: [1e39]}.get(kind, []):
             with pytest.raises(ValueError, match=f"Received: {name}="):
@@ -365,7 +365,7 @@ def test_an_output_that_cannot_be_written(tmp_path, monkeypatch):
 
 
 def test_help_ends_well_if_nobody_reads_it(monkeypatch, capsys):
-    """As with `| head`: neither now nor when Python exits is there an error."""
+    """With `| head`, there is no error now or when Python exits."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     with open(write_end, "w") as closed:

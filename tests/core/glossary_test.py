@@ -268,7 +268,7 @@ CASES = itertools.product(*[(c, c.upper()) for c in WORD])
     ids=range(7),
 )
 def test_the_work_is_in_proportion_to_the_text(sources, text):
-    """However many terms begin at a word, overlap, or differ by their case."""
+    """Many terms may begin at a word, overlap, or differ by their case."""
     terms = Glossary.of(dict.fromkeys(sources, "x"))
     terms.find("")
     few, many = (
@@ -283,7 +283,7 @@ def test_the_work_is_in_proportion_to_the_text(sources, text):
     ["\u0315\u0300", "\u1100", "👩\u200d", "\u0600", "\u0915\u094d"],
 )
 def test_no_long_run_of_marks_is_normalized_as_one(cluster, monkeypatch):
-    """It would take the square of its length, and all threads would wait."""
+    """It would take the square of its length, and block all threads."""
     seen = []
     normalize = unicodedata.normalize
 

@@ -147,7 +147,7 @@ def padded(rows):
 
 
 def test_training_has_the_rows_of_scores():
-    """One form of a pair: what training reads, `score` reads, too."""
+    """A pair has the same form in training and in `score`."""
     translator = kt.Translator.from_pretrained(FIXTURES / "nllb")
     codes = "eng_Latn", "fra_Latn"
     direction = translator.languages.direction(*codes)
@@ -228,7 +228,7 @@ def test_transformers_has_no_model_with_a_vocabulary_of_ours(
 
 @pytest.mark.slow("run")
 def test_an_imported_model_is_trained_further(files, tmp_path, capsys):
-    """In two of its directions; the embeddings stay."""
+    """It is trained in two of its directions. The embeddings stay."""
     parent, path = tmp_path / "nllb", tmp_path / "run"
     import_model.main([f"--source={FIXTURES / 'nllb'}", f"--workdir={parent}"])
     english, german = zip(*phrasebook.read_split("train", 9), strict=True)

@@ -195,7 +195,7 @@ def test_r_drop_and_its_slopes(which, bias, jit_compile):
 
 
 def test_equal_halves_do_not_diverge():
-    """Then R-Drop's loss is the cross-entropy, with its gradient."""
+    """R-Drop's loss is then the cross-entropy, with its gradient."""
     values = {"x": np.concatenate([STATES, STATES]), "matrix": MATRIX}
     losses, gradients = differentiated(r_drop_losses(0), values, SCALES)
     expected, slopes = projected(LABELS, None)
@@ -229,7 +229,7 @@ def graph_of_gradients():
 
 
 def test_the_gradient_of_the_logits_is_never_made():
-    """As wide as the vocabulary are the logits and their softmax only."""
+    """Only the logits and their softmax are as wide as the vocabulary."""
     wide = [
         op.type
         for op in graph_of_gradients().get_operations()
@@ -276,7 +276,7 @@ def test_sample_weight_weighs_rows_or_tokens(weights):
 
 
 def test_weights_of_rows_are_not_taken_for_columns():
-    """As many rows as columns: [B] could be either."""
+    """There are as many rows as columns: [B] could be either."""
     labels = np.array([[3, 6], [5, 2]])
     weights = token_weights(labels, np.array([2.0, 5.0]))
     np.testing.assert_array_equal(weights, [[2, 2], [5, 5]])
@@ -291,7 +291,7 @@ def test_other_shapes_of_sample_weight_are_refused(weights):
 @COMPILED
 @pytest.mark.parametrize("label", [-1, 7, 2**32 + 3])
 def test_a_label_outside_the_vocabulary_makes_nan(label, jit_compile):
-    """In the loss and in the gradient, of its own position only."""
+    """Loss and gradient are NaN only at its own position."""
     labels = np.where(IS_WRONG, label, LABELS.astype("int64"))
     for which in (0, 1):
         losses, gradient = differentiated(
@@ -368,7 +368,7 @@ def test_metrics_are_token_means_over_batches():
 
 
 def test_infinite_logits_of_padding_do_not_count():
-    """As of models that never emit it."""
+    """Models that never emit padding have such logits."""
     logits = LOGITS.copy()
     logits[:, :, 0] = -np.inf
     expected = references.smoothed_cross_entropy(

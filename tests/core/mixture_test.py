@@ -163,7 +163,7 @@ def test_the_laws_hold_for_any_stages(seed):
 
 
 def test_a_corpus_is_taken_shuffle_by_shuffle():
-    """Of 5 pairs 12.5 an epoch: each shuffle has every pair once."""
+    """With 12.5 of 5 pairs an epoch, each shuffle has every pair once."""
     mixture = mix("original 1, back 1.25", [10, 5])
     drawn = [mixture.pairs_of(epoch)[10:] for epoch in range(8)]
     assert [len(pairs) for pairs in drawn] == [12, 13] * 4

@@ -347,7 +347,7 @@ def test_some_rows_replaced_by_others(corpus):
 
 @pytest.mark.slow("run")
 def test_a_training_with_a_mixture_is_resumed(tmp_path):
-    """From a checkpoint in the second epoch, as after a kill."""
+    """It resumes from a checkpoint in the second epoch, as after a kill."""
     pairs = phrasebook.read_split("train", 90)
     original = write_pairs(tmp_path / "original", pairs[:40])
     back = write_pairs(tmp_path / "back", [*pairs[40:], ("", "leer")])

@@ -290,7 +290,7 @@ def test_validation_translates_the_first_pairs_of_each_direction(flags):
 
 @pytest.mark.slow("run")
 def test_a_resumed_training_has_the_same_batches(run, flags):
-    """From a checkpoint in the second epoch, as after a kill."""
+    """It resumes from a checkpoint in the second epoch, as after a kill."""
     assert run.log.index("epoch 2: 80 of de") < run.log.index("step 6 ")
     check_resumed(flags, run.path, 6, run.log)
 

@@ -103,7 +103,7 @@ def test_directories_of_an_export_have_the_mode_of_the_umask(folder):
 
 
 def test_a_checkpoint_without_permission_is_not_corrupt(workdir, caplog):
-    """It never makes a command use an older one, or one of another kind."""
+    """No command then uses an older one, or one of another kind."""
     path = pathlib.Path(f"{workdir.averaged.prefixes()[0]}.safetensors")
     path.chmod(0)
     with without_privileges(), pytest.raises(PermissionError) as error:
@@ -156,7 +156,7 @@ def fail_to_write(workdir):
 
 
 def test_another_user_translates(workdir, processes):
-    """With the files that this one wrote, in a process that owns nothing."""
+    """That user reads the files that this one wrote, and owns nothing."""
     if os.geteuid():
         pytest.skip("only root can become another user")
     process = processes.start(

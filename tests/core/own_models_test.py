@@ -103,7 +103,7 @@ def test_the_reference_is_that_of_numpy():
 @pytest.mark.parametrize("rows", [12, 9])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_loss_counts_once_on_two_replicas(rows, weighted, strategies):
-    """With unequal tokens, and with a last batch of one row."""
+    """Replicas have unequal tokens, and the last batch has one row."""
     ids, labels = own_models.batches(rows)
     arrays = [ids, labels]
     arrays += [np.linspace(0.5, 2, rows)] * weighted
@@ -417,7 +417,7 @@ def test_added_losses_on_replicas_are_refused(strategies):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_causal_mask_of_half_precision_is_causal(dtype):
-    """Half precision counts to 256 or 2,048."""
+    """Half precision counts only to 256 or 2,048."""
     values = keras.ops.zeros((1, 2100), dtype)
     found = kt.causal_mask(values)[0, 0].numpy()
     np.testing.assert_array_equal(found, np.tri(2100, dtype=bool))

@@ -190,7 +190,7 @@ def tokens_of(found, sentence, rank=0):
 
 @pytest.mark.parametrize("beam_size", [1, 2, 4, 8])
 def test_every_beam_has_the_terms(beam_size):
-    """In every whole hypothesis, with the model's own score."""
+    """Every finished hypothesis has them, with the model's own score."""
     model = ScriptedModel(0)
     config = DecodingConfig(
         beam_size=beam_size, stopping="exact", glossary_mode="force"
@@ -233,7 +233,7 @@ def test_terms_that_do_not_fit_end_the_search():
 @pytest.mark.parametrize("mode", ["force", "prefer"])
 @pytest.mark.parametrize("length_normalization", ["wu", "power"])
 def test_sentences_without_terms_do_not_change(mode, length_normalization):
-    """Bit for bit, beside others with terms, and whatever the beam."""
+    """They are equal bit by bit beside others with terms, for any beam."""
     model = ScriptedModel(5, vocab_size=331)  # so that blocks are searched
     config = DecodingConfig(
         beam_size=3,
@@ -259,7 +259,7 @@ def test_sentences_without_terms_do_not_change(mode, length_normalization):
 
 @pytest.mark.parametrize("sampling", [False, True])
 def test_forbidden_phrases_never_come(sampling):
-    """In greedy search and in samples; without them they would."""
+    """In greedy search and samples they would come without the rule."""
     model = ScriptedModel(2)
     config = DecodingConfig(beam_size=1, sampling=sampling)
 

@@ -135,7 +135,7 @@ def test_nothing_is_dropped_if_tensorflow_does_not_load(start, last, end):
 
 @pytest.mark.parametrize("kind", ["file", "pipe", "closed", "nobody reads"])
 def test_standard_error_of_any_kind(start, tmp_path, kind):
-    """It is the same afterwards, and no process and descriptor is left."""
+    """It is the same afterwards, and no process or descriptor is left."""
     path, text = tmp_path / "err", OTHERS[0]
     command, options = PROGRAM, {}
     if kind == "file":
@@ -174,7 +174,7 @@ def test_lines_arrive_at_once_also_of_other_threads(fake, tmp_path):
 
 
 def test_a_process_that_stays_does_not_hold_the_command_up(start):
-    """It has inherited standard error while TensorFlow was loading."""
+    """It inherited standard error while TensorFlow was loading."""
     last = "child = subprocess.Popen(['sleep', '3600'])"
     kill = "import tensorflow; tensorflow.child.kill()"
     done = start(last, [*PROGRAM[:2], f"{LOAD}{kill}"], timeout=600)

@@ -124,7 +124,7 @@ def test_killed_at_random_moments(flags, processes, unbroken, tmp_path):
 def test_killed_while_it_writes_a_checkpoint(
     flags, processes, unbroken, tmp_path
 ):
-    """One accident after the other; each session resumes after the last."""
+    """Accidents follow each other, and each session resumes after the last."""
     argv = [*flags, f"--workdir={tmp_path}", "--keep_checkpoints=1"]
     argv += ["--average_last=1"]
     checkpoints = WorkDirectory(tmp_path).latest

@@ -27,7 +27,7 @@ def test_optimizer_has_the_papers_constants():
 
 
 def test_epsilon_is_epsilon_hat():
-    """As documented: added before the correction of the bias."""
+    """It is added before the correction of the bias, as documented."""
     optimizer = kt.paper_adam(512, warmup_steps=4000, scale=1e6)
     weight = keras.Variable([0.0, 0.0])
     gradient = np.array([1.0, 3e-9])

@@ -238,7 +238,7 @@ def test_a_saved_model_of_two_vocabularies_answers_in_text(
 
 @pytest.mark.parametrize("kind", tokenization_test.KINDS)
 def test_the_files_beside_a_model_segment_alike(kind, tmp_path):
-    """Text to ids and back, as in the scripts of exports."""
+    """They convert text to ids and back, as in the exports' scripts."""
     tokenizer = tokenization_test.trained(*tokenization_test.KINDS[kind])
     with_table = tokenization_test.with_table(tokenizer)
     foreign = tokenization_test.with_foreign_pair()

@@ -184,7 +184,7 @@ def worker(arguments):
 
 @pytest.mark.slow("process")
 def test_two_workers_are_one_device(processes, tmp_path):
-    """With XLA, micro-batches and clipping; a training has none of them."""
+    """The steps have XLA, micro-batches and clipping. Trainings have none."""
     paths = [tmp_path / f"{index}.npz" for index in range(2)]
     for process in start_workers(
         processes,
@@ -259,7 +259,7 @@ def test_commands_prepare_the_cpu(main, tmp_path, monkeypatch):
 
 
 def test_replicas_agree_to_skip_an_overflow():
-    """One replica's gradient is not finite; none may make the update."""
+    """One replica's gradient is not finite, so no replica makes the update."""
     strategy = two_replicas()
     with strategy.scope():
         model = kt.Transformer(**SIZES, dtype="mixed_float16")
@@ -415,7 +415,7 @@ def test_the_budget_tells_what_a_short_training_leaves_out():
 
 @pytest.mark.parametrize("num_pairs, tokens", [(1, 60), (30, 7), (300, 7)])
 def test_batches_that_are_too_large_for_a_corpus_are_told(num_pairs, tokens):
-    """One pair has 60 tokens on each side, the others fewer."""
+    """One pair has 60 tokens on each side. The others have fewer."""
     lengths = np.array([60] + [tokens] * (num_pairs - 1))
     rows = corpus_module.TokenRows(
         np.full(lengths.sum(), 5), np.cumsum([0, *lengths])
@@ -473,7 +473,7 @@ def test_validation_computes_no_more_at_once_than_training(tmp_path):
 
 @pytest.mark.slow("run")
 def test_other_batches_begin_an_epoch(command, tmp_path, caplog):
-    """Not in the middle of one, where pairs would come again, or never."""
+    """In the middle of an epoch, pairs would come again, or never."""
     argv = [*command, f"--workdir={tmp_path}"]
     before = open_trainer([*argv, "--train_steps=5"])
     before.run()

@@ -227,7 +227,7 @@ def test_every_epoch_has_segmentations_of_its_own(corpus, bpe):
 
 
 def test_the_next_epoch_is_sampled_in_the_background(corpus, monkeypatch):
-    """And the ids of epochs that are over are not kept."""
+    """The ids of past epochs are not kept."""
     corpus.prepare(7)
     made = corpus._epochs[7]
     made.result()
@@ -269,7 +269,7 @@ def test_rows_that_become_too_long_stay_canonical(bpe):
 
 
 def test_another_text_than_the_canonical_one_is_refused(bpe, monkeypatch):
-    """As of a kind of vocabulary that nobody has thought of."""
+    """It may come from an unforeseen kind of vocabulary."""
     strange = make_sampler(bpe, 0.2)
     strange._merged = strange._merged[::-1].copy()
     monkeypatch.setattr(
@@ -280,7 +280,7 @@ def test_another_text_than_the_canonical_one_is_refused(bpe, monkeypatch):
 
 
 def test_unknown_characters_are_joined_as_in_sentencepiece():
-    """Also in a sampled corpus: one UNK for any number of them."""
+    """A sampled corpus also has one UNK for any number of them."""
     tokenizer = Tokenizer.train(["ab ab", "a b"], vocab_size=9)
     lines = ["ΩΩ a", "aΩ", "ΩaΩΩΩb", "b ΩΩ"]
     corpus = SampledCorpus(

@@ -67,7 +67,7 @@ def test_forbidden_words_are_not_in_the_text(translator):
 
 
 def test_tokens_that_were_emitted_are_forbidden(translator):
-    """However a word is written, but not inside other words."""
+    """They are, in any spelling, but not inside other words."""
     tokenizer = translator.tokenizer
     piece = tokenizer.pieces.index
     row = Row([EOS], tokenizer=tokenizer)
@@ -236,7 +236,7 @@ def test_a_plan_has_the_checksums_of_its_terminology(tmp_path):
 
 
 def test_a_term_that_is_missing_is_told(translator):
-    """Where terms are forced, with the reason."""
+    """The reason is given where terms are forced."""
     request = Request(
         "a dog.", terms=(("Mann Mann Mann Junge", "Mann Jun" * 9),)
     )
@@ -253,7 +253,7 @@ def test_a_term_that_is_missing_is_told(translator):
 
 
 def test_a_forced_term_that_costs_much_is_told(translator, monkeypatch):
-    """By the scores of both searches, in a model that writes noise."""
+    """Both searches' scores decide. The model writes noise."""
     forcing = translator.with_decoding(glossary_mode="force")
     request = Request("a dog sleeps.", terms=(("Mann",),))
     [forced], [free] = forcing.search([request]), forcing.search([request.text])

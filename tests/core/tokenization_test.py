@@ -66,7 +66,7 @@ def graph_strings(tokenizer, rows):
 
 
 def test_every_row_ends_with_eos_and_has_no_bos(tokenizer):
-    """Also where a text has the names of special pieces."""
+    """Texts may contain the names of special pieces."""
     lines = [*make_lines(20, seed=1), "<pad> <s> </s> dog", ""]
     rows = tokenizer.encode(lines)
     assert rows.dtype == tf.int32
@@ -119,7 +119,7 @@ def test_no_rows(tokenizer):
 
 
 def test_agrees_with_sentencepiece(tokenizer):
-    """Also on U+0085: white space to `str.strip`, but not to the vocabulary."""
+    """U+0085 is white space to `str.strip`, but not to the vocabulary."""
     processor = sentencepiece.SentencePieceProcessor(
         model_proto=tokenizer.model_bytes
     )
@@ -270,7 +270,7 @@ def test_which_language_codes_are_segments(end):
 
 
 def test_the_segmenting_model_lacks_only_the_pieces_of_the_table():
-    """It has the special tokens, and what the model has after the table."""
+    """It has special tokens, and pieces of the model after the table."""
     model = sentencepiece_model_pb2.ModelProto()
     model.ParseFromString(trained("bpe").model_bytes)
     model.pieces[4].type = model.SentencePiece.UNUSED
@@ -392,7 +392,7 @@ def test_it_works_without_tensorflow(tokenizer, tmp_path):
 
 
 def test_bytes_that_are_not_utf_8_are_replaced(tokenizer):
-    """As commands and exports replace them."""
+    """Commands and exports replace them in the same way."""
     rows = tokenizer.encode(tf.constant([b"a\xff dog"]))
     assert rows.to_list() == tokenizer.to_ids(["a\ufffd dog"])
 
@@ -452,7 +452,7 @@ def test_a_file_is_replaced_only_by_a_complete_one(
 
 @pytest.mark.parametrize("options", [{}, {"max_lines": 150}])
 def test_training_is_deterministic_and_reads_generators(options):
-    """Also if it samples a large corpus."""
+    """It may also sample a large corpus."""
     lines = make_lines(200)
     first, second = (
         Tokenizer.train(each, vocab_size=100, **options)
@@ -571,7 +571,7 @@ def test_truncated_rows_keep_eos():
 
 
 def test_symbols_are_one_token_each_however_rare():
-    """One that begins another, one that is also a word, and a rare one."""
+    """One begins another, one is also a word, and one is rare."""
     symbols = ["(S", ")S", "(SBAR", ")SBAR", ".", "XX"]
     lines = make_lines(200) + ["(SBAR (S XX . )S )SBAR"]
     tokenizer = Tokenizer.train(lines, vocab_size=120, symbols=symbols)

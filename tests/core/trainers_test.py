@@ -390,7 +390,7 @@ def noted():
 
 
 def test_a_signal_ends_a_computation(noted):
-    """Also if other code makes another error of it; a second one is raised."""
+    """Other code may turn it into another error. A second signal is raised."""
 
     def interrupted(error=None):
         try:
@@ -427,7 +427,7 @@ def test_the_second_signal_is_as_ever(number, noted):
 
 
 def test_a_signal_that_was_ignored_stays_ignored(noted):
-    """As `nohup` has SIGHUP ignored."""
+    """`nohup` ignores SIGHUP, for example."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with loop.StopSignals() as signals:
         os.kill(os.getpid(), signal.SIGHUP)
@@ -453,7 +453,7 @@ def test_stopped_before_a_step(command, tmp_path, monkeypatch, capsys):
 
 
 def test_tensorboard_shows_each_step_once(tmp_path):
-    """What a killed session recorded past its checkpoint is purged."""
+    """Records of a killed session past its checkpoint are purged."""
 
     def session(number, restored_step, *steps):
         earlier = set(tmp_path.iterdir())
@@ -485,7 +485,7 @@ def assert_shown(logs, losses):
 
 
 def test_records_without_a_start_are_purged_too(tmp_path):
-    """As TensorFlow's own writer leaves them."""
+    """TensorFlow's own writer leaves such records."""
     with tf.summary.create_file_writer(str(tmp_path)).as_default():
         for step in (1, 2, 3):
             tf.summary.scalar("train/loss", 100.0, step=step)
@@ -503,7 +503,7 @@ def test_records_without_a_start_are_purged_too(tmp_path):
 def test_the_lock_comes_before_the_vocabulary(
     command, tmp_path, monkeypatch, capsys
 ):
-    """Of two commands in a fresh directory one is refused at once."""
+    """One of two commands in a fresh directory is refused at once."""
     for name, error in (
         ("keras_transformer.storage.workdir.fcntl.lockf", PermissionError),
         ("trainers.run.experiment.read_experiment", AssertionError),
@@ -576,7 +576,7 @@ def test_bad_flag(flag, message, command, tmp_path, capsys):
 
 
 def test_a_corpus_too_small_for_the_vocabulary(command, tmp_path, capsys):
-    """It has all subwords of the corpus, also if the run is resumed."""
+    """The vocabulary has all subwords of the corpus, also in a resumed run."""
     path = tmp_path / "run"
     for size in (9000, 9000, 8000):
         argv = [*command, f"--workdir={path}", f"--vocab_size={size}"]
@@ -655,7 +655,7 @@ def test_harmless_changes_are_allowed(command, changed):
 
 
 def test_given_vocabulary(command, trained, tmp_path):
-    """Its size need not be told, and it is copied."""
+    """Its size need not be given. The file is copied."""
     path = trained / "tokenizer.model"
     argv = [a for a in command if not a.startswith("--vocab_size")]
     trainer = open_trainer(

@@ -112,7 +112,7 @@ def test_fit_takes_the_gradient_of_the_loss():
 
 @pytest.mark.parametrize("jit_compile", [False, *later("backend", True)])
 def test_fit_without_metrics_takes_the_same_step(jit_compile, monkeypatch):
-    """Without logits, which nobody asks for."""
+    """It makes no logits, which nobody needs."""
     monkeypatch.delattr(TrainStep, "with_logits")
     found = fit([batch()], metrics=None, jit_compile=jit_compile)
     assert found[1].keys() == {"loss"}
@@ -121,7 +121,7 @@ def test_fit_without_metrics_takes_the_same_step(jit_compile, monkeypatch):
 
 @pytest.mark.parametrize("num_slices", [2, *later("options", 9)])
 def test_fit_with_slices_takes_the_same_step(num_slices, monkeypatch):
-    """As if `prepare_cpu` had decided their number; also more than rows."""
+    """`prepare_cpu` may set their number, even above the number of rows."""
     count = mock.Mock(side_effect=gradients_module.slice_sizes)
     monkeypatch.setattr(gradients_module, "slice_sizes", count)
     monkeypatch.setattr(fit_module, "prepared_slices", lambda: num_slices)
@@ -171,7 +171,7 @@ def test_sample_weight_weighs_rows_or_tokens(weights, spelled_out):
 
 
 def test_gradient_is_the_slope_of_the_loss():
-    """In float64, by central differences along one direction of each variable.
+    """It is checked in float64, by central differences along one direction.
 
     The embedding is used three times, and each use has its share.
     """
@@ -363,7 +363,7 @@ def test_no_slice_waits_for_another():
 
 @pytest.mark.parametrize("kind", [None, "rows", "tokens"])
 def test_evaluate_is_a_token_mean_over_batches_without_dropout(kind):
-    """Of the loss, and of weighted and other metrics."""
+    """This holds for the loss, and for weighted and other metrics."""
     model = make_model(
         sizes={**SIZES, "dropout": 0.5, "attention_dropout": 0.5},
         metrics=[kt.Perplexity(name="plain")],
@@ -490,7 +490,7 @@ def test_layers_are_computed_again_with_the_same_dropout(options):
 
 
 def test_a_layer_that_is_computed_again_is_called_as_before():
-    """By name, eagerly, without masks, and with a frozen weight."""
+    """The call may be by name, eager, unmasked, or with a frozen weight."""
     random = np.random.default_rng(2)
     x, memory = (
         tf.constant(random.normal(size=(2, length, 8)), "float32")
@@ -578,7 +578,7 @@ def test_layers_that_are_computed_again_are_not_stored():
 
 @pytest.mark.slow("backend")
 def test_xla_computes_layers_again():
-    """Each layer norm of the layers has one operation `rsqrt`."""
+    """Each layer norm has one operation `rsqrt`."""
     found = []
     for remat in REMATERIALIZE:
         function, arguments = gradient_graph(remat, 1, jit_compile=True)
@@ -687,7 +687,7 @@ def test_compiled_again_the_model_has_what_keras_keeps():
 
 @pytest.mark.parametrize("clip_norm", [0.0, *later("options", 1.0)])
 def test_a_model_without_trainable_weights(clip_norm, caplog):
-    """It changes nothing, says so, and its loss is that of others."""
+    """It does not change, says so, and has the loss of other models."""
     inputs, labels = batch()
     model = make_model()
     model.trainable = False
@@ -706,7 +706,7 @@ def test_a_model_without_trainable_weights(clip_norm, caplog):
 
 
 def test_inputs_of_another_form_are_refused():
-    """With every method that takes a batch."""
+    """Every method that takes a batch refuses them."""
     inputs, labels = batch()
     pair = inputs["source_ids"], inputs["target_ids"]
     model = make_model()

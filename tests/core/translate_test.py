@@ -53,7 +53,7 @@ class Echo:
 
 @pytest.mark.parametrize("ignored", [False, True])
 def test_ctrl_c_ends_the_process_while_it_computes(ignored):
-    """Unless it is ignored, as in the background of a shell's script."""
+    """Except if it is ignored, as for a background job in a shell script."""
     program = pathlib.Path(__file__).parents[1] / "programs/interrupted.py"
     handler = signal.SIG_IGN if ignored else signal.default_int_handler
     before = signal.signal(signal.SIGINT, handler)

@@ -251,7 +251,7 @@ def test_a_batch_holds_at_most_batch_tokens():
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
 def test_few_rows_share_batches(num_threads):
-    """Of similar lengths only, each at most a thread's share of the rows."""
+    """They have similar lengths, and each is at most a thread's share."""
     lengths = [3, 9, 17, 4, 0, 12, 24, 40, 8]
     batches = batches_of(lengths, 2048, num_threads)
     rows = [i for batch in batches for i in batch]
@@ -410,7 +410,7 @@ def test_a_request_has_its_prefix(translator):
 
 
 def test_rows_with_prefixes_leave_the_batch_and_find_the_same(monkeypatch):
-    """As in a program in which all rows stay, and as alone."""
+    """They match a program that keeps all rows, and each row alone."""
     translator = make_translator(decoding={"extra_length": 20})
     lines = [*TEXT, "fox", "the dog", "vex my box", "daft", "five zebras"] * 2
     prefixes = ["how", "", "vex the", "", "jumps", "", "fox", ""] * 2
@@ -624,7 +624,7 @@ def test_xla_gives_the_same():
 
 
 def test_few_steps_come_first_and_the_rest_is_searched_again(monkeypatch):
-    """With XLA: no cache has room for outputs that no sentence has."""
+    """With XLA, caches would have room for outputs of impossible length."""
     lines = ["fox", TEXT[0], "", "the dog", *TEXT[1:]]
     options = {"beam_size": 2, "decoding": {"extra_length": 40}}
     expected = make_translator(**options).n_best(lines)
@@ -647,7 +647,7 @@ def test_few_steps_come_first_and_the_rest_is_searched_again(monkeypatch):
 
 @pytest.mark.parametrize("jit_compile", [False, *later("backend", True)])
 def test_samples_depend_on_sentence_and_seed_alone(jit_compile):
-    """Not on the batch, its threads, the number of samples, or a compiler.
+    """They do not depend on batch, threads, number of samples, or compiler.
 
     Scores do, by rounding.
     """
@@ -681,7 +681,7 @@ def test_a_number_that_is_no_seed_is_refused(seed):
 
 
 def test_draws_differ_by_seed_sentence_and_sample():
-    """Each stream is even, and no two have more in common than by chance."""
+    """Each stream is uniform, and two agree no more often than by chance."""
     streams = [
         make_draws(seed, source_ids, sample, 4000) / MAX_DRAW
         for seed in (0, 1, 2**64 - 1)

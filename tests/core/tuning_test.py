@@ -95,7 +95,7 @@ def test_the_best_options_are_shown_and_saved(run, monkeypatch, capsys):
 
 
 def test_saving_keeps_the_other_flags(run):
-    """Also where a path has a character that ends lines of `splitlines`."""
+    """A path may contain a character at which `splitlines` ends a line."""
     names = {"data": DataConfig, "training": TrainingConfig}
     names |= {"model": kt.TransformerConfig, "decoding": DecodingConfig}
     sections = {n: run.read_section(n, kind) for n, kind in names.items()}

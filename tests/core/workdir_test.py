@@ -71,7 +71,7 @@ def test_saving_leaves_the_users_files_alone(small_config, tmp_path):
 
 
 def test_what_only_looks_like_a_checkpoint_is_none(tmp_path):
-    """It would be looked for again and again, as if just removed."""
+    """Otherwise it would be looked for repeatedly, as if just removed."""
     checkpoints = Checkpoints(tmp_path)
     (tmp_path / "ckpt-0006.safetensors").write_text("")
     (tmp_path / "ckpt-7.safetensors").symlink_to("nowhere")

@@ -250,7 +250,7 @@ def test_processes_keep_the_order_and_end(tokenizer):
 @pytest.mark.parametrize("has_ended", [False, True])
 @pytest.mark.parametrize("seconds", [0, 0.3, 1])
 def test_a_lost_process_is_told(tokenizer, seconds, has_ended):
-    """Also in the middle of a result, which no pipe's buffer contains."""
+    """It may end in the middle of a result larger than a pipe's buffer."""
     line = " ".join(f"w{n}" for n in range(100))
     chunks = [(n, [line] * 2000, [f"{line} a"] * 2000) for n in range(9)]
     model = tokenizer.read_bytes()
@@ -455,7 +455,7 @@ def other_vocabulary(content):
 
 @pytest.mark.parametrize("number", range(1, 12))
 def test_starting_over_can_be_killed(prepared, tmp_path, monkeypatch, number):
-    """Wherever a removal is stopped, the next command starts over."""
+    """Wherever a removal stops, the next command starts over."""
     out = shutil.copytree(prepared, tmp_path / "out")
     folder = Folder(out)
 
@@ -684,7 +684,7 @@ TRAINING = """
 
 
 def test_training_takes_what_is_prepared(prepared, tokenizer, tmp_path, capsys):
-    """That its batches are those of the text is seen above."""
+    """Another test checks that its batches are those of the text."""
     argv = [*TRAINING, "--dataset=prepared", f"--train_files={prepared}"]
     wmt.main([*argv, f"--workdir={tmp_path}"])
     assert "with the same text as an earlier pair" in capsys.readouterr().out

@@ -185,7 +185,7 @@ RECORD = r"index\.json: shards\[0\]: .*"
     ],
 )  # fmt: skip
 def test_a_corrupt_index_is_one_clear_line(tmp_path, record, change, message):
-    """Of the index itself, or of its first record."""
+    """The index itself is corrupt, or its first record."""
     write_corpus(tmp_path, [4])
     path = tmp_path / shards.INDEX
     index = json.loads(path.read_text())

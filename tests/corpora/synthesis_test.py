@@ -294,7 +294,7 @@ def test_each_filter_counts_its_pairs():
 def test_the_threshold_is_a_log_probability_per_token(
     make_plan, tmp_path, distinct, quick
 ):
-    """As `Translator.score` finds it; half of the pairs are below."""
+    """The value is `Translator.score`'s. Half of the pairs are below it."""
     synthesize.main(make_plan())
     outputs = lines_of(tmp_path / "out/made.de.gz")
     scored = exports.translator().score(
@@ -321,7 +321,7 @@ def test_the_threshold_is_a_log_probability_per_token(
 
 
 def test_noise_deletes_fills_and_moves():
-    """Each share is within five standard deviations of its expectation."""
+    """Each share is within five standard deviations of its expected value."""
     words = [str(number) for number in range(20)]
     counts = collections.Counter()
     for seed in range(2000):
@@ -637,7 +637,7 @@ def test_what_is_missing_is_one_line(make_plan, monkeypatch, capsys, tmp_path):
 
 
 def test_a_plan_of_several_steps_has_one_command(tmp_path, original):
-    """Half of a mixed epoch is back-translated, as far as it lasts."""
+    """Half of a mixed epoch is back-translated, while the pairs last."""
     plan = {
         "source_language": "de",
         "target_language": "en",

@@ -338,7 +338,7 @@ def test_the_charset_of_a_compiled_catalogue(tmp_path):
 
 
 def test_the_numbers_of_inttypes_are_counted(tmp_path):
-    """They are in tables of their own, from version 0.1 on."""
+    """They are in separate tables from version 0.1 on."""
     path = tmp_path / "de.mo"
     head = struct.pack("<12I", 0x950412DE, 1, 1, 48, 56, *[0] * 4, 3, 0, 0)
     tables = struct.pack("<4I", 1, 64, 1, 66)

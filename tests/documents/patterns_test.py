@@ -6,7 +6,7 @@ import regex
 
 
 def test_texts_repeat_what_a_pattern_begins_with():
-    """Those that made these patterns take the square of their length."""
+    """They include the texts that made these patterns take quadratic time."""
     for pattern, text in (
         (r">[^<]*\p{L}", ">"),
         (r"<meta\b[^>]*?\bcharset", "<meta"),

@@ -235,7 +235,7 @@ def test_ctranslate2_as_the_engine_has_a_direction_for_each_sentence(
 
 
 def test_the_id_of_no_language_has_no_translation():
-    """In a graph that cannot raise an error."""
+    """The graph cannot raise an error."""
     live = kt.Translator.from_pretrained(FIXTURES / "nllb")
     directions = search.Directions(live)
     ids = directions.ids["source_language"]

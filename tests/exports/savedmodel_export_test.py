@@ -614,7 +614,7 @@ def test_the_greatest_version_is_taken(tmp_path):
 
 @pytest.mark.slow("process")
 def test_reload_takes_what_was_given_as_output(monkeypatch):
-    """In a process that may not see a GPU, which a training may use."""
+    """The process may not see a GPU, which a training may use."""
     run = mock.Mock(wraps=subprocess.run)
     directory, _ = exports.exported("saved_model")
     monkeypatch.setattr(subprocess, "run", run)

@@ -269,7 +269,7 @@ def test_tflite_stores_weights_in_the_precision(precision, kind):
 
 
 def test_int8_weights_of_onnx_have_seven_bits():
-    """With eight, sums overflow on CPUs without VNNI: no test would see it."""
+    """With eight, sums overflow on CPUs without VNNI, unseen by tests."""
     path = exports.quantized("onnx", "int8") / "model.onnx"
     graph = onnx.load(str(path)).graph
     weights = [
@@ -290,7 +290,7 @@ def weight_bytes(path):
 
 
 def test_only_the_onnx_quantizer_is_silenced(tmp_path, monkeypatch):
-    """It warns of all that it leaves in float32."""
+    """It warns of everything that it leaves in float32."""
     exporter, log = formats.load_exporter("onnx"), logging.getLogger()
     levels = []
 
@@ -612,7 +612,7 @@ def test_ctranslate2_refuses_restricted_attention(tmp_path):
 
 
 def test_ctranslate2_knows_its_precisions_and_no_others(tmp_path):
-    """Of other formats, and of other fields, see `choices_test.py`."""
+    """For other formats and fields, see `choices_test.py`."""
     options = types.SimpleNamespace(precision="int4")
     with pytest.raises(ValueError, match="int4"):
         formats.load_exporter("ctranslate2").write(

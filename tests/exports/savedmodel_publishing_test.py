@@ -100,7 +100,7 @@ def kill(*_):
 def test_a_kill_while_replacing_loses_nothing(
     number, next_export, target, tmp_path
 ):
-    """Before each of the two renames, and before the old one is removed."""
+    """It comes before each of the two renames, or before the old is removed."""
     make_export(target, "old")
     process = os.fork()
     if not process:
@@ -133,7 +133,7 @@ def test_a_kill_while_replacing_loses_nothing(
 def test_a_rename_that_fails_loses_nothing(
     appears, target, tmp_path, monkeypatch
 ):
-    """Not what another process has put in its place, either."""
+    """It also keeps what another process has put in its place."""
     make_export(target, "old")
     rename = os.rename
 
@@ -152,7 +152,7 @@ def test_a_rename_that_fails_loses_nothing(
 
 
 def test_a_published_export_that_was_removed_stays_so(target, tmp_path):
-    """Its predecessor, half removed by a killed process, does not return."""
+    """Its predecessor, half removed by a killed process, does not come back."""
     make_export(tmp_path / ".1.unfinished" / "1.replaced", "half of it")
     (tmp_path / ".1.unfinished" / publishing.LOCK).touch()
     fail_to_publish(target)
@@ -246,7 +246,7 @@ def test_leftovers_of_another_user_stay(target, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("link", ["1", "parent/1"])
 def test_a_link_is_followed(link, tmp_path):
-    """One that leads nowhere yet, and one to an export that is replaced."""
+    """One link has no target yet. Another leads to an export to replace."""
     path = tmp_path / link
     (tmp_path / link.split("/")[0]).symlink_to(tmp_path / "disk" / "there")
     for name, overwrite in (("old", False), ("new", True)):

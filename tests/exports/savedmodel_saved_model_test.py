@@ -107,7 +107,7 @@ def test_a_prefix_is_kept_and_an_empty_one_changes_nothing(signatures):
 
 
 def test_attention_belongs_to_the_pieces(signatures):
-    """Of references where there are some, else of the translations."""
+    """It is that of references if there are some, else of translations."""
     text = ["one dog", "two trees", "tree", ""]
     reference = ["", "rot Baum", "zwei", ""]
     found = ask(signatures, "attention_maps", text=text, reference=reference)
@@ -327,7 +327,7 @@ def hangul(number):
 
 
 def test_only_the_beginning_of_a_long_text_is_segmented():
-    """As much of it as the tokens that are wanted can possibly be."""
+    """It is as long as the wanted number of tokens can possibly be."""
     syllables = unicodedata.normalize("NFC", hangul(30))
     lines = [*map(" ".join, make_pairs(200)), syllables]
     for model_type, size in (("bpe", 100), ("char", 80)):

@@ -609,7 +609,7 @@ def test_a_start_that_is_a_token_has_a_row_of_its_own(copy):
 
 
 def test_weights_are_read_before_the_vocabularies(copy):
-    """They are wrong more often, and vocabularies take longer."""
+    """Weights are wrong more often, and vocabularies take longer."""
     change_tensors(extra=np.zeros(3))(copy)
     (copy / "source.spm").write_bytes(b"no model")
     with pytest.raises(ValueError, match="Received: extra"):

@@ -157,7 +157,7 @@ def test_what_cannot_be_mapped_is_named(edit, changes, message):
 
 
 def test_options_of_old_versions_and_joined_projections(edit):
-    """Before 0.10 options are `args`; before 0.7 q, k and v are one matrix."""
+    """Before 0.10 options are `args`. Before 0.7 q, k and v are one matrix."""
     expected = fairseq.read(MODELS / "iwslt")
 
     def as_old(state):

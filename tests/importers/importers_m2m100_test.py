@@ -246,7 +246,7 @@ def test_a_plan_has_its_direction(tmp_path, capsys):
 
 @NAME
 def test_a_figure_shows_the_tokens_of_languages(name):
-    """Those that the model reads: the row that it translates."""
+    """It shows all tokens of the row that the model reads."""
     translator = open_model(name)
     [row] = encode([Request("a dog")], translator.encoding)
     for reference in (None, "a dog"):
@@ -298,7 +298,7 @@ def test_a_prefix_is_without_the_language():
 
 
 def test_the_class_of_a_tokenizer_may_be_in_the_configuration(copy_of):
-    """As transformers' issue 12333 says of mBART-50; else languages tell it."""
+    """See transformers' issue 12333 for mBART-50. Otherwise languages tell."""
     folder = copy_of("mbart50", tokenizer_config={"tokenizer_class": None})
     expected = read_model(FIXTURES / "mbart50")[1].languages
     for name in ("MBart50Tokenizer", None):
@@ -315,7 +315,7 @@ SCRIPTS = "aeiënrst ÄÖ жзи αβγ 中文 漢字 かな देव عرب �
 
 @pytest.mark.parametrize("name", ["nllb", *later("family", "mbart50")])
 def test_a_tokenizer_of_new_transformers_has_the_same_ids(name, copy_of):
-    """Of its sentences, and of 2,000 lines beside the SentencePiece model."""
+    """It is checked on its sentences, and on 2,000 random lines."""
     folder = copy_of(name)
     for file in ("sentencepiece.bpe.model", "special_tokens_map.json"):
         (folder / file).unlink()  # as transformers 5 leaves them out
@@ -377,7 +377,7 @@ def test_a_tokenizer_that_is_no_sentencepiece_is_refused(
 
 
 def test_a_new_tokenizer_of_m2m100_has_the_languages_of_its_class(copy_of):
-    """Its folder lists none, and transformers gives German and Zulu these."""
+    """Its folder lists none. transformers gives German and Zulu these ids."""
     unlisted = {"additional_special_tokens": None}
     folder = copy_of("m2m100", tokenizer_config=unlisted)
     (folder / "special_tokens_map.json").unlink()
@@ -401,7 +401,7 @@ def test_an_output_without_a_limit_is_not_cut_at_20_tokens(copy_of):
 
 
 def test_a_decoder_that_starts_with_a_language_has_no_other(copy_of):
-    """As of mBART-25: decoder_start_token_id is the language of outputs."""
+    """In mBART-25, decoder_start_token_id is the language of outputs."""
     tokens = json.loads(
         (FIXTURES / "mbart50/tokenizer.json").read_text("utf-8")
     )
@@ -448,7 +448,7 @@ def test_a_direction_of_another_model_is_refused():
 @pytest.mark.slow("family")
 @pytest.mark.parametrize("opened", ["m2m100"], indirect=True)
 def test_small100_is_told_the_target_by_its_source(copy_of, opened):
-    """Its tokenizer is M2M-100's but for that; the target needs no source."""
+    """Its tokenizer is otherwise M2M-100's, and outputs need no first token."""
     name, _, ids = opened
     folder = copy_of(name)
     (folder / "tokenization_small100.py").touch()
@@ -511,7 +511,7 @@ def test_bad_files_are_one_line(copy_of, message):
 
 @NAME
 def test_a_batch_has_several_directions(name):
-    """Each sentence as of a translator of its direction."""
+    """Each sentence is translated as by a translator of its direction."""
     expected = expected_of(name)
     many = kt.Translator.from_pretrained(FIXTURES / name)
     source, target = expected["languages"]

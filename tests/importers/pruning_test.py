@@ -206,7 +206,7 @@ def test_tokens_that_stay_have_the_same_logits(name, tmp_path):
 
 @pytest.mark.slow("options")
 def test_a_corpus_with_all_tokens_changes_no_translation(tmp_path, capsys):
-    """By the command: several files, one compressed, and two languages."""
+    """The command reads several files, one compressed, in two languages."""
     expected = json.loads((FIXTURES / "nllb/expected.json").read_text())
     lines = [
         line for pair in phrasebook.read_split("train", 300) for line in pair

@@ -129,7 +129,7 @@ def with_dropout(exact, tmp_path_factory):
 
 
 def test_dropout_has_new_units_in_each_step_and_on_each_device(with_dropout):
-    """With the same units on all, eight devices would be eight times one."""
+    """With the same units everywhere, eight devices would repeat one."""
     argv, losses, seeds = with_dropout
     assert len({round(loss, 1) for loss in losses}) == 3
     assert len(set(seeds)) == 3
@@ -165,7 +165,7 @@ def test_fit_has_dropout():
     "fields", [{}, {"positions": "relative"}, {"attention_window": 3}]
 )
 def test_ids_may_be_empty(fields):
-    """As under TensorFlow: JAX infers no size beside 0."""
+    """JAX, like TensorFlow, infers no size beside 0."""
     config = kt.preset("tiny", vocab_size=40, num_layers=1, **fields)
     model = kt.Transformer(config)
     ids = np.full((2, 3), 5, "int32")
@@ -188,7 +188,7 @@ def test_fit_without_trainable_weights():
 
 
 def test_a_moving_average(exact, tmp_path):
-    """What is saved as weights is the average, by its formula."""
+    """The saved weights are the average by its formula."""
     argv = [*exact, "--checkpoint_steps=1", "--keep_checkpoints=4"]
     wmt.main([*argv, "--ema_decay=0.9", f"--workdir={tmp_path}"])
     parts = [tensors(tmp_path / f"checkpoints/ckpt-{step}") for step in (2, 3)]
@@ -226,7 +226,7 @@ def test_a_stopped_run_resumes_exactly(command, tmp_path, monkeypatch, capsys):
 def test_adapters_are_trained_beside_frozen_weights(
     command, run, tmp_path, capsys
 ):
-    """They alone are saved; a resumed run goes on; a translator has W + AB."""
+    """Only they are saved, a resumed run continues, a translator has W + AB."""
     path, again = tmp_path / "run", tmp_path / "again"
     argv = [*command, f"--init_from={run}", "--lora_rank=2", "--valid_steps=3"]
     wmt.main([*argv, f"--workdir={path}"])

@@ -57,7 +57,7 @@ def test_values_and_gradients_in_float64():
 
 
 def test_nothing_as_wide_as_the_vocabulary_is_float32():
-    """But what a CPU computes in float32 itself: the logits, one factor p."""
+    """Except what a CPU computes in float32: the logits, one factor p."""
     labels, *arguments = make_case()
 
     def is_wide(array):
@@ -77,7 +77,7 @@ def test_nothing_as_wide_as_the_vocabulary_is_float32():
 
 
 def test_r_drop_and_its_slopes():
-    """By its definition, and by differences of that along directions."""
+    """It equals its definition, and differences along directions."""
     random = np.random.default_rng(4)
     labels = np.array([[3, 6, 2, 5], [5, 2, 6, 3]])
     values = [random.normal(size=(4, 4, 3)), random.normal(size=(7, 3))]

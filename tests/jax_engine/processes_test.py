@@ -110,7 +110,7 @@ def start(tmp_path):
 
 
 def test_two_workers_are_one_device(exact, one_device, start, tmp_path):
-    """With four devices each."""
+    """Each worker has four devices."""
     path = tmp_path / "run"
     argv = [*exact, "--strategy=multi_worker", f"--workdir={path}"]
     chief, other = start(argv, num_devices=4)

@@ -127,7 +127,7 @@ def test_clipped_adam_and_the_moving_average():
 
 
 def test_programs_that_are_compiled_in_advance():
-    """They are used for batches of their shapes, and compute the same."""
+    """Batches of their shapes use them, with the same results."""
     found = []
     for in_advance in (False, True):
         _, step, state = make_step(scheduled_adam(RATE, 0.98), dropout=0.3)

@@ -124,7 +124,7 @@ def test_training_is_scored_by_f1(run):
 
 
 def test_text_becomes_trees(run, parser, trees, answer):
-    """One line for each, in order; over exactly the words of the line."""
+    """Each line gives a tree, in order, over exactly the words of the line."""
     known = trees[0]
     text = f"{' '.join(words_of(known))}\n\nHe can't.\n"
     first, blank, second, end = answer(parser, text)
@@ -186,7 +186,7 @@ def test_evaluation_counts_what_it_writes(
 def test_an_export_gives_linear_trees(
     run, parser, trees, tmp_path, monkeypatch
 ):
-    """Those of the live parser, of the words of a sentence."""
+    """The trees are the parser's, for the words of a sentence."""
     # The signature that `reload` runs.
     monkeypatch.setattr(saved_model, "INPUTS", {"n_best": ["text"]})
     options = export.ExportOptions(workdir=str(run[0]), output="unused")

@@ -86,7 +86,7 @@ def test_counts_by_hand(read, name):
 
 
 def test_percentages_are_of_the_sums():
-    """Not means of the sentences' percentages."""
+    """They are not means of the sentences' percentages."""
     total = sum_counts([Counts(1, 1, 1), Counts(1, 4, 9)])
     assert total == (2, 5, 10)
     assert (total.recall, total.precision) == (40, 20)

@@ -68,7 +68,7 @@ def test_of_another_process(number):
 
 
 def test_a_policy_without_a_marker_fails():
-    """Its own is made of parts, so that it names none."""
+    """The test builds its policy's name from parts, so that it names none."""
     for start in ("mixed_f", "mixed_bf"):
         with pytest.raises(pytest.fail.Exception, match="names no"):
             keras.DTypePolicy("".join([start, "loat16"]))

@@ -59,7 +59,7 @@ def test_notebooks_are_stored_without_outputs():
 
 
 def test_stored_outputs_are_those_of_the_code():
-    """And the pictures of other pages are those of the notebook."""
+    """The pictures of other pages are also those of the notebook."""
     notebooks = load_script("notebooks", ROOT / "docs/site")
     notebook, pictures = read_notebook(WITH_OUTPUTS), 0
     assert notebook["metadata"]["sources"] == notebooks.checksum(notebook)
@@ -161,7 +161,7 @@ def test_the_annotated_transformer_says_what_is_so(tmp_path):
 
 @pytest.mark.slow("run")
 def test_quickstart_learns_its_sentences(capsys):
-    """Rather than all sentences, which takes minutes."""
+    """It learns a few sentences, as all would take minutes."""
     found = run_notebook(
         "quickstart",
         num_pairs=20,

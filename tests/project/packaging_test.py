@@ -130,7 +130,7 @@ def test_extra_of_the_tests_has_every_package_of_the_others(metadata):
 
 
 def test_readme_of_the_index_depends_on_no_other_file(metadata):
-    """Its links and images are those of README, at this version."""
+    """Its links and images point to README's at this version."""
     description = metadata.get_payload()
     assert description.startswith("# keras_transformer\n")
     assert metadata["Description-Content-Type"] == "text/markdown"
@@ -157,7 +157,7 @@ def project():
 
 
 def test_requirements_of_jax_are_those_of_the_project():
-    """But for TensorFlow; and JAX as the tests have it."""
+    """TensorFlow is left out, and JAX is that of the extra `jax`."""
     lines = (ROOT / "requirements-jax.txt").read_text("utf-8").splitlines()
     required = [line for line in lines if not line.startswith("#")]
     dependencies = project()["dependencies"]

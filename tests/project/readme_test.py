@@ -232,7 +232,7 @@ def test_lora_trains_its_matrices_alone(tmp_path, monkeypatch, capsys):
     ids=lambda page: page.name,
 )
 def test_our_package_is_imported_before_keras(page):
-    """Then TensorFlow's start is quiet, and our settings count."""
+    """Then TensorFlow starts quietly, and our settings apply."""
     for script in re.findall(
         r"```python\n(.*?)```", page.read_text("utf-8"), re.S
     ):

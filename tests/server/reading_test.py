@@ -66,7 +66,7 @@ def test_a_request_that_is_given_up_ends_its_process(readers):
 
 
 def test_all_stages_are_those_of_a_document(readers):
-    """Each in a process that has not seen the ones before."""
+    """Each stage runs in a process that has not seen the earlier ones."""
     data = b"<p>Press <b>%s</b> now.</p><p>Two</p>"
 
     def translate(text):
@@ -148,7 +148,7 @@ def test_a_failure_is_no_large_file_and_is_logged_without_the_text(
 
 
 def test_a_file_that_waits_is_not_in_memory(readers):
-    """It is read when its process is there."""
+    """It is read when a process is free for it."""
     seen = []
 
     class File(io.BytesIO):

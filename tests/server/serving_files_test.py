@@ -258,7 +258,7 @@ class Steps(threading.Semaphore):
 
 
 def test_a_file_leaves_room_in_the_queue(monkeypatch):
-    """It waits for room itself; texts are accepted meanwhile."""
+    """The file waits for room, and texts are accepted meanwhile."""
     found, refusals = [], []
     with running(max_batch_tokens=6, max_queue_tokens=10) as served:
         batcher, script = served.service.batcher, served.script
@@ -325,7 +325,7 @@ def test_sentences_are_prepared_some_at_a_time(served, monkeypatch):
 
 
 def test_a_large_upload_is_on_the_disk_and_closed(served, monkeypatch):
-    """Also when its request is refused."""
+    """This also holds if its request is refused."""
     read = mock.Mock(wraps=requests.read_file)
     monkeypatch.setattr(requests, "read_file", read)
     assert send(served, "a.exe", b"a" * 2**21).status_code == 400

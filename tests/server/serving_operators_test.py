@@ -94,7 +94,7 @@ def test_a_line_for_each_answer_has_no_text_of_users(tmp_path):
     [("192.0.2.7", "192.0.2.7"), ("2001:db8::7", "2001:db8::7"), ('a" b', "-")],
 )
 def test_the_address_of_a_client_may_come_from_a_proxy(capsys, told, logged):
-    """And nothing that is no address; the lines go to standard error."""
+    """Text that is not an address is not logged. Lines go to standard error."""
     with running(access_log="-") as served:
         served.client.get("/languages", headers={"X-Forwarded-For": told})
     line = capsys.readouterr().err.splitlines()[-1]
@@ -125,7 +125,7 @@ def samples(served, name):
 
 
 def test_characters_are_counted_by_pair():
-    """Once, whatever was asked for; markup, and what stays, are not."""
+    """Each counts once. Markup and untranslated text do not count."""
     scripts = {("en", "de"): Script(), ("fr", "de"): Script()}
     with running(scripts) as served:
         for fields in (
@@ -225,7 +225,7 @@ def test_a_browser_finds_the_icon(served):
 
 
 def test_glossaries_are_read_again_once_for_each_signal(capsys):
-    """One after the other, whatever the main thread holds."""
+    """They are read one after the other, whatever the main thread holds."""
     reading, may_end = threading.Semaphore(0), threading.Semaphore(0)
     most, now = [], []
 

@@ -178,7 +178,7 @@ def test_a_short_job_waits_for_one_batch(make_batcher, number, is_same_work):
 
 
 def test_a_long_job_goes_on_whatever_comes(make_batcher):
-    """Though short jobs would fill every batch."""
+    """Short jobs alone could fill every batch."""
     batcher = make_batcher(max_batch_tokens=8)
 
     class Endless(Work):
@@ -271,7 +271,7 @@ def test_a_full_queue_refuses_work(make_batcher):
 def test_a_queue_that_would_take_too_long_refuses_work(
     make_batcher, monkeypatch
 ):
-    """What would be dropped unanswered is refused when it comes.
+    """A request that would be dropped unanswered is refused on arrival.
 
     The first batch takes half a second for each of its 2 tokens. By that, 10
     tokens take 5 seconds, and 11 take longer.
@@ -309,7 +309,7 @@ def test_cancelled_work_is_dropped(make_batcher):
 
 
 def test_a_job_that_is_cancelled_in_its_last_batch_harms_no_other(make_batcher):
-    """Nor does one that fails there."""
+    """Neither does a job that fails there."""
     batcher, work = make_batcher(max_batch_tokens=2), Work()
     work.may_run.clear()
     for items in (["a"], ["bad"]):
@@ -362,7 +362,7 @@ def test_a_closed_batcher_finishes_its_work(make_batcher):
 
 
 def test_three_times_as_many_requests_as_can_be_done(make_batcher):
-    """None is lost and none is wrong, and what waits is bounded."""
+    """No answer is lost or wrong, and the queue is bounded."""
     seen, capacity = [], threading.Semaphore(0)
 
     class Slow(Work):
@@ -721,7 +721,7 @@ def test_libretranslate_detects_the_languages_of_the_server(served):
 
 
 def test_a_request_has_one_thread_at_a_time(served, monkeypatch):
-    """So that its many texts do not make a short request wait."""
+    """Its many texts must not make a short request wait."""
     parse, at_once, most = services._parse, [], []
 
     def counted(*arguments):
@@ -739,7 +739,7 @@ def test_a_request_has_one_thread_at_a_time(served, monkeypatch):
 
 
 def test_a_text_in_the_target_language_stays(served):
-    """As LibreTranslate does; nothing is computed for it."""
+    """LibreTranslate does the same. Nothing is computed."""
     german, english = "Das Kind  schläft.\n", "The child is asleep."
     calls = len(served.script.calls)
     fields = {"source": "auto", "target": "DE"}
@@ -764,7 +764,7 @@ def test_a_text_in_the_target_language_stays(served):
 
 
 def test_detection_takes_no_text_for_a_target_without_reason():
-    """Neither one in any language, nor if it knows the target alone."""
+    """No text that fits any language, and none if it knows only the target."""
     assert languages.Detector(["en"], ["de"]).rank("1")[0][0] == "en"
     [first, *others] = languages.Detector(["en"], ["de"]).rank("Das Kind")
     assert first[0] == "de" and all(share <= first[1] for _, share in others)
@@ -840,14 +840,14 @@ def test_sampling_has_no_glossary(served):
 
 
 def test_the_server_reads_its_glossaries_again(tmp_path, caplog):
-    """If one is wrong, they stay as they were."""
+    """If one is wrong, the old ones stay."""
     first, second = tmp_path / "cars.tsv", tmp_path / "trees.tsv"
     first.write_text("dog\tHund\n")
     (tmp_path / "notes.txt").write_text("no glossary")
     with running(glossaries=str(tmp_path)) as served:
 
         def found():
-            """Returns the glossaries' names, and the terms of a request with one."""
+            """Returns the names of glossaries, and the terms of a request."""
             for name in ("glossary", "glossary_id"):
                 post(served, "/translate", q="a dog", **{name: "cars"}, **BOTH)
             (*_, [one], _), (*_, [request], _) = served.script.calls[-2:]
@@ -1119,7 +1119,7 @@ def sampling_script(**changes):
 
 
 def test_a_server_may_sample_by_default():
-    """As many as its options say, and with the seed of a request."""
+    """It draws as many samples as its options say, with a request's seed."""
     with running(sampling_script(num_samples=9, consensus="chrf")) as served:
         post(served, "/translate", q="a", **BOTH)
         translate(served, "a", seed=5, **BOTH)
@@ -1187,7 +1187,7 @@ def test_another_api_is_a_row_with_its_own_errors(monkeypatch, tmp_path):
 
 
 def test_a_path_is_only_what_it_is(served):
-    """It leads to no other."""
+    """A path does not lead to another."""
     for path in ("/languages/", "/translate/"):
         response = served.client.get(path)
         assert response.status_code == 404, path
@@ -1507,7 +1507,7 @@ def test_hostile_requests_have_one_clear_error(caplog, monkeypatch):
 
 
 def test_what_is_no_http_is_refused(caplog):
-    """Or the connection is closed, with data unread or without a request."""
+    """The connection may also be closed, with data unread or no request."""
     for name, status, body in answers_to_hostile(hostile_requests.raw(), True):
         assert status is None or 200 <= status < 500, (name, status, body)
         if status == 400 and body != NO_HTTP:
@@ -1548,7 +1548,7 @@ def test_a_refused_client_may_first_send_its_body(status, kind):
 def test_a_client_that_sends_5_mb_gets_its_answer(
     served, path, status, message
 ):
-    """Which it reads only when it has sent all."""
+    """It reads the answer only after it has sent all."""
     request = urllib.request.Request(
         served.url + path, b"q=" + b"a" * 5_000_000
     )
@@ -1559,7 +1559,7 @@ def test_a_client_that_sends_5_mb_gets_its_answer(
 
 
 def test_little_is_read_after_an_error(monkeypatch):
-    """Of a body that is too long, or does not come."""
+    """The body is too long, or does not come."""
     monkeypatch.setattr(app, "DISCARD_BYTES", 2**20)
     monkeypatch.setattr(app, "DISCARD_SECONDS", 0.2)
     with running() as served:
@@ -1636,7 +1636,7 @@ def test_warming_up_makes_all_programs_of_a_search(is_static, row_factor):
 
 
 def test_a_pair_that_samples_is_warmed_up():
-    """By default, and so without several hypotheses."""
+    """It samples by default, and so has a single hypothesis."""
     translator = exports.translator().with_decoding(sampling=True)
     assert translator.decoding.beam_size > 1
     model = pairs.Model(translator, 1)
@@ -1703,7 +1703,7 @@ def start(processes):
 
 @pytest.mark.parametrize("text", ["\nwarming up: 1 of ", ", warming up\n"])
 def test_a_server_that_is_ended_while_it_warms_up_ends_well(start, text):
-    """Though a thread is in TensorFlow."""
+    """A thread may still be in TensorFlow."""
     process = start()
     assert " 4 of 4 programs" not in process.read_until(text)
     process.send_signal(signal.SIGTERM)
@@ -1727,7 +1727,7 @@ def test_sighup_reads_the_glossaries_again(tmp_path, processes):
     "number", [signal.SIGTERM, *later("options", signal.SIGHUP)]
 )
 def test_a_server_that_is_ended_under_load_loses_no_request(start, number):
-    """And leaves no file."""
+    """It also leaves no file behind."""
     sentences = [*(s for s, _ in exports.make_pairs(40)), "", "  one dog "]
     process = start()
     text = process.read_until("\nready\n")

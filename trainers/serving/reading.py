@@ -83,7 +83,7 @@ class Readers:
     ) -> Step:
         """Calls the function `advance` in a process.
 
-        The server has the file in memory only during the call.
+        The server has the file in memory only while its process works.
 
         Raises BadRequest if the file is wrong, or takes too much time or
         memory. Raises RuntimeError if reading fails.

@@ -179,7 +179,7 @@ class Batcher:
             self._busy_until = time.monotonic()
 
     def close(self) -> None:
-        """Refuses new jobs and cancels other work. Accepted jobs are done."""
+        """Refuses new jobs, cancels other work, and lets accepted jobs end."""
         with self._changed:
             self._is_closed = True
             for _, future in self._idle:
@@ -193,7 +193,8 @@ class Batcher:
     # The queue
 
     def _is_full(self, tokens):
-        """Tells whether `tokens` do not fit. They always fit an empty queue."""
+        """Tells whether `tokens` do not fit. An empty queue is never full."""
+
         tokens += self.waiting_tokens
         seconds = tokens * self._seconds_per_token()
         return self.waiting_tokens > 0 and (

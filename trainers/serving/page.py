@@ -43,7 +43,7 @@ def _render(template, policy, **values):
 
 
 def _hash_of(page, tag):
-    """Returns the policy's value that allows the only element with a tag."""
+    """Returns the policy source that allows the only element with a tag."""
     [content] = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
     digest = hashlib.sha256(content.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

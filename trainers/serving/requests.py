@@ -108,7 +108,7 @@ class Body:
         self._size, self._has_more = 0, True
 
     async def receive(self) -> Message:
-        """Receives the next message. Raises 413 if the body is too large."""
+        """Receives a message. Raises HTTPException if the body is too large."""
         message = await self._next()
         if self._size > self._max_bytes:
             raise HTTPException(
@@ -117,7 +117,7 @@ class Body:
         return message
 
     async def discard(self, max_bytes: int, seconds: float) -> None:
-        """Drops the rest, up to `max_bytes` of the whole body and a time."""
+        """Drops the rest, until `max_bytes` of the body or the time is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._has_more and self._size < max_bytes:
@@ -172,7 +172,7 @@ def _merged(items):
 
 
 def parse_json(body: bytes) -> dict[str, typing.Any]:
-    """Parses a JSON object. Raises BadRequest, also for repeated names."""
+    """Parses a JSON object. Raises BadRequest for others and repeated names."""
 
     def unique(pairs: list[tuple[str, typing.Any]]) -> dict:
         fields = dict(pairs)
@@ -211,10 +211,7 @@ def read_texts(fields: Values, name: str, limits: Limits) -> list[str]:
 
 
 def read_file(fields: Values, name: str) -> tuple[str, typing.BinaryIO]:
-    """Reads a field that is a file. Returns its name and itself.
-
-    The name is without folders.
-    """
+    """Returns the name, without folders, and the file of a file field."""
     value = fields.get(name)
     if not isinstance(value, UploadFile):
         raise BadRequest(f"{name} must be a file")

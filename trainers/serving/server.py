@@ -169,7 +169,7 @@ def reload_at_sighup(service: Service) -> None:
 
 
 def _end(server):
-    """Ends the server, as soon as it runs."""
+    """Makes the server end, now or as soon as it runs."""
     server.should_exit = True
 
 

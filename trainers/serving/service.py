@@ -50,7 +50,7 @@ from trainers.serving.work import (
 )
 
 LONGEST_CODE = 35  # characters of a language code (RFC 5646)
-SURE = 90  # percent: the text already is in the target language
+SURE = 90  # percent confidence that a text is in the target language
 RETRY_START = 10  # seconds after which a client retries during warm-up
 
 
@@ -169,7 +169,7 @@ class Service:
                 what = "answering; in the background, for long texts and speed"
             yield f"{what}: {number} of {len(steps)} programs"
             if number >= len(usual):
-                gc.freeze()  # to collect graphs stops all threads for 0.5 s
+                gc.freeze()  # collecting graphs stops all threads for 0.5 s
             if number == len(usual):
                 self.is_ready = True
                 self.batcher.rest()  # clients have waited for this

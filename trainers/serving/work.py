@@ -28,8 +28,8 @@ if typing.TYPE_CHECKING:
     from keras_transformer.translation.results import Translation
     from keras_transformer.translator import Translator
 
-# Characters that a thread prepares without a stop, and characters that take as
-# long as the rest of the work on a sentence.
+# Characters that a thread prepares at once, since it cannot be stopped; and how
+# many characters take as long as the other work on a sentence.
 PREPARED, PREPARED_SENTENCE = 100_000, 50
 MOST_TERM_TOKENS = 512  # per sentence
 
@@ -252,7 +252,7 @@ def try_again(status: int, message: str, seconds: int) -> HTTPException:
 
 
 def _batches(sizes, most):
-    """Yields slices of items whose sizes sum to `most`, or of one item."""
+    """Yields slices with sizes that sum to at most `most`, or of one item."""
     begin = total = 0
     for end, size in enumerate(sizes):
         if total and total + size > most:

@@ -53,7 +53,7 @@ class Format(typing.NamedTuple):
     # Finds the charset that a file declares.
     declaration: regex.Pattern | None = None
     # Whether its files have source and translation. `read` then has the option
-    # `replace`.
+    # `replace` and is told the language of the target.
     has_translations: bool = False
     is_container: bool = False  # whether its files are binary
 
@@ -155,8 +155,8 @@ def parse(
         charset: The charset of bytes without a byte order mark. By default the
             declared charset, or else UTF-8.
         name: The file name, by which "auto" detects the format.
-        target: Code of the target language. HTML and office documents that
-            declare their language get this code.
+        target: Code of the target language. A document that declares its
+            language, or that of its translations, gets this code.
 
     Raises ValueError if the format or charset is unknown, if the document does
     not fit it (the message has the line), or if the extra `documents` is not
@@ -187,24 +187,32 @@ def parse(
         "a format with translations, which can be replaced",
         f"{format=}",
     )
-    options = {"replace": replace} if reader.has_translations else {}
+    options = (
+        {"replace": replace, "target": target}
+        if reader.has_translations
+        else {}
+    )
     divide = functools.partial(split, language=language, fits=fits)
     if reader.is_container:
         languages = (language, target)
-        return Document(*reader.read(data, divide, languages, **options))
+        return Document(*reader.read(data, divide, languages))
     content, found = decode(data, reader.declaration, charset)
     mark = BYTE_ORDER_MARK * content.startswith(BYTE_ORDER_MARK)
-    pieces = reader.read(content.removeprefix(mark), divide, **options)
+    pieces = [mark, *reader.read(content.removeprefix(mark), divide, **options)]
 
     def finish(texts: Iterable[str]) -> tuple[bytes, str]:
+        texts = list(texts)
         text = "".join(texts)
+        if text != content:
+            parts = zip(pieces, texts, strict=True)
+            text = "".join(getattr(p, "translated", t) for p, t in parts)
         if format == "html" and target and text != content:
             text = HTML_LANGUAGE.sub(target.replace("_", "-"), text)
         # Unchanged text keeps its bytes: some charsets have two codes for a
         # character.
         return (data, found.name) if text == content else found.encode(text)
 
-    return Document([mark, *pieces], finish)
+    return Document(pieces, finish)
 
 
 def detect(name: str, data: bytes) -> str:

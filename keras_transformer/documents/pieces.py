@@ -37,7 +37,10 @@ class Left(str):
 
 
 class Label(str):
-    """A text with a replacement, for when its sentence is translated."""
+    """A text with a replacement, for when its sentence is translated.
+
+    Outside of sentences, it is replaced when any other piece has changed.
+    """
 
     translated: str
 
@@ -46,6 +49,16 @@ class Label(str):
         label = super().__new__(cls, text)
         label.translated = translated
         return label
+
+
+def declared(code: str, target: str) -> str:
+    """Returns the code that a translation declares instead of `code`.
+
+    >>> declared("de-AT", "de"), declared("en", "de"), declared("de", "de_AT")
+    ('de-AT', 'de', 'de_AT')
+    """
+    variant, wanted = (c.lower().replace("_", "-") for c in (code, target))
+    return code if f"{variant}-".startswith(f"{wanted}-") else target
 
 
 class Block:

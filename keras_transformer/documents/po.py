@@ -18,8 +18,10 @@ from keras_transformer.documents.messages import find_messages
 from keras_transformer.documents.pieces import (
     Block,
     Checked,
+    Label,
     Left,
     Written,
+    declared,
     write,
 )
 from keras_transformer.documents.placeholders import (
@@ -55,11 +57,17 @@ DECLARED = regex.compile(r"(?<![\w-])(?!no-)(?:(?<qt>qt|kde)|[a-z-]+)-format\b")
 HEADER = regex.compile(
     r"^(Language|X-Source-Language|Plural-Forms):[ \t]*+(.*+)$", regex.M
 )
+# In a string of the header.
+LANGUAGE = regex.compile(r'(?<=\\n|")Language:[ \t]*+(?<code>[^\\"\r\n]*+)')
 PLURAL = regex.compile(r"nplurals\s*=\s*\d+\s*;\s*plural\s*=([^;]+)")
 
 
-def read(text: str, split: Split, replace: bool = False) -> Iterator:
+def read(
+    text: str, split: Split, replace: bool = False, target: str = ""
+) -> Iterator:
     """Yields a catalogue's pieces. New translations are marked as fuzzy.
+
+    If `target` is given, the header of a translation has it as the language.
 
     The plural form of 1 translates the singular if it is only for 1, or if the
     singular has all placeholders of the plural. All others translate the
@@ -72,7 +80,9 @@ def read(text: str, split: Split, replace: bool = False) -> Iterator:
         comments = text[begin : fields[0].start()]
         if is_header(messages):
             singular = singular or singular_form(messages.get("msgstr", ""))
-            yield text[begin:end]
+            header, strings = text[begin:end], fields[-1].start("strings")
+            args = strings - begin, target.replace("-", "_"), ending
+            yield Label(header, _declare(header, *args) if target else header)
             continue
         pieces: list = []
         read_to = fields[0].start()
@@ -240,6 +250,22 @@ def is_fuzzy(comments: str) -> bool:
     return any(
         regex.search(r"\bfuzzy\b", flags.group()) for flags in _flags(comments)
     )
+
+
+def _declare(header, strings, target, ending):
+    """Writes the language into a header, whose texts begin at `strings`."""
+    if found := LANGUAGE.search(header, strings):
+        new = declared(found["code"].strip(), target)
+        return (
+            f"{header[: found.start()]}Language: {new}{header[found.end() :]}"
+        )
+    begin = GAP.match(header, strings).end()
+    new = f'"Language: {target}\\n"'
+    if header.startswith('""', begin):
+        begin, new = begin + 2, ending + new
+    else:
+        new += ending
+    return header[:begin] + new + header[begin:]
 
 
 def _mark_fuzzy(comments, ending):

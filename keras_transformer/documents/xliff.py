@@ -10,7 +10,7 @@ import regex
 from keras_transformer.base.refusals import expect
 from keras_transformer.documents.items import ALONE, CLOSE, OPEN, Item, Split
 from keras_transformer.documents.markup import escape, plain_text
-from keras_transformer.documents.pieces import Block, Left
+from keras_transformer.documents.pieces import Block, Label, Left, declared
 from keras_transformer.documents.placeholders import MESSAGES
 from keras_transformer.documents.xml import parse_xml
 
@@ -28,22 +28,41 @@ REVIEW = 'state="needs-review-translation"'
 BY_MACHINE = 'state-qualifier="mt-suggestion"'
 UNTRANSLATED = ("new", "needs-translation", "initial")
 STATE = regex.compile(r"\bstate\s*=\s*([\"'])[^\"']*\1")
+# The elements that declare the language of all targets, and by what.
+LANGUAGES = {"file": "target-language", "xliff": "trgLang"}
+LANGUAGE = regex.compile(
+    r"\s(?:target-language|trgLang)\s*+=\s*+[\"'](?<code>[^\"']*+)"
+)
+# A tag up to the language of the sources.
+SOURCE = regex.compile(
+    r"\A<[^\s/>]++(?:.*?\s(?:source-language|srcLang)\s*+=\s*+"
+    r"(?:\"[^\"]*+\"|'[^']*+'))?",
+    regex.S,
+)
 APPROVED = regex.compile(r"\bapproved\s*=\s*([\"'])yes\1")
 
 
-def read(text: str, split: Split, replace: bool = False) -> Iterator:
+def read(
+    text: str, split: Split, replace: bool = False, target: str = ""
+) -> Iterator:
     """Yields the pieces of an XLIFF file: sources stay, targets change.
 
-    `replace` also changes targets that are already translated.
+    `replace` also changes targets that are already translated. If `target` is
+    given, a translated file declares it as the language of its targets.
     """
     root, events, spans = parse_xml(text)
     expect(_name(root) == "xliff", "the element xliff", _name(root))
     reader = _Reader(events, spans, split)
     read_to = 0
-    for unit in root.iter("{*}trans-unit", "{*}segment"):
-        begin, end = spans[unit]
+    files = "{*}xliff" if root.get("version", "").startswith("2") else "{*}file"
+    for element in root.iter("{*}trans-unit", "{*}segment", files):
+        begin, end = spans[element]
         yield reader.raw(read_to, begin)
-        yield from reader.read_unit(unit, replace)
+        if attribute := LANGUAGES.get(_name(element)):
+            tag, end = reader.raw(begin, begin + 1), begin
+            yield Label(tag, _declare(tag, attribute, target))
+        else:
+            yield from reader.read_unit(element, replace)
         read_to = end + 1
     yield reader.raw(read_to, len(events))
 
@@ -175,6 +194,17 @@ class _Reader:
                 kind = HALVES.get(_name(child), ALONE)
                 yield Item(raw, "", kind, f"id {name}")
             yield child.tail or ""
+
+
+def _declare(tag, attribute, target):
+    """Writes the language of the targets into a tag."""
+    if not target:
+        return tag
+    target = target.replace("_", "-")
+    if found := LANGUAGE.search(tag):
+        begin, end = found.span("code")
+        return tag[:begin] + declared(found["code"], target) + tag[end:]
+    return SOURCE.sub(rf'\g<0> {attribute}="{target}"', tag)
 
 
 def _name(element):

@@ -502,6 +502,39 @@ def test_a_target_that_is_translated_again_is_not_approved(text):
     assert documents.translate(document, capitals, align).text == expected
 
 
+VERSION_2 = (
+    '<xliff version="2.0" srcLang="en"{}><file id="f"><unit id="u"><segment>'
+    "<source>a</source>«→<target>A</target>»</segment></unit></file></xliff>"
+)
+VERSION_1 = (
+    '<x:xliff version="1.2" xmlns:x="x"><x:file original="a>" source-language='
+    "'en'{}><x:trans-unit><x:source>a</x:source><x:target>«→A»</x:target>"
+    "</x:trans-unit></x:file></x:xliff>"
+)
+CATALOGUE = 'msgid ""\nmsgstr {}\n\n«→#, fuzzy\n»msgid "a"\nmsgstr "«→A»"\n'
+DECLARED = [
+    ("xliff", VERSION_2.format('«→ trgLang="de"»'), "de"),
+    ("xliff", VERSION_2.format(' trgLang="«fr→pt-BR»"'), "pt_BR"),
+    ("xliff", VERSION_1.format("«→ target-language=\"de\"»"), "de"),
+    ("xliff", VERSION_1.format(" target-language='de-AT'"), "de"),
+    ("po", CATALOGUE.format(
+        '""\n"Language: «→de»\\n"\n"X: Language: y\\n"'), "de"),
+    ("po", CATALOGUE.format('"X: y\\nLanguage: «en→pt_BR»\\n"'), "pt-BR"),
+    ("po", CATALOGUE.format('"Language: de_AT\\n"'), "de"),
+    ("po", CATALOGUE.format('""«→\n"Language: de\\n"»\n"X: y\\n"'), "de"),
+    ("po", CATALOGUE.format('«→"Language: de\\n"\n»"X: y\\n"'), "de"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("format", "text", "target"), DECLARED)
+def test_a_translation_declares_its_language(format, text, target):
+    source, expected = marked(text)
+    _, found = translate(source, format, target=target)
+    assert found.text == expected
+    # Nothing is left to translate, so nothing changes.
+    assert translate(found.data, format, target="fr")[1].data == found.data
+
+
 PAGE = '<meta charset="{}"><p>«Café dog»'
 # A format, a text with marked words, its charset, and the name of that.
 CHARSETS = [

@@ -19,6 +19,7 @@ from keras_transformer.config import (
     check_alignment,
 )
 from keras_transformer.data.languages import Direction
+from keras_transformer.text import signs
 from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation import abilities, engines, loading
 from keras_transformer.translation.alignment import (
@@ -43,6 +44,7 @@ from keras_transformer.translation.requests import (
     make_requests,
     pair_requests,
     phrase_ids,
+    tokens_of,
 )
 from keras_transformer.translation.results import (
     Alignment,
@@ -470,10 +472,32 @@ class Translator:
         for request, row, one in zip(requests, rows, found, strict=True):
             check_finite(one.scores, request.text)
             texts = self.tokenizer.target.to_strings(one.ids)
-            notes = [*row.notes, *one.notes]
+            notes = [*row.notes, *one.notes, *_notes_on_words(row.reading)]
             scores = one.scores.tolist()
             results.append(Translation(texts, one.ids, scores, notes))
+        self._restore_signs(requests, rows, results)
         return results
+
+    def _restore_signs(self, requests, rows, results):
+        """Puts what the vocabulary cannot write into the translations."""
+        found = [
+            (row, request, result.texts, n)
+            for row, request, result in zip(
+                rows, requests, results, strict=True
+            )
+            for n, text in enumerate(result.texts)
+            if row.reading.signs or row.prefix.signs or signs.UNKNOWN in text
+        ]
+        aligned = [
+            (Request(row.reading.text, direction=request.direction), texts[n])
+            for row, request, texts, n in found
+            if signs.needs_links(texts[n], row.reading)
+        ]
+        links = iter(self.align_spans(aligned))
+        for row, _, texts, n in found:
+            needs_links = signs.needs_links(texts[n], row.reading)
+            of_text = next(links) if needs_links else ()
+            texts[n] = signs.restore(texts[n], row.reading, of_text, row.prefix)
 
     def _search_and_warn(self, strings, prefixes, num_best):
         """Works as `search`, and logs each note as a warning."""
@@ -579,8 +603,8 @@ class Translator:
             end = len(row.target_ids) - 1
             links = align_words(
                 found[row.num_given : end, row.tag_length :],  # without tags
-                make_side(source, *of_text.source.tokens([source])),
-                make_side(target, *of_text.target.tokens([target])),
+                make_side(source, tokens_of(of_text.source, source)),
+                make_side(target, tokens_of(of_text.target, target)),
             )
             yield source, target, links, row.notes
 
@@ -595,3 +619,13 @@ class Translator:
         ):
             check_finite(result, request.text)
             yield request, target, row, result
+
+
+def _notes_on_words(reading: signs.Reading) -> Iterator[str]:
+    """Yields a note for each word that the vocabulary cannot write."""
+    for sign in reading.signs:
+        if sign.has_letters:
+            yield (
+                f"has {sign.text!r}, which the vocabulary cannot write. It was"
+                " not translated"
+            )

@@ -26,7 +26,7 @@ from keras_transformer.figures import saving
 from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.pages import render_page
 from keras_transformer.text.case_marks import GLYPHS
-from keras_transformer.text.vocabulary import EOS, SPACE, UNK
+from keras_transformer.text.vocabulary import EOS, SPACE
 from keras_transformer.text.writing import direction, is_wide
 from keras_transformer.translation.requests import Request, encode_pairs
 from keras_transformer.translator import Translator
@@ -86,8 +86,7 @@ class AttentionFigure:
         notes: Sentences that the page and the figures show, such as that the
             source is truncated. Notes about a truncated translation and about
             unknown texts are added.
-        unknown: The texts that the UNK tokens of source and target replace, in
-            order; may be empty.
+        unknown: The parts of both texts that the vocabulary cannot write.
 
     Raises:
         ValueError: If shapes do not match, or a row does not sum to 1.
@@ -103,18 +102,18 @@ class AttentionFigure:
         languages: tuple[str | None, str | None] = (None, None),
         forced: bool = False,
         notes: Sequence[str] = (),
-        unknown: tuple[Sequence[str], Sequence[str]] = ((), ()),
+        unknown: Sequence[str] = (),
     ):
         self.source, self.target = source, target
         self.languages, self.forced = languages, forced
-        self.notes = [*notes, *_name_unknown([*unknown[0], *unknown[1]])]
+        self.notes = [*notes, *_name_unknown(unknown)]
         if target_pieces[-1] != "</s>":
             self.notes.append(
                 f"The translation is truncated to {len(target_pieces)} tokens."
             )
-        written = _tokens(target_pieces, unknown[1])
+        written = [*map(_shown, target_pieces)]
         self.tokens = {
-            "source": _tokens(source_pieces, unknown[0]),
+            "source": [*map(_shown, source_pieces)],
             "written": written,
             "read": [_shown("<s>"), *written[:-1]],
         }
@@ -331,17 +330,8 @@ def attention_figure(
         languages,
         reference is not None,
         notes,
-        (
-            _unknown(of_text.source, text, end - row.tag_length),
-            _unknown(of_text.target, reference or "", len(ids) - num_given - 1),
-        ),
+        [sign.text for sign in row.reading.signs + row.prefix.signs],
     )
-
-
-def _unknown(tokenizer, text, number):
-    """Returns the texts that are `UNK` among the first `number` tokens."""
-    tokens = tokenizer.tokens([text])[0][:number]
-    return [token.text for token in tokens if token.id == UNK]
 
 
 def _pieces(tokenizer, ids, words):
@@ -353,19 +343,10 @@ def _pieces(tokenizer, ids, words):
     ]
 
 
-def _tokens(pieces, unknown):
-    """Makes `Token`s of pieces. `unknown` has the text of each UNK."""
-    texts = iter(unknown)
-    return [
-        _shown(piece, next(texts, "") if piece == UNKNOWN else "")
-        for piece in pieces
-    ]
-
-
-def _shown(piece, text=""):
-    """Makes a `Token` of a piece. `text` is what an UNK replaces."""
+def _shown(piece):
+    """Makes a `Token` of a piece."""
     if piece in SPECIAL_PIECES:
-        return Token(f"{SPECIAL_PIECES[piece]} {text}".rstrip(), True, True)
+        return Token(SPECIAL_PIECES[piece], True, True)
     starts = piece.startswith(SPACE)
     shown = piece.removeprefix(SPACE).replace(SPACE, " ")
     return Token(shown or "\u2423", starts, False)
@@ -373,13 +354,13 @@ def _shown(piece, text=""):
 
 def _name_unknown(texts):
     """Returns a list with a note on unknown texts, or an empty list."""
-    distinct = list(dict.fromkeys(filter(None, texts)))
+    distinct = list(dict.fromkeys(texts))
     if not distinct:
         return []
     listed = ", ".join(map(_named, distinct[:NAMED]))
     more = len(distinct) - NAMED
     ending = f" and {more} more" if more > 0 else ""
-    return [f"Not in the vocabulary, read as UNK: {listed}{ending}."]
+    return [f"Not in the vocabulary, not read: {listed}{ending}."]
 
 
 def _named(text):

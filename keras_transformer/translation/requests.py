@@ -8,6 +8,7 @@ A new kind of input, such as the terms of a glossary, needs a field in each of
 these three and a rule in `decoding/rules.py`. Code in between passes it on.
 """
 
+import bisect
 import dataclasses
 import hashlib
 import re
@@ -17,7 +18,14 @@ from collections.abc import Callable, Sequence
 from keras_transformer.base.refusals import expect
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import Direction
-from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.signs import (
+    EMPTY,
+    INVISIBLE,
+    UNKNOWN,
+    Reading,
+    read,
+)
+from keras_transformer.text.tokenization import Token, Tokenizer, TokenizerPair
 from keras_transformer.text.vocabulary import EOS, UNK
 from keras_transformer.translation.automaton import Automaton, make_automaton
 from keras_transformer.translation.glossary import SPACELESS, Glossary
@@ -122,6 +130,8 @@ class Row(typing.NamedTuple):
     # The output's tokenizer, if there are terms or words to avoid.
     tokenizer: Tokenizer | None = None
     seed: int = 0  # of samples
+    reading: Reading = EMPTY  # the text, and what is not read of it
+    prefix: Reading = EMPTY  # prefix or given translation likewise
     sample: int = 0  # number of the sample, from 0
 
     @property
@@ -245,7 +255,9 @@ def encode(requests: Sequence[Request], encoding: Encoding) -> list[Row]:
                 terms=terms, term_texts=request.terms, automaton=automaton
             )
         if request.prefix:
-            [ids] = target.to_prefixes([request.prefix])
+            given = read_text(target, request.prefix)
+            [ids] = target.to_prefixes([given.text])
+            row = row._replace(prefix=given)
             row = _with_prefix(row, [*row.target_ids, *ids], encoding.limits)
         rows[i] = row
     return rows
@@ -271,11 +283,12 @@ def encode_pairs(pairs: SentencePairs, encoding: Encoding) -> list[Row]:
             [pairs[i][1] for i in indices],
             encoding.limits.max_target_length - len(given),
         )
-        for i, (ids, notes) in zip(indices, targets, strict=True):
+        for i, (ids, notes, reading) in zip(indices, targets, strict=True):
             rows[i] = rows[i]._replace(
                 target_ids=[*given, *ids],
                 num_given=len(given),
                 notes=[*rows[i].notes, *notes],
+                prefix=reading,
             )
     return rows
 
@@ -365,10 +378,14 @@ def _sources(requests, encoding):
             before,
             after,
         )
-        for i, (ids, notes) in zip(indices, sources, strict=True):
-            rows[i] = Row(ids, notes=notes)
+        for i, (ids, notes, reading) in zip(indices, sources, strict=True):
+            rows[i] = Row(ids, notes=notes, reading=reading)
             if len(ids) > 1:
-                rows[i] = Row(ids, len(before), given, notes, len(given))
+                rows[i] = rows[i]._replace(
+                    tag_length=len(before),
+                    target_ids=given,
+                    num_given=len(given),
+                )
     return rows
 
 
@@ -418,14 +435,17 @@ def _truncated(
     before: Sequence[int] = (),
     after: Sequence[int] = (),
 ):
-    """Yields the ids and the notes of each sentence, `[EOS]` for a blank one.
+    """Yields ids, notes and `Reading` of each sentence; `[EOS]` if blank.
 
     Other sentences begin with the ids `before`, and `after` follows their EOS.
     """
     max_length -= len(after)
     rows = tokenizer.to_ids(strings) if strings else []
     for string, ids in zip(strings, rows, strict=True):
-        notes = []
+        notes, reading = [], Reading(string)
+        if UNK in ids or INVISIBLE.search(string):
+            reading = read_text(tokenizer, string)
+            [ids] = tokenizer.to_ids([reading.text])
         if len(ids) > 1:
             ids = [*before, *ids]
         if len(ids) > max_length:
@@ -434,7 +454,36 @@ def _truncated(
                 f" ({shown(string)})"
             )
             ids = [*ids[: max_length - 1], EOS]
-        yield [*ids, *after] if len(ids) > 1 else ids, notes
+        yield [*ids, *after] if len(ids) > 1 else ids, notes, reading
+
+
+def read_text(tokenizer: Tokenizer, text: str) -> Reading:
+    """Takes out of a text what a vocabulary cannot write.
+
+    `UNKNOWN` stays, as a token of its own.
+    """
+
+    def knows(part: str) -> bool:
+        return part == UNKNOWN or UNK not in tokenizer.to_ids([part])[0]
+
+    return read(text, knows)
+
+
+def tokens_of(tokenizer: Tokenizer, text: str) -> list[Token]:
+    """Returns the tokens of a text as it is read, with places in the text."""
+    reading = read_text(tokenizer, text)
+    [tokens] = tokenizer.tokens([reading.text])
+    if reading.origins is None:
+        return tokens
+    word_ends = [match.end() for match in re.finditer(r"\S+", text)]
+    begins = [*reading.origins, len(text)]
+    return [
+        token._replace(
+            begin=begins[token.begin],
+            word=bisect.bisect(word_ends, begins[token.begin]),
+        )
+        for token in tokens
+    ]
 
 
 def _with_prefix(row: Row, ids: list[int], limits: Limits) -> Row:

@@ -518,6 +518,10 @@ def test_words_are_linked_by_the_attention_of_their_tokens(
 
 
 def test_words_and_signs_are_linked_by_their_positions(translator, monkeypatch):
+    tokenizer = Tokenizer.train([*TEXT, ",()"], CONFIG.vocab_size)
+    translator = Translator(
+        tokenizer, translator.model, translator.decoding, 30
+    )
     source, target = "jumps,  over fox", "dog (lazy)"
     tokens = [translator.tokenizer.tokens([x])[0] for x in (source, target)]
     ends = [[5, 6, 12, 16], [3, 5, 9, 10]]  # of words and signs
@@ -702,7 +706,8 @@ def test_consensus_chooses_among_all_samples(metric):
     chosen = translator.with_decoding(consensus=metric)
     for line in TEXT:
         [samples] = translator.n_best([line])
-        texts = [text for text, _ in samples]
+        [ids] = translator.n_best_ids([line])
+        texts = translator.tokenizer.to_strings([row for row, _ in ids])
         score = getattr(sacrebleu, f"sentence_{metric}")
         means = [
             np.mean([score(text, [other]).score for other in texts])
@@ -710,7 +715,7 @@ def test_consensus_chooses_among_all_samples(metric):
         ]
         ranked = chosen.n_best([line])[0]
         assert sorted(ranked) == sorted(samples)
-        by_text = dict(zip(texts, means, strict=True))
+        by_text = dict(zip((text for text, _ in samples), means, strict=True))
         values = [by_text[text] for text, _ in ranked]
         np.testing.assert_allclose(values, sorted(means)[::-1], atol=1e-9)
         assert chosen.translate([line]) == [ranked[0][0]]

@@ -1,0 +1,138 @@
+"""What the vocabulary cannot write stays, and changes nothing around it."""
+
+import random
+import re
+import string
+
+import pytest
+import translator_test
+
+from keras_transformer.text.signs import INVISIBLE, Reading, read, restore
+from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.translation.requests import Request, read_text
+
+KNOWN = set(string.ascii_letters + string.digits + " .,!?;:'-()")
+# What is unread of a text, and the text that the model reads.
+CASES = [
+    ("The child sleeps. 😆 The dog runs.", ["😆"], 0),
+    ("😆 The dog runs!", ["😆"], "The dog runs!"),
+    ("It sleeps😂😂, then runs 👍🏽", ["😂😂", "👍🏽"], "It sleeps, then runs"),
+    ("Hello 😆!", ["😆"], "Hello!"),
+    ("on→off", ["→"], "on off"),
+    ("◦ The dog runs.", ["◦"], "The dog runs."),
+    ("(☐) done", ["☐"], "() done"),
+    ("the 👩‍👩‍👧 family and 🇩🇪 🇫🇷", ["👩‍👩‍👧", "🇩🇪 🇫🇷"], "the family and"),
+    ("1️⃣ First", ["1️⃣"], "First"),
+    ("Москва-City sleeps.", ["Москва-City"], "sleeps."),
+    ("Красная площадь is red", ["Красная площадь"], "is red"),
+    ("I eat 寿司 here", ["寿司"], "I eat here"),
+    ("Łódź", ["Łódź"], ""),
+    ("¿Qué?", ["¿Qué"], "?"),
+    ("a\u2028b ☃", ["☃"], "a b"),
+    (
+        "steam\u00adboat \u2060and\ufeff sail\u200bing",
+        [],
+        "steamboat and sailing",
+    ),
+    ("", [], ""),
+]
+
+
+def knows(text):
+    return KNOWN.issuperset(text)
+
+
+@pytest.mark.parametrize("text, signs, expected", CASES)
+def test_what_is_unknown_is_not_read_and_comes_back(text, signs, expected):
+    reading = read(text, knows)
+    assert [sign.text for sign in reading.signs] == signs
+    assert reading.text == (expected or re.sub(" 😆|Łódź", "", text))
+    shown = re.sub(r"\s", " ", INVISIBLE.sub("", text))
+    assert restore(reading.text, reading) == shown
+    if reading.origins is not None:
+        assert len(reading.origins) == len(reading.text)
+        assert reading.origins == sorted(reading.origins)
+
+
+def test_any_text_is_known_once_it_is_read():
+    """Random texts: all is kept, in order, and each character has its place."""
+    draw = random.Random(1)
+    signs = ["😆", "→", "é", "寿", "\u200d", "\ufe0f", "\u0301", "\u00ad"]
+    for _ in range(500):
+        text = "".join(draw.choices([*"ab .-'", *signs], k=draw.randrange(15)))
+        reading = read(text, knows)
+        assert knows(reading.text)
+        kept = re.sub(
+            r"\s", "", reading.text + "".join(s for s, *_ in reading.signs)
+        )
+        assert sorted(kept) == sorted(re.sub("[\u00ad ]", "", text))
+        for at, origin in zip(
+            reading.text, reading.origins or (), strict=False
+        ):
+            assert at == " " or at == text[origin]
+        restored = restore(reading.text, reading)
+        assert restored.replace(" ", "") == re.sub("[\u00ad ]", "", text)
+
+
+def test_a_sign_is_put_beside_the_words_that_are_linked():
+    reading = read("the → red 😆 house", knows)
+    links = [((0, 3), (0, 2)), ((4, 7), (9, 13)), ((8, 13), (3, 8))]
+    assert reading.text == "the red house"
+    found = restore("la maison rouge"[:2] + " casa rossa", reading, links)
+    assert found.split().index("→") == 1 and "😆" in found
+
+
+def test_a_prefix_stays_at_the_beginning():
+    reading, prefix = (read(t, knows) for t in ("😆 A dog.", "Ein ☃"))
+    assert restore("Ein Hund.", reading, (), prefix) == "Ein ☃ 😆 Hund."
+    assert restore("Hund.", reading, (), prefix) == "😆 Hund."
+
+
+def test_an_unknown_token_becomes_the_word_that_it_translates():
+    reading = Reading("a fox runs")
+    links = [((0, 1), (0, 3)), ((2, 5), (4, 5)), ((6, 10), (6, 11))]
+    assert restore("ein ⁇ rennt", reading, links) == "ein fox rennt"
+    assert restore("ein ⁇ rennt", reading) == "ein ⁇ rennt"
+
+
+def test_signs_of_a_sentence_change_no_other_word():
+    translator = translator_test.make_translator()
+    tokenizer = translator.tokenizer
+    plain = translator_test.TEXT[0]
+    text = plain.replace(" fox", " 😆 fox") + " Ж ☃"
+    assert read_text(tokenizer, text).text == plain
+    [found], [expected] = translator.search([text]), translator.search([plain])
+    assert found.ids == expected.ids and found.scores == expected.scores
+    for one, other in zip(found.texts, expected.texts, strict=True):
+        assert one.endswith("Ж ☃") and one.count("😆") == 1
+        left = re.sub(" ?[😆Ж☃]", "", one)
+        assert left.replace(" ", "") == other.replace(" ", "")
+    assert found.notes == [
+        "has 'Ж ☃', which the vocabulary cannot write. It was not translated"
+    ]
+    # Also where nothing else is in the text, and in a forced beginning.
+    assert translator.translate(["😆 ☃"]) == ["😆 ☃"]
+    [forced] = translator.translate([Request(plain, prefix="fox 😆")])
+    assert forced.startswith("fox 😆")
+
+
+def test_words_are_aligned_in_the_text_as_it_was_given():
+    """Signs have no links; words keep their numbers and positions."""
+    translator = translator_test.make_translator()
+    plain = "lazy dog", "quick fox"
+    signed = "☃ lazy 😆 dog", "quick☃ ☃ fox"
+    places = {0: 1, 1: 3}, {0: 0, 1: 2}
+    [one], [other] = translator.align([plain]), translator.align([signed])
+    assert other.links == [(places[0][i], places[1][j]) for i, j in one.links]
+    spans = [translator.align_spans([pair])[0] for pair in (plain, signed)]
+    for before, after in zip(*spans, strict=True):
+        for side, text in enumerate(signed):
+            word = plain[side][slice(*before[side])]
+            assert text[slice(*after[side])] == word
+    scored = [translator.score([pair])[0] for pair in (plain, signed)]
+    assert scored[0].ids == scored[1].ids
+
+
+def test_a_tag_is_read():
+    tokenizer = Tokenizer.train(["a dog"], 20, symbols=["<2de>"], at_most=True)
+    assert read_text(tokenizer, "<2de> a ☃ dog").text == "<2de> a dog"

@@ -59,6 +59,37 @@ DIVISIONS = (
     ),
     regex.compile(r"\s++"),
 )
+# Words with a stop that sentencex takes for the end of a sentence in some
+# languages: before a name, and before a number.
+TITLES = (
+    "M MM Mr Mrs Ms Mme Mmes Mlle Mlles Mgr Mag Dr Dra Drs Dott Prof Pr Ing Me"
+    " St Ste Sv sv św Sr Sra Srta Sig sig dott Hr Hrn Fr Fru Frk Dhr Mevr mevr"
+    " mw Dña Exmo ks inż mgr MUDr RNDr özv им ул акад проф dl dna Sf Doç"
+    " Mt Ft vs cf inkl exkl zzgl"
+)
+COUNTED = (
+    "p pp s n no nr num núm pag pág págs figs? abb afb obr rys ris ill рис стр"
+    " с п ст гл табл ch chap cap kap sec sect abs art eq ref tab bd bl blz"
+    " vols? approx ca kb č str pos"
+)
+# A stop that ends no sentence, before the sign \0, where sentencex ends one.
+NO_END = regex.compile(
+    rf"""(?<![\p{{L}}\p{{M}}\p{{N}}])(?:
+        (?:{"|".join(TITLES.split())})\.\s*+\0\p{{Lu}}
+      | (?i:{"|".join(COUNTED.split())})\.\s*+\0(?:\p{{Nd}}|[IVXLC]++\b)
+      # Initials follow a name, another initial, or nothing.
+      | (?:(?:\A|(?<=\p{{Lu}}[\p{{L}}.]{{0,20}}[ -]))\p{{Lu}}\.-?)\s*+\0
+        (?!(?:L[aeo]s?|El|Ils?|Elle|Un\w?|De[nt]?|Het|[AO]s?)\s)\p{{Lu}}
+      | (?<=\b[Dd](?:er|ie|as|em|en|es)\s|\b[IiAa]m\s|\b(?:[Zz]u[mr]|[Vv]om
+        |[Uu]nd|[Bb]is|[Bb]eim)\s)\d{{1,2}}\.\s++\0
+        (?!(?:D(?:er|ie|as|em|en|ann|a)|E(?:r|s|ine?)|Sie|Wir|Ich|I[mn]|A[mn]|Und
+        |Aber|Doch)\b)\p{{Lu}}
+      | \d++\.\s++\0\p{{Ll}}
+      | (?<word>[\p{{L}}\p{{M}}.]{{1,5}})\.\s*+\0\p{{Ll}}
+        (?!\p{{Ll}}{{0,9}}\p{{Lu}})
+    ) | \.\0[-\u2010\u2011]""",
+    regex.VERBOSE,
+)
 
 
 class Sentence:
@@ -393,8 +424,23 @@ def _sentence_spans(text: str, language: str) -> list[Span]:
         read = end
         if not is_last and len(found) > 1:
             read, _ = found.pop()
-        spans += found
+        for begin, stop in found:
+            if spans and _is_no_end(text, *spans[-1]):
+                begin, _ = spans.pop()
+            spans.append((begin, stop))
     return spans
+
+
+def _is_no_end(text: str, begin: int, end: int) -> bool:
+    """Returns whether a sentence goes on after the stop at its end.
+
+    Before a small letter it does if it begins with a capital: some people write
+    no capitals.
+    """
+    tail = text[max(begin, end - 40) : end]
+    match = NO_END.search(f"{tail}\0{text[end : end + 20]}")
+    letters = filter(str.isalpha, text[begin:end])
+    return bool(match and (not match["word"] or next(letters).isupper()))
 
 
 def _divisions(

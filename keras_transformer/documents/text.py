@@ -19,11 +19,30 @@ LINE_END = regex.compile(
     r"(?:(?<![ \t])[ \t]++)?(?>\r\n|[\n\r\v\f\x85\u2028\u2029])[ \t]*+"
 )
 LINE_ENDS = regex.compile(rf"(?:{LINE_END.pattern})++")
+# A list mark has no letters, or is a short enumerator. `A. Smith` is text, and
+# so is `3.5 km`: after 1.1, the first word must begin with a capital.
+_NUMBER = r"\d{1,3}(?:\.\d{1,3}){0,5}"
+_INDEX = rf"(?:{_NUMBER}|\p{{L}}|(?i:[ivx]{{2,5}}))"
 LIST_MARK = regex.compile(
-    r"(?:[-*+\u2022\u2013>|]++|\d{1,3}[.)]|[A-Za-z]\))[ \t]++"
+    rf"""(?:(?<![ \t])[ \t]++)?(?:
+      # bullets, arrows, boxes, emoji; not quotes, brackets, prices, stops
+      (?:(?![\p{{Sc}}\p{{Ps}}\p{{Pe}}\p{{Pi}}\p{{Pf}}"'`.,:;!?\u00a1\u00bf\u2026&@%\#/\\])
+        [\p{{P}}\p{{S}}\p{{Co}}\u200d\ufe0f]){{1,20}}+[ \t]++
+    | (?:[\u2022\u2023\u2043\u30fb\p{{Co}}\u2190-\u21ff\u2460-\u27bf]
+        [\ufe0e\ufe0f]?)++[ \t]*+
+    | o\t++ | \[[ xX*]?\][ \t]++ | \d\ufe0f?\u20e3[ \t]*+
+    | [(\[]{_INDEX}[)\]][ \t]++ | {_INDEX}\.?\)[ \t]++
+    | {_NUMBER}(?:\.[-\u2013]?|/)[ \t]++
+    | (?:\p{{Ll}}|[ivx]{{2,5}})\.[ \t]++(?=\p{{L}}{{2}})(?!\p{{L}}{{1,3}}\.)
+    | \d{{1,2}}(?:\.\d{{1,2}}){{1,5}}[ \t]++(?=\p{{Lu}})
+        (?=(?:A[ ]|\p{{Lu}})\p{{Ll}})
+    | (?:[\d一二三四五六七八九十]{{1,3}}\u3001|\uff08\w{{1,3}}\uff09)[ \t]*+
+    ){{1,3}}+""",
+    regex.VERBOSE,
 )
 PARAGRAPH_END = regex.compile(
-    rf"(?:{LINE_END.pattern}){{2,}}|{LINE_END.pattern}(?={LIST_MARK.pattern})"
+    rf"(?:{LINE_END.pattern}){{2,}}|{LINE_END.pattern}(?={LIST_MARK.pattern})",
+    regex.VERBOSE,
 )
 COLUMN_END = regex.compile(r"(?<=\S)(?: *\t[ \t]*| {3,})(?=\S)")
 NARROWEST = 40  # least characters in the longest line of a wrapped paragraph

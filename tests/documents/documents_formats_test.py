@@ -67,6 +67,52 @@ DIALOGUE = (
     "{\\i1}«Hello,»{\\i0} «my»\\N«friend, go.»\n"
     "Dialogue: 0,0:02,Default,{\\p1}m 0 l 1\n"
 )
+MARKS = (
+    "• ◦ ▪ ⇒ ★ ☐ ✓ ✅ ➢ ❖ — ※ § 👉🏽 (a) (1) [1] 1. 1) 1.) 1/ 1.- a. a) ii. iv)"
+    " 1.1 1.2.3 1.1. [ ] [x] 1️⃣ ①"
+)
+LISTS = {
+    "marks of lists": (
+        "  "
+        + "\n".join(f"{mark} «The dog»" for mark in MARKS.split(" "))
+        + "\n- [ ] «The man»\n•«The child»\n・«ネコ a»\n（1）«猫 a»\n一、«b»",
+        [],
+    ),
+    "text that looks like marks": (
+        "\n".join(
+            f"«{text}»"
+            for text in (
+                "A. Smith reads.",
+                "I. The king",
+                "3.5 km is far",
+                "3.5 GB is much",
+                "1984 was bad.",
+                "e. g. dogs",
+                "« a »",
+                "$ 5 million",
+                "½ cup",
+                "-5 degrees",
+                "... and so",
+            )
+        ),
+        [],
+    ),
+}
+# Stops that end no sentence: «words» are a sentence each.
+STOPS = {
+    "en": "«See Vol. 3 and approx. 5 dogs.» «He uses it.» «iPhones run.»",
+    "en_US": "«hi.» «how are you?» «See J. R. Smith and Figs. 2 and 3.»",
+    "fr": "«M. Dupont dort.» «Jésus-Christ, ou J.-C. est né.» «J. Dupont lit"
+    " p. 5, etc. et fig. 2.» «La vitamine C.» «Le chien dort.»",
+    "de": "«Am 3. Mai schläft z. B. das Kind.» «Im 19. Jahrhundert, Nr. 5"
+    " usw. und.» «Es war der 3.» «Der Hund inkl. Maus.»",
+    "cs": "«Dne 3. května spí.»",
+    "hu": "«Az 1848. március 3. napja, kb. 5 kutya stb. és dr. Nagy.»",
+    "pl": "«Pies śpi od 3. maja, tj. długo, np. u św. Jana, ul. Długa, nr. 5.»",
+    "ru": "«Собака, т. е. зверь, рис. 2, им. Ленина.»",
+    "nl": "«Zie bijv. de hond van mevr. Jansen, afb. 2.»",
+    "pt": "«Veja p. 5, pág. 7, etc. e Dr. Costa.»",
+}
 TEXTS = {
     "wrapped, with a final line end": (
         "When one reads a text that was copied from a\n"
@@ -181,6 +227,7 @@ MARKDOWN = {
             ("srt", SUBTITLES),
             ("ass", {"SubStation Alpha": (DIALOGUE, [(8, "drawing")])}),
             ("html", PAGES),
+            ("text", LISTS),
             ("markdown", MARKDOWN),
         )
         for case in cases.values()
@@ -202,6 +249,7 @@ def test_a_document_becomes(format, case):
             "# The *child* {#the_child}\n\nSee {#it}.\n",
             ["The child", "See {#it}."],
         ),
+        ("text", "→ The child sleeps.\n", ["The child sleeps."]),
         ("ass", marked(DIALOGUE)[0], ["Hello, my friend, go."]),
     ],
 )
@@ -209,6 +257,13 @@ def test_attributes_and_line_breaks_are_not_in_sentences(
     format, text, sentences
 ):
     assert documents.parse(text, format).sentences == sentences
+
+
+@pytest.mark.parametrize("language", STOPS)
+def test_a_stop_that_ends_no_sentence(language):
+    text = STOPS[language]
+    document = documents.parse(marked(text)[0], "text", language)
+    assert document.sentences == re.findall("«(.*?)»", text)
 
 
 @pytest.mark.parametrize("case", TEXTS.values(), ids=TEXTS)

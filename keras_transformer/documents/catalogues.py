@@ -2,9 +2,10 @@
 
 A reader yields the place of each translation, and its texts by language or the
 reason why it is left out: fuzzy (not reviewed), untranslated, obsolete. Each
-plural form is paired with the message that it translates. XML codes without
-text are dropped, as in TMX. XLIFF is read incrementally, without lxml, which
-only the reader of documents needs, for the positions of elements.
+plural form is paired with the message that it translates, each segment of XLIFF
+with its own. XML codes are dropped, as in TMX. XLIFF is read incrementally,
+without lxml, which only the reader of documents needs, for the positions of
+elements.
 """
 
 import codecs
@@ -19,15 +20,16 @@ from keras_transformer.data.files.pairs import open_bytes
 from keras_transformer.data.files.tmx import (
     APART,
     CODES,
-    FORMATTING,
     LeftOut,
     Units,
+    is_apart,
     joined,
     pair_of,
     read_units,
 )
 from keras_transformer.documents import charsets, po
 from keras_transformer.documents.markup import text_of
+from keras_transformer.documents.messages import find_messages
 from keras_transformer.documents.placeholders import count_placeholders
 from keras_transformer.documents.xliff import UNTRANSLATED
 
@@ -40,7 +42,26 @@ NAMED = re.compile(
     r"(?:^|[._-])([a-z]{2,3}(?:[_-](?:[A-Z][A-Za-z]+|[0-9]{3}))?(?:@\w+)?)$"
 )
 DEEPEST = 50  # levels of nested elements
-SPACES = (*APART, "x", "byte")  # elements that separate two words
+MOST_SHARED = 10  # how often a .mo may use its bytes, on average
+# Attributes that count for all units inside an element.
+INHERITED = frozenset(
+    "source-language target-language srcLang trgLang sourcelanguage language"
+    " restype translate".split()
+)
+# Messages of GNOME, KDE and Mozilla whose translation names the translators.
+CREDITS = re.compile(
+    r"translat(?:or|ion)s?[-_.](?:credits?|names?|e-?mails?)\b"
+    r"|(?:credits?|names?|e-?mails?|roles?)[ _](?:of|for)[ _]translators\b"
+    r"|^your (?:names|e-?mails|roles)$"
+    r"|credits?[-_.]translat|langpack_contributors|em:contributor",
+    re.I | re.M,
+)
+ADDRESS = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}+@[\w-]++(?:\.[\w-]++)++")
+# Contexts inside of messages: "_: verb\nOpen" of KDE 3, "menu|Open" of GLib.
+CONTEXT = re.compile(r"_: [^\n]*+\n|[\w .:/-]++\|(?=[^\s|])")
+SEGMENTS = "//mrk[@mtype='seg']"
+# Values of state-qualifier.
+UNREVIEWED = re.compile("(?:mt|tm)-suggestion|leveraged-mt|fuzzy|rejected")
 
 
 def read_po(path: pathlib.Path, languages: Sequence[str]) -> Translations:
@@ -53,8 +74,9 @@ def read_po(path: pathlib.Path, languages: Sequence[str]) -> Translations:
     with open_bytes(path) as file:
         data = file.read()
 
-    def find_messages():
+    def find_entries():
         text, _ = charsets.decode(data, charsets.PO_DECLARATION)
+        text = text.removeprefix("\ufeff")
         line, read = 1, 0
         for begin, fields, messages in po.entries(text):
             at = fields[0].start()
@@ -64,7 +86,7 @@ def read_po(path: pathlib.Path, languages: Sequence[str]) -> Translations:
         for _ in OBSOLETE.finditer(text):
             yield "", None, "obsolete"
 
-    yield from _read_messages(path, find_messages(), languages)
+    yield from _read_messages(path, find_entries(), languages)
 
 
 def read_mo(path: pathlib.Path, languages: Sequence[str]) -> Translations:
@@ -78,10 +100,10 @@ def read_mo(path: pathlib.Path, languages: Sequence[str]) -> Translations:
     with open_bytes(path) as file:
         data = file.read()
 
-    def find_messages():
+    def find_entries():
         order = MAGIC.get(data[:4])
         expect(order, "a catalogue of gettext (.mo)")
-        charset, number = "utf-8", 0
+        charset, number, room = "utf-8", 0, MOST_SHARED * len(data)
         try:
             version, size, *tables = struct.unpack_from(f"{order}4I", data, 4)
             expect(version >> 16 < 2, "version 0 or 1", version >> 16)
@@ -89,6 +111,9 @@ def read_mo(path: pathlib.Path, languages: Sequence[str]) -> Translations:
                 source, target = (
                     _string(data, order, table + 8 * number) for table in tables
                 )
+                room -= len(source) + len(target)
+                if room < 0:
+                    raise struct.error("it shares too many texts with others")
                 if not source:
                     declared = CHARSET.search(target)
                     charset = declared[1].decode() if declared else charset
@@ -107,12 +132,15 @@ def read_mo(path: pathlib.Path, languages: Sequence[str]) -> Translations:
                 yield f"{path}, message {number + 1}", messages, ""
             if version & 0xFFFF:
                 # Messages with <inttypes.h>'s PRId64 have their own tables.
-                for _ in range(*struct.unpack_from(f"{order}I", data, 36)):
+                size, table = struct.unpack_from(f"{order}2I", data, 36)
+                if table + 4 * size > len(data):
+                    raise struct.error(f"{size:,} others are not in the file")
+                for _ in range(size):
                     yield "", None, "system-dependent"
         except (struct.error, UnicodeError, LookupError) as error:
             raise ValueError(f"message {number + 1}: {error}") from error
 
-    yield from _read_messages(path, find_messages(), languages)
+    yield from _read_messages(path, find_entries(), languages)
 
 
 def _string(data, order, at):
@@ -142,17 +170,28 @@ def _read_messages(path, found, languages):
             for keyword, text in messages.items():
                 if keyword.startswith("msgstr"):
                     source = po.message_of(keyword, messages, singular)
-                    pair = text_of(source), text_of(text)
-                    args = path, pair, codes, languages, reason, is_plural
-                    yield place, _judge(*args)
+                    args = path, (source, text), codes, languages, reason
+                    context = messages.get("msgctxt", "")
+                    yield place, _judge(*args, is_plural, context)
     except ValueError as error:
         at = "," if re.match("line|message", str(error)) else ":"
         raise ValueError(f"{path}{at} {error}") from error
 
 
-def _judge(path, pair, codes, languages, reason, is_plural=False):
+def _judge(path, pair, codes, languages, reason, is_plural=False, context=""):
     """Returns a pair's texts by language, or why it is left out."""
     source, target = pair
+    if CREDITS.search(f"{context}\n{source}") or (
+        "@" in target
+        and {*ADDRESS.findall(target)}.difference(ADDRESS.findall(source))
+    ):
+        reason = reason or "names or addresses of translators"
+    elif any(find_messages(source)):
+        reason = reason or "ICU messages"
+    target = target.partition("|/|")[0]  # a script of KDE follows
+    if "|" not in target and (inside := CONTEXT.match(source)):
+        source = source[inside.end() :]
+    source, target = text_of(source), text_of(target)
     source_code, target_code = codes
     if not source.strip():
         reason = "without a source"
@@ -177,26 +216,27 @@ def _code_of(path):
 
 
 class _Elements(Units):
-    """Finds elements by name, with the attributes of all enclosing elements."""
+    """Finds elements by name, with what they inherit from those around them."""
 
     def __init__(self, *names):
         super().__init__("}")
         self._names = names
         self._around = [{}]
         self._tree = None
-        self._depth = self._line = 0
+        self._depth = self._line = 0  # depth inside of the element
 
     def _start(self, name, attributes):
         name = name.rpartition("}")[2]
+        if len(self._around) + self._depth > DEEPEST:
+            raise ValueError(f"found more than {DEEPEST} elements in another")
         if self._tree is None and name in self._names:
             self._tree = TreeBuilder()
             self._line = self.parser.CurrentLineNumber
         if self._tree is None:
-            self._around.append({**self._around[-1], **attributes})
+            own = {n: attributes[n] for n in INHERITED & attributes.keys()}
+            self._around.append({**self._around[-1], **own})
             return
         self._depth += 1
-        if self._depth > DEEPEST:
-            raise ValueError(f"found more than {DEEPEST} elements in another")
         self._tree.start(name, attributes)
 
     def _end(self, name):
@@ -223,19 +263,51 @@ def read_xliff(path: pathlib.Path, languages: Sequence[str]) -> Translations:
     """
     units = _Elements("trans-unit", "segment")
     for place, (around, unit) in read_units(path, units, "XLIFF"):
-        target = unit.find("target")
-        holder = target if unit.tag == "trans-unit" else unit
-        state = "" if holder is None else holder.get("state", "")
-        reason = "fuzzy" * state.startswith("needs-")
-        if state in UNTRANSLATED:
-            reason = "untranslated"
-        pair = _text(unit.find("source")), _text(target)
+        reason = _unread(unit, around)
         codes = (
             around.get("source-language") or around.get("srcLang") or "unknown",
             around.get("target-language") or around.get("trgLang"),
         )
         is_plural = around.get("restype") == "x-gettext-plurals"  # the group
-        yield place, _judge(path, pair, codes, languages, reason, is_plural)
+        context = f"{unit.get('id')}\n{unit.get('resname')}"
+        for pair in _segments(unit):
+            texts = tuple(map(_text, pair))
+            args = path, texts, codes, languages, reason, is_plural, context
+            yield place, _judge(*args)
+
+
+def _unread(unit, around):
+    """Returns why a unit of XLIFF is left out, or ""."""
+    holder = unit.find("target") if unit.tag == "trans-unit" else unit
+    states = {} if holder is None else holder.attrib
+    state = states.get("state", "")
+    if {**around, **unit.attrib}.get("translate") == "no":
+        return "locked"
+    if state in UNTRANSLATED:
+        return "untranslated"
+    is_reviewed = state in ("final", "signed-off") or not (
+        UNREVIEWED.match(states.get("state-qualifier", ""))
+        or state.startswith("needs-")
+        or (unit.get("approved") == "no" and not state)
+    )
+    return "" if is_reviewed else "fuzzy"
+
+
+def _segments(unit):
+    """Yields pairs of elements: of each segment, or else of the whole unit."""
+    source, target = unit.find("source"), unit.find("target")
+    read = "source" if unit.find("seg-source") is None else "seg-source"
+    sources, targets = (
+        {mark.get("mid"): mark for mark in unit.iterfind(f"{name}{SEGMENTS}")}
+        for name in (read, "target")
+    )
+    if targets and targets.keys() <= sources.keys():
+        for mid, segment in sources.items():
+            yield segment, targets.get(mid)
+    elif all(map(_text, targets.values())):
+        yield source, target
+    else:  # partly translated
+        yield source, None
 
 
 def read_ts(path: pathlib.Path, languages: Sequence[str]) -> Translations:
@@ -249,7 +321,9 @@ def read_ts(path: pathlib.Path, languages: Sequence[str]) -> Translations:
     reasons = dict(unfinished="fuzzy", obsolete="obsolete", vanished="obsolete")
     units = _Elements("message")
     for place, (around, message) in read_units(path, units, "Qt's TS"):
-        source = text_of(_text(message.find("source")))
+        source, context = map(
+            _text, (message.find("source"), message.find("comment"))
+        )
         codes = around.get("sourcelanguage"), around.get("language")
         for translation in message.findall("translation"):
             reason = reasons.get(translation.get("type"), "")
@@ -257,9 +331,8 @@ def read_ts(path: pathlib.Path, languages: Sequence[str]) -> Translations:
             for form in forms or [translation]:
                 shortest = form.find("lengthvariant")
                 text = _text(form if shortest is None else shortest)
-                pair = source, text_of(text)
-                args = path, pair, codes, languages, reason, bool(forms)
-                yield place, _judge(*args)
+                args = path, (source, text), codes, languages, reason
+                yield place, _judge(*args, bool(forms), context)
 
 
 def _text(element):
@@ -272,10 +345,10 @@ def _parts(element):
     if element.text:
         yield element.text
     for child in element:
-        if child.tag in SPACES:
-            if not FORMATTING.search("".join(child.itertext())):
+        if child.tag in (*APART, *CODES):
+            if is_apart(child.tag, "".join(child.itertext())):
                 yield None
-        elif child.tag not in CODES:
+        else:
             yield from _parts(child)
         if child.tail:
             yield child.tail

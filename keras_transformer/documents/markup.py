@@ -18,6 +18,8 @@ from keras_transformer.documents.items import (
     OPEN,
     SPACE,
     Item,
+    join,
+    pair_tags,
     plain_items,
 )
 
@@ -169,10 +171,7 @@ def text_of(message: str) -> str:
     if not MARKED.search(message):
         return message
     make_items, _ = plain_text(message, accelerators=True)
-    return "".join(
-        str(item.raw) if str(item.raw).isspace() else item.text
-        for item in make_items(message)
-    )
+    return join(pair_tags(make_items(message)))[1]
 
 
 def _mark_accelerator(items):

@@ -10,7 +10,13 @@ import regex
 from keras_transformer.base.refusals import expect
 from keras_transformer.documents.items import ALONE, CLOSE, OPEN, Item, Split
 from keras_transformer.documents.markup import escape, plain_text
-from keras_transformer.documents.pieces import Block, Label, Left, declared
+from keras_transformer.documents.pieces import (
+    Block,
+    Label,
+    Left,
+    declared,
+    joined,
+)
 from keras_transformer.documents.placeholders import MESSAGES
 from keras_transformer.documents.xml import parse_xml
 
@@ -32,12 +38,6 @@ STATE = regex.compile(r"\bstate\s*=\s*([\"'])[^\"']*\1")
 LANGUAGES = {"file": "target-language", "xliff": "trgLang"}
 LANGUAGE = regex.compile(
     r"\s(?:target-language|trgLang)\s*+=\s*+[\"'](?<code>[^\"']*+)"
-)
-# A tag up to the language of the sources.
-SOURCE = regex.compile(
-    r"\A<[^\s/>]++(?:.*?\s(?:source-language|srcLang)\s*+=\s*+"
-    r"(?:\"[^\"]*+\"|'[^']*+'))?",
-    regex.S,
 )
 APPROVED = regex.compile(r"\bapproved\s*=\s*([\"'])yes\1")
 
@@ -188,12 +188,23 @@ class _Reader:
                 yield from self._content(child)
                 yield Item(self._events[end].raw, "", closes, f"{begin}")
             else:
-                raw = self.raw(begin, end + 1)
-                raw = Left(raw, "locked") if _is_code(child) else raw
+                raw = self._code(child)
                 name = next(filter(None, map(child.get, PARTNER)), "")
                 kind = HALVES.get(_name(child), ALONE)
                 yield Item(raw, "", kind, f"id {name}")
             yield child.tail or ""
+
+    def _code(self, element):
+        """Returns a code as it is, but with the texts in it as pieces."""
+        read_to, end = self._spans[element]
+        if _is_code(element):
+            return Left(self.raw(read_to, end + 1), "locked")
+        pieces = []
+        for text in filter(_text, element.iterchildren("{*}sub")):
+            begin, last = self._spans[text]
+            pieces += [self.raw(read_to, begin + 1), *self._translation(text)]
+            read_to = last
+        return joined([*pieces, self.raw(read_to, end + 1)])
 
 
 def _declare(tag, attribute, target):
@@ -204,7 +215,8 @@ def _declare(tag, attribute, target):
     if found := LANGUAGE.search(tag):
         begin, end = found.span("code")
         return tag[:begin] + declared(found["code"], target) + tag[end:]
-    return SOURCE.sub(rf'\g<0> {attribute}="{target}"', tag)
+    name = regex.match(r"<[^\s/>]++", tag).group()
+    return f'{name} {attribute}="{target}"{tag[len(name) :]}'
 
 
 def _name(element):

@@ -66,6 +66,11 @@ GOOD = [
     ("csv", 'en,de\nthe dog,der Hund\n"say ""no""",sag „nein“', ()),
     ("csv", '"de";"en"\r\nder Hund;the dog\r\n\r\n'
      'sag „nein“;"say\r\n""no"""\r\n', ()),
+    ("csv", 'id, en, de\n1, the dog, der Hund\n2, "say ""no""", sag „nein“\n',
+     ()),
+    ("csv", ' "de", "en"\n"der Hund", the dog\n"sag „nein“", "say ""no"""\n',
+     ()),
+    ("tsv", TEXT.replace("en\tde", "en \t de"), ()),
     ("csv", "id\ten\tde\n1\tthe dog\tder Hund\n"
      '2\t"say ""no"""\tsag „nein“\n', ()),
     ("csv", '1,der Hund,the dog\n2,sag „nein“,"say ""no"""\n', ("3", "2")),
@@ -451,6 +456,11 @@ def test_a_missing_file_and_a_missing_package_are_named(tmp_path, monkeypatch):
         ("utf-8", "a<ph/>, <ph>{1}</ph>b", "a, b"),
         ("utf-8", "H<bpt>x</bpt>2<ept>x</ept>O<ph>&lt;/b&gt;</ph>h", "H2Oh"),
         ("utf-8", "中<ph/>文", "中文"),
+        ("utf-8", r"a<it pos='begin'>{\tab}</it>b<it>{\i </it>c", "a bc"),
+        ("utf-8", r"a<bpt>{\b\line </bpt>b<ept>}</ept>c", "a bc"),
+        ("utf-8", r"a<bpt>{\pard </bpt>b<ept>&lt;/w:p></ept>c", "ab c"),
+        ("utf-8", "a<it/>b<it>{1}</it>. <hi>c</hi>d<ut>\t</ut>e", "a b. cd e"),
+        ("utf-8", "中<it>&lt;br></it>文", "中文"),
     ],
 )
 def test_charsets_and_codes_of_a_memory(charset, segment, text, tmp_path):
@@ -459,6 +469,11 @@ def test_charsets_and_codes_of_a_memory(charset, segment, text, tmp_path):
     content = content.replace('"UTF-8"', f'"{charset}"')
     path.write_bytes(content.encode(charset))
     assert list(records.read_records(path, ["en", "de"])) == [(text, "x")]
+
+
+def test_many_codes_in_a_segment_take_linear_time():
+    """In quadratic time, they would take minutes."""
+    assert len(tmx.joined(["ab", None] * 200_000)) == 600_000 - 1
 
 
 def test_folders_and_patterns_are_files(tmp_path):

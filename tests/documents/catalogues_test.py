@@ -212,11 +212,18 @@ TS = """<?xml version="1.0" encoding="utf-8"?><!DOCTYPE TS>
 <TS version="2.1" language="de_DE"><context><name>A</name>{}</context></TS>"""
 
 
-def unit(source, target, states=""):
+def unit(source, target, states="", own="", segments=""):
     return (
-        f'<x:trans-unit id="1"><x:source>{source}</x:source><x:target'
-        f" {states}>{target}</x:target><x:alt-trans><x:target>no</x:target>"
-        "</x:alt-trans></x:trans-unit>"
+        f'<x:trans-unit id="1" {own}><x:source>{source}</x:source>'
+        f"{segments}<x:target {states}>{target}</x:target><x:alt-trans>"
+        "<x:target>no</x:target></x:alt-trans></x:trans-unit>"
+    )
+
+
+def marks(*texts):
+    return " ".join(
+        f'<x:mrk mtype="seg" mid="{number}">{text}</x:mrk>'
+        for number, text in enumerate(texts)
     )
 
 
@@ -250,12 +257,44 @@ XML = [
         ("needs-adaptation", "fuzzy"), ("needs-review-l10n", "fuzzy"),
         ("translated", ("a", "b")), ("signed-off", ("a", "b")),
         ("final", ("a", "b")))),
+    *(("xlf", XLIFF, unit("a", "b", *attributes), wanted)
+      for attributes, wanted in (
+        (('state="translated" state-qualifier="mt-suggestion"',), "fuzzy"),
+        (('state-qualifier="rejected-grammar"',), "fuzzy"),
+        (('state-qualifier="exact-match"',), ("a", "b")),
+        (('state="final" state-qualifier="leveraged-mt"',), ("a", "b")),
+        (("", 'approved="no"'), "fuzzy"), (("", 'approved="yes"'), ("a", "b")),
+        (('state="translated"', 'approved="no"'), ("a", "b")),
+        (("", 'translate="no"'), "locked"))),
+    ("xlf", XLIFF.replace('id="g"', 'translate="no"'), unit("a", "b"),
+     "locked"),
+    ("xlf", XLIFF.replace('id="g"', 'translate="no"'),
+     unit("a", "b", "", 'translate="yes"'), ("a", "b")),
+    ("xlf", XLIFF, unit("&lt;b&gt;Save&lt;/b&gt; the&amp;nbsp;&lt;br&gt;book"
+     "&lt;br/&gt;now", "<![CDATA[<p>Speichern</p>]]>"),
+     ("Save the\xa0book now", "Speichern")),
+    ("xlf", XLIFF, unit("E&amp;xit", "B&amp;eenden"), ("Exit", "Beenden")),
+    ("xlf", XLIFF, unit("{n, plural, other {# books}}",
+                        "{n, plural, other {# Bücher}}"), "ICU messages"),
+    ("xlf", XLIFF, unit("the<x:it pos='begin'>{\\tab}</x:it>button<x:bpt>"
+     "{\\b </x:bpt>s<x:ept>}</x:ept><x:bpt>&lt;p></x:bpt>now", "b"),
+     ("the buttons now", "b")),
     ("xlf", XLIFF, unit(
         '<x:g id="1">One</x:g><x:x id="2"/>two <x:bpt id="3">{\\b</x:bpt>!',
         '<x:mrk mtype="seg" mid="1">Eins</x:mrk> <x:mrk mtype="seg">zwei'
         "</x:mrk>"), ("One two !", "Eins zwei")),
     ("xlf", XLIFF.replace('id="g"', 'restype="x-gettext-plurals"'),
      unit("%d", "eine") + unit("%d", "%d"), ("%d", "%d")),
+    *(("xlf", XLIFF, unit("A. B.", target, segments="<x:seg-source>"
+       + marks("A.", "B.") + "</x:seg-source>"), wanted)
+      for target, wanted in (
+        (marks("C."), ("A.", "C.")), (marks("C.", ""), ("A.", "C.")),
+        (marks("", "D."), ("B.", "D.")), (marks("", ""), "untranslated"),
+        ("C. D.", ("A. B.", "C. D.")),
+        (marks("", "C.", "D."), "untranslated"),
+        (marks("C.", "D.", "E."), ("A. B.", "C. D. E.")))),
+    ("xlf", XLIFF, unit("A. B.", marks("C.", "")), "untranslated"),
+    ("xlf", XLIFF, unit(marks("A.", "B."), marks("C.", "")), ("A.", "C.")),
     ("xlf", XLIFF_2, segment("a <pc id='1'>b</pc>", "c<ph id='2'/>d"),
      ("a b", "c d")),
     *(("xliff", XLIFF_2, segment("a", "b", f'state="{state}"'), wanted)
@@ -287,7 +326,58 @@ def test_states_of_xml(ending, frame, content, wanted, tmp_path):
         assert pairs == [] and set(reasons) == {wanted}
     else:
         assert pairs == [wanted]
-        assert reasons.keys() <= {"plural forms without a placeholder"}
+        others = {"plural forms without a placeholder", "untranslated"}
+        assert reasons.keys() <= others
+
+
+CREDITS = [
+    ("", "translator-credits", "Jane Doe"),
+    ("", "translator_credits", "Jane Doe"),
+    ("NAME OF TRANSLATORS", "Your names", "Jane Doe,John Roe"),
+    ("", "Your emails", "jane, john"),
+    ("", r"_: ROLES OF TRANSLATORS\nYour roles", "Autor"),
+    ("MOZ_LANGPACK_CONTRIBUTORS", "x", "Jane"),
+    ("credit.translation", "x", "Jane"),
+    ("", "CREDIT_FOR_TRANSLATORS", "<para>Jane</para>"),
+    ("", "Report bugs to <a@b.org>.", "Fehler an <a@b.org>, <de@c.org>."),
+]
+KEPT = [
+    ("Your name", "Ihr Name"),
+    ("Translator credits", "Übersetzer"),
+    ("Write to a@b.org", "Schreiben Sie an a@b.org"),
+    ("menu|Open", "Öffnen"),
+    ("Yes | No", "Ja/Nein"),
+    ("a|b", "c|d"),
+    (r"_: verb\nOpen", "Öffnen"),
+    ("Close", "Schließen|/|$[case gen Schließens]"),
+]
+# What remains of them.
+READ = [*KEPT[:3], ("Open", "Öffnen"), *KEPT[4:6], ("Open", "Öffnen"),
+        ("Close", "Schließen")]  # fmt: skip
+
+
+def test_what_names_translators_is_no_pair(tmp_path):
+    """Contexts and KDE's scripts inside of texts are removed."""
+    text = "\n".join(
+        f'msgctxt "{context}"\nmsgid "{source}"\nmsgstr "{target}"\n'
+        for context, source, target in [
+            *CREDITS,
+            *(("c", *pair) for pair in KEPT[:6]),
+            *(("d", *pair) for pair in KEPT[6:]),
+        ]
+    ).replace('msgctxt ""\n', "")
+    wanted = READ, {"names or addresses of translators": len(CREDITS)}
+    path = tmp_path / "a.po"
+    for mark, charset in (("", "utf-8"), ("\ufeff", "utf-8"), ("", "utf-16")):
+        path.write_bytes((mark + catalogue("de", text)).encode(charset))
+        assert read(path) == wanted
+    path = compiled(tmp_path / "a.mo", catalogue("de", text))
+    pairs, reasons = read(path)
+    assert (sorted(pairs), reasons) == (sorted(READ), wanted[1])
+    path = tmp_path / "a.ts"
+    path.write_text(TS.format(message("Your names", "J").replace(
+        "<comment>x", "<comment>NAME OF TRANSLATORS")))  # fmt: skip
+    assert read(path) == ([], {"names or addresses of translators": 1})
 
 
 GETTEXT = (struct.pack("<7I", 0x950412DE, 0, 1, 28, 36, 0, 44)
@@ -309,6 +399,12 @@ BROKEN = [
     ("mo", GETTEXT[:8] + b"\xff" * 4 + GETTEXT[12:], ", message 2: "),
     ("mo", GETTEXT[:28] + struct.pack("<4I", 0, 44, 14, 44)
      + b"charset=rot13\0", ", message 1: 'rot-13' is not a text encoding"),
+    ("mo", GETTEXT[:4] + struct.pack("<11I", 1, *[0] * 7, 3 << 30, 0, 0),
+     ", message 1: 3,221,225,472 others are not in the file"),
+    ("mo", struct.pack("<7I", 0x950412DE, 0, 50, 28, 428, 0, 0)
+     + struct.pack("<2I", 800, 828) * 100 + b"a" * 801,
+     ", message 11: it shares too many texts"),
+    ("ts", b"<TS a='b'>" * 51, ", line 1: .*50 elements in another"),
     ("xlf", XLIFF.format("<x:trans-unit>").encode(), ", line 4: expected XLI"),
     ("xlf", b'<!DOCTYPE x [<!ENTITY a "b">]><x/>', ", line 1: .*entity &a;"),
     ("xlf", XLIFF_2.format("<segment>" * 51).encode(), ", line 2: .*50 eleme"),

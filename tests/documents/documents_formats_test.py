@@ -481,6 +481,12 @@ UNITS = {
         '<mrk mtype="protected">no</mrk> <!-- x --> «c»</source>',
         [(1, "locked")],
     ),
+    "texts in codes": (
+        '«See» <ph id="1">[<sub>«The» <g id="2">«dog»</g>. «It runs.»</sub>'
+        ' "<sub>«A cat»</sub><sub/>"]</ph> «and» <bpt id="3"><sub>«you»</sub>'
+        '</bpt>«me»<ept id="3">]</ept>.</source>',
+        [],
+    ),
     "ICU": (
         "«It has» {V, plural, =1 {«one dog»} other "
         '{<x id="N"/> «dogs»}}</source>',
@@ -558,13 +564,13 @@ def test_a_target_that_is_translated_again_is_not_approved(text):
 
 
 VERSION_2 = (
-    '<xliff version="2.0" srcLang="en"{}><file id="f"><unit id="u"><segment>'
+    '<xliff{} version="2.0" srcLang="en"><file id="f"><unit id="u"><segment>'
     "<source>a</source>«→<target>A</target>»</segment></unit></file></xliff>"
 )
 VERSION_1 = (
-    '<x:xliff version="1.2" xmlns:x="x"><x:file original="a>" source-language='
-    "'en'{}><x:trans-unit><x:source>a</x:source><x:target>«→A»</x:target>"
-    "</x:trans-unit></x:file></x:xliff>"
+    '<x:xliff version="1.2" xmlns:x="x"><x:file{} original="a>"'
+    " source-language='en'><x:trans-unit><x:source>a</x:source><x:target>"
+    "«→A»</x:target></x:trans-unit></x:file></x:xliff>"
 )
 CATALOGUE = 'msgid ""\nmsgstr {}\n\n«→#, fuzzy\n»msgid "a"\nmsgstr "«→A»"\n'
 DECLARED = [

@@ -50,9 +50,10 @@ def read_table(
     """Yields the place and the fields of each row, skipping blank lines.
 
     The first row has the names of the columns, by which the delimiter is
-    chosen. If `columns` are numbers, there are no names, and the delimiter is
-    the one that divides the first rows into equally many columns. Excel's first
-    line `sep=;` sets the delimiter in both cases. Raises ValueError for another
+    chosen. If they have spaces after the delimiter (`en, de`), fields do, too.
+    If `columns` are numbers, there are no names, and the delimiter is the one
+    that divides the first rows into equally many columns. Excel's first line
+    `sep=;` sets the delimiter in both cases. Raises ValueError for another
     table.
     """
     named = has_quotes and SEPARATOR.fullmatch(next(whole_lines(path), ""))
@@ -74,12 +75,14 @@ def read_table(
             f"{path}: expected one delimiter, or a first row with names."
             f" Received: a table that {best!r} and {others[0]!r} divide"
         )
-    rows = _read_rows(path, best, has_quotes)
     names = first[best][0] if first[best] else []
+    is_spaced = not are_numbers and all(n[:1] == " " for n in names[1:])
+    rows = _read_rows(path, best, has_quotes, is_spaced)
     if are_numbers:
         names = [str(number) for number in range(1, len(names) + 1)]
     else:
-        number, _ = next(rows, (1, None))
+        number, names = next(rows, (1, []))
+        names = [name.strip() for name in names]
         _check_names(names, columns, f"{path}, line {number}: ")
     for number, row in rows:
         place = f"{path}, line {number}"
@@ -92,7 +95,7 @@ def read_table(
 
 def _count_wanted(rows, columns):
     """Ranks a delimiter by how many of the columns the first row names."""
-    names = rows[0] if rows else []
+    names = [name.strip() for name in rows[0]] if rows else []
     return len({*columns} & {*names}), len(names)
 
 
@@ -123,7 +126,7 @@ def _check_names(names, columns, place=""):
         )
 
 
-def _read_rows(path, delimiter, has_quotes):
+def _read_rows(path, delimiter, has_quotes, is_spaced=False):
     """Yields the number of the first line and the fields of each row."""
     if not has_quotes:
         for number, line in enumerate(whole_lines(path), 1):
@@ -131,7 +134,12 @@ def _read_rows(path, delimiter, has_quotes):
                 yield number, line.split(delimiter)
         return
     csv.field_size_limit(MOST_CHARACTERS)
-    rows = csv.reader(whole_lines(path), delimiter=delimiter, strict=True)
+    rows = csv.reader(
+        whole_lines(path),
+        delimiter=delimiter,
+        skipinitialspace=is_spaced,
+        strict=True,
+    )
     number = 1
     try:
         for row in rows:

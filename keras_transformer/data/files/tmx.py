@@ -1,7 +1,8 @@
 """Translation memories in TMX, the exchange format of translation tools.
 
 A unit (`<tu>`) has a text (`<seg>`) for each of its languages. Formatting in a
-text (`<bpt>`, `<ph>` and the like) is dropped. The file is read incrementally.
+text (`<bpt>`, `<ph>` and the like) is dropped; `is_apart` says where a space
+takes its place. The file is read incrementally.
 No DTD is loaded, and entities other than XML's own are refused.
 """
 
@@ -17,9 +18,17 @@ from keras_transformer.data.files.pairs import open_bytes
 CHUNK = 2**16  # bytes read at once
 NESTING = ["tu", "tuv", "seg"]  # each is allowed only inside the one before
 CODES = ("bpt", "ept", "it", "ph", "ut")  # elements without text
-APART = ("ph", "ut")  # separate two words, unless they are formatting
+# Elements, also of XLIFF and Qt, that separate two words, unless they are
+# formatting. The halves of a range, `bpt` and `ept`, do not.
+APART = ("it", "ph", "ut", "x", "byte")
 FORMATTING = re.compile(
     r"</?(?:[biusa]|em|strong|su[bp]|span|font|small|big|tt|code)\b|\\[a-z]",
+    re.I,
+)
+# Tabs and the ends of lines, paragraphs and cells, in RTF and XML.
+BREAK = re.compile(
+    r"\\(?:tab|line|par|page|cell|row|sect)(?![a-z])"
+    r"|</?(?:\w+:)?(?:br|tab|line-break|p|div|li|t[dhr]|h[1-6r]|d[dt]|[ou]l)\b",
     re.I,
 )
 SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u9fff]")
@@ -136,7 +145,7 @@ class _Units(Units):
         super().__init__()
         self._texts, self._line, self._language = {}, 0, ""
         self._text = None  # parts of the segment that is open
-        self._code = ""  # the content of the last element of `CODES`
+        self._code = []  # the content of the last element of `CODES`
         self._codes = 0  # number of open elements of `CODES`
         self._open = []  # open elements of `NESTING`
 
@@ -156,8 +165,8 @@ class _Units(Units):
         elif name == "seg":
             self._text = []
         self._codes += name in CODES
-        if name in CODES and self._text is not None:
-            self._code = ""
+        if name in CODES:
+            self._code = []
 
     def _end(self, name):
         if name == "tu":
@@ -165,8 +174,8 @@ class _Units(Units):
         elif name == "seg":
             self._texts.setdefault(self._language, joined(self._text))
             self._text = None
-        elif name in APART and self._text is not None:
-            if not FORMATTING.search(self._code):
+        elif name in CODES and self._text is not None:
+            if is_apart(name, "".join(self._code)):
                 self._text.append(None)
         if name in NESTING:
             self._open.pop()
@@ -174,9 +183,20 @@ class _Units(Units):
 
     def _add(self, text):
         if self._codes:
-            self._code += text
+            self._code.append(text)
         elif self._text is not None:
             self._text.append(text)
+
+
+def is_apart(name: str, content: str) -> bool:
+    """Returns whether an element with a code separates two words.
+
+    >>> is_apart("it", r"{\\tab}"), is_apart("it", r"{\\b"), is_apart("bpt", "")
+    (True, False, False)
+    """
+    if BREAK.search(content):
+        return True
+    return name in APART and not FORMATTING.search(content)
 
 
 def joined(parts: Iterable[str | None]) -> str:
@@ -184,9 +204,13 @@ def joined(parts: Iterable[str | None]) -> str:
 
     Between letters of a script without spaces, the code is dropped.
     """
-    text, is_apart = "", False
+    texts, last, has_code = [], "", False
     for part in parts:
-        if part and is_apart and text[-1:].isalnum() and part[0].isalnum():
-            text += " " * (not SPACELESS.search(text[-1] + part[0]))
-        text, is_apart = text + (part or ""), not part
-    return text
+        if not part:
+            has_code = True
+            continue
+        if has_code and last.isalnum() and part[0].isalnum():
+            texts.append(" " * (not SPACELESS.search(last + part[0])))
+        texts.append(part)
+        last, has_code = part[-1], False
+    return "".join(texts)

@@ -58,7 +58,7 @@ from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.text.vocabulary import EOS, PAD
 from keras_transformer.translator import Translator
 from savedmodel import search
-from savedmodel.formats import Export
+from savedmodel.formats import Export, save_vocabulary
 
 # The most characters of decomposed text that normalization joins: a letter and
 # its accents, the parts of a syllable.
@@ -85,6 +85,7 @@ def write(export: Export) -> None:
     tf.saved_model.save(module, str(export.directory), signatures=signatures)
     extra = export.directory / "assets.extra"
     extra.mkdir()
+    save_vocabulary(translator.tokenizer, extra)  # for `reload`
     with tf.io.TFRecordWriter(
         str(extra / "tf_serving_warmup_requests")
     ) as file:

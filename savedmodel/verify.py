@@ -33,7 +33,7 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.text.vocabulary import UNK
-from keras_transformer.translation.requests import Request
+from keras_transformer.translation.requests import Request, read_text
 from savedmodel import reload
 from savedmodel.formats import FORMATS, check_precision
 
@@ -144,6 +144,8 @@ def _compare_search(
     """Compares one search. `beam_size` is as in `run`."""
     if beam_size is not None:
         translator = translator.with_decoding(beam_size=beam_size)
+    source = translator.tokenizer.source
+    sentences = [read_text(source, sentence).text for sentence in sentences]
     requests, inputs = _with_languages(translator, sentences)
     expected = translator.search(requests)
     found = run(directory, inputs, beam_size)

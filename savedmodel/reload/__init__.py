@@ -5,7 +5,7 @@
 DIR is the --output of `kt-export`. This folder can be copied and renamed: it
 imports the packages that the format needs, and nothing else from this
 repository. A format needs the file with its name and a function `load`,
-`sentences` and, except for saved_model and huggingface, `tokenizer` and
+`sentences`, `signs` and, except for huggingface, `tokenizer` and
 `case_marks`. argos also needs `ctranslate2`.
 
 Input is a JSON list of sentences: strings, or objects with `text` and, for a

@@ -3,7 +3,14 @@
 import math
 import pathlib
 
-from .sentences import Languages, Sentence, Translate, answer, penalty
+from .sentences import (
+    Languages,
+    Sentence,
+    Translate,
+    answer,
+    keep_signs,
+    penalty,
+)
 from .tokenizer import load_tokenizer, load_vocabularies
 
 
@@ -17,7 +24,7 @@ def load(directory: pathlib.Path, description: dict) -> Translate:
 
     decoding = description["decoding"]
     max_positions = description.get("max_positions") or math.inf
-    encode, decode = load_tokenizer(directory, description)
+    encode, decode, knows = load_tokenizer(directory, description)
     # Threads wait for each other at every layer. One is best for small models.
     # The default, four, is by far the worst on fewer cores.
     translator = ctranslate2.Translator(str(directory), intra_threads=1)
@@ -67,4 +74,4 @@ def load(directory: pathlib.Path, description: dict) -> Translate:
 
     # Not every CPU computes in the type that the weights are stored in.
     vars(translate)["computed_in"] = translator.compute_type
-    return translate
+    return keep_signs(translate, knows)

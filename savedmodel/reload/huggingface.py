@@ -12,6 +12,7 @@ from .sentences import (
     Sentence,
     Translate,
     answer,
+    keep_signs,
     penalty,
     text_of,
 )
@@ -99,4 +100,9 @@ def load(directory: pathlib.Path, description: dict) -> Translate:
         score /= penalty(decoding, len(row))
         return answer(ours, text, score, truncated)
 
-    return lambda sentences: [translate_one(line) for line in sentences]
+    def knows(text: str) -> bool:
+        return tokenizer.unk_token_id not in tokenizer(text)["input_ids"]
+
+    return keep_signs(
+        lambda sentences: [translate_one(line) for line in sentences], knows
+    )

@@ -3,7 +3,7 @@
 import math
 import pathlib
 
-from .sentences import PAD, Languages, Sentence, Translate, answer
+from .sentences import PAD, Languages, Sentence, Translate, answer, keep_signs
 from .tokenizer import load_tokenizer
 
 
@@ -13,7 +13,9 @@ def load(directory: pathlib.Path, description: dict) -> Translate:
     import onnxruntime
 
     # The graph truncates sources and reports it.
-    encode, decode = load_tokenizer(directory, {"max_source_length": math.inf})
+    encode, decode, knows = load_tokenizer(
+        directory, {"max_source_length": math.inf}
+    )
     session = onnxruntime.InferenceSession(str(directory / "model.onnx"))
     names = {tensor.name for tensor in session.get_inputs()} - {"source_ids"}
     languages = Languages(description)
@@ -32,4 +34,4 @@ def load(directory: pathlib.Path, description: dict) -> Translate:
         best = zip(ids[:, 0], scores[:, 0], truncated, strict=True)
         return [answer(row, decode(row), *others) for row, *others in best]
 
-    return translate
+    return keep_signs(translate, knows)

@@ -5,7 +5,15 @@ import pathlib
 import platform
 import sys
 
-from .sentences import Languages, Sentence, Translate, answer, text_of
+from .sentences import (
+    Languages,
+    Sentence,
+    Translate,
+    answer,
+    keep_signs,
+    text_of,
+)
+from .tokenizer import load_vocabularies
 
 
 def load(directory: pathlib.Path, description: dict) -> Translate:
@@ -43,4 +51,7 @@ def load(directory: pathlib.Path, description: dict) -> Translate:
             for row, string, score, is_cut in zip(*best, truncated, strict=True)
         ]
 
-    return translate
+    extra = directory / "assets.extra"
+    if not any(extra.glob("*tokenizer.model")):  # of an earlier version
+        return translate
+    return keep_signs(translate, load_vocabularies(extra)[0].knows)

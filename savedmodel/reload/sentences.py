@@ -1,6 +1,9 @@
 """What all formats share: sentences, languages, scores and results."""
 
+import functools
 from collections.abc import Callable, Iterable
+
+from .signs import read, restore
 
 PAD, EOS, UNK = 0, 2, 3
 ASCII_SPACES = " \t\n\v\f\r"  # removed from the ends of texts
@@ -11,6 +14,29 @@ Translate = Callable[[list[Sentence]], list[dict]]  # what a loader returns
 
 def text_of(sentence: Sentence) -> str:
     return sentence if isinstance(sentence, str) else sentence["text"]
+
+
+def keep_signs(translate: Translate, knows: Callable[[str], bool]) -> Translate:
+    """Makes a function keep what its vocabulary cannot write.
+
+    `knows` tells whether the vocabulary can write a text.
+    """
+
+    @functools.wraps(translate)
+    def keeping(sentences: list[Sentence]) -> list[dict]:
+        readings = [read(text_of(sentence), knows) for sentence in sentences]
+        found = translate(
+            [
+                one.text if isinstance(s, str) else {**s, "text": one.text}
+                for s, one in zip(sentences, readings, strict=True)
+            ]
+        )
+        return [
+            {**result, "text": restore(result["text"], one)}
+            for result, one in zip(found, readings, strict=True)
+        ]
+
+    return keeping
 
 
 class Languages:

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from .sentences import PAD, Languages, Sentence, Translate, answer
+from .sentences import PAD, Languages, Sentence, Translate, answer, keep_signs
 from .tokenizer import load_tokenizer
 
 
@@ -15,7 +15,7 @@ def load(directory: pathlib.Path, description: dict) -> Translate:
     limit = description["max_source_length"]
     # The graph adds the tokens of languages.
     added = len(languages.places.keys() - {"output"})
-    encode, decode = load_tokenizer(
+    encode, decode, knows = load_tokenizer(
         directory, {"max_source_length": limit - added}
     )
     interpreter = Interpreter(str(directory / "model.tflite"))
@@ -38,4 +38,6 @@ def load(directory: pathlib.Path, description: dict) -> Translate:
         best, score = found["ids"][0, 0], found["scores"][0, 0]
         return answer(best, decode(best), score, truncated)
 
-    return lambda sentences: [translate_one(line) for line in sentences]
+    return keep_signs(
+        lambda sentences: [translate_one(line) for line in sentences], knows
+    )

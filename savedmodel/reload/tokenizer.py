@@ -66,6 +66,10 @@ class Vocabulary:
             segments.insert(0, code)
         return [self.table.get(segment, UNK) for segment in segments]
 
+    def knows(self, text: str) -> bool:
+        """Tells whether the vocabulary can write a text."""
+        return UNK not in self.encode(text)
+
     def decode(self, ids: list[int]) -> str:
         """Converts ids, without PAD and EOS, to text."""
         text = self.processor.decode(ids)
@@ -88,9 +92,11 @@ def load_vocabularies(directory: pathlib.Path) -> list[Vocabulary]:
 def load_tokenizer(
     directory: pathlib.Path, description: dict
 ) -> tuple[
-    Callable[[Sentence], tuple[list[int], bool]], Callable[[Iterable[int]], str]
+    Callable[[Sentence], tuple[list[int], bool]],
+    Callable[[Iterable[int]], str],
+    Callable[[str], bool],
 ]:
-    """Returns functions that encode a sentence and decode ids.
+    """Returns functions that encode a sentence, decode ids, and know a text.
 
     The first returns ids, with EOS and the description's language tokens, and
     whether they were truncated.
@@ -113,4 +119,4 @@ def load_tokenizer(
     def decode(ids: Iterable[int]) -> str:
         return targets.decode([int(i) for i in ids if i not in (PAD, EOS)])
 
-    return encode, decode
+    return encode, decode, sources.knows

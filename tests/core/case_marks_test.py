@@ -435,7 +435,7 @@ def test_the_script_that_runs_exports_puts_the_same_marks(
 ):
     """ONNX, TFLite and CTranslate2 read and write text by it."""
     formats.save_vocabulary(TokenizerPair(tokenizer, small), tmp_path)
-    encode, decode = reload.tokenizer.load_tokenizer(
+    encode, decode, _ = reload.tokenizer.load_tokenizer(
         tmp_path, {"max_source_length": 99}
     )
     for text in [*SAMPLES, *random_strings(1000)]:

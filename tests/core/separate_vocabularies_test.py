@@ -192,7 +192,7 @@ def test_both_files_lie_beside_a_model_of_ids(
         monkeypatch.setattr(module, name, lambda *a: b"", raising=False)
     description = export_to(tmp_path, format_name, translator)
     assert set(FILES) <= set(description["sha256"])
-    encode, decode = reload.tokenizer.load_tokenizer(tmp_path, description)
+    encode, decode, _ = reload.tokenizer.load_tokenizer(tmp_path, description)
     pair = translator.tokenizer
     assert encode("a dog")[0] == pair.source.encode(["a dog"]).to_list()[0]
     assert decode(pair.target.encode(["der Hund"]).to_list()[0]) == "der Hund"

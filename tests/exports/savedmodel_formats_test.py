@@ -23,7 +23,9 @@ from tolerance import assert_close
 
 import keras_transformer as kt
 from keras_transformer.commands.flags import CommandError
+from keras_transformer.text import signs
 from keras_transformer.text.vocabulary import EOS, PAD
+from keras_transformer.translation.requests import read_text
 from savedmodel import (
     export,
     formats,
@@ -329,7 +331,8 @@ def onnx_session():
 
 @pytest.mark.parametrize("padding", [PAD, 5, -3, 10**6])
 def test_onnx_padding_is_what_follows_eos(padding):
-    session, rows = onnx_session(), exports.translator().tokenizer.encode(LINES)
+    session, tokenizer = onnx_session(), exports.translator().tokenizer
+    rows = tokenizer.encode([read_text(tokenizer, s).text for s in LINES])
     rows = rows.to_tensor(PAD, shape=[None, 90]).numpy()  # wider than all
     ended = np.cumsum(rows == EOS, axis=1) - (rows == EOS) > 0
     names = ["ids", "scores", "truncated"]
@@ -618,3 +621,20 @@ def test_ctranslate2_knows_its_precisions_and_no_others(tmp_path):
         formats.load_exporter("ctranslate2").write(
             formats.Export(exports.translator(), tmp_path, options, {}, [])
         )
+
+
+# ---- What the vocabulary cannot write ---------------------------------------
+
+
+@pytest.mark.parametrize("format_name", [*OTHER_FORMATS, "saved_model"])
+def test_signs_stay_and_change_nothing_else(format_name):
+    line = exports.SENTENCES[0]
+    translate = loaded(format_name, 1, "float32")
+    [plain], [signed] = translate([line]), translate([f"☃ {line} 😆"])
+    assert signed["ids"] == plain["ids"]
+    assert signed["text"] == f"☃ {plain['text']} 😆"
+
+
+def test_the_folder_has_a_copy_of_the_signs():
+    copy = pathlib.Path(reload.__file__).with_name("signs.py")
+    assert copy.read_bytes() == pathlib.Path(signs.__file__).read_bytes()

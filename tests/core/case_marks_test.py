@@ -22,7 +22,8 @@ from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.text.vocabulary import EOS, UNK
 from keras_transformer.translation.around.words import without_words
 from keras_transformer.translation.requests import Row, phrase_ids
-from savedmodel import formats, huggingface, reload, saved_model
+from savedmodel import formats, huggingface, saved_model
+from savedmodel.reload import tokenizer as reload_tokenizer
 from trainers import prepare, wmt
 
 # Every character that Python has in two or three cases.
@@ -435,7 +436,7 @@ def test_the_script_that_runs_exports_puts_the_same_marks(
 ):
     """ONNX, TFLite and CTranslate2 read and write text by it."""
     formats.save_vocabulary(TokenizerPair(tokenizer, small), tmp_path)
-    encode, decode, _ = reload.tokenizer.load_tokenizer(
+    encode, decode, _ = reload_tokenizer.load_tokenizer(
         tmp_path, {"max_source_length": 99}
     )
     for text in [*SAMPLES, *random_strings(1000)]:

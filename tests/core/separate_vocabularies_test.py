@@ -20,6 +20,7 @@ from keras_transformer.importers.vocabularies import make_tokenizer
 from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.text.vocabulary import EOS
 from savedmodel import export, formats, reload, verify
+from savedmodel.reload import tokenizer as reload_tokenizer
 from savedmodel.search import make_search
 from trainers import wmt
 from trainers.datasets import phrasebook
@@ -192,7 +193,7 @@ def test_both_files_lie_beside_a_model_of_ids(
         monkeypatch.setattr(module, name, lambda *a: b"", raising=False)
     description = export_to(tmp_path, format_name, translator)
     assert set(FILES) <= set(description["sha256"])
-    encode, decode, _ = reload.tokenizer.load_tokenizer(tmp_path, description)
+    encode, decode, _ = reload_tokenizer.load_tokenizer(tmp_path, description)
     pair = translator.tokenizer
     assert encode("a dog")[0] == pair.source.encode(["a dog"]).to_list()[0]
     assert decode(pair.target.encode(["der Hund"]).to_list()[0]) == "der Hund"
@@ -252,7 +253,7 @@ def test_the_files_beside_a_model_segment_alike(kind, tmp_path):
         directory = tmp_path / str(number)
         directory.mkdir()
         formats.save_vocabulary(pair, directory)
-        found = reload.tokenizer.load_vocabularies(directory)
+        found = reload_tokenizer.load_vocabularies(directory)
         for vocabulary, of_side in zip(
             found, (pair.source, pair.target), strict=True
         ):

@@ -3,9 +3,13 @@
 import collections
 import dataclasses
 import functools
+import posixpath
+from collections.abc import Callable, Iterator
 
 import regex
 
+from keras_transformer.documents.charsets import XML_DECLARATION, decode
+from keras_transformer.documents.html import read as read_html
 from keras_transformer.documents.items import Item, Split, plain_items
 from keras_transformer.documents.markup import escape
 from keras_transformer.documents.office import (
@@ -20,17 +24,31 @@ from keras_transformer.documents.office import (
     read_archive,
     read_parts,
 )
-from keras_transformer.documents.pieces import Block
+from keras_transformer.documents.pieces import Block, Left
+from keras_transformer.documents.text import read as read_text
+from keras_transformer.documents.xml import parse_xml
+
+BYTE_ORDER_MARK = "\ufeff"
 
 _WORD = r"(?:wordprocessingml|ms-word)\."
 MAIN = regex.compile(
     _WORD + r"(?:document|template)(?:\.macroEnabled(?:Template)?)?\.main\+xml"
 )
-TEXT_PART = regex.compile(_WORD + r"(?:header|footer|footnotes|endnotes)\+xml")
+TEXT_PART = regex.compile(
+    _WORD + r"(?:header|footer|footnotes|endnotes|numbering)\+xml"
+)
+# Readers of documents inside the document, to which an `altChunk` refers.
+CHUNKS: dict[str, Callable] = {
+    "text/html": read_html,
+    "application/xhtml+xml": read_html,
+    "text/plain": read_text,
+}
 LEFT_PARTS = {
     "comments+xml": "comment",
     "glossary+xml": "building block",
     "chart+xml": "chart",
+    "chartex+xml": "chart",
+    "chartshapes+xml": "chart",
     "diagramData+xml": "diagram",
 }
 # Elements around the runs of a paragraph.
@@ -66,13 +84,43 @@ def read(
             "expected a Word document in the zip archive. Received:"
             f" {', '.join([*files][:4])}"
         )
-    readers = {}
+    readers: dict[str, Callable[[str], Iterator]] = {}
     for name, kind in types.items():
-        if MAIN.search(kind) or TEXT_PART.search(kind):
-            readers[name] = lambda text: _Part(text, split).read()
+        is_text = MAIN.search(kind) or TEXT_PART.search(kind)
+        if is_text and not files[name].startswith(b"PK"):
+            chunks = {
+                key: target
+                for key, target in _chunks(files, name)
+                if types.get(target) in CHUNKS
+            }
+            readers[name] = functools.partial(_read_part, split, chunks)
+            for target in chunks.values():
+                readers[target] = functools.partial(
+                    _read_chunk, split, CHUNKS[types[target]]
+                )
         elif reason := LEFT_PARTS.get(kind.rpartition(".")[2]):
             readers[name] = functools.partial(left_part, reason=reason)
     return read_parts(data, files, readers, languages)
+
+
+def _chunks(files, name):
+    """Yields the key and the file name of each `altChunk` of a part."""
+    folder, _, base = name.rpartition("/")
+    listed = files.get(f"{folder}/_rels/{base}.rels", b"<none/>")
+    root, _, _ = parse_xml(decode(listed, XML_DECLARATION)[0])
+    for element in root.iter("{*}Relationship"):
+        if element.get("Type", "").endswith("/aFChunk"):
+            target = posixpath.join(f"/{folder}", element.get("Target", ""))
+            yield element.get("Id"), posixpath.normpath(target).lstrip("/")
+
+
+def _read_part(split, chunks, text):
+    yield from _Part(text, split, chunks).read()
+
+
+def _read_chunk(split, read, text):
+    yield BYTE_ORDER_MARK * text.startswith(BYTE_ORDER_MARK)
+    yield from read(text.removeprefix(BYTE_ORDER_MARK), split)
 
 
 class _Part(Part):
@@ -85,8 +133,9 @@ class _Part(Part):
         "oMathPara": "math",
     }
 
-    def __init__(self, text, split):
+    def __init__(self, text, split, chunks):
         super().__init__(text, split)
+        self._chunks = chunks
         self._namespace = self.root.tag.rpartition("}")[0] + "}"
         root = self.events[self.spans[self.root][0]].name
         self._tag = "".join(root.rpartition(":")[:2]) + "t"
@@ -124,10 +173,33 @@ class _Part(Part):
             kinds = element.iterfind("{*}sdtPr/{*}*")
             is_left = any(k.tag.endswith(CONTROLS) for k in kinds)
             return "content control" if is_left else ""
+        if name == "altChunk":
+            is_read = not self._chunks.keys().isdisjoint(element.values())
+            return "" if is_read else "document inside the document"
         if name == "fldSimple":
             code = element.get(f"{self._namespace}instr", "")
             return "" if TRANSLATED_FIELD.match(code) else "field"
         return super().reason(element)
+
+    def _left(self, element, reason):
+        left = super()._left(element, reason)
+        # Its words are in another file.
+        is_chunk = reason and self.name(element) == "altChunk"
+        return Left(left, reason) if is_chunk else left
+
+    def drop_cap(self, element):
+        frame = f"{self._namespace}pPr/{self._namespace}framePr"
+        frame += f"[@{self._namespace}dropCap]"
+        after = None if element is None else element.getnext()
+        if after is None or element.find(frame) is None:
+            return None
+        inside = list(element.iterdescendants("{*}*"))
+        texts = [e for e in inside if self.name(e) == "t"]
+        is_plain = not any(
+            self.reason(e) or self.name(e) == "p" for e in inside
+        )
+        is_cap = self.name(after) == "p" and after.find(frame) is None
+        return texts[0] if len(texts) == is_plain == is_cap else None
 
     def write_text(self, text):
         text = escape(text)

@@ -58,7 +58,11 @@ def read(
 
 
 class _Part(Part):
-    PARAGRAPHS = ("p", "h")
+    PARAGRAPHS = (
+        *("p", "h", "index-title-template", "index-entry-span"),
+        "note-continuation-notice-forward",
+        "note-continuation-notice-backward",
+    )
     REASONS = {
         "tracked-changes": "deleted text",
         "annotation": "comment",

@@ -6,6 +6,7 @@ stays. python-docx and odfpy do not write an archive as they read it.
 
 import collections
 import functools
+import html
 import io
 import itertools
 import lzma
@@ -19,7 +20,7 @@ import regex
 
 from keras_transformer.base.refusals import expect
 from keras_transformer.data.languages import base_language
-from keras_transformer.documents.charsets import XML_DECLARATION, decode
+from keras_transformer.documents.charsets import HTML_DECLARATION, decode
 from keras_transformer.documents.items import (
     ALONE,
     CLOSE,
@@ -29,9 +30,10 @@ from keras_transformer.documents.items import (
     Item,
     Split,
 )
-from keras_transformer.documents.markup import escape
+from keras_transformer.documents.markup import escape, plain_text
 from keras_transformer.documents.messages import DEEPEST
-from keras_transformer.documents.pieces import Block, Left, write
+from keras_transformer.documents.pieces import Block, Left, Piece, write
+from keras_transformer.documents.placeholders import MESSAGES
 from keras_transformer.documents.xml import parse_xml
 
 # An archive may unpack to at most `LARGEST` bytes, and to `SMALL` bytes plus
@@ -44,6 +46,10 @@ OLE = b"\xd0\xcf\x11\xe0"  # the start of encrypted and of old Word files
 # Until a paragraph is written, its text has codes: the numbers of its steps,
 # between characters that XML does not allow.
 CODE = regex.compile(r"\x01([0-9]++)\x02")
+# The first letter of a text, after codes, with the signs before it.
+FIRST_LETTER = regex.compile(
+    r"\A(?:\x01[0-9]++\x02)*+\K(?:[^\p{L}\x01]{0,9}+\p{L}\p{M}*+)?+"
+)
 NO_XML = regex.compile(r"[\0-\x08\v\f\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 # Kinds of items that `split` does not know: an `Around`; a break that ends a
 # sentence; the start and end of a range such as a bookmark.
@@ -67,7 +73,24 @@ SHOWN_REASONS = {
     "image": "text of an image",
     "form": "form field",
     "index": "index entry",
+    "tip": "tooltip",
+    "table": "text of a table",
 }
+# The same of links, tables and forms.
+TIPS = regex.compile(
+    r"""\b(?<tip>(?:w:)?tooltip|office:title)=["'][^"'<>\p{L}]*+\p{L}
+    |\\o\s*+(?<tip>"|&quot;)[^"&<>\p{L}]*+\p{L}
+    |<w:(?:(?<table>tblCaption|tblDescription)|(?<form>default))\s
+        [^<>]*?\bw:val=["'][^"'<>\p{L}]*+\p{L}
+    |<(?<table>table:(?:title|desc))>[^<\p{L}]*+\p{L}""",
+    regex.VERBOSE,
+)
+# The words around the number of a list's item, a page or a note: "Chapter %1:".
+NUMBER_WORDS = regex.compile(
+    r"""(?:<w:lvlText\b[^<>]*?\bw:val|\bstyle:num-(?:pre|suf)fix)=
+    (?:"\K(?=[^"<\p{L}]*+\p{L})[^"<]{2,}+|'\K(?=[^'<\p{L}]*+\p{L})[^'<]{2,}+)""",
+    regex.VERBOSE,
+)
 
 
 # Where an office document declares the language of its text.
@@ -197,7 +220,7 @@ def content_types(files: dict[str, bytes]) -> dict[str, str]:
     The type is declared for the file's name, or else for its suffix.
     """
     listed = files.get("[Content_Types].xml", b"<none/>")
-    root, _, _ = parse_xml(decode(listed, XML_DECLARATION)[0])
+    root, _, _ = parse_xml(decode(listed, HTML_DECLARATION)[0])
     types = {
         element.get(key, "").lower(): element.get("ContentType", "")
         for element in root.iter("{*}Override", "{*}Default")
@@ -226,7 +249,7 @@ def read_parts(
     charsets, texts, parts = {}, [], []
     for name in filter(readers.__contains__, files):
         try:
-            text, charsets[name] = decode(files[name], XML_DECLARATION)
+            text, charsets[name] = decode(files[name], HTML_DECLARATION)
             parts.append(Block(list(readers[name](text))))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
@@ -239,7 +262,7 @@ def read_parts(
         new = dict(zip(charsets, written, strict=True))
         for name in files:
             if name in new or name.endswith("styles.xml"):
-                old, charset = decode(files[name], XML_DECLARATION)
+                old, charset = decode(files[name], HTML_DECLARATION)
                 text = with_language(new.get(name, old), *languages)
                 if text != old:
                     changed[name], _ = charset.encode(text)
@@ -262,7 +285,7 @@ def left_part(text: str, reason: str) -> Iterator:
 
 def _shown(xml):
     """Returns untranslated XML, as `Left` if it has words for readers."""
-    found = SHOWN.search(xml)
+    found = TIPS.search(xml) or SHOWN.search(xml)
     return Left(xml, SHOWN_REASONS[found.lastgroup]) if found else xml
 
 
@@ -296,6 +319,13 @@ class Part:
         """Returns why an element is left, or "" if it is not."""
         return self.REASONS.get(self.name(element), "")
 
+    def drop_cap(self, element: typing.Any) -> typing.Any:
+        """Returns the text element of a paragraph that is a drop cap, or None.
+
+        The next paragraph continues its word.
+        """
+        return None
+
     def items(self, paragraph: typing.Any) -> tuple[int, list[Item | Around]]:
         """Returns the index of a paragraph's first inner event, and its items.
 
@@ -320,15 +350,31 @@ class Part:
             begin, end = self.spans[found]
             reason = self.reason(found)
             is_paragraph = self.name(found) in self.PARAGRAPHS
+            if is_paragraph and self.drop_cap(found) is not None:
+                continue  # the next paragraph has its text
+            if is_paragraph and self.drop_cap(found.getprevious()) is not None:
+                begin, _ = self.spans[found.getprevious()]
             if begin >= read_to and (reason or is_paragraph):
-                yield Block([_shown(self.raw(read_to, begin))], source="")
+                yield self._between(read_to, begin)
                 read_to = end + 1
                 if is_paragraph and begin < end:
                     yield self._read_paragraph(found)
                 else:
                     left = self._left(found, reason)
                     yield Block([left], source=PARAGRAPH * is_paragraph)
-        yield Block([_shown(self.raw(read_to, last))], source="")
+        yield self._between(read_to, last)
+
+    def _between(self, begin, end):
+        """Returns the XML between paragraphs, with the words of numbers."""
+        pieces, read, xml = list[Piece](), 0, self.raw(begin, end)
+        for match in NUMBER_WORDS.finditer(xml):
+            make_items, _ = plain_text(match.group())
+            pieces.append(_shown(xml[read : match.start()]))
+            pieces += self._split(
+                make_items(match.group()), html.escape, placeholders=MESSAGES
+            )
+            read = match.end()
+        return Block([*pieces, _shown(xml[read:])], source="")
 
     def _left(self, element, reason):
         """Returns an element's XML, as `Left` if it has words and a reason."""
@@ -356,6 +402,12 @@ class Part:
     def _read_paragraph(self, element):
         begin, end = self.spans[element]
         first, found = self.items(element)
+        cap = self.drop_cap(element.getprevious())
+        if cap is not None:
+            begin, _ = self.spans[element.getprevious()]
+            at = next((i for i, item in enumerate(found) if item.text), 0)
+            name = found[at].name if found else self.keep(PLAIN)
+            found.insert(at, Item(cap.text or "", cap.text or "", name=name))
         base, items, _ = self._arrange(found)
         pieces: list = []
         for is_break, group in itertools.groupby(
@@ -372,10 +424,17 @@ class Part:
         def finish(text: str) -> str:
             if text == same:
                 return self.raw(begin, end + 1)
-            before, after = self.raw(begin, first), self.raw(end, end + 1)
-            return f"{before}{self._write(base + text)}{after}"
+            before, text = self.raw(begin, first), base + text
+            if cap is not None:
+                letter = FIRST_LETTER.search(text)
+                opening, closing = self.spans[cap]
+                before = self.raw(begin, opening + 1) + escape(letter.group())
+                before += self.raw(closing, first)
+                text = text[: letter.start()] + text[letter.end() :]
+            return f"{before}{self._write(text)}{self.raw(end, end + 1)}"
 
-        return Block(pieces, finish, source=PARAGRAPH)
+        number = 1 if cap is None else 2
+        return Block(pieces, finish, source=PARAGRAPH * number)
 
     def _write(self, text):
         parts: list[str] = []
@@ -426,10 +485,13 @@ class Part:
             if item.kind == AROUND:
                 opening, inside, closing, *_ = item
                 format, inside, is_broken = self._arrange(inside)
-                opening = self.keep(opening) + format
+                raw = Block(
+                    [_shown(opening)],
+                    lambda xml, format=format: self.keep(xml) + format,
+                )
                 closing = self.keep(None) + self.keep(closing)
                 kinds = (BREAK, BREAK) if is_broken else (OPEN, CLOSE)
-                found.append(Item(opening, "", kinds[0], AROUND))
+                found.append(Item(raw, "", kinds[0], AROUND))
                 found += [*inside, Item(closing, "", kinds[1], AROUND)]
             else:
                 is_broken = item.kind == BREAK

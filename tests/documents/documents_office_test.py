@@ -47,7 +47,7 @@ def archive(files):
     return file.getvalue()
 
 
-def docx(body, namespace=WORD, **parts):
+def docx(body, namespace=WORD, files=(), **parts):
     """Makes a Word document. `parts`: kind and text of other parts."""
     kinds = {"document": "document.main", **{kind: kind for kind in parts}}
     types = "".join(
@@ -62,6 +62,7 @@ def docx(body, namespace=WORD, **parts):
             "word/media/a.bin": MEDIA,
             "word/document.xml": DOCUMENT.format(namespace, body),
             **{f"word/{k}.xml": DOCUMENT.format(WORD, parts[k]) for k in parts},
+            **dict(files),
         }
     )
 
@@ -242,6 +243,17 @@ WORDS = {
         ["No 3"],
         [],
     ),
+    "tooltips and tables": (
+        f'<w:hyperlink w:tooltip="No">{run("«a»")}</w:hyperlink>'
+        f"<w:r><w:br/></w:r>{char('begin')}"
+        + code(' HYPERLINK "u" \\o "No"')
+        + char("separate")
+        + run("«b»")
+        + LINK_END
+        + BOX.format('<w:tblPr><w:tblCaption w:val="No"/></w:tblPr>'),
+        ["a", "b"],
+        ["tooltip", "tooltip", "text of a table"],
+    ),
     "entries and forms": (
         run("«a»")
         + char("begin")
@@ -286,7 +298,7 @@ def test_parts_tables_and_fields_of_several_paragraphs():
         "footnotes": f"<w:footnote>{paragraphs[2]}</w:footnote>",
         "endnotes": paragraphs[0],
         "comments": comment,
-        "numbering": paragraphs[0],
+        "settings": paragraphs[0],
     }
     document, found = translate(docx(source, **parts))
     assert document.sentences == ["a", "d", "b", "f", "a", "b", "c", "a"]
@@ -297,9 +309,88 @@ def test_parts_tables_and_fields_of_several_paragraphs():
         (12, "comment"),
     ]
     files = contents(found.data)
-    for kind in ("comments", "numbering"):
+    for kind in ("comments", "settings"):
         assert run("a") in files[f"word/{kind}.xml"].decode()
     assert run("C") in files["word/footnotes.xml"].decode()
+
+
+CHUNK = '<w:altChunk xmlns:r="r" r:id="{}"/>'
+RELATIONS = "<Relationships>{}</Relationships>".format(
+    "".join(
+        f'<Relationship Id="{name}" Type="x/aFChunk" Target="{target}"/>'
+        for name, target in (
+            ("a", "a.htm"),
+            ("b", "/word/b.xhtml"),
+            ("c", "../c.txt"),
+            ("d", "d.rtf"),
+        )
+    )
+)
+CHUNKS = {
+    "[Content_Types].xml": CONTENT_TYPES.format(
+        '<Default Extension="htm" ContentType="text/html"/><Default Extension='
+        '"xhtml" ContentType="application/xhtml+xml"/><Default Extension="txt"'
+        ' ContentType="text/plain"/><Default Extension="rtf" ContentType="x"/>'
+        '<Override PartName="/word/document.xml"'
+        f' ContentType="{TYPE.format("document.main")}"/>'
+    ),
+    "word/_rels/document.xml.rels": RELATIONS,
+    "word/a.htm": "<meta charset=latin1><p>Café.".encode("latin-1"),
+    "word/b.xhtml": "\ufeff<html><p>A cat.</p></html>",
+    "c.txt": "A dog.",
+    "word/d.rtf": "{\\rtf No.}",
+}
+
+
+def test_documents_inside_a_word_document():
+    data = docx("".join(map(CHUNK.format, "abcd")), files=CHUNKS)
+    document = documents.parse(data, "docx")
+    assert document.sentences == ["Café.", "A cat.", "A dog."]
+    assert [unread.reason for unread in document.left] == [
+        "document inside the document"
+    ]
+    found = contents(documents.translate(document, capitals, align).data)
+    assert found["word/a.htm"].endswith("<p>CAFÉ.".encode("latin-1"))
+    assert "<p>A CAT.</p>" in found["word/b.xhtml"].decode()
+    assert found["c.txt"] == b"A DOG."
+
+
+def test_words_around_numbers_are_translated():
+    levels = '<w:lvlText w:val="«Chapter» %1:"/><w:lvlText w:val="o"/>'
+    levels += "<w:lvlText w:val='«Bob&apos;s→BOB&#x27;S» %1'/>"
+    levels += (
+        '<w:lvlText w:val="%1.%2)"/><w:lvlText w:val="«第%1章 a→第%1章 A»"/>'
+    )
+    source, expected = marked(levels)
+    document, found = translate(docx("", numbering=source))
+    assert document.sentences == ["Chapter %1:", "Bob's %1", "第%1章 a"]
+    assert document.left == []
+    assert expected in contents(found.data)["word/numbering.xml"].decode()
+    styles = (
+        '<text:list-level-style-number style:num-prefix="«Part» "'
+        ' style:num-suffix="."/>'
+    )
+    index = "<text:index-title-template>«Contents»</text:index-title-template>"
+    source, expected = marked(styles)
+    document, found = translate(odt(marked(index)[0], source))
+    assert document.sentences == ["Part", "Contents"]
+    assert expected in contents(found.data)["content.xml"].decode()
+    assert body(found.data) == marked(index)[1]
+
+
+CAP = '<w:pPr><w:framePr w:dropCap="drop"/></w:pPr>'
+
+
+def test_a_drop_cap_is_in_the_word_that_it_begins():
+    mark = '<w:bookmarkStart w:id="1"/>'
+    becomes(
+        f"<w:p>{CAP}{run('“«o»')}</w:p><w:p>{mark}{run('«nce »')}"
+        f"{run('«the»', BOLD)}{run('« child.»')}</w:p><w:p>{CAP}"
+        f"{run('«a»')}</w:p><w:p>{FIELD}{run('« man.»')}</w:p>",
+        ["“once the child.", "a man."],
+        ["field"],
+        docx,
+    )
 
 
 STYLES = "".join(

@@ -26,7 +26,7 @@ from keras_transformer.text.vocabulary import EOS, PAD, SPACE
 
 
 class Link(typing.NamedTuple):
-    """A source word and a target word, not `sure` if written like `0p0`."""
+    """A source word and a target word; `sure` unless written like `0p0`."""
 
     source: int
     target: int
@@ -105,9 +105,9 @@ class TokenLinks:
     """The links of a corpus' words, as links of tokens in batches.
 
     All tokens of linked words are linked. The ids show where words begin, since
-    SentencePiece marks it, so they may be sampled anew in every epoch. In a few
-    pairs, the vocabulary's normalization changes white space, so that the ids
-    have other words than the text. These pairs have no links.
+    SentencePiece marks it, so ids may be sampled anew in every epoch. In a few
+    pairs, the vocabulary's normalization changes white space and so the words.
+    These pairs have no links.
 
     `corpus` is the result of `encode_corpus` for all pairs of `words`, or the
     canonical corpus of a sampled one. Raises ValueError if no link is left.

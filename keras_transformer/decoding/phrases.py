@@ -126,7 +126,7 @@ def allocate(
     Candidates that cover equally many tokens of terms form a bank. The best of
     each bank come first, in descending order of covered tokens; then the second
     best of each, and so on. So at each position at least one hypothesis gets
-    nearer to all terms. Arguments are `[B, P]`: `values`, log-probabilities of
+    closer to all terms. Arguments are `[B, P]`: `values`, log-probabilities of
     the candidates; `banks`, int32, the tokens that each covers; `may_live`,
     bool.
     """

@@ -56,7 +56,7 @@ def separate(text: str, separator: regex.Pattern) -> Iterator[tuple[str, str]]:
 
 
 def join(items: Sequence[Item]) -> tuple[list[int], str]:
-    """Returns the offset of each item in the joined text, and this text.
+    """Returns the offset of each item in the joined text, and the text.
 
     The model reads the text. A run of white space is one space. It is dropped
     at the start, and before a code that a punctuation mark such as "." follows.
@@ -82,7 +82,7 @@ def join(items: Sequence[Item]) -> tuple[list[int], str]:
 
 
 def _is_before_sign(items: Sequence[Item], first: int) -> bool:
-    """Returns whether codes and then a punctuation mark follow."""
+    """Returns whether a lone code and punctuation follow."""
     for i in range(first, len(items)):
         if items[i].kind not in (OPEN, CLOSE, ALONE):
             kinds = {item.kind for item in items[first:i]}

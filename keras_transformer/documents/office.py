@@ -453,10 +453,10 @@ class Part:
         return "".join(parts)
 
     def _arrange(self, items):
-        """Returns the main format's code, the items, and if one is a break.
+        """Returns the main format's code, items, and whether one is a break.
 
-        Each other format becomes a pair of tags, as does a range that begins
-        and ends in the same element without a break between.
+        Each other format becomes a pair of tags, as does a range without a
+        break that begins and ends in the same element.
         """
         sizes: collections.Counter[str] = collections.Counter()
         for item in items:

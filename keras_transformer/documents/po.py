@@ -177,10 +177,10 @@ def _refuse(text, at, problem):
 
 
 def singular_form(header: str) -> tuple[int, bool]:
-    """Returns the index of the plural form of 1, and if it is only for 1.
+    """Returns the index of the plural form of 1, and whether only 1 has it.
 
-    The index is -1 if 2 has the same form. Raises ValueError if the rule of the
-    header is not valid.
+    The index is -1 if 2 has the same form. Raises ValueError if the header's
+    rule is invalid.
     """
     values = dict(HEADER.findall(header))
     rule = PLURAL.search(values.get("Plural-Forms", ""))
@@ -211,7 +211,7 @@ def message_of(
 ) -> str:
     """Returns the message that a form translates: singular or plural.
 
-    `keyword` is the keyword of the form. `singular` is from `singular_form`.
+    `keyword` is the form's. `singular` is from `singular_form`.
     """
     form, is_only = singular
     message, plural = messages["msgid"], messages.get("msgid_plural")
@@ -241,7 +241,7 @@ def _declared(comments):
 
 
 def _flags(comments):
-    """Finds the lines with flags, but not those of an obsolete entry before."""
+    """Finds lines with flags, except those of a preceding obsolete entry."""
     return list(FLAGS.finditer(comments, max(comments.rfind("#~"), 0)))
 
 

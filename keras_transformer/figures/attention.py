@@ -189,10 +189,10 @@ class AttentionFigure:
                     the mean over the heads.
 
         Raises:
-            ValueError: If there is no such kind, layer, head, token or view;
-                if the path has another suffix, or one that needs matplotlib,
-                which is not installed; or if a choice is given for a page.
-            OSError: If the file cannot be written.
+            ValueError: There is no such kind, layer, head, token or view; the
+                path has another suffix, or one that needs matplotlib, which is
+                not installed; or a choice is given for a page.
+            OSError: The file cannot be written.
         """
         if saving.suffix_of(path, SUFFIXES) != ".html":
             saving.save_figure(self._draw(**choice), path)
@@ -282,9 +282,9 @@ def attention_figure(
         An `AttentionFigure`: `figure.save("attention.html")`.
 
     Raises:
-        ValueError: If the sentence, the reference or the translation is blank,
-            or if the translator's engine has no attention.
-        FloatingPointError: If the model's logits are not finite.
+        ValueError: The sentence, the reference or the translation is blank, or
+            the translator's engine has no attention.
+        FloatingPointError: The model's logits are not finite.
     """
     for name, value in (("text", text), ("reference", reference)):
         expect(value is None or value.strip(), "a word", f"{name}={value!r}")

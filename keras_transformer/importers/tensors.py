@@ -105,7 +105,7 @@ class Later:
 def arrays_by_name(
     value: typing.Any, path: pathlib.Path
 ) -> dict[str, np.ndarray]:
-    """Returns a file's contents, or raises ValueError if not arrays by name."""
+    """Returns `value` if it is a dict of arrays, or raises ValueError."""
     if not isinstance(value, dict) or not all(
         isinstance(name, str) and isinstance(array, np.ndarray)
         for name, array in value.items()

@@ -416,7 +416,7 @@ def recorded_weights() -> Iterator[dict[MultiHeadAttention, Tensor]]:
 def record_weights(
     layer: MultiHeadAttention, make_weights: Callable[[], Tensor]
 ) -> None:
-    """Records what `make_weights` returns, if in `recorded_weights`."""
+    """In `recorded_weights`, records what `make_weights` returns."""
     record = _RECORD.get()
     if record is not None:
         record[layer] = make_weights()

@@ -150,7 +150,7 @@ class WorkDirectory:
     def need_base(self, option: str) -> Base:
         """Reads the base, for an option that only adapters have.
 
-        Raises ValueError, which names `option`, if there are no adapters.
+        Raises ValueError, naming `option`, if there are no adapters.
         """
         if "base" not in self.read_config():
             raise ValueError(
@@ -328,7 +328,7 @@ class WorkDirectory:
             )
 
     def check_checkpoint(self, choice: str | None) -> None:
-        """Raises ValueError if a checkpoint, even a corrupt one, is missing.
+        """Raises ValueError if no checkpoint exists, not even a corrupt one.
 
         `choice` is as in `choose_checkpoint`.
         """

@@ -256,9 +256,9 @@ def _among(points: tf.Tensor, characters: str) -> tf.Tensor:
 def _look_up(
     table: Mapping[int, int], points: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns values of code points [N], and which have one in the table: [N].
+    """Returns the values of code points, and which have one: both [N].
 
-    A code point without a value stays as it is.
+    The other code points do not change.
     """
     keys = sorted(table)
     values = tf.constant([table[key] for key in keys])

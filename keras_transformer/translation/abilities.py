@@ -44,7 +44,7 @@ class Cell(typing.NamedTuple):
 
 
 def _only(*values: object, unless: Callable = lambda record: False) -> Cell:
-    """Makes a cell of a few values, or any if `unless` is true of a record."""
+    """Makes a cell for `values`; if `unless(record)`, any value works."""
     return Cell(
         ", ".join(f"`{value}`" for value in values),
         f"needs {{name}}={' or '.join(map(str, values))}",

@@ -187,7 +187,7 @@ class BatchedSearch:
         room: int | None = None,
         **options: typing.Any,
     ) -> Nest:
-        """Runs the `Program` of an `Inference` method, made on first use."""
+        """Runs an `Inference` method's `Program`, making it on first use."""
         shapes = keras.tree.map_structure(
             lambda array: shape_of(array, self.jit_compile), tuple(arrays)
         )

@@ -289,7 +289,7 @@ class CTranslate2Search:
         )
 
     def _attention_call(self, rows, limit):
-        """Forces the targets; one more step reads the last token before EOS."""
+        """Forces targets without EOS; one more step reads the last token."""
         return self._translate(
             rows,
             [row.target_ids[:-1] for row in rows],

@@ -131,6 +131,6 @@ def _make(path, reason, module, settings, lock):
 
 
 def _remove_unfinished(path):
-    """Removes the unfinished files that killed processes left."""
+    """Removes unfinished exports that killed processes left."""
     for unfinished in path.parent.glob(f"{path.name}.*"):
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -19,7 +19,7 @@ Nest: typing.TypeAlias = typing.Any  # of tensors, arrays or shapes
 
 
 class Program(typing.NamedTuple):
-    """The key of a program, which says what it computes."""
+    """The key of a program: what it computes."""
 
     kind: Callable[..., Nest]  # a method of `Inference`
     # The longest source that the program has room for; None if `shapes` tell

@@ -87,7 +87,7 @@ class Terminology:
         return sums
 
     def check(self, decoding: DecodingConfig) -> None:
-        """Raises ValueError if there are terms and the decoding samples."""
+        """Raises ValueError if there are terms and `sampling` is set."""
         is_usable = not (self.glossary.terms and decoding.sampling)
         expect(is_usable, "a glossary without sampling", "sampling=True")
 
@@ -272,7 +272,7 @@ def fits(encoding: Encoding, string: str) -> bool:
 def encode_pairs(pairs: SentencePairs, encoding: Encoding) -> list[Row]:
     """Makes a `Row` for each pair of a sentence and a given translation.
 
-    Raises errors as `pair_requests`, and as `encode` for tags and directions.
+    Raises the errors of `pair_requests` and, for directions, of `encode`.
     """
     requests = pair_requests(pairs)
     rows = _sources(requests, encoding)
@@ -336,7 +336,7 @@ def phrase_ids(
 
 
 def with_phrases(row: Row) -> Row:
-    """Adds the automaton of its terms and forbidden phrases to a row."""
+    """Adds to a row the automaton of its terms and forbidden phrases."""
     automaton = make_automaton(row.terms, sorted(row.forbidden))
     return row._replace(automaton=automaton)
 
@@ -406,7 +406,7 @@ def _check_tags(strings, indices, tags):
 
 
 def given_ids(encoding: Encoding, direction: Direction | None) -> list[int]:
-    """Returns the ids with which a direction lets outputs begin, if any."""
+    """Returns the ids that a direction makes outputs begin with, if any."""
     token = direction.output if direction else ""
     return direction_ids(encoding.tokenizer.target, token)
 
@@ -505,7 +505,7 @@ def _check_list(
     is_right: Callable[[typing.Any], bool],
     expected: str = "a list of str",
 ) -> None:
-    """Raises TypeError unless `items` is a list of items that are right."""
+    """Raises TypeError unless each item of a list or tuple `is_right`."""
     if not isinstance(items, (list, tuple)):
         raise TypeError(
             f"expected {expected}. Received: {type(items).__name__}"

@@ -4,9 +4,9 @@
 
 DIR is the --output of `kt-export`. This folder can be copied and renamed: it
 imports the packages that the format needs, and nothing else from this
-repository. A format needs the file with its name and a function `load`,
-`sentences`, `signs` and, except for huggingface, `tokenizer` and
-`case_marks`. argos also needs `ctranslate2`.
+repository. A format needs `sentences`, `signs`, a file of its own with a
+function `load` and, except for huggingface, `tokenizer` and `case_marks`. argos
+also needs `ctranslate2`.
 
 Input is a JSON list of sentences: strings, or objects with `text` and, for a
 model of several languages, `source_language` and `target_language`. Output is a

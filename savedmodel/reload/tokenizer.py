@@ -15,12 +15,12 @@ SEGMENTS = ".segments.model"  # the suffix of the model that segments
 class Vocabulary:
     """A SentencePiece model, with a table of ids if it was imported.
 
-    Pieces before `END_OF_TABLE` or `END_OF_TABLE_WITH_CODES` are the table,
-    which has the id of each segment. A language code at the beginning of a
-    text, such as `>>fra<<`, is one segment: any code with `END_OF_TABLE`, and
-    otherwise only codes that only the table has. `*.segments.model` beside the
-    file makes the segments, and lacks the pieces that only the table has. With
-    case marks, it segments what `mark` returns.
+    The pieces before `END_OF_TABLE` or `END_OF_TABLE_WITH_CODES` are the table,
+    which has the id of each segment. `*.segments.model` beside the file makes
+    the segments, and lacks the pieces that only the table has. A language code
+    that begins a text, such as `>>fra<<`, is one segment; but with
+    `END_OF_TABLE_WITH_CODES`, only if it is such a piece. With case marks, text
+    is segmented as `mark` returns it.
     """
 
     def __init__(self, path: pathlib.Path):

@@ -202,7 +202,7 @@ class DataConfig(CorpusConfig, LengthConfig):
         """Returns the data of one direction, without tags.
 
         By default, the languages are those of this data. The result keeps the
-        validation and test files that have the languages chosen.
+        validation and test files in the chosen languages.
 
         Raises ValueError if a language is unknown.
         """
@@ -226,7 +226,7 @@ class DataConfig(CorpusConfig, LengthConfig):
         )
 
     def with_files(self, files: tuple[str, ...]) -> "DataConfig":
-        """Returns the data with the same files of pairs for each split.
+        """Returns a copy that reads every split from the same files.
 
         `dataset` stays as it is if its files are text; otherwise it is "files".
         """

@@ -175,8 +175,8 @@ class Trainer:
         """Restores the newest intact checkpoint and returns its path.
 
         Returns None if there is no checkpoint. The weights are then those of
-        `init_from`, if it is given. Raises ValueError if the workers have
-        different files, or as `TrainingCheckpoint.restore` does.
+        `init_from`, if given. Raises the errors of `TrainingCheckpoint.restore`
+        and ValueError if the workers have different files.
         """
         prefix = self.checkpoint.restore()
         base = self.experiment.base

@@ -181,13 +181,13 @@ def open_tokenizer(
     pairs: Pairs,
     log: Callable[[str], None],
 ) -> Tokenizer | TokenizerPair:
-    """Opens the work directory's vocabulary, the given one, or trains one.
+    """Opens the work directory's vocabulary, or the given one, or trains one.
 
-    The first of them that exists is used. With `init_from`, the vocabulary is
-    the one that the weights were trained with.
+    With `init_from`, the vocabulary is the one that the weights were trained
+    with.
 
-    Raises ValueError if the vocabulary has not the model's size, lacks a token
-    for a symbol, or if the given one differs from the work directory's.
+    Raises ValueError if the vocabulary is not the model's size, lacks a token
+    for a symbol, or is given and differs from the work directory's.
     """
     data, path = configuration.data, configuration.training.init_from
     # vocabulary_symbols may contain tags.
@@ -220,7 +220,7 @@ def open_tokenizer(
 def _inherited_tokenizer(workdir, configuration):
     """Loads the vocabulary of `init_from`, or the copy of a run with weights.
 
-    Raises ValueError if another vocabulary is given or in the work directory.
+    Raises ValueError if the options or `workdir` have another vocabulary.
     """
     path = configuration.training.init_from
     begun = bool(workdir.latest.prefixes())

@@ -109,8 +109,8 @@ def read_systems(
     The model of `choice` comes first. An element of `compare` is a file of
     translations or a work directory.
 
-    Raises ValueError if a path is repeated, if a file has not as many lines as
-    the test pairs, or if a model has other languages.
+    Raises ValueError if a path is repeated, if a file does not have one line
+    per test pair, or if a model has other languages.
     """
     paths = choice.options.workdir, *compare
     expect(
@@ -152,7 +152,7 @@ def files_read(
 def show_comparison(
     systems: Systems, choice: TranslatorChoice, direction: Direction
 ) -> dict[str, typing.Any]:
-    """Shows the table of systems, after those without translations translate.
+    """Translates with the models among `systems`, and shows the table.
 
     Returns the `compare` part of the JSON object.
     """

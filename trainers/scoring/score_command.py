@@ -50,10 +50,10 @@ def parse_command(command: str) -> list[str]:
 
 
 def run_command(words: Sequence[str], **texts: Sequence[str]) -> float:
-    """Runs a program, shows what it prints at once, and returns its score.
+    """Runs a program, shows its output live, and returns its score.
 
     `{name}` in a word is replaced by the path of a file with the texts of that
-    name, one per line. Raises RunError if the program fails or has no score.
+    name, one per line. Raises RunError if it fails or prints no score.
     """
     last = ""
     with flags.user_errors(), tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ def run_command(words: Sequence[str], **texts: Sequence[str]) -> float:
 
 
 def read_score(line: str) -> float:
-    """Finds the score in a line. Returns NaN if there is none or has a comma.
+    """Finds the score in a line: NaN if there is none or it has a comma.
 
     >>> read_score("BLEU = 31.4 60/40 (BP = 1.0)"), read_score("a 1 b 0,83")
     (31.4, nan)

@@ -103,7 +103,7 @@ class Pair:
 
     @property
     def is_same(self) -> bool:
-        """Whether its texts already are in the target language."""
+        """Whether its texts are already in the target language."""
         return self.source == self.target
 
     @property
@@ -124,8 +124,8 @@ def load_pairs(
     """Loads the models of work directories, and returns their pairs.
 
     Work directories with the same languages form an ensemble. A multilingual
-    model has a pair for each of its directions. Raises CommandError if
-    something is wrong.
+    model has a pair for each of its directions. Raises CommandError for bad
+    input.
 
     Args:
         options: The work directories.

@@ -82,8 +82,8 @@ def read_glossaries(path: str | None, tell: bool = True) -> dict[str, Glossary]:
     `tell` is that of `Glossary.parse`.
 
     Raises:
-        ValueError, OSError: As `Glossary.read`. ValueError also if there are no
-            glossaries, or two of one name.
+        ValueError, OSError: As `Glossary.read`, or ValueError if there are no
+            glossaries or two share a name.
     """
     if path is None:
         return {}

@@ -94,7 +94,7 @@ class Sampler:
         raise NotImplementedError
 
     def _add(self, word: str) -> None:
-        """Appends the parts of the next word to the lists."""
+        """Appends the data of the next word to `_lists`."""
         raise NotImplementedError
 
 
@@ -200,7 +200,7 @@ class BytePairSampler(Sampler):
     def _look_up(
         self, left: np.ndarray, right: np.ndarray, random: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ranks of pairs, `_never` if not merged, and pieces."""
+        """Returns pairs' ranks, `_never` if not merged, and their pieces."""
         keys = left.astype(np.int64) << 32 | right
         found = np.searchsorted(self._keys, keys)
         known = self._keys[found] == keys

@@ -13,7 +13,7 @@ import pathlib
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from xml.etree.ElementTree import TreeBuilder
+from xml.etree.ElementTree import Element, TreeBuilder
 
 from keras_transformer.base.refusals import expect
 from keras_transformer.data.files.pairs import open_bytes
@@ -325,7 +325,7 @@ def read_ts(path: pathlib.Path, languages: Sequence[str]) -> Translations:
             _text, (message.find("source"), message.find("comment"))
         )
         codes = around.get("sourcelanguage"), around.get("language")
-        for translation in message.findall("translation"):
+        for translation in message.findall("translation") or [Element("")]:
             reason = reasons.get(translation.get("type"), "")
             forms = translation.findall("numerusform")
             for form in forms or [translation]:

@@ -18,6 +18,7 @@ from keras_transformer.documents.pieces import Piece, joined
 TEXT, SPACE = "text", "space"
 OPEN, CLOSE, ALONE, ACCELERATOR = "open", "close", "alone", "accelerator"
 CODES = (OPEN, CLOSE, ALONE, ACCELERATOR)
+END = "end"  # a code where sentences begin or end
 WORD = regex.compile(r"([ \t\r\n\f\v]+)|([^ \t\r\n\f\v]+)")
 
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 
 import regex
 
+from keras_transformer.data.files.tmx import BREAK
 from keras_transformer.documents.items import (
     ACCELERATOR,
     ALONE,
     CLOSE,
+    END,
     OPEN,
     SPACE,
     Item,
@@ -147,7 +149,9 @@ def plain_text(
                 continue
             name = (match["name"] or "").lower()
             kind = CLOSE if match["close"] else OPEN
-            if not name or match["alone"] or name in VOID:
+            if name != "br" and BREAK.match(match.group()):
+                kind = END
+            elif not name or match["alone"] or name in VOID:
                 kind = ALONE
             items.append(Item(match.group(), "", kind, name))
         items += plain_items(part[read:])
@@ -171,7 +175,12 @@ def text_of(message: str) -> str:
     if not MARKED.search(message):
         return message
     make_items, _ = plain_text(message, accelerators=True)
-    return join(pair_tags(make_items(message)))[1]
+    return join(
+        [
+            Item(item.raw, " ", SPACE) if BREAK.match(str(item.raw)) else item
+            for item in pair_tags(make_items(message))
+        ]
+    )[1].strip()
 
 
 def _mark_accelerator(items):

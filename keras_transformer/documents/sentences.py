@@ -2,6 +2,7 @@
 
 import bisect
 import collections
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -13,6 +14,7 @@ from keras_transformer.documents.items import (
     ALONE,
     CLOSE,
     CODES,
+    END,
     OPEN,
     SPACE,
     Item,
@@ -325,20 +327,28 @@ def split(
             long is divided, at a clause mark if it has one.
         depth: How many ICU messages enclose the text.
     """
-
-    def split_branch(items: Iterable[Item]) -> list[Piece]:
-        return split(
-            items,
-            escape,
-            language=language,
-            fits=fits,
-            depth=depth + 1,
-            placeholders=placeholders,
-        )
-
+    again = functools.partial(
+        split,
+        escape=escape,
+        language=language,
+        fits=fits,
+        placeholders=placeholders,
+    )
     items = list(items)
     if depth < DEEPEST:
-        items = _join_messages(items, split_branch)
+        branch = functools.partial(again, depth=depth + 1)
+        items = _join_messages(items, branch)
+    if any(item.kind == END for item in items):
+        parts = itertools.groupby(items, lambda item: item.kind == END)
+        return [
+            piece
+            for is_end, part in parts
+            for piece in (
+                (item.raw for item in part)
+                if is_end
+                else again(part, depth=DEEPEST)
+            )
+        ]
     items = join_codes(pair_tags(items))
     begins, text = join(items)
     offsets = [

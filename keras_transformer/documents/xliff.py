@@ -8,7 +8,14 @@ from collections.abc import Iterator
 import regex
 
 from keras_transformer.base.refusals import expect
-from keras_transformer.documents.items import ALONE, CLOSE, OPEN, Item, Split
+from keras_transformer.documents.items import (
+    ALONE,
+    CLOSE,
+    END,
+    OPEN,
+    Item,
+    Split,
+)
 from keras_transformer.documents.markup import escape, plain_text
 from keras_transformer.documents.pieces import (
     Block,
@@ -28,7 +35,6 @@ HALVES = {
     **dict.fromkeys(("ept", "ex", "ec", "em"), CLOSE),
 }
 PARTNER = ("rid", "startRef", "id")
-SEGMENT = "segment"  # the kind of a tag where sentences begin or end
 # Targets of XLIFF 1.2 and segments of XLIFF 2 have states.
 REVIEW = 'state="needs-review-translation"'
 BY_MACHINE = 'state-qualifier="mt-suggestion"'
@@ -149,17 +155,13 @@ class _Reader:
         make_items, write = plain_text(text)
         if all(e.kind == "cdata" for e in self._events[begin + 1 : end]):
             return ["<![CDATA[", *self._split(make_items(text), write), "]]>"]
-        pieces, items = [], []
-        for part in [*parts, Item("", "", SEGMENT)]:
+        items = []
+        for part in parts:
             if isinstance(part, str):
                 items += itertools.chain(*map(_escaped, make_items(part)))
-            elif part.kind == SEGMENT:
-                pieces += self._split(items, lambda t: escape(write(t)))
-                pieces.append(part.raw)
-                items = []
             else:
                 items.append(part)
-        return pieces
+        return self._split(items, lambda t: escape(write(t)))
 
     def _keep(self, segment):
         """Makes an item of a segment's existing translation."""
@@ -168,7 +170,7 @@ class _Reader:
         raw = self.raw(begin, end + 1)
         if kept is None:
             raw = self._events[begin].raw + self._events[end].raw
-        return Item(Left(raw, reason), "", SEGMENT)
+        return Item(Left(raw, reason), "", END)
 
     def _content(self, element):
         """Yields an element's content: texts as strings, codes as items."""
@@ -183,7 +185,7 @@ class _Reader:
                     yield self._keep(child)
                     yield child.tail or ""
                     continue
-                opens, closes = (SEGMENT,) * 2 if is_segment else (OPEN, CLOSE)
+                opens, closes = (END, END) if is_segment else (OPEN, CLOSE)
                 yield Item(self._events[begin].raw, "", opens, f"{begin}")
                 yield from self._content(child)
                 yield Item(self._events[end].raw, "", closes, f"{begin}")

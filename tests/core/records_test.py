@@ -460,6 +460,11 @@ def test_a_missing_file_and_a_missing_package_are_named(tmp_path, monkeypatch):
         ("utf-8", r"a<bpt>{\b\line </bpt>b<ept>}</ept>c", "a bc"),
         ("utf-8", r"a<bpt>{\pard </bpt>b<ept>&lt;/w:p></ept>c", "ab c"),
         ("utf-8", "a<it/>b<it>{1}</it>. <hi>c</hi>d<ut>\t</ut>e", "a b. cd e"),
+        (
+            "utf-8",
+            "A.<ph/>B!<it>&lt;br></it>C 3.<ph/>4 .<ph/>",
+            "A. B! C 3.4 .",
+        ),
         ("utf-8", "中<it>&lt;br></it>文", "中文"),
     ],
 )

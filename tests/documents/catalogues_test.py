@@ -270,7 +270,7 @@ XML = [
      "locked"),
     ("xlf", XLIFF.replace('id="g"', 'translate="no"'),
      unit("a", "b", "", 'translate="yes"'), ("a", "b")),
-    ("xlf", XLIFF, unit("&lt;b&gt;Save&lt;/b&gt; the&amp;nbsp;&lt;br&gt;book"
+    ("xlf", XLIFF, unit("&lt;b&gt;Save&lt;/b&gt; the&amp;nbsp;book"
      "&lt;br/&gt;now", "<![CDATA[<p>Speichern</p>]]>"),
      ("Save the\xa0book now", "Speichern")),
     ("xlf", XLIFF, unit("E&amp;xit", "B&amp;eenden"), ("Exit", "Beenden")),
@@ -302,6 +302,9 @@ XML = [
         ("initial", "untranslated"), ("translated", ("a", "b")),
         ("reviewed", ("a", "b")), ("final", ("a", "b")))),
     ("ts", TS, message("&amp;File", "&amp;Datei"), ("File", "Datei")),
+    ("ts", TS, message("&lt;p&gt;One &lt;b&gt;d&lt;/b&gt;og&lt;/p&gt;&lt;p&gt;"
+     "two.&lt;br/&gt;Three&lt;/p&gt;", "a"), ("One dog two. Three", "a")),
+    ("ts", TS, "<message><source>a</source></message>", "untranslated"),
     ("ts", TS, message("a", ""), "untranslated"),
     ("ts", TS, message("a", "", 'type="unfinished"'), "untranslated"),
     ("ts", TS, message("a", "b", 'type="unfinished"'), "fuzzy"),

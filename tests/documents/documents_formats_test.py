@@ -452,6 +452,11 @@ UNITS = {
         "&lt;p&gt;«The» &lt;b&gt;«child»&lt;/b&gt;.&lt;/p&gt;</source>",
         [],
     ),
+    "escaped blocks": (
+        "&lt;ul&gt;&lt;li&gt;«One»&lt;/li&gt; &lt;li&gt;«two» &lt;b&gt;«dogs»"
+        "&lt;/b&gt;&lt;/li&gt;&lt;/ul&gt;</source>",
+        [],
+    ),
     "escaped references": (
         "«Tom» &amp;amp; &lt;br/&gt;"
         "«Jerry &amp; A&lt;B→JERRY &amp;amp; A&amp;lt;B»</source>",

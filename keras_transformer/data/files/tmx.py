@@ -28,7 +28,8 @@ FORMATTING = re.compile(
 # Tabs and the ends of lines, paragraphs and cells, in RTF and XML.
 BREAK = re.compile(
     r"\\(?:tab|line|par|page|cell|row|sect)(?![a-z])"
-    r"|</?(?:\w+:)?(?:br|tab|line-break|p|div|li|t[dhr]|h[1-6r]|d[dt]|[ou]l)\b",
+    r"|</?(?:\w+:)?(?:br|tab|line-break|p|div|li|[dou]l|d[dt]|t[dhr]|h[1-6r]"
+    r"|table|tbody|thead|html|head|body|section|article|blockquote|pre|center)\b",
     re.I,
 )
 SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u9fff]")
@@ -200,7 +201,7 @@ def is_apart(name: str, content: str) -> bool:
 
 
 def joined(parts: Iterable[str | None]) -> str:
-    """Joins parts. A code (None) becomes a space between letters or digits.
+    """Joins parts. A code (None) becomes a space between two words.
 
     Between letters of a script without spaces, the code is dropped.
     """
@@ -209,7 +210,8 @@ def joined(parts: Iterable[str | None]) -> str:
         if not part:
             has_code = True
             continue
-        if has_code and last.isalnum() and part[0].isalnum():
+        is_word = last in (*".,:;!?)",) and part[0].isalpha()
+        if has_code and (is_word or (last + part[0]).isalnum() and last):
             texts.append(" " * (not SPACELESS.search(last + part[0])))
         texts.append(part)
         last, has_code = part[-1], False

@@ -21,10 +21,12 @@ INVISIBLE = re.compile(
 ZERO_WIDTH_JOINER = "\u200d"
 SKIN_TONES = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 # In these scripts a word is not separated by spaces: each character is one.
-SPACELESS = re.compile(
+SPACELESS = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff"
     "\U00020000-\U0003ffff]"
 )
+# These begin a unit of their own; so does a keycap, such as 1\ufe0f\u20e3.
+NO_LETTER = re.compile(rf"{SPACELESS}|.[\ufe0f\u20e3]")
 INSIDE_WORDS = frozenset("-'\u2019._@/&+")  # they join words of one kind
 # A token that names a language, at the beginning.
 TAG = re.compile(r"\s*(?:<2[^\s<>]+>|>>[^\s<>]+<<)(?=\s|$)")
@@ -34,7 +36,8 @@ SENTENCE_END = re.compile(
 NO_SPACE_BEFORE = ".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f\u3001"
 UNKNOWN = "\u2047"  # how SentencePiece writes an unknown token
 
-WORD = re.compile(rf"(?:(?!{SPACELESS.pattern})\w)+|\S")
+WORD = re.compile(rf"(?:(?!{SPACELESS})\w)+|\S")
+COMPOUND = re.compile(r"\w+(?:[-'\u2019._@/&+]\w+)+")  # no sign goes inside
 Span = tuple[int, int]  # begin and end, in characters
 Links = Sequence[tuple[Span, Span]]  # words of a text and their translations
 
@@ -137,7 +140,7 @@ def _units(text: str, start: int) -> Iterator[Span]:
     for i in range(start, len(text)):
         character, last = text[i], text[i - 1 : i] if i > begin else " "
         category = unicodedata.category(character)
-        is_letter = category[0] in "LN" and not SPACELESS.match(character)
+        is_letter = category[0] in "LN" and not NO_LETTER.match(text, i)
         is_space = last.isspace() or character.isspace()
         goes_on = not is_space and (
             category[0] == "M"
@@ -256,4 +259,12 @@ def _beside(sign: Sign, text: str, translation: str, links: Links) -> int:
         return max(0, sign.place - end), True
 
     nearest = min(links, key=distance)
-    return nearest[1][distance(nearest)[1]]
+    place = nearest[1][distance(nearest)[1]]
+    is_inside = _compound_end(text, sign.place) is not None
+    return place if is_inside else _compound_end(translation, place) or place
+
+
+def _compound_end(text: str, place: int) -> int | None:
+    """Returns the end of the compound word around a place, if there is one."""
+    found = (match.span() for match in COMPOUND.finditer(text))
+    return next((end for begin, end in found if begin < place < end), None)

@@ -147,6 +147,8 @@ def escape(text: str) -> str:
     """Writes plain text as Markdown."""
     parts, read = [], 0
     for match in PLACEHOLDER.finditer(text):
+        if match.group()[0] == "_":  # __init__ would be emphasis
+            continue
         parts += [SIGN.sub(r"\\\g<0>", text[read : match.start()])]
         parts += [match.group()]
         read = match.end()

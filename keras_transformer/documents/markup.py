@@ -24,28 +24,39 @@ from keras_transformer.documents.items import (
     pair_tags,
     plain_items,
 )
+from keras_transformer.documents.placeholders import TEMPLATE
 
 ENTITY = r"&(?:\#[0-9]{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31})"
 # A tag or another code in plain text: <b>, </b>, <br/>, <a href="x">; but not
 # "<none of these>" or "a < b".
 CODE = regex.compile(
-    r"<(?<close>/?)(?<name>[A-Za-z][\w.:-]*+)"
+    r"<(?<!(?<!\p{N})%<)(?<close>/?)(?<name>[A-Za-z][\w.:-]*+|\d{1,2}(?=/?>))"
     r"(?:\s++[\w:.-]++\s*+=\s*+(?:\"[^\"<]*+\"|'[^'<]*+'|[^\s\"'<>]++))*+\s*+"
     r"(?<alone>/?)>"
     r"|\{\\[^{}]*+\}"  # of subtitles
     r"|\x1b\[[\d;]*+[A-Za-z]|[\0-\x08\x0e-\x1f\x7f]"  # of terminals
-    rf"|(?<entity>{ENTITY};)"
+    rf"|{TEMPLATE}|(?<entity>{ENTITY};)"
+    # Apple's ^[%lld dogs](inflect: true)
+    r"|(?<inflected>\^\[(?=[^\[\]]{1,200}+\]\((?:inflect|morph))"
+    r"|\]\((?:inflect|morph)[^()]{1,80}+\))"
+    # Escapes that a program reads: white space, and signs; but not C:\new.
+    r"|(?<escape>(?<![A-Za-z]:\S{0,80})(?<!\\)(?:\\[nrtfv](?!\p{Ll}{2,30}+\{))++"
+    r"|(?<!\\)\\(?:['\"]|u(?![dD][89A-Fa-f])[0-9A-Fa-f]{4})"
+    r"|(?<=\p{L})''(?=\p{L})|&&)"
 )
+SIGNS = "'\"&"  # that a text may have escaped
 VOID = ("area", "br", "embed", "hr", "img", "input", "source", "track", "wbr")
 # A mark before the letter of an accelerator key: E&xit, ~File, _Open; but not
-# R&D, &amp;, max_length.
+# R&D, Drag&Drop, &amp;, max_length, __init__. Where letters are no keys, as in
+# Japanese, it is in brackets: (_F).
 ACCELERATOR_MARK = regex.compile(
-    r"(?<![A-Z](?=&[A-Z]))[&~](?=[^\W\d_])|(?<!\w)_(?=\w)"
-    r"|(?<=\b\p{Lu}\p{L}*)_(?=\p{L}++(?!_))"
+    r"[(\uff08][&~_](?<key>[A-Za-z0-9])[)\uff09]"
+    r"|(?<!\p{Lu}(?=&\p{Lu}))(?<!\p{Ll}(?=[&~]\p{Lu}))[&~](?=[^\W\d_])"
+    r"|(?<!\w)_(?=[^\W_]++(?!_))|(?<=\b\p{Lu}\p{L}*)_(?=\p{L}++(?!_))"
 )
 NO_ACCELERATOR = regex.compile(r"://|[@%{$]")
 # Characters that `text_of` may change. Most messages have none.
-MARKED = regex.compile(r"[<{&~_\0-\x08\x0e-\x1f\x7f]")
+MARKED = regex.compile(r"[<{&~_^\\\0-\x08\x0e-\x1f\x7f]|''")
 RAW_TEXT = ("script", "style", "textarea", "xmp", "iframe", "noembed")
 # A token without an end extends to the end of the text, as in HTML. So nothing
 # is read twice.
@@ -129,41 +140,54 @@ def plain_text(
 
     The reader splits a part into items. The writer turns plain text into a
     part. The text is HTML if it has a character reference; otherwise `&` is an
-    ordinary character. With `accelerators`, `&`, `~` or `_` before a letter
-    marks the key of a menu or button, if there is exactly one such mark.
+    ordinary character. With `accelerators`, it is a message of a program: `&`,
+    `~` or `_` before a letter marks the key of a menu or button, if there is
+    exactly one such mark, and a program reads `\\n` or `\\'` as one character.
 
     >>> [item.kind for item in plain_text("")[0]("<b>a</b> <br>")]
     ['open', 'text', 'close', 'space', 'alone']
     """
     is_html = bool(regex.search(f"{ENTITY};", text))
+    signs: dict[str, str] = {}  # to escape, as the text does
 
     def make_items(part: str) -> list[Item]:
         items, read = [], 0
         for match in CODE.finditer(part):
-            if match["entity"] and not is_html:
+            raw, escaped = match.group(), match["escape"]
+            if (match["entity"] and not is_html) or (
+                escaped and (not accelerators or (is_html and raw == "&&"))
+            ):
                 continue
             items += plain_items(part[read : match.start()])
             read = match.end()
-            if match["entity"]:
-                items.append(entity_item(match.group()))
+            if match["entity"] and html.unescape(raw) != raw:
+                items.append(entity_item(raw))
                 continue
-            name = (match["name"] or "").lower()
-            kind = CLOSE if match["close"] else OPEN
-            if name != "br" and BREAK.match(match.group()):
+            if escaped:
+                items.append(_escape_item(raw))
+                if raw[-1] in SIGNS:
+                    signs[raw[-1]] = raw
+                continue
+            name = (match["name"] or match["inflected"] or "").lower()
+            kind = CLOSE if match["close"] or name[:1] == "]" else OPEN
+            if name != "br" and BREAK.match(raw):
                 kind = END
             elif not name or match["alone"] or name in VOID:
                 kind = ALONE
-            items.append(Item(match.group(), "", kind, name))
+            name = "^" if match["inflected"] else name
+            items.append(Item(raw, "", kind, name))
         items += plain_items(part[read:])
         return _mark_accelerator(items) if accelerators else items
 
     def write(part: str) -> str:
-        written = escape(part)
+        written = escape(part) if is_html else part
         if "&nbsp;" in text:
             written = written.replace("\u00a0", "&nbsp;")
+        for sign, raw in signs.items():
+            written = written.replace(sign, raw)
         return written
 
-    return make_items, write if is_html else str
+    return make_items, write
 
 
 def text_of(message: str) -> str:
@@ -186,21 +210,31 @@ def text_of(message: str) -> str:
 def _mark_accelerator(items):
     """Makes an item of the accelerator mark if there is exactly one."""
     marked = [
-        (i, match.start())
+        (i, match)
         for i, item in enumerate(items)
         for match in ACCELERATOR_MARK.finditer(item.text)
         if item.text == item.raw and not NO_ACCELERATOR.search(item.text)
     ]
     if len(marked) != 1:
         return items
-    [(i, at)] = marked
-    text = items[i].text
-    items[i : i + 1] = [
-        *plain_items(text[:at]),
-        Item(text[at], "", ACCELERATOR),
-        *plain_items(text[at + 1 :]),
+    [(i, match)] = marked
+    text, raw, first = items[i].text, match.group(), i
+    if match["key"] and not match.start() and i and items[i - 1].kind == SPACE:
+        raw, first = items[i - 1].raw + raw, i - 1
+    key = match["key"] or text[match.end()]
+    items[first : i + 1] = [
+        *plain_items(text[: match.start()]),
+        Item(raw, "", ACCELERATOR, key),
+        *plain_items(text[match.end() :]),
     ]
     return items
+
+
+def _escape_item(raw):
+    """Makes an item of a written escape: a sign or white space."""
+    if raw[1] == "u":
+        return Item(raw, chr(int(raw[2:], 16)))
+    return Item(raw, raw[-1]) if raw[-1] in SIGNS else Item(raw, " ", SPACE)
 
 
 def entity_item(raw: str) -> Item:

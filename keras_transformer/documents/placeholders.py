@@ -2,7 +2,7 @@
 
 In prose, `%` belongs to a number, in Turkish before it: `100%ige`, `%50'si`. So
 the pattern of placeholders depends on the file: `PROSE`, the `MESSAGES` of
-programs, or `C` or `QT` if a message declares that format.
+programs, or the format that a message declares, as `DECLARED` names them.
 """
 
 import collections
@@ -15,54 +15,132 @@ import regex
 BRACES = r"\{[^{}]*+\}"
 for _ in range(4):
     BRACES = r"\{(?:[^{}]++|" + BRACES + r")*+\}"
-CERTAIN = (
-    r"""
-    # addresses and names; not in scripts that write no spaces
-      (?:(?:https?|ftp)://|www\.)
-      [\p{Latin}\p{Cyrillic}\p{Greek}0-9\-._~:/?\#@!$&'()+,;=%\[\]]*
-      [\p{Latin}\p{Cyrillic}\p{Greek}0-9\-_~/\#@$&+=%]
-    | [\p{Latin}\p{Cyrillic}\p{Greek}0-9_.+-]{1,64}+
-      @[\p{Latin}\p{Cyrillic}\p{Greek}0-9_-]++
-      (?:\.[\p{Latin}\p{Cyrillic}\p{Greek}0-9_-]+)+
-    # %(name)s, $(NAME), $name$, $NAME
-    | %\([^()%\n]{1,80}+\)[#0+-]{0,5}[0-9.]{0,9}[diouxXeEfFgGcrsa]
-    | \$\(\w++\) | \$[A-Za-z_][A-Za-z0-9_]*\$?
-    # {name}, {0:.2f}, {{x}}, ${x}, %{x}, #{x}, nested as in ICU's plurals
-    | [$%\#]?"""
-    + BRACES
-)
-# %1, %L1, $1
-NUMBERED = r"%L?[0-9]{1,2}(?![0-9]|\$|\.[0-9]) | \$[0-9](?![0-9]|[.,][0-9])"
-# %s, %1$s, %-5.2f, %lld, but not 10%-ige; Qt: %n; and %NAME%, %NAME
-CONVERSION = r"""%(?:[0-9]{1,2}\$)?(?:[#0+-]{0,5}(?=[0-9*])|[#0+]{0,5})
-      (?:[0-9]{1,5}|\*)?(?:\.(?:[0-9]{1,5}|\*))?
-      (?:(?:hh|h|ll|l|q|L|j|z|t)?[diouxXeEfFgGaAcCrsSpn@]|<PRI\w++>)"""
-NAMED = r"%[A-Z][A-Z0-9_]+%?"
+NAME = r"[A-Za-z_][A-Za-z0-9_]*+(?:-[A-Za-z0-9_]++)*+"  # in any script
+ARGUMENT = r"(?:[0-9]{1,2}\$)?"
+# Tags of templates: ERB, PHP.
+TEMPLATE = r"(?<!%)<%(?s:.{0,300}?)%>|<\?(?:php|=)(?s:.{0,300}?)\?>"
+# C's length and conversion.
+LETTER = r"(?:hh|h|ll|l|q|L|j|z|t)?[diouxXeEfFgGaAcCrsSpn]"
+# %s, %1$s, %-5.2f, %lld, but not 10%-ige
+CONVERSION = rf"""%{ARGUMENT}(?:[\#0+-]{{0,5}}(?=[0-9*])|[\#0+]{{0,5}})
+      (?:[0-9]{{1,5}}|\*)?(?:\.(?:[0-9]{{1,5}}|\*))?(?:{LETTER}|@|<PRI\w++>)"""
 NO_ENDING = r"(?!%[0-9]++[aeinoAEIO])"  # Turkish: %50i
-
-
-def _compile(*forms):
-    return regex.compile("|".join([CERTAIN, *forms]), regex.VERBOSE)
-
-
-PLACEHOLDER = _compile(NUMBERED, NAMED, "%%", CONVERSION)  # all that may be one
-C, QT = _compile("%%", CONVERSION), _compile(NUMBERED, "%n")
-# A `%` after a number is a percent sign; before one, it may be.
-MESSAGES = _compile(
-    NUMBERED,
-    rf"""(?<!\p{{N}})(?!(?<=\p{{N}}\s)%\p{{L}}[\p{{L}}'\u2019])
+# %NAME%, %NAME; in messages also Drupal's %name, Symfony's %name%, Go's %v
+CAPITALS = r"%[A-Z][A-Z0-9_]+%?"
+NAMED = rf"{CAPITALS} | (?<!\p{{N}}\s?)(?!{CONVERSION}\b)%{NAME}%?"
+# The forms of placeholders: the kinds of text that have it, and a pattern. What
+# all have is certain: no sentence of a language has it.
+FORMS = {
+    "addresses; not in scripts without spaces": (
+        "all",
+        r"""(?:(?:https?|ftp)://|www\.)
+        [\p{Latin}\p{Cyrillic}\p{Greek}0-9\-._~:/?\#@!$&'()+,;=%\[\]]*
+        [\p{Latin}\p{Cyrillic}\p{Greek}0-9\-_~/\#@$&+=%]""",
+    ),
+    "addresses of e-mail": (
+        "all",
+        r"""[\p{Latin}\p{Cyrillic}\p{Greek}0-9_.+-]{1,64}+
+        @[\p{Latin}\p{Cyrillic}\p{Greek}0-9_-]++
+        (?:\.[\p{Latin}\p{Cyrillic}\p{Greek}0-9_-]+)+""",
+    ),
+    "tags of templates": ("all", TEMPLATE),
+    "blocks of Angular, Blade and Razor: @if (x) {": (
+        "all",
+        r"""(?<!\w)@(?:(?:if|else\ if|elseif|for|foreach|while|switch|case
+        |unless|defer|placeholder|loading|error)\s?+
+        \((?:[^()\n]++|\((?:[^()\n]++|\([^()\n]*+\))*+\))*+\)(?:\s?+\{)?
+        |(?:else|default|empty|placeholder|loading|error|defer)\s?+\{)""",
+    ),
+    "names: @user, Drupal's @count": (
+        "all",
+        rf"(?<![A-Za-z0-9_@.])@(?:[.a-z]{{0,12}}:)?{NAME}(?:[./]{NAME})*+",
+    ),
+    "__init__, __count__": (
+        "all",
+        r"(?<![A-Za-z0-9_])__[A-Za-z0-9][A-Za-z0-9_]{0,60}?__(?![A-Za-z0-9_])",
+    ),
+    "Python: %(name)s": (
+        "all",
+        r"%\([^()%\n]{1,80}+\)[#0+-]{0,5}[0-9.]{0,9}[diouxXeEfFgGcrsa]",
+    ),
+    "Ruby: %<name>s": (
+        "all",
+        r"(?<!\p{N})%<(?!PRI)\w{1,60}+>[#0+-]{0,5}[0-9.]{0,9}[A-Za-z]",
+    ),
+    "Apple: %#@name@": ("all", rf"%{ARGUMENT}\#@\w{{1,80}}+@"),
+    "$(NAME), $t(key), $name$, $NAME": (
+        "all",
+        r"""\$\(\w++\) | \$t\([^()\n]{1,200}+\)
+        | \$[A-Za-z_][A-Za-z0-9_]*\$?""",
+    ),
+    "{name}, {0:.2f}, {{x}}, ${x}, %{x}, #{x}, ICU": (
+        "all",
+        rf"[$%\#]?{BRACES} | [{{}}]",
+    ),
+    "boost: %1%, %|1$s|": (
+        "any messages printf",
+        r"%[0-9]{1,2}%(?!\w) | %\|[0-9$+.A-Za-z-]{1,20}+\|",
+    ),
+    "Pascal: %0:s; Go: %[1]s": (
+        "any messages printf",
+        r"""%[0-9]{1,2}:[0-9.*-]{0,6}[A-Za-z](?![A-Za-z])
+        | %[\#+-]{0,3}\[[0-9]{1,2}\][0-9.]{0,5}[A-Za-z] | %[\#+]v""",
+    ),
+    "%1, %L1, $1": (
+        "any messages numbered",
+        r"%L?[0-9]{1,2}(?![0-9]|\$|\.[0-9]) | \$[0-9](?![0-9]|[.,][0-9])",
+    ),
+    "%n": ("numbered", "%L?n"),
+    "Laravel: :name, Drupal: !name": (
+        "any messages",
+        rf"""(?<![\p{{Latin}}\p{{Cyrillic}}\p{{Greek}}\p{{N}}_:)\]}}]):{NAME}:?+
+        | (?<![\p{{L}}\p{{N}}_!?])!(?=[a-z]){NAME}""",
+    ),
+    "lisp: ~a, ~10,2F": (
+        "lisp",
+        r"~[0-9,'\#v+-]{0,12}[:@]{0,2}[A-Za-z%&~|(){}\[\];^*?<>]",
+    ),
+    "%s, as C has it; Go's %v, PHP's %'d, GCC's %qD and %<": (
+        "printf",
+        rf"""%% | {CONVERSION} | %q?[\#0+',-]{{0,5}}[0-9.*]{{0,9}}[A-Za-z]
+        | %[<>]""",
+    ),
+    "%NAME%, %name, %s: after a number, `%` is a percent sign": (
+        "messages",
+        rf"""(?<!\p{{N}})(?!(?<=\p{{N}}\s)%\p{{L}}[\p{{L}}'\u2019])
         (?:{NAMED}|%%|{NO_ENDING}{CONVERSION})""",
+    ),
+    "%NAME%, %s: apart from other words": (
+        "prose",
+        rf"""(?<![\p{{N}})])(?!(?<=\p{{N}}\s)%[^sd])
+        (?:{CAPITALS}|{NO_ENDING}{CONVERSION})(?![\p{{L}}\p{{M}}\p{{N}}'\u2019])""",
+    ),
+    "what may be one": ("any", rf"{NAMED} | %% | {CONVERSION}"),
+}
+
+
+def _compile(kind, *forms):
+    own = [f for kinds, f in FORMS.values() if kind in kinds.split()]
+    certain = "|".join(f for kinds, f in FORMS.values() if kinds == "all")
+    pattern = "|".join([f"(?<certain>{certain})", *own, *forms])
+    return regex.compile(pattern, regex.VERBOSE)
+
+
+PLACEHOLDER = _compile("any")  # all that may be one
+PROSE, MESSAGES, BRACE = map(_compile, ("prose", "messages", "brace"))
+C, QT, LISP = map(_compile, ("printf", "numbered", "lisp"))
+# gettext's names of formats; all others are like C's.
+DECLARED = {
+    **dict.fromkeys("c++ csharp java perl-brace python-brace".split(), BRACE),
+    **dict.fromkeys(("rust", "sh"), BRACE),
+    **dict.fromkeys("kde kde-kuit qt qt-plural smalltalk ycp".split(), QT),
+    **dict.fromkeys(("lisp", "scheme"), LISP),
+}
+STRICT_C = _compile("printf", rf"%[#0+\-\ ',I]++[0-9.*]*+{LETTER}")
+# Placeholders without a number or a name.
+ORDERED = regex.compile(
+    r"%(?![%({|]|<(?!PRI)|\#?\[|[0-9]{1,2}[$%:]|>)|~(?![%~&|])|\{[:}]"
 )
-PROSE = _compile(
-    rf"""(?<![\p{{N}})])(?!(?<=\p{{N}}\s)%[^sd])
-        (?:{NAMED}|{NO_ENDING}{CONVERSION})(?![\p{{L}}\p{{M}}\p{{N}}'\u2019])"""
-)
-STRICT_C = _compile(
-    "%%",
-    CONVERSION,
-    r"%[#0+\-\ 'I]++[0-9.*]*+(?:hh|h|ll|l|q|L|j|z|t)?[diouxXeEfFgGaAcCrsSpn]",
-)
-ORDERED = regex.compile(r"%(?![%(]|[0-9]{1,2}\$)")
 NUMBER = regex.compile(r"\p{Nd}+")
 AMOUNT = regex.compile(r"[%$]L?[0-9]++(?!\$)")
 
@@ -91,7 +169,7 @@ def keeps_placeholders(
     numbers = {int(n) for n in NUMBER.findall(translation)}
     return all(
         kind is MESSAGES
-        and regex.fullmatch(NUMBERED, name, regex.VERBOSE)
+        and regex.fullmatch(r"%L?[0-9]{1,2}|\$[0-9]", name)
         and int(NUMBER.search(name).group()) in numbers
         for name in lost
     )
@@ -101,8 +179,8 @@ def fits_format(text: str, translation: str, kind: regex.Pattern) -> bool:
     """Returns whether a program can use a translation of a message.
 
     The translation must not be blank, and must have the message's line ends at
-    its edges and all of its placeholders. In `C`, both must have the same
-    placeholders, in the same order if they lack numbers and names.
+    its edges and all of its placeholders, in the same order if they lack
+    numbers and names. In `C` and `LISP`, both must have the same placeholders.
 
     >>> fits_format("%s: %d", "%d: %s", C), fits_format("%1: %2", "%2: %1", QT)
     (False, True)
@@ -112,38 +190,40 @@ def fits_format(text: str, translation: str, kind: regex.Pattern) -> bool:
         for at in (0, -1)
     ):
         return False
-    if kind is not C:
-        return keeps_placeholders(text, translation, kind)
-    (found, rest), (new, new_rest) = map(_directives, (text, translation))
-    return found == new and (rest or not new_rest)
+    given = text, translation, kind
+    if kind not in (C, LISP):
+        return keeps_placeholders(*given) and keeps_order(*given)
+    found, new = (_directives(t, kind) for t in given[:2])
+    rest, new_rest = ("%" in STRICT_C.sub("", t) for t in given[:2])
+    return found == new and (rest or not new_rest or kind is LISP)
 
 
 def keeps_order(text: str, translation: str, kind: regex.Pattern) -> bool:
-    """Returns whether C's placeholders without numbers keep their order.
+    """Returns whether placeholders without numbers and names keep their order.
 
     Placeholders that `added_placeholders` would remove are ignored. Any order
-    is valid for other kinds.
+    is valid in Qt, and if no format is declared.
     """
-    found, new = (_directives(t)[0] for t in (text, translation))
+    if kind in (PROSE, MESSAGES, QT):
+        return True
+    found, new = (_directives(t, kind) for t in (text, translation))
     left, kept = collections.Counter(found), []
     for name in new:
         left[name] -= 1
         kept += [name] * (left[name] >= 0)
-    return kind is not C or found == kept
+    return found == kept
 
 
-def _directives(text):
-    """Returns C's placeholders, and whether the text has another `%`.
+def _directives(text, kind):
+    """Returns a text's placeholders, those without a number or name last.
 
-    Placeholders without a number or name come last. Their flags may look like
-    prose: "5% of" has "% o".
+    Their flags may look like prose: "5% of" has "% o".
     """
-    found = [name for name in STRICT_C.findall(text) if name != "%%"]
-    return (
-        sorted(f for f in found if not ORDERED.match(f))
-        + [f for f in found if ORDERED.match(f)],
-        "%" in STRICT_C.sub("", text),
-    )
+    matches = (STRICT_C if kind is C else kind).finditer(text)
+    found = [m.group() for m in matches if m.group() != "%%"]
+    return sorted(f for f in found if not ORDERED.match(f)) + [
+        f for f in found if ORDERED.match(f)
+    ]
 
 
 def added_placeholders(
@@ -155,12 +235,14 @@ def added_placeholders(
     is certain, if the file declares its format, or if the text has it less
     often. Numbers such as `%50` stay; in `C`, their `%` becomes `%%`.
     """
-    allowed = count_placeholders(text)
+    allowed = count_placeholders(text) | count_placeholders(text, kind)
     known = frozenset(allowed)
-    for match in PLACEHOLDER.finditer(translation):
+    for match in (LISP if kind is LISP else PLACEHOLDER).finditer(translation):
         name = match.group()
         allowed[name] -= 1
-        is_certain = name[0] != "%" or name[1] in "({" or kind in (C, QT)
+        is_certain = match["certain"] or (
+            kind in (C, QT, LISP) and name[0] in "%$~"
+        )
         if allowed[name] >= 0 or not (is_certain or name in known):
             continue
         if not AMOUNT.match(name):

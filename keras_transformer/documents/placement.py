@@ -11,9 +11,13 @@ import itertools
 import typing
 from collections.abc import Sequence
 
+import regex
+
 from keras_transformer.documents.items import ACCELERATOR, ALONE, CLOSE, OPEN
 from keras_transformer.translation.alignment import SpanLink, word_spans
 
+# The scripts of Chinese, Japanese and Korean.
+NO_KEYS = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
 OPENING, CLOSING = "([{<\"'\u00ab\u201e\u201c", ".,;:!?)]}>\"'\u00bb\u201d"
 
 
@@ -85,18 +89,42 @@ def insert_marks(
     root.last = len(links)
     _place(root, links)
     return _write(root, links, translation) + [
-        Edit(_accelerator_offset(mark, translation, links), 0, mark.raw)
+        _accelerator(mark, translation, links)
         for mark in marks
         if mark.kind == ACCELERATOR
     ]
 
 
-def _accelerator_offset(mark, translation, links):
-    """Returns where the translation of the accelerator's word begins."""
+def _accelerator(mark, translation, links):
+    """Marks the key where the translation of its word begins.
+
+    If the source has the key in brackets, the mark is before this letter. In
+    Chinese, Japanese and Korean, the key is in brackets after the last word.
+    """
+    sign = accelerator_sign(mark.raw, mark.name)
+    if NO_KEYS.search(translation):
+        end = len(
+            translation.rstrip(" .:!?\u2026\u3000\u3002\uff01\uff1a\uff1f")
+        )
+        return Edit(end, 0, f"({sign}{mark.name.upper()})")
+    if sign != mark.raw:
+        for before in (r"\b", ""):
+            if key := regex.search(before + mark.name, translation, regex.I):
+                return Edit(key.start(), 0, sign)
     words = [link for link in links if translation[link.target[0]].isalpha()]
     if not words:
-        return 0
-    return min(words, key=lambda w: abs(w.source[0] - mark.place)).target[0]
+        return Edit(0, 0, sign)
+    nearest = min(words, key=lambda w: abs(w.source[0] - mark.place))
+    return Edit(nearest.target[0], 0, sign)
+
+
+def accelerator_sign(raw: str, key: str) -> str:
+    """Returns the sign of a mark that may be in brackets.
+
+    >>> accelerator_sign("(&F)", "F"), accelerator_sign("_", "F")
+    ('&', '_')
+    """
+    return raw.strip().strip("()\uff08\uff09").removesuffix(key)
 
 
 def proportional_links(text: str, translation: str) -> list[SpanLink]:

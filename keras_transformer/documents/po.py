@@ -25,12 +25,14 @@ from keras_transformer.documents.pieces import (
     write,
 )
 from keras_transformer.documents.placeholders import (
+    DECLARED,
+    LISP,
     MESSAGES,
-    QT,
     C,
     count_placeholders,
     fits_format,
 )
+from keras_transformer.documents.placement import accelerator_sign
 from keras_transformer.documents.text import line_items
 from keras_transformer.documents.text import read as read_text
 
@@ -53,7 +55,9 @@ WRITTEN = {
     ord('"'): '\\"',
 }
 FLAGS = regex.compile(r"^[ \t]*#,[^\r\n]*", regex.M)
-DECLARED = regex.compile(r"(?<![\w-])(?!no-)(?:(?<qt>qt|kde)|[a-z-]+)-format\b")
+FORMAT = regex.compile(
+    r"(?<![\w+-])(?!no-|impossible-)(?:possible-)?([a-z0-9+-]{1,40}?)-format\b"
+)
 HEADER = regex.compile(
     r"^(Language|X-Source-Language|Plural-Forms):[ \t]*+(.*+)$", regex.M
 )
@@ -99,7 +103,7 @@ def read(
             found: list | str = "already translated"
             message = message_of(keyword, messages, singular or (0, True))
             if not value or replace:
-                found = _translation(message, split_as_declared)
+                found = _translation(message, split_as_declared, kind)
             if isinstance(found, str):
                 pieces.append(Left(strings, found))
                 continue
@@ -126,8 +130,12 @@ def _fits(message, translation, kind):
     """Returns whether a translation keeps placeholders and accelerator key."""
     if any(find_messages(message)):  # their branches are translated
         return bool(translation.strip())
-    items = plain_text(message, accelerators=True)[0](message)
-    marks = [item.raw for item in items if item.kind == ACCELERATOR]
+    items = plain_text(message, accelerators=kind is not LISP)[0](message)
+    marks = [
+        accelerator_sign(str(item.raw), item.name)
+        for item in items
+        if item.kind == ACCELERATOR
+    ]
     return fits_format(message, translation, kind) and all(
         translation.count(mark) == message.count(mark) for mark in marks
     )
@@ -222,9 +230,9 @@ def message_of(
     return message if is_singular else plural
 
 
-def _translation(message, split):
+def _translation(message, split, kind):
     """Returns the pieces of a message, or why it is not translated."""
-    make_items, escape = plain_text(message, accelerators=True)
+    make_items, escape = plain_text(message, accelerators=kind is not LISP)
     if any(find_messages(message)):
         found = split(line_items(message, make_items), escape)
     else:
@@ -236,8 +244,8 @@ def _translation(message, split):
 def _declared(comments):
     """Returns the kind of placeholders that an entry's flags declare."""
     flags = _flags(comments)
-    found = DECLARED.search(flags[0].group()) if flags else None
-    return MESSAGES if not found else QT if found["qt"] else C
+    found = FORMAT.search(flags[0].group()) if flags else None
+    return DECLARED.get(found[1], C) if found else MESSAGES
 
 
 def _flags(comments):

@@ -51,7 +51,7 @@ from keras_transformer.translation.glossary import SPACELESS
 
 Span = tuple[int, int]  # begin and end, in characters
 LONGEST = 10_000  # characters that sentencex reads at once
-LINE_BREAK = regex.compile(r"[\r\n\v\f\x85\u2028\u2029]|\\[Nn]")
+LINE_BREAK = regex.compile(r"[\r\n\v\f\x85\u2028\u2029]|\\[Nnrtfv]")
 # No script has words this long. They stay, since they would slow the model.
 LONG_WORD = regex.compile(rf"[^\W{SPACELESS}]{{200,}}+")
 # Where a sentence that is too long may be divided, best first.

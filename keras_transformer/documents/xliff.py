@@ -152,7 +152,7 @@ class _Reader:
         begin, end = self._spans[source]
         parts = list(self._content(source))
         text = "".join(part for part in parts if isinstance(part, str))
-        make_items, write = plain_text(text)
+        make_items, write = plain_text(text, accelerators=True)
         if all(e.kind == "cdata" for e in self._events[begin + 1 : end]):
             return ["<![CDATA[", *self._split(make_items(text), write), "]]>"]
         items = []

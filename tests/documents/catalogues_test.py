@@ -305,6 +305,9 @@ XML = [
     ("ts", TS, message("&lt;p&gt;One &lt;b&gt;d&lt;/b&gt;og&lt;/p&gt;&lt;p&gt;"
      "two.&lt;br/&gt;Three&lt;/p&gt;", "a"), ("One dog two. Three", "a")),
     ("ts", TS, "<message><source>a</source></message>", "untranslated"),
+    ("ts", TS, message("&amp;File", "文件(&amp;F)"), ("File", "文件")),
+    ("ts", TS, message("E&amp;xit", "退出 (&amp;X)..."), ("Exit", "退出...")),
+    ("ts", TS, message("Ab&amp;Cd\\n_x_", "A&amp;B"), ("Ab&Cd _x_", "A&B")),
     ("ts", TS, message("a", ""), "untranslated"),
     ("ts", TS, message("a", "", 'type="unfinished"'), "untranslated"),
     ("ts", TS, message("a", "b", 'type="unfinished"'), "fuzzy"),

@@ -347,6 +347,26 @@ MESSAGES = {
     "accelerator": message("«A» _«file, B»"),
     "accelerator in a word": message("«E_xit→_EXIT»"),
     "no accelerators": message("«the max_length, R&D»"),
+    "`&` between two words": message("«Drag&Drop, Q&A of AT&T, Find&Replace»"),
+    "signs of words": message(
+        "«the _name_ and→THE _NAME_ AND» __x__ «snake_a»"
+    ),
+    "names": message(
+        "«Welcome», :name! «You have» @count «books at» !link «by» %title."
+    ),
+    "dunder": message("«The» __init__ «method, you have» __count__ «dogs»"),
+    "no names": message("«At 10:30 :) a:b foo:bar! 50% R&D c@d»"),
+    "Apple": message("%#@a@ «in» %1$#@b@, ^[%lld «dogs»](inflect: true) %arg"),
+    "templates": message(
+        "«Hi» <%= a.b %>, <?php if (a > 1) { b } ?> «and» @if (c(d)) { «go» }"
+        " @else if (e) { «no» } $t(key, {n}) %name%"
+    ),
+    "written escapes": message(
+        r"«It sleeps.»\\n«It runs»\\t«fast\u2026→FAST…» «don\\'t→DON\\'T»"
+        r" C:\\«new»"
+    ),
+    "Java's apostrophe": message("«It''s» {0}"),
+    "codes": message("«The» <1>«dog»</1> &brand; «sleeps» &amp; «eats»"),
     "no words": ("", 'msgid "%s: 1"\nmsgstr ""\n', [(6, "without words")]),
 }
 NOT_FOR_POLIB = ("line ends that are none", "one line")
@@ -391,8 +411,28 @@ def test_flags_of_obsolete_messages_stay():
         ("c-format", "%d files", "50% von %d", False),
         ("c-format", "%d%% done", "%d%% 100%% fertig", True),
         ("c-format", "93% of %s", "93% der %s", False),  # "% o" and "% d"
-        ("c-format", "%<PRIu64> of %s", "%s von %<PRIu64>", False),
+        ("c-format", "%<PRIu64> of %s", "%s von %<PRIu64>", True),
         ("qt-format", "%1 of %2", "%2 %1", True),
+        ("kde-format", "%1 of 5%", "5 % von %1", True),
+        ("ycp-format", "It has %1 dogs.", "Es hat %1 Hunde, 5 %.", True),
+        ("python-brace-format", "{0}% of it", "{0} % davon", True),
+        ("fuzzy, csharp-format", "50% for {0}", "50 % Rabatt für {0}", True),
+        ("perl-brace-format", "50% for {a}", "50 % Rabatt für {a}", True),
+        ("rust-format", "{} in {:?} 5%", "{} in {:?}, 5 % der", True),
+        ("sh-format", "5% of $A or ${B}", "${B} oder 5 % der $A", True),
+        ("boost-format", "The %1% or %|2$d| was", "%|2$d| war %1%", True),
+        ("boost-format", "The %1% was", "Die %1% war 5%", False),
+        ("ruby-format", "%<a>d in %{b}", "%{b} in %<a>d", True),
+        ("x", "%<a>s and %<b>.2f sleep", "%<b>.2f und %<a>s", True),
+        ("go-format", "%v in %[2]q", "%[2]q in %v", True),
+        ("go-format", "%v in %q", "%v in %q %T 5%", False),
+        ("object-pascal-format", "%0:s in %1:d", "%1:d in %0:s", True),
+        ("lisp-format", "~a in ~d: 5%", "~a in ~d: 5 % ", True),
+        ("scheme-format", "~s dogs~%", "~s Hunde", True),
+        ("gcc-internal-format", "%<%s%> of %qD", "%<%s%> von %qD", True),
+        ("php-format", "%'d of %s", "%'d von %s", True),
+        ("possible-c-format", "%d of", "50% von %d", False),
+        ("impossible-c-format", "50% of", "50% von", True),
         ("no-c-format", "50% of", "50% von", True),
         ("x", "{a} and %s", "%s und {a}", True),
         ("x", "_Open file_name", "Datei", False),
@@ -442,6 +482,33 @@ def test_lost_order_is_placed_by_alignment():
     found = translate_with(documents.parse(text, "po"), answer)
     assert asked == [["%s of %d"], ["of"]]
     assert found.text == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "translation", "written"),
+    [
+        ("_File", "ファイル", "ファイル(_F)"),
+        ("Save &As...", "名前を付けて保存...", "名前を付けて保存(&A)..."),
+        ("E~xit:", "끝내기:", "끝내기(~X):"),
+        ("Open _URL", "打开 URL", "打开 URL(_U)"),
+        ("开く (_O)…", "Öffnen…", "_Öffnen…"),
+        ("退出(&X)", "Exit", "E&xit"),
+        ("退出（&X）", "終了", "終了(&X)"),
+    ],
+)
+def test_keys_are_in_brackets_where_letters_are_none(
+    message, translation, written
+):
+    for format, text, sign in (
+        ("po", f'msgid "{message}"\nmsgstr ""\n', "&"),
+        ("xliff", XLIFF.format(UNIT.format(f"<source>{message}</source>")), ""),
+    ):
+        amp = sign or "&amp;"
+        text = text if sign else text.replace("&", amp)
+        document = documents.parse(text, format)
+        assert not set("_&~()") & set(document.sentences[0])
+        found = translate_with(document, lambda texts: [translation])
+        assert written.replace("&", amp) in found.text
 
 
 XLIFF = '<xliff version="1.2"><file><body>{}</body></file></xliff>'

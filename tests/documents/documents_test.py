@@ -482,6 +482,7 @@ def test_placeholders():
     assert found == collections.Counter(expected)
     assert not count_placeholders("Up to 50 % of $5.50, 100% (a) and so on.")
     assert not count_placeholders("Eine 10%-ige Lösung, 95%-confidence")
+    assert not count_placeholders("So :) at 10:30, foo:bar, R&D, Why?! l@s __")
     touching = "请发邮件至a.b@c.org获取帮助。在$HOME目录中"  # no spaces
     assert list(count_placeholders(touching)) == ["a.b@c.org", "$HOME"]
     assert list(count_placeholders("%-5d %-*s %+d")) == ["%-5d", "%-*s", "%+d"]

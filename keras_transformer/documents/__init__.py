@@ -21,7 +21,9 @@ from keras_transformer.commands.flags import how_to_install
 from keras_transformer.data.languages import base_language
 from keras_transformer.documents import (
     docx,
+    epub,
     html,
+    localization,
     markdown,
     odt,
     po,
@@ -38,6 +40,7 @@ from keras_transformer.documents.charsets import (
 )
 from keras_transformer.documents.document import Document
 from keras_transformer.documents.sentences import split
+from keras_transformer.documents.unread import known_format
 from keras_transformer.translation.alignment import SpanLink
 
 
@@ -56,13 +59,40 @@ class Format(typing.NamedTuple):
     # `replace` and is told the language of the target.
     has_translations: bool = False
     is_container: bool = False  # whether its files are binary
+    has_language: bool = False  # whether `read` has the option `target`
+    extra: str = ""  # that it needs beside `documents`
 
 
 XML_START = r"(?:<\?xml[^>]*+>\s*+|<!--(?:(?!-->).)*+-->\s*+)*+"
-# The start of files without a reader: XML, RTF, other archives, PDF.
-OTHERS = (
-    rf"{XML_START}<(?:[!?][A-Z]|[a-z_][\w.-]*(?::[\w.-]+)?(?=[\s/>]))"
-    r"|\{\\rtf|PK[\x05\x07]|\x1f\x8b|%PDF-"
+HTML_NAMES = (
+    r"(?:[abipqsu]|abbr|address|article|aside|audio|base|bd[io]|big|blockquote"
+    r"|body|br|button|canvas|caption|center|cite|code|col|colgroup|data"
+    r"|datalist|dd|del|details|dfn|dialog|div|d[lt]|em|embed|fieldset"
+    r"|figcaption|figure|font|footer|form|frameset|h[1-6r]|head|header|hgroup"
+    r"|html|iframe|img|input|ins|kbd|label|legend|li|link|main|map|mark|math"
+    r"|menu|meta|meter|nav|noscript|object|ol|optgroup|option|output|param"
+    r"|picture|pre|progress|r[pt]|ruby|samp|script|search|section|select|slot"
+    r"|small|source|span|strike|strong|style|sub|summary|sup|svg|table|tbody"
+    r"|td|template|textarea|tfoot|th|thead|time|title|tr|track|tt|ul|var|video"
+    r"|wbr|[a-z]++-[\w-]++)"
+)
+QUOTED = r'"(?:[^"\\]++|\\.)*+"'
+# Lines of the start of a file. "a: b" may be prose: in YAML, a key has an entry
+# inside, or the file has nothing but entries, one with a program's name.
+COMMENT = r"(?:[ \t]*+(?:\#[^\n]*+)?+\r?\n)*+"
+YAML_ENTRY = r"(?:[\"']?+[\w.-]++[\"']?+:(?:[ \t]++[^\n]*+)?+)"
+YAML_SIGN = (
+    rf"(?!---\r?\n(?:(?!---)[^\n]*+\n)*+---)(?:---[^\n]*+\n)?+(?:{COMMENT}"
+    rf"(?-i:(?:{YAML_ENTRY}\r?\n{COMMENT}(?!\s))*?"
+    rf"[\"']?+[a-z0-9][\w.-]*+[\"']?+:[ \t]*+\r?\n{COMMENT}"
+    rf"[ \t]++[\"']?+[\w.-]++[\"']?+:\s"
+    rf"|(?:{YAML_ENTRY}\r?\n{COMMENT})*?[a-z0-9]++(?:[._][\w.-]|[A-Z])[\w.-]*+:"
+    rf"[ \t]++[^\n]*+(?:\r?\n(?:{COMMENT}{YAML_ENTRY})?+)*+[\w.-]*+\Z))"
+)
+PROPERTY = r"[\w.$\\/-]++[ \t]*+=(?![=>]|[ \t]*+[\"\[])(?:\\\r?\n|[^\n])*+"
+PROPERTIES_SIGN = (
+    rf"(?:[ \t]*+(?:[\#!][^\n]*+)?+\n)*+(?=[\w.]{{2}}){PROPERTY}"
+    rf"(?:\n(?:[ \t]*+[\#!][^\n]*+|{PROPERTY}|\s*+)?+)*+[\w.]*+\Z"
 )
 HTML_LANGUAGE = regex.compile(
     r"(?:<html\b|\G(?!\A))[^<>]*?\s(?:xml:)?lang\s*=\s*[\"']?\K[\w-]+", regex.I
@@ -72,7 +102,8 @@ READERS: dict[str, Format] = {
     "html": Format(
         html.read,
         (".html", ".htm", ".xhtml"),
-        rf"{XML_START}<(?:!DOCTYPE\s+html|(?!xliff)[a-z][a-z0-9]*(?:\s[^<]*)?>)",
+        rf"{XML_START}<(?:!DOCTYPE\s+)?+html\b"
+        rf"|(?!<\?xml|<tt\s){XML_START}<{HTML_NAMES}(?:[\s/][^<>]*+)?+>",
         HTML_DECLARATION,
     ),
     "xliff": Format(
@@ -95,11 +126,69 @@ READERS: dict[str, Format] = {
         PO_DECLARATION,
         has_translations=True,
     ),
-    "markdown": Format(
-        markdown.read,
-        (".md", ".markdown", ".mdx"),
-        r"(?:---|\+\+\+)\r?\n|.*?(?m:\]\([^)\s]+\)"
-        r"|^(?:#{1,6} \S|```|[-*+] \[[ xX]\] |> \[!\w+\]))",
+    "json": Format(
+        localization.reader(localization.read_json),
+        (".json", ".arb"),
+        rf"\{{\s*+(?:(?!\"sourceLanguage\"){QUOTED}\s*+:|\}}\s*+\Z)"
+        rf"|\[\s*+(?:\{{\s*+{QUOTED}\s*+:|{QUOTED}\s*+[,\]])",
+        has_language=True,
+    ),
+    "yaml": Format(
+        localization.reader(localization.read_yaml),
+        (".yml", ".yaml"),
+        YAML_SIGN,
+        has_language=True,
+        extra="localization",
+    ),
+    "android": Format(
+        localization.reader(localization.read_android),
+        (),  # .xml may be anything
+        rf"{XML_START}<resources\b",
+        XML_DECLARATION,
+        has_language=True,
+        extra="localization",
+    ),
+    "resx": Format(
+        localization.reader(localization.read_resx),
+        (".resx", ".resw"),
+        rf"{XML_START}<root>(?=.*?<(?:resheader|data|xsd:schema)\b)",
+        XML_DECLARATION,
+        has_language=True,
+    ),
+    "strings": Format(
+        localization.reader(localization.read_strings),
+        (".strings",),
+        rf"(?:/\*(?:[^*]++|\*(?!/))*+\*/|//[^\n]*+|\s++)*+"
+        rf"(?:{QUOTED}|[\w.-]++)\s*+=\s*+{QUOTED}\s*+;",
+        has_language=True,
+    ),
+    "stringsdict": Format(
+        localization.reader(localization.read_stringsdict),
+        (".stringsdict",),
+        rf"{XML_START}<!DOCTYPE\s+plist\b(?=.*?<key>NSStringLocalizedFormatKey)",
+        XML_DECLARATION,
+        has_language=True,
+    ),
+    "fluent": Format(
+        localization.reader(localization.read_fluent),
+        (".ftl",),
+        r"(?:\#[^\n]*+\n|\s++)*+-?+[A-Z][\w-]*+ *+=(?!=)"
+        r"(?=.*?(?:\{\s*+(?:\$|-[a-z])|\n[ ]++(?:\*\[|\.[\w-]++ =)))",
+        has_language=True,
+        extra="localization",
+    ),
+    "properties": Format(
+        localization.reader(localization.read_properties),
+        (".properties",),
+        PROPERTIES_SIGN,
+        has_language=True,
+        extra="localization",
+    ),
+    "epub": Format(
+        epub.read,
+        (".epub",),
+        r"PK\x03\x04.{,60}?mimetypeapplication/epub\+zip",
+        is_container=True,
     ),
     "odt": Format(
         odt.read,
@@ -114,9 +203,19 @@ READERS: dict[str, Format] = {
         r"PK\x03\x04|\xd0\xcf\x11\xe0",
         is_container=True,
     ),
+    # Matches comments of other formats, too: asked after `known_format`.
+    "markdown": Format(
+        markdown.read,
+        (".md", ".markdown", ".mdx"),
+        r"(?:---|\+\+\+)\r?\n|.*?(?m:\]\([^)\s]+\)"
+        r"|^(?:#{1,6} \S|```|[-*+] \[[ xX]\] |> \[!\w+\]))",
+    ),
 }
-# Modules of the extra `documents`.
-LIBRARIES = ("babel", "lxml", "markdown_it", "mdit_py_plugins", "sentencex")
+# Modules of the extras.
+LIBRARIES = {
+    "documents": "babel lxml markdown_it mdit_py_plugins sentencex",
+    "localization": "translate ruamel.yaml fluent.syntax",
+}
 BYTE_ORDER_MARK = "\ufeff"
 AUTO = "auto"
 WITH_TRANSLATIONS = (
@@ -177,6 +276,8 @@ def parse(
     if format == AUTO:
         format = detect(name, data)
     reader = READERS[format]
+    if reader.extra:
+        check_installed(reader.extra)
     expect(
         not (reader.is_container and (is_text or charset)),
         f"a file for the format {format}: bytes without a charset",
@@ -190,6 +291,8 @@ def parse(
     options = (
         {"replace": replace, "target": target}
         if reader.has_translations
+        else {"target": target}
+        if reader.has_language
         else {}
     )
     divide = functools.partial(split, language=language, fits=fits)
@@ -234,13 +337,17 @@ def detect(name: str, data: bytes) -> str:
         for n, f in READERS.items()
         if regex.match(f.sign, start, regex.I | regex.S)
     )
-    found = next(itertools.chain(named, signed), None)
-    if not found and (other := regex.match(OTHERS, start, regex.I | regex.S)):
-        raise ValueError(
-            f"expected a document of a known format: {', '.join(READERS)}."
-            f" Received: one that begins with {other.group()[-60:]!r}"
+    found = next(itertools.chain(named, signed), "text")
+    is_sure = suffix in READERS[found].suffixes
+    if found in ("text", "markdown") and not is_sure:
+        other = known_format(suffix, start)
+        expect(
+            not other,
+            f"a document of a known format: {', '.join(READERS)}; the format"
+            " 'text' translates any text as it is",
+            f"{other}, as its {'name' if other and suffix else 'content'} says",
         )
-    return found or "text"
+    return found
 
 
 class Translated(typing.NamedTuple):
@@ -311,11 +418,12 @@ def translate(
 
 
 @functools.cache  # `find_spec` takes the import lock
-def check_installed() -> None:
-    """Raises ValueError if a library of the extra `documents` is missing."""
-    for name in LIBRARIES:
+def check_installed(extra: str = "documents") -> None:
+    """Raises ValueError if a library of an extra is missing."""
+    for name in LIBRARIES[extra].split():
         expect(
-            importlib.util.find_spec(name),
-            f"the extra 'documents': {how_to_install('documents')}",
+            importlib.util.find_spec(name.partition(".")[0])
+            and importlib.util.find_spec(name),
+            f"the extra {extra!r}: {how_to_install(extra)}",
             f"no module {name!r}",
         )

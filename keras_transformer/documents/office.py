@@ -238,13 +238,14 @@ def read_parts(
     files: dict[str, bytes],
     readers: dict[str, Callable[[str], Iterator]],
     languages: tuple[str, str] = ("", ""),
+    declare: Callable[[str, str, str], str] = with_language,
 ) -> tuple[list, Callable]:
     """Returns the pieces of an archive's XML files, and `Document`'s `finish`.
 
     `files` are from `read_archive`. `readers` maps a file's name to the
     function that makes pieces of its text. `languages` are the codes of source
-    and target; the target replaces the source in the files. Raises ValueError,
-    with the file's name, if a file is broken.
+    and target; with `declare`, the target replaces the source in the files.
+    Raises ValueError, with the file's name, if a file is broken.
     """
     charsets, texts, parts = {}, [], []
     for name in filter(readers.__contains__, files):
@@ -263,7 +264,7 @@ def read_parts(
         for name in files:
             if name in new or name.endswith("styles.xml"):
                 old, charset = decode(files[name], HTML_DECLARATION)
-                text = with_language(new.get(name, old), *languages)
+                text = declare(new.get(name, old), *languages)
                 if text != old:
                     changed[name], _ = charset.encode(text)
         with (

@@ -20,6 +20,7 @@ from keras_transformer.documents.pieces import (
     Checked,
     Label,
     Left,
+    Piece,
     Written,
     declared,
     write,
@@ -103,13 +104,13 @@ def read(
             found: list | str = "already translated"
             message = message_of(keyword, messages, singular or (0, True))
             if not value or replace:
-                found = _translation(message, split_as_declared, kind)
+                found = translation_of(message, split_as_declared, kind)
             if isinstance(found, str):
                 pieces.append(Left(strings, found))
                 continue
-            fits = functools.partial(_fits, message, kind=kind)
+            is_fit = functools.partial(fits, message, kind=kind)
             finish = functools.partial(_write_strings, ending=ending)
-            pieces.append(Checked(found, finish, strings, fits, message))
+            pieces.append(Checked(found, finish, strings, is_fit, message))
         yield _Entry(
             [comments, *pieces], functools.partial(_mark_fuzzy, ending=ending)
         )
@@ -126,7 +127,7 @@ class _Entry(Block):
         return "".join([comments, *texts])
 
 
-def _fits(message, translation, kind):
+def fits(message: str, translation: str, kind: regex.Pattern) -> bool:
     """Returns whether a translation keeps placeholders and accelerator key."""
     if any(find_messages(message)):  # their branches are translated
         return bool(translation.strip())
@@ -230,7 +231,9 @@ def message_of(
     return message if is_singular else plural
 
 
-def _translation(message, split, kind):
+def translation_of(
+    message: str, split: Split, kind: regex.Pattern
+) -> list[Piece] | str:
     """Returns the pieces of a message, or why it is not translated."""
     make_items, escape = plain_text(message, accelerators=kind is not LISP)
     if any(find_messages(message)):

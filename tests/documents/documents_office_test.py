@@ -695,3 +695,77 @@ HOSTILE = {
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_office_document_takes_linear_time(data):
     takes_linear_time(data, documents.detect("", data))
+
+
+def epub(**files):
+    """Makes a book. The spine reads page two first."""
+    package = (
+        '<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="urn:dc">'
+        "<metadata><dc:title>«The dog»</dc:title>"
+        "<dc:language>«en→de»</dc:language></metadata><manifest>"
+        '<item id="a" href="one%201.xhtml" media-type="application/xhtml+xml"/>'
+        '<item id="b" href="two.xhtml" media-type="application/xhtml+xml"/>'
+        '<item id="n" href="toc.ncx" media-type="application/x-dtbncx+xml"/>'
+        '</manifest><spine><itemref idref="b"/><itemref idref="a"/></spine>'
+        "</package>"
+    )
+    page = (
+        '<?xml version="1.0"?><!DOCTYPE html><html xml:lang="«en→de»"'
+        ' xmlns="http://www.w3.org/1999/xhtml"><body><p>{}</p></body></html>'
+    )
+    parts = {
+        "META-INF/container.xml": '<container><rootfile full-path="x/p.opf"/>'
+        "</container>",
+        "x/one 1.xhtml": page.format("«One» &amp; <b>«only»</b>."),
+        "x/two.xhtml": page.format("«Two.»"),
+        "x/p.opf": package,
+        "x/toc.ncx": "<ncx><docTitle><text>«The dog»</text></docTitle></ncx>",
+        "x/other.xml": "<a>stays</a>",
+        **files,
+    }
+    found = []
+    for side in (0, 1):
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as book:
+            book.writestr("mimetype", "application/epub+zip", 0)
+            for name, text in parts.items():
+                book.writestr(name, marked(text)[side])
+        found.append(file.getvalue())
+    return found
+
+
+def test_a_book_is_read_in_the_order_of_its_spine():
+    source, expected = epub()
+    assert documents.detect("", source) == "epub"
+    document = documents.parse(source, "auto", "en", target="de")
+    same = documents.parse(source, "epub").write_bytes(document.sentences)
+    assert same == (source, "")
+    assert document.sentences[:3] == ["The dog", "Two.", "One & only."]
+    written = documents.translate(document, capitals, align).data
+    books = [zipfile.ZipFile(io.BytesIO(b)) for b in (written, expected)]
+    texts = [{n: book.read(n) for n in book.namelist()} for book in books]
+    assert texts[0] == texts[1] and list(texts[0]) == list(texts[1])
+    first = books[0].infolist()[0]
+    assert (first.filename, first.compress_type) == ("mimetype", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "META-INF/encryption.xml",
+            '<e><EncryptionMethod Algorithm="aes128-cbc"/></e>',
+            "without a copy protection",
+        ),
+        ("META-INF/container.xml", "<container/>", "a book in the zip"),
+        ("x/p.opf", "<package>", "x/p.opf: line 1"),
+    ],
+)
+def test_books_that_are_refused(name, text, message):
+    with pytest.raises(ValueError, match=message):
+        documents.parse(epub(**{name: text})[0], "epub")
+    font = (
+        '<e><EncryptionMethod Algorithm="http://ns.adobe.com/pdf/enc#RC"/></e>'
+    )
+    fonts = epub(**{"META-INF/encryption.xml": font})[0]
+    assert documents.parse(fonts, "epub").sentences

@@ -1,0 +1,104 @@
+"""Formats that no reader reads. They are refused, so as not to be text.
+
+Each has a pattern of the start of its files, or of their first line that is no
+comment. It needs more than prose may have: `{` and `key: value` are text.
+"""
+
+import regex
+
+# Lines before the first that says what a file is: blank, or a comment.
+COMMENTS = regex.compile(
+    r"(?:\s++|(?:\#(?!!|include|define|\+)|//|--|;|%(?!PDF|!PS))[^\n]*+(?:\n|\Z)"
+    r"|/\*(?:[^*]++|\*(?!/))*+\*/)*+"
+)
+CELL = r"(?:\"[^\"\n]*+\"|[\w.-]++)"
+NAME = r"[A-Za-z_][\w.-]*+"
+# Case counts: "Select a word from the list" is no SQL.
+PATTERNS = {
+    "XML": r"(?:<!--.*?-->\s*+)*+<(?:\?|!(?!--)[A-Za-z]"
+    r"|[A-Za-z_][\w.-]*+:[A-Za-z]|([A-Za-z_][\w.-]*+)(?=[\s/>])"
+    r"(?:[^>]*?\sxmlns|[^>]*+(?<=/)>|.*?</\1\s*+>))",
+    "RTF": r"\{\\(?:u?rtf|pwi)",
+    "a PDF or PostScript file": r"%PDF-|%!PS",
+    "an archive": r"PK[\x05\x07]|\x1f\x8b",
+    "LaTeX": r"\\(?:documentclass|usepackage|begin|input|title|part|chapter"
+    r"|(?:sub){0,2}section|newcommand|def)\*?+\s*+[\[{\\]"
+    r"|@\w++\{[\w:.-]++,[ \t]*+\r?\n",
+    "LRC": r"\[(?:\d{1,3}:\d\d(?:\.\d{1,3}\]|(?::\d\d)?+\](?=\S))"
+    r"|(?:ti|ar|al|au|by|re|ve|la|length|offset):[^\]\n]*+\]\s*+\[)",
+    "subtitles": r"\{\d++\}\{\d*+\}|\[\d++\]\[\d++\][^\n]*+\n\[\d++\]\[\d"
+    r"|\[INFORMATION\]"
+    r"|\d{1,2}:\d\d:\d\d(?:[:=](?=[^\W\d])|\.\d++,\d{1,2}:\d\d:\d\d\.\d)",
+    "INI or TOML": r"\[\[?+[\w.: \"'$/-]++\]\]?+[ \t]*+\r?\n"
+    rf"(?:(?:[#;][^\n]*+)?+\n)*+{NAME}(?:\[[\w@-]++\])?+[ \t]*+="
+    rf"|{NAME}[ \t]*+=[ \t]*+[\"\[{{]",
+    "a table": rf"{CELL}([,;]){CELL}(?:\1{CELL})*+[ \t]*+\r?\n"
+    r"(?:\"[^\"]*+\"|[^\n,;\"]*+)\1(?=[^\s,;])",
+    "SQL": r"(?:CREATE|ALTER|DROP) (?:\w++ ){0,3}?(?:TABLE|DATABASE|SCHEMA"
+    r"|VIEW|INDEX|FUNCTION)\b|INSERT INTO\s|SELECT\s.*?\sFROM\s"
+    r"|UPDATE\s\S++\sSET\s|DELETE FROM\s|(?:insert into|create table)"
+    r"(?: if not exists)?+ \S++ (?:\(|values)",
+    "source code": r"\#!|\#(?:include\s*+[<\"]|define\s)"
+    r"|(?:import|using|package|use|namespace)(?: static)?+\s[\w.*:\\]++"
+    r"(?:\{[^}]*+\})?+;[ \t]*+\r?\n|from\s[\w.]++\simport\s"
+    r"|import\s[^\n;]*?\sfrom\s[\"'](?!.*?\n\#{1,6}+ )"
+    r"|import\s[\w.]++(?:\sas\s\w++)?+\r?\n(?:import|from|\r?\n(?:def|class))\s"
+    r"|(?:(?:async|export|default|public|private|static|final|abstract) )*+"
+    r"(?:(?:def|function|fn|func|fun|sub)\s\w++\s*+\("
+    r"|(?:class|interface|struct|enum|object)\s\w++(?:[^\n.{]*+\{[ \t]*+\r?\n"
+    r"|(?:\([^)\n]*+\))?+:[ \t]*+\r?\n\s++(?:def|\"\"\"|\w++ ?[=:])))"
+    r"|(?:export )?+(?:const|let|var|val)\s\w++\s*+(?::[^\n=]*+)?+="
+    r"|module\.exports\s*+=|export default\s|package\s\w++\r?\n"
+    r"|(?:int|void)\s\w++\([^)\n]*+\)\s*+\{"
+    r"|[.\#@\w][\w.\#:@*> ,\[\]=\"()-]*+\{\s*+[\w-]++\s*+:[^;{}\n]*+;"
+    r"|(?:class|module)\s\w++(?: < [\w:]++)?+\r?\n\s++(?:def|class|attr_)"
+    r"|\"\"\"|\{[ \t]*+\r?\n\s*+\w++\s*+:\s|\{\s*+\"[^\"\n]*+\"\s*+:"
+    r"|diff --git |BEGIN:V[A-Z]++\r?\n",
+    "a catalogue of translations": r"\{\s*+\"sourceLanguage\"\s*+:",
+    "other markup": r"\.\. [\w-]++::|\#\+[A-Za-z_]++:|\.(?:TH|Dd|SH) ",
+}
+UNREAD = {
+    name: regex.compile(pattern, regex.S) for name, pattern in PATTERNS.items()
+}
+SUFFIXES = {
+    suffix: name
+    for name, suffixes in {
+        "XML": ".xml .tmx .tbx .ts .plist .svg .ttml .dfxp .rss .fodt",
+        "RTF": ".rtf",
+        "a PDF or PostScript file": ".pdf .ps .eps",
+        "an archive": ".zip .gz .tar .7z .rar .bz2 .xz",
+        "an office document": ".doc .xls .xlsx .ppt .pptx .ods .odp .pages",
+        "LaTeX": ".tex .ltx .sty .cls .bib",
+        "LRC": ".lrc",
+        "subtitles": ".sub .sbv .smi .stl .mpl",
+        "INI or TOML": ".ini .toml .cfg .conf .env .desktop .lang",
+        "a table": ".csv .tsv .tab",
+        "SQL": ".sql",
+        "source code": ".py .js .jsx .mjs .cjs .tsx .java .kt .swift .m .c .h"
+        " .cpp .hpp .cc .cs .go .rs .rb .php .pl .lua .r .sh .bash .bat .ps1"
+        " .css .scss .sass .less .vue .svelte .dart .scala .rc .diff .patch"
+        " .jsonl .ndjson .json5 .jsonc .ipynb .ics .vcf .dtd",
+        "a catalogue of translations": ".mo .xcstrings .qm",
+        "other markup": ".rst .adoc .asciidoc .org .textile .wiki .typ",
+    }.items()
+    for suffix in suffixes.split()
+}
+
+
+def known_format(suffix: str, start: str) -> str:
+    """Names the format of a file that no reader reads, or returns "".
+
+    >>> known_format("", "% dogs"), known_format("", r"\\section{Dogs}")
+    ('', 'LaTeX')
+    """
+    begin = COMMENTS.match(start).end()
+    # What is indented may be code of Markdown.
+    places = {0, begin} if start[begin - 1 : begin] == "\n" else {0}
+    return SUFFIXES.get(suffix, "") or next(
+        (
+            name
+            for name, pattern in UNREAD.items()
+            if any(pattern.match(start, place) for place in places)
+        ),
+        "",
+    )

@@ -212,6 +212,44 @@ MARKDOWN = {
         "«No» «\\→»{#a}\n\n«See» {#it}.\n",
         [],
     ),
+    "math in brackets": (
+        "«The» \\(E = m c^2\\) «is» \\\\(a b\\\\) «or \\(the dog\\)→OR"
+        " (THE DOG)»\n\n"
+        "\\[ \\int_0^1\n\n= x \\]\n\n- «a»\n  \\begin{align*}\n  a\n"
+        "  \\end{align*}\n",
+        [(1, "math"), (1, "math"), (3, "math"), (8, "math")],
+    ),
+    "code between tags": (
+        "{{< highlight x >}}\nthe code\n\n    x\n{{< /highlight >}}\n"
+        "> {% code %}\n> a\n> {% end_code %}\n\n{% raw %}\n{{ a }} b\n"
+        "{% endraw %}\n«The»\n{% if x %}\n«Dog» {{ x }}\n{% endif %}\n"
+        '{{< math >}}\n{{< figure alt="A dog" >}}\n«The end»\n{% raw %}\n',
+        [(1, "code"), (6, "code"), (10, "code"), (18, "shortcode")],
+    ),
+    "tables of Pandoc": (
+        "«The prices:»\n\n+---+----+\n| A | b  |\n+===+:==:+\n| c | d  |\n"
+        "+---+----+\n\n  Right   Left\n-------  -----\n  12     The\n\n"
+        "«After.»\n",
+        [(3, "table"), (9, "table")],
+    ),
+    "notes and citations": (
+        "«The child» ^[«A» *«b»* `x`^[no] [«c»](d).]"
+        " «sleeps» [@smith20, p. 5].\n",
+        [(1, "code"), (1, "footnote")],
+    ),
+    "titles of links": (
+        '[«a»](b "The title") «b» ![](c "A dog") [«d»][e]\n\n[e]: u "A title"\n'
+        "[f]: <u>\n  'Two'\n",
+        [
+            *[(1, "title of a link"), (1, "image")],
+            *[(3, "title of a link"), (4, "title of a link")],
+        ],
+    ),
+    "signs without escapes": (
+        "«a | b [c] d > e * f» C:\\«dir» «a -> b <3»\n\n"
+        "«a» [«x»](y) «\\[an aside\\](y) ^→\\[AN ASIDE\\](Y) ^»\n",
+        [],
+    ),
     "definitions and containers": (
         "«Term»\n: «Its words.»\n\n:::tip Look\n«Here.»\n:::\n\n    code\n",
         [(4, "title of a container"), (8, "code")],

@@ -63,6 +63,13 @@ class Format(typing.NamedTuple):
     extra: str = ""  # that it needs beside `documents`
 
 
+def _messages(find, suffixes, sign, declaration=None, extra=""):
+    read = localization.reader(find)
+    return Format(
+        read, suffixes, sign, declaration, has_language=True, extra=extra
+    )
+
+
 XML_START = r"(?:<\?xml[^>]*+>\s*+|<!--(?:(?!-->).)*+-->\s*+)*+"
 HTML_NAMES = (
     r"(?:[abipqsu]|abbr|address|article|aside|audio|base|bd[io]|big|blockquote"
@@ -126,63 +133,54 @@ READERS: dict[str, Format] = {
         PO_DECLARATION,
         has_translations=True,
     ),
-    "json": Format(
-        localization.reader(localization.read_json),
+    "json": _messages(
+        localization.read_json,
         (".json", ".arb"),
-        rf"\{{\s*+(?:(?!\"sourceLanguage\"){QUOTED}\s*+:|\}}\s*+\Z)"
+        rf"\{{\s*+(?!\"sourceLanguage\")(?:{QUOTED}\s*+:|(?<=\n\s*)\"|\}}\s*+\Z)"
         rf"|\[\s*+(?:\{{\s*+{QUOTED}\s*+:|{QUOTED}\s*+[,\]])",
-        has_language=True,
     ),
-    "yaml": Format(
-        localization.reader(localization.read_yaml),
+    "yaml": _messages(
+        localization.read_yaml,
         (".yml", ".yaml"),
         YAML_SIGN,
-        has_language=True,
         extra="localization",
     ),
-    "android": Format(
-        localization.reader(localization.read_android),
+    "android": _messages(
+        localization.read_android,
         (),  # .xml may be anything
         rf"{XML_START}<resources\b",
         XML_DECLARATION,
-        has_language=True,
         extra="localization",
     ),
-    "resx": Format(
-        localization.reader(localization.read_resx),
+    "resx": _messages(
+        localization.read_resx,
         (".resx", ".resw"),
         rf"{XML_START}<root>(?=.*?<(?:resheader|data|xsd:schema)\b)",
         XML_DECLARATION,
-        has_language=True,
     ),
-    "strings": Format(
-        localization.reader(localization.read_strings),
+    "strings": _messages(
+        localization.read_strings,
         (".strings",),
         rf"(?:/\*(?:[^*]++|\*(?!/))*+\*/|//[^\n]*+|\s++)*+"
         rf"(?:{QUOTED}|[\w.-]++)\s*+=\s*+{QUOTED}\s*+;",
-        has_language=True,
     ),
-    "stringsdict": Format(
-        localization.reader(localization.read_stringsdict),
+    "stringsdict": _messages(
+        localization.read_stringsdict,
         (".stringsdict",),
         rf"{XML_START}<!DOCTYPE\s+plist\b(?=.*?<key>NSStringLocalizedFormatKey)",
         XML_DECLARATION,
-        has_language=True,
     ),
-    "fluent": Format(
-        localization.reader(localization.read_fluent),
+    "fluent": _messages(
+        localization.read_fluent,
         (".ftl",),
         r"(?:\#[^\n]*+\n|\s++)*+-?+[A-Z][\w-]*+ *+=(?!=)"
         r"(?=.*?(?:\{\s*+(?:\$|-[a-z])|\n[ ]++(?:\*\[|\.[\w-]++ =)))",
-        has_language=True,
         extra="localization",
     ),
-    "properties": Format(
-        localization.reader(localization.read_properties),
+    "properties": _messages(
+        localization.read_properties,
         (".properties",),
         PROPERTIES_SIGN,
-        has_language=True,
-        extra="localization",
     ),
     "epub": Format(
         epub.read,
@@ -345,7 +343,7 @@ def detect(name: str, data: bytes) -> str:
             not other,
             f"a document of a known format: {', '.join(READERS)}; the format"
             " 'text' translates any text as it is",
-            f"{other}, as its {'name' if other and suffix else 'content'} says",
+            f"{other}",
         )
     return found
 

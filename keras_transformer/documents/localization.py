@@ -1,8 +1,8 @@
 """Files of programs' messages, each with a key: JSON, strings.xml and others.
 
 translate-toolkit writes them anew: without JSON's repeated keys and comments of
-Apple, with `\\u1F606` for an emoji. So it only reads, as do the parsers that it
-brings; values are found by their places and replaced in the characters.
+Apple, with `\\u1F606` for an emoji. So only the parsers that it brings and its
+escapes of Android are used. Values are found by place, and only they change.
 """
 
 import functools
@@ -60,7 +60,7 @@ APPLE = regex.compile(
     rf"(?:={GAP}(?<value>{STRING}|[\w.$-]++){GAP})?+;)",
     regex.S,
 )
-APPLE_ESCAPE = regex.compile(r"\\(?:[uU]([0-9A-Fa-f]{4})|(.))", regex.S)
+ESCAPE = regex.compile(r"\\(?:[uU]([0-9A-Fa-f]{4})|(.))", regex.S)
 SIGNS = {"n": "\n", "t": "\t", "r": "\r"}
 DOCTYPE = regex.compile(r"<!DOCTYPE\s+plist\b[^\[>]*+>")
 RULES = ("NSStringFormatSpecTypeKey", "NSStringFormatValueTypeKey")
@@ -175,15 +175,21 @@ def _write_json(raw, is_ascii, new):
     return new.translate(signs)
 
 
+def _unescape(raw):
+    """Reads the escapes of Java and Apple. Pairs of surrogates are joined."""
+    text = ESCAPE.sub(
+        lambda m: chr(int(m[1], 16)) if m[1] else SIGNS.get(m[2], m[2]),
+        CONTINUED.sub("", raw),
+    )
+    data = text.encode("utf-16", "surrogatepass")
+    return data.decode("utf-16", "surrogatepass")
+
+
 def read_properties(text: str) -> Iterator[Value]:
     """Yields the values of Java's properties."""
-    from translate.storage.properties import get_dialect
-
     for found in PROPERTY.finditer(text):
-        raw = CONTINUED.sub("", found["value"] or "")
-        message = get_dialect("java").decode(raw)
-        data = message.encode("utf-16", "surrogatepass")
-        message = data.decode("utf-16", "replace")
+        raw = found["value"] or ""
+        message = _unescape(raw)
         # In Java's MessageFormat, an apostrophe is doubled.
         is_format = bool(regex.search(r"\{\d", message)) and (
             "'" not in message.replace("''", "")
@@ -207,11 +213,6 @@ def read_strings(text: str) -> Iterator[Value]:
 
     Raises ValueError, with the line, if the text is of another format.
     """
-
-    def read_escape(match: regex.Match) -> str:
-        code, sign = match.groups()
-        return chr(int(code, 16)) if code else SIGNS.get(sign, sign)
-
     read_to = 0
     while read_to < len(text):
         found = APPLE.match(text, read_to)
@@ -220,7 +221,7 @@ def read_strings(text: str) -> Iterator[Value]:
             line = text.count("\n", 0, at) + 1
             raise ValueError(f'line {line}: expected "key" = "value";')
         raw, read_to = found["value"] or "", found.end()
-        message = APPLE_ESCAPE.sub(read_escape, raw[1:-1] * (raw[:1] == '"'))
+        message = _unescape(raw[1:-1] * (raw[:1] == '"'))
         write = functools.partial(json.dumps, ensure_ascii=False)
         yield Value(found.span("value"), message, write)
 

@@ -60,29 +60,16 @@ PATTERNS = {
 UNREAD = {
     name: regex.compile(pattern, regex.S) for name, pattern in PATTERNS.items()
 }
-SUFFIXES = {
-    suffix: name
-    for name, suffixes in {
-        "XML": ".xml .tmx .tbx .ts .plist .svg .ttml .dfxp .rss .fodt",
-        "RTF": ".rtf",
-        "a PDF or PostScript file": ".pdf .ps .eps",
-        "an archive": ".zip .gz .tar .7z .rar .bz2 .xz",
-        "an office document": ".doc .xls .xlsx .ppt .pptx .ods .odp .pages",
-        "LaTeX": ".tex .ltx .sty .cls .bib",
-        "LRC": ".lrc",
-        "subtitles": ".sub .sbv .smi .stl .mpl",
-        "INI or TOML": ".ini .toml .cfg .conf .env .desktop .lang",
-        "a table": ".csv .tsv .tab",
-        "SQL": ".sql",
-        "source code": ".py .js .jsx .mjs .cjs .tsx .java .kt .swift .m .c .h"
-        " .cpp .hpp .cc .cs .go .rs .rb .php .pl .lua .r .sh .bash .bat .ps1"
-        " .css .scss .sass .less .vue .svelte .dart .scala .rc .diff .patch"
-        " .jsonl .ndjson .json5 .jsonc .ipynb .ics .vcf .dtd",
-        "a catalogue of translations": ".mo .xcstrings .qm",
-        "other markup": ".rst .adoc .asciidoc .org .textile .wiki .typ",
-    }.items()
-    for suffix in suffixes.split()
-}
+SUFFIXES = frozenset(
+    ".xml .tmx .tbx .ts .plist .svg .ttml .dfxp .rss .fodt .rtf .pdf .ps .eps"
+    " .zip .gz .tar .7z .rar .bz2 .xz .doc .xls .xlsx .ppt .pptx .ods .odp"
+    " .tex .ltx .sty .cls .bib .lrc .sub .sbv .smi .stl .mpl .ini .toml .cfg"
+    " .conf .env .desktop .lang .csv .tsv .tab .sql .py .js .jsx .mjs .cjs .tsx"
+    " .java .kt .swift .m .c .h .cpp .hpp .cc .cs .go .rs .rb .php .pl .lua .r"
+    " .sh .bash .bat .ps1 .css .scss .sass .less .vue .svelte .dart .scala .rc"
+    " .diff .patch .jsonl .ndjson .json5 .jsonc .ipynb .ics .vcf .dtd .mo"
+    " .xcstrings .qm .rst .adoc .asciidoc .org .textile .wiki .typ".split()
+)
 
 
 def known_format(suffix: str, start: str) -> str:
@@ -94,11 +81,11 @@ def known_format(suffix: str, start: str) -> str:
     begin = COMMENTS.match(start).end()
     # What is indented may be code of Markdown.
     places = {0, begin} if start[begin - 1 : begin] == "\n" else {0}
-    return SUFFIXES.get(suffix, "") or next(
-        (
-            name
-            for name, pattern in UNREAD.items()
-            if any(pattern.match(start, place) for place in places)
-        ),
-        "",
+    if suffix in SUFFIXES:
+        return f"the suffix {suffix}"
+    names = (
+        name
+        for name, pattern in UNREAD.items()
+        if any(pattern.match(start, place) for place in places)
     )
+    return next(names, "")

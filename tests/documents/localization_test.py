@@ -204,16 +204,14 @@ MARKDOWN = {
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
 def test_formats_without_a_reader_are_no_text(text):
-    with pytest.raises(
-        ValueError, match="a known format: .* Received: .* says"
-    ):
+    with pytest.raises(ValueError, match="a known format: .* Received: "):
         documents.parse(text, "auto")
     assert documents.parse(text, "text")  # if one says so
 
 
 @pytest.mark.parametrize("name", ["a.tex", "a.csv", "A.PY", "a.rst", "a.plist"])
 def test_suffixes_without_a_reader_are_no_text(name):
-    with pytest.raises(ValueError, match="a known format: .*as its name says"):
+    with pytest.raises(ValueError, match="a known format: .*the suffix"):
         documents.detect(name, b"The child sleeps.")
 
 
@@ -249,7 +247,7 @@ def test_an_extra_that_is_missing_is_named(monkeypatch):
     documents.check_installed.cache_clear()
     monkeypatch.setitem(documents.LIBRARIES, "localization", "translate.nope")
     with pytest.raises(ValueError, match="extra 'localization': .*pip install"):
-        documents.parse("a.b=c", "properties")
+        documents.parse("<resources/>", "android")
     assert documents.parse('["a"]', "json").sentences  # which needs none
     documents.check_installed.cache_clear()
 

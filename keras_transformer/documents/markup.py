@@ -39,12 +39,13 @@ CODE = regex.compile(
     # Apple's ^[%lld dogs](inflect: true)
     r"|(?<inflected>\^\[(?=[^\[\]]{1,200}+\]\((?:inflect|morph))"
     r"|\]\((?:inflect|morph)[^()]{1,80}+\))"
-    # Escapes that a program reads: white space, and signs; but not C:\new.
-    r"|(?<escape>(?<![A-Za-z]:\S{0,80})(?<!\\)(?:\\[nrtfv](?!\p{Ll}{2,30}+\{))++"
+    # Escapes that a program reads: white space, and signs; not C:\new, '\n'.
+    r"|(?<escape>(?<![A-Za-z]:\S{0,80}|\\)(?!(?<![^\s\p{P}]|[.:;!?)]\s?)\\.(?!\w|\\))"
+    r"(?:\\[nrtfv](?!\p{Ll}{2,30}+\{))++"
     r"|(?<!\\)\\(?:['\"]|u(?![dD][89A-Fa-f])[0-9A-Fa-f]{4})"
     r"|(?<=\p{L})''(?=\p{L})|&&)"
 )
-SIGNS = "'\"&"  # that a text may have escaped
+ESCAPED = ("\\'", '\\"', "''", "&&")  # signs
 VOID = ("area", "br", "embed", "hr", "img", "input", "source", "track", "wbr")
 # A mark before the letter of an accelerator key: E&xit, ~File, _Open; but not
 # R&D, Drag&Drop, &amp;, max_length, __init__. Where letters are no keys, as in
@@ -148,15 +149,14 @@ def plain_text(
     ['open', 'text', 'close', 'space', 'alone']
     """
     is_html = bool(regex.search(f"{ENTITY};", text))
-    signs: dict[str, str] = {}  # to escape, as the text does
+    signs = _escaped_signs(text, is_html) if accelerators else {}
 
     def make_items(part: str) -> list[Item]:
         items, read = [], 0
         for match in CODE.finditer(part):
             raw, escaped = match.group(), match["escape"]
-            if (match["entity"] and not is_html) or (
-                escaped and (not accelerators or (is_html and raw == "&&"))
-            ):
+            is_read = raw in signs.values() if raw in ESCAPED else accelerators
+            if (match["entity"] and not is_html) or (escaped and not is_read):
                 continue
             items += plain_items(part[read : match.start()])
             read = match.end()
@@ -165,8 +165,6 @@ def plain_text(
                 continue
             if escaped:
                 items.append(_escape_item(raw))
-                if raw[-1] in SIGNS:
-                    signs[raw[-1]] = raw
                 continue
             name = (match["name"] or match["inflected"] or "").lower()
             kind = CLOSE if match["close"] or name[:1] == "]" else OPEN
@@ -230,11 +228,22 @@ def _mark_accelerator(items):
     return items
 
 
+def _escaped_signs(text, is_html):
+    """Finds the signs that a text has only escaped; `&` also marks a key."""
+    return {
+        raw[-1]: raw
+        for raw in ESCAPED
+        if raw in text
+        and (raw[-1] not in text.replace(raw, "") or raw == "&&")
+        and not (raw == "&&" and is_html)
+    }
+
+
 def _escape_item(raw):
     """Makes an item of a written escape: a sign or white space."""
     if raw[1] == "u":
         return Item(raw, chr(int(raw[2:], 16)))
-    return Item(raw, raw[-1]) if raw[-1] in SIGNS else Item(raw, " ", SPACE)
+    return Item(raw, raw[-1]) if raw in ESCAPED else Item(raw, " ", SPACE)
 
 
 def entity_item(raw: str) -> Item:

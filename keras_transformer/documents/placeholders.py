@@ -26,8 +26,11 @@ CONVERSION = rf"""%{ARGUMENT}(?:[\#0+-]{{0,5}}(?=[0-9*])|[\#0+]{{0,5}})
       (?:[0-9]{{1,5}}|\*)?(?:\.(?:[0-9]{{1,5}}|\*))?(?:{LETTER}|@|<PRI\w++>)"""
 NO_ENDING = r"(?!%[0-9]++[aeinoAEIO])"  # Turkish: %50i
 # %NAME%, %NAME; in messages also Drupal's %name, Symfony's %name%, Go's %v
+
 CAPITALS = r"%[A-Z][A-Z0-9_]+%?"
-NAMED = rf"{CAPITALS} | (?<!\p{{N}}\s?)(?!{CONVERSION}\b)%{NAME}%?"
+NAMED = (
+    rf"{CAPITALS} | (?<!\p{{N}}\s?)(?!{CONVERSION}(?:\b|_))%{NAME}(?:%(?!\w))?"
+)
 # The forms of placeholders: the kinds of text that have it, and a pattern. What
 # all have is certain: no sentence of a language has it.
 FORMS = {
@@ -51,9 +54,10 @@ FORMS = {
         \((?:[^()\n]++|\((?:[^()\n]++|\([^()\n]*+\))*+\))*+\)(?:\s?+\{)?
         |(?:else|default|empty|placeholder|loading|error|defer)\s?+\{)""",
     ),
-    "names: @user, Drupal's @count": (
+    "names: @user, @a@b.org, @NAME@, Drupal's @count": (
         "all",
-        rf"(?<![A-Za-z0-9_@.])@(?:[.a-z]{{0,12}}:)?{NAME}(?:[./]{NAME})*+",
+        rf"""(?<![A-Za-z0-9_@.])@(?:[.a-z]{{0,12}}:)?{NAME}
+        (?:@(?:{NAME})?)?(?:[./]{NAME})*+""",
     ),
     "__init__, __count__": (
         "all",
@@ -93,8 +97,12 @@ FORMS = {
     "%n": ("numbered", "%L?n"),
     "Laravel: :name, Drupal: !name": (
         "any messages",
-        rf"""(?<![\p{{Latin}}\p{{Cyrillic}}\p{{Greek}}\p{{N}}_:)\]}}]):{NAME}:?+
+        rf"""(?<![\p{{Latin}}\p{{Cyrillic}}\p{{Greek}}\p{{N}}_:)\]}}’”»]):{NAME}:?+
         | (?<![\p{{L}}\p{{N}}_!?])!(?=[a-z]){NAME}""",
+    ),
+    r"\n, of which a message speaks": (
+        "any messages",
+        r"\\[abefnrtv](?![A-Za-z\\])",
     ),
     "lisp: ~a, ~10,2F": (
         "lisp",

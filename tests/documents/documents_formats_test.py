@@ -403,7 +403,12 @@ MESSAGES = {
         r"«It sleeps.»\\n«It runs»\\t«fast\u2026→FAST…» «don\\'t→DON\\'T»"
         r" C:\\«new»"
     ),
+    "escapes as words": message(r"«End with» '\\n', \\t «is a tab.»\\n"),
+    "words beside C's letters": message(
+        "«The» %s_«a of» %d-«bit» %ab_c% @N@-«x»"
+    ),
     "Java's apostrophe": message("«It''s» {0}"),
+    "quotation marks": message(r"«Use '\\\\' to find '\\' in it's»"),
     "codes": message("«The» <1>«dog»</1> &brand; «sleeps» &amp; «eats»"),
     "no words": ("", 'msgid "%s: 1"\nmsgstr ""\n', [(6, "without words")]),
 }

@@ -12,6 +12,7 @@ target languages. The first word of a source, its tag, names the target language
 """
 
 import itertools
+import re
 import typing
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -39,6 +40,9 @@ _SHORT_CODES = dict(
     """.split()
 )
 
+_RIGHT_TO_LEFT = "ar arc azb ckb dv fa he iw ks nqo ps sd syr ug ur yi".split()
+_RIGHT_TO_LEFT_SCRIPTS = "adlm arab hebr mand nkoo rohg syrc thaa".split()
+
 
 def base_language(code: str) -> str:
     """Returns the language of a code, in two letters if there are rules for it.
@@ -48,6 +52,18 @@ def base_language(code: str) -> str:
     """
     base = code.lower().replace("_", "-").split("-")[0]
     return _SHORT_CODES.get(base, base)
+
+
+def is_right_to_left(code: str) -> bool:
+    """Returns whether a language is written from right to left.
+
+    >>> [is_right_to_left(c) for c in ("ar-EG", "pes_Arab", "en", "ur_Latn")]
+    [True, True, False, False]
+    """
+    scripts = re.findall(r"[-_]([A-Za-z]{4})(?![^-_])", code)
+    if scripts:
+        return scripts[0].lower() in _RIGHT_TO_LEFT_SCRIPTS
+    return base_language(code) in _RIGHT_TO_LEFT
 
 
 def name_of(code: str) -> str:

@@ -101,9 +101,6 @@ PROPERTIES_SIGN = (
     rf"(?:[ \t]*+(?:[\#!][^\n]*+)?+\n)*+(?=[\w.]{{2}}){PROPERTY}"
     rf"(?:\n(?:[ \t]*+[\#!][^\n]*+|{PROPERTY}|\s*+)?+)*+[\w.]*+\Z"
 )
-HTML_LANGUAGE = regex.compile(
-    r"(?:<html\b|\G(?!\A))[^<>]*?\s(?:xml:)?lang\s*=\s*[\"']?\K[\w-]+", regex.I
-)
 READERS: dict[str, Format] = {
     "text": Format(text.read, (".txt", ".text")),
     "html": Format(
@@ -293,6 +290,8 @@ def parse(
         if reader.has_language
         else {}
     )
+    if format == "html":
+        options = {"languages": (language, target)}
     divide = functools.partial(split, language=language, fits=fits)
     if reader.is_container:
         languages = (language, target)
@@ -307,8 +306,6 @@ def parse(
         if text != content:
             parts = zip(pieces, texts, strict=True)
             text = "".join(getattr(p, "translated", t) for p, t in parts)
-        if format == "html" and target and text != content:
-            text = HTML_LANGUAGE.sub(target.replace("_", "-"), text)
         # Unchanged text keeps its bytes: some charsets have two codes for a
         # character.
         return (data, found.name) if text == content else found.encode(text)

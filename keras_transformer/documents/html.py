@@ -5,42 +5,71 @@ from collections.abc import Iterable, Iterator
 
 import regex
 
+from keras_transformer.data.languages import is_right_to_left
 from keras_transformer.documents.items import (
     ALONE,
+    CLOSE,
+    NARROW,
+    OPEN,
+    SPACE,
     Item,
     Split,
     plain_items,
 )
 from keras_transformer.documents.markup import (
+    RAW_TEXT,
     VOID,
     Event,
     entity_item,
     escape,
     read_events,
 )
-from keras_transformer.documents.pieces import Left
+from keras_transformer.documents.pieces import Block, Label, Left
 
-# Elements inside a sentence; all others end one.
-INLINE = frozenset(
-    "a abbr acronym b bdi bdo big cite data del dfn em font i img input ins"
-    " label mark q s small span strike strong sub sup time tt u wbr".split()
+# Elements that end a sentence: the blocks of HTML's section on rendering, and
+# what is shown outside of the page. All others are inside a sentence.
+BLOCKS = frozenset(
+    "address article aside blockquote body br caption center col colgroup dd"
+    " details dialog dir div dl dt fieldset figcaption figure footer form frame"
+    " frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li listing"
+    " main marquee menu nav noframes ol p plaintext pre search section summary"
+    " table tbody td tfoot th thead title tr ul xmp".split()
 )
-# Elements whose contents are not translated: inside a sentence, and others.
-OPAQUE_INLINE = frozenset("code kbd samp svg math var".split())
-OPAQUE = frozenset(
-    "applet iframe noembed object pre script style template textarea"
-    " xmp".split()
+# Elements that have texts of their own, and are one code of the sentence.
+ISLANDS = ("audio", "canvas", "datalist", "noscript", "select", "video")
+CHOICES = ("optgroup", "option")  # blocks of an island
+# Elements whose contents are not translated, with reasons.
+OPAQUE = dict.fromkeys(("rt", "rtc"), "ruby") | {
+    name: name
+    for name in (
+        "applet code iframe kbd listing math noembed object plaintext pre rp"
+        " samp script style svg template textarea var xmp"
+    ).split()
+}
+NO_TEXT = ("rp", "script", "style")
+# Elements without width: the letters around them are one word.
+NO_WIDTH = frozenset(
+    "area base link meta param rp rt rtc script source style template track"
+    " wbr".split()
 )
-NO_TEXT = ("script", "style")
-LOCKED = regex.compile(
-    r"(?<!\S)translate\s*+=\s*+[\"']?no\b"
-    r"|(?<!\S)class\s*+=\s*+(?:[\"'][^\"']*(?<![\w-]))?notranslate(?![\w-])",
-    regex.I,
+# What readers see: an element, its type and name, and an attribute.
+SHOWN = regex.compile(
+    r"""\A(?:
+    \S++\ (?:\S*[:-])?(?:abbr|alt|caption|label|placeholder|prompt|standby
+        |summary|title|tooltip)
+    | \S++\ (?:aria|data)-\S*(?:confirm|content|description|error|hint|label
+        |message|text|tip)
+    | input:(?!(?:checkbox|color|hidden|image|password|radio):)\S*\ value
+    | meta:\S*(?:abstract|alt|application-name|caption|category|copyright
+        |data\d|description|headline|keywords|label\d|rights|section|site_name
+        |subject|summary|tag|title|topic)\ content
+    )\Z""",
+    regex.VERBOSE | regex.IGNORECASE,
 )
-ATTRIBUTE_TEXT = regex.compile(
-    r"\b(?:alt|title|placeholder|aria-label)\s*+=\s*+[\"']?+[^\"'>\p{L}]*+\p{L}",
-    regex.I,
+LANGUAGE = regex.compile(
+    r"(?<!\S)(?:xml:)?lang\s*+=\s*+[\"']?+\K[\w-]++", regex.IGNORECASE
 )
+DIRECTION = regex.compile(r"(?<!\S)dir\s*+=\s*+[\"']?+\K\w++", regex.IGNORECASE)
 # Elements without an end tag; in a plain text, <link> may have one.
 EMPTY = frozenset([*VOID, *"base col link meta param".split()])
 # Elements whose end tag may be missing, and the tags that end them instead.
@@ -56,6 +85,7 @@ ENDED_BY = {
         "td th": "td th" + _ROWS,
         "tr": _ROWS,
         "option": "option optgroup",
+        "rb rp rt rtc": "rb rp rt rtc",
     }.items()
     for name in names.split()
 }
@@ -72,10 +102,10 @@ def _with_depth(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
 
     for event in events:
         name = event.name
-        if event.kind == "open":
+        if event.kind in ("open", "empty"):
             while names and name in ENDED_BY.get(names[-1], ()):
                 end_last()
-        elif counts[name]:
+        elif event.kind == "close" and counts[name]:
             while end_last() != name:
                 pass
         yield event, len(names)
@@ -84,62 +114,166 @@ def _with_depth(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
             counts[name] += 1
 
 
-def read(text: str, split: Split) -> list:
-    """Returns the pieces of an HTML page, or of a part of one."""
-    pieces: list = []
-    items: list[Item] = []
+def read(
+    text: str, split: Split, languages: tuple[str, str] = ("", "")
+) -> list:
+    """Returns the pieces of an HTML page, or of a part of one.
+
+    `languages` are the codes of source and target. Where the page says the
+    source or its direction, its translation says those of the target.
+    """
     events = collections.deque(_with_depth(read_events(text)))
+    return _Reader(split, languages).read(events, len(events))
 
-    def end_sentence(*after):
-        pieces.extend([*split(items, escape), *after])
-        items.clear()
 
-    while events:
-        event, depth = events.popleft()
-        name = event.name
-        reason = _reason(event)
-        if event.kind == "open" and reason:
-            raw = event.raw + _rest_of_element(depth, events)
-            left = raw if name in NO_TEXT else Left(raw, reason)
-            if name in INLINE | OPAQUE_INLINE:
-                items.append(Item(left, "", ALONE))
+class _Reader:
+    """A reader of a page, or of an island."""
+
+    def __init__(self, split: Split, languages: tuple[str, str]):
+        self._split, self._languages = split, languages
+        self._pieces: list = []
+        self._items: list[Item] = []
+        # Depth and name of each element that decides whether its contents stay,
+        # with the reason, or "" if they do not.
+        self._stays = [(-1, "", "")]
+        self._kept: list[Event] = []
+
+    def read(self, events: collections.deque, islands: int) -> list:
+        """Returns the pieces of events, and removes these.
+
+        Islands are apart where fewer events than `islands` follow.
+        """
+        blocks = BLOCKS if islands else BLOCKS.union(CHOICES)
+        while events:
+            event, depth = events.popleft()
+            while depth + (event.kind == CLOSE) <= self._stays[-1][0]:
+                self._leave()
+            is_open = event.kind == OPEN
+            if is_open and event.name not in EMPTY:
+                self._enter(event, depth)
+            if self._stays[-1][2]:
+                self._kept.append(event)
+            elif is_open and event.name in ISLANDS and len(events) < islands:
+                inside = _rest_of_element(depth, events)
+                options = [e for e, _ in inside if e.name == "option"]
+                if [e.kind for e in options].count(OPEN) == 1:
+                    islands = len(events)
+                    events.extendleft(reversed(inside))
+                    self._add(event, blocks)
+                else:
+                    reader = _Reader(self._split, self._languages)
+                    pieces = [tag(event), *reader.read(inside, 0)]
+                    self._items.append(Item(Block(pieces), "", ALONE))
             else:
-                end_sentence(left)
-        elif event.kind == "text":
-            items += plain_items(event.raw)
+                self._add(event, blocks)
+            if event.kind == CLOSE and depth == self._stays[-1][0]:
+                self._leave()
+        while len(self._stays) > 1:
+            self._leave()
+        self._end_sentence()
+        return self._pieces
+
+    def _enter(self, event, depth):
+        """Notes whether the contents of an element stay."""
+        *_, kept = self._stays[-1]
+        values, reason = event.values(), kept or OPAQUE.get(event.name, "")
+        wish = values.get("translate", "none").lower()
+        if wish == "no" or "notranslate" in values.get("class", "").split():
+            reason = kept or "locked"
+        elif wish in ("yes", "") and event.name not in RAW_TEXT:
+            reason = ""
+        if reason != kept:
+            self._keep()
+            self._stays.append((depth, event.name, reason))
+
+    def _leave(self):
+        self._keep()
+        self._stays.pop()
+
+    def _keep(self):
+        """Adds the events that stay as one piece."""
+        _, name, reason = self._stays[-1]
+        raw = "".join(event.raw for event in self._kept)
+        is_more = any(e.kind != CLOSE and e.raw.strip() for e in self._kept)
+        if is_more and reason not in NO_TEXT:
+            raw = Left(raw, reason)
+        self._kept.clear()
+        if raw and name in BLOCKS:
+            self._end_sentence(raw)
+        elif raw:
+            width = NARROW * (name in NO_WIDTH)
+            self._items.append(Item(raw, "", ALONE, width))
+
+    def _add(self, event, blocks):
+        """Adds an event as items, or ends the sentence."""
+        raw, kind, name = event.raw, event.item_kind, event.name
+        if event.kind == "text":
+            self._items += plain_items(raw)
         elif event.kind == "entity":
-            items.append(entity_item(event.raw))
-        elif event.kind == "other" or name in INLINE:
-            items.append(Item(_tag(event), "", event.item_kind, name))
+            self._items.append(entity_item(raw))
+        elif event.kind == "cdata":
+            inside = self._split(
+                plain_items(raw[9:-3]), lambda text: text.replace("]]>", "]] >")
+            )
+            block = Block([raw[:9], *inside, raw[-3:]])
+            self._items.append(Item(block, "", ALONE, NARROW))
+        elif name in blocks and event.kind != "other":
+            self._end_sentence(_in_language(event, *self._languages))
         else:
-            end_sentence(_tag(event))
-    end_sentence()
-    return pieces
+            if name in NO_WIDTH or event.kind == "empty" or raw[:2] == "<!":
+                kind, name = ALONE, NARROW * (name not in OPAQUE)
+            elif name == "button" and kind == OPEN:
+                before = [i for i in self._items[-2:] if i.kind != SPACE]
+                if before and before[-1].name == name:
+                    self._end_sentence()
+            self._items.append(Item(tag(event), "", kind, name))
+
+    def _end_sentence(self, *after):
+        self._pieces += [*self._split(self._items, escape), *after]
+        self._items = []
 
 
-def _reason(event):
-    """Returns why the element that a tag opens is left, or "" if it is not."""
-    if event.name in EMPTY:
-        return ""
-    if event.name in OPAQUE | OPAQUE_INLINE:
-        return event.name
-    return "locked" if LOCKED.search(event.attributes) else ""
-
-
-def _tag(event):
-    """Returns a tag, as `Left` if it has words for readers."""
+def tag(event: Event) -> str:
+    """Returns a tag or another code, as `Left` if it has words for readers."""
     if event.name and event.kind == "other":
         return Left(event.raw, "unfinished tag")
-    if event.kind == "open" and ATTRIBUTE_TEXT.search(event.attributes):
-        return Left(event.raw, "text of an attribute")
-    return event.raw
+    if event.kind == "entities":
+        return Left(event.raw, event.kind)
+    values = event.values()
+    names = map(values.get, ("property", "itemprop", "name"))
+    kind = f"{values.get('type', '')}:{next(filter(None, names), '')}"
+    is_shown = event.kind != CLOSE and any(
+        any(map(str.isalpha, value))
+        and SHOWN.match(f"{event.name}:{kind} {name}")
+        for name, value in values.items()
+    )
+    return Left(event.raw, "text of an attribute") if is_shown else event.raw
+
+
+def _in_language(event, source, target):
+    """Returns a tag, as `Label` if its translation says another language."""
+    written, attributes = tag(event), event.attributes
+    if event.kind != OPEN or event.name not in ("html", "body") or not target:
+        return written
+    old, new = (
+        "rtl" if is_right_to_left(code) else "ltr" for code in (source, target)
+    )
+    changed = LANGUAGE.sub(target.replace("_", "-"), attributes)
+    found = DIRECTION.search(changed)
+    if found and found.group().lower() == old:
+        changed = DIRECTION.sub(new, changed)
+    elif not found and event.name == "html" and old < new:
+        changed += f' dir="{new}"'
+    begin = event.raw[: -len(attributes) - 1]
+    label = Label(event.raw, f"{begin}{changed}>")
+    return written if changed == attributes else label
 
 
 def _rest_of_element(depth, events):
-    """Removes an open element's remaining events and returns their text."""
-    parts = []
+    """Removes and returns an open element's remaining events."""
+    rest = collections.deque()
     while events and events[0][1] > depth:
-        parts.append(events.popleft()[0].raw)
-    if events and events[0][1] == depth and events[0][0].kind == "close":
-        parts.append(events.popleft()[0].raw)
-    return "".join(parts)
+        rest.append(events.popleft())
+    if events and events[0][1] == depth and events[0][0].kind == CLOSE:
+        rest.append(events.popleft())
+    return rest

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import regex
 
 from keras_transformer.documents.pieces import Piece, joined
+from keras_transformer.text.signs import INVISIBLE, SPACELESS
 
 # The kinds of items: a word, white space, a tag that opens or closes a range, a
 # code that stands alone, the mark of an accelerator key.
@@ -19,6 +20,10 @@ TEXT, SPACE = "text", "space"
 OPEN, CLOSE, ALONE, ACCELERATOR = "open", "close", "alone", "accelerator"
 CODES = (OPEN, CLOSE, ALONE, ACCELERATOR)
 END = "end"  # a code where sentences begin or end
+# The name of an `ALONE` code that has no width, such as <wbr>: the letters
+# before and after it are one word.
+NARROW = "no width"
+UNSEEN = regex.compile(INVISIBLE.pattern)
 WORD = regex.compile(r"([ \t\r\n\f\v]+)|([^ \t\r\n\f\v]+)")
 
 
@@ -28,7 +33,9 @@ class Item(typing.NamedTuple):
     raw: Piece  # what the document has
     text: str  # what the model reads: "" for markup, " " for white space
     kind: str = TEXT
-    name: str = ""  # of a tag: `OPEN` and `CLOSE` of the same name are a pair
+    # Of a tag: `OPEN` and `CLOSE` of the same name are a pair. Of a code:
+    # `NARROW`, or "".
+    name: str = ""
 
 
 # `sentences.split` for a language: splits items into pieces.
@@ -36,15 +43,23 @@ Split = Callable[..., list[Piece]]
 
 
 def plain_items(text: str) -> list[Item]:
-    """Splits a plain text into words and white space.
+    """Splits a plain text into words, white space and invisible characters.
+
+    The model does not read the invisible ones.
 
     >>> [item.raw for item in plain_items("a  rose")]
     ['a', '  ', 'rose']
+    >>> [item.text for item in plain_items("no\\u00adon")]
+    ['no', '', 'on']
     """
-    return [
-        Item(space, " ", SPACE) if space else Item(word, word)
-        for space, word in WORD.findall(text)
-    ]
+    items = []
+    for part, invisible in separate(text, UNSEEN):
+        items += [
+            Item(space, " ", SPACE) if space else Item(word, word)
+            for space, word in WORD.findall(part)
+        ]
+        items += [Item(invisible, "")] * bool(invisible)
+    return items
 
 
 def separate(text: str, separator: regex.Pattern) -> Iterator[tuple[str, str]]:
@@ -61,7 +76,8 @@ def join(items: Sequence[Item]) -> tuple[list[int], str]:
 
     The model reads the text. A run of white space is one space. It is dropped
     at the start, and before a code that a punctuation mark such as "." follows.
-    A code that stands between two words becomes a space.
+    A code between two words becomes a space, unless it is `NARROW` or the
+    script has no spaces.
     """
     begins, parts, length, apart = [], [], 0, False
     last = ""
@@ -71,14 +87,16 @@ def join(items: Sequence[Item]) -> tuple[list[int], str]:
             last in ("", " ") or _is_before_sign(items, i + 1)
         ):
             text = ""
-        if apart and last.isalnum() and text[:1].isalnum():
+        is_between = apart and last.isalnum() and text[:1].isalnum()
+        if is_between and not regex.search(SPACELESS, last + text[0]):
             parts.append(" ")
             length += 1
         begins.append(length)
         parts.append(text)
         length += len(text)
         last = text[-1:] or last
-        apart = item.kind == ALONE or (apart and not text)
+        is_apart = item.kind == ALONE and item.name != NARROW
+        apart = is_apart or (apart and not text)
     return begins, "".join(parts)
 
 
@@ -88,7 +106,6 @@ def _is_before_sign(items: Sequence[Item], first: int) -> bool:
         if items[i].kind not in (OPEN, CLOSE, ALONE):
             kinds = {item.kind for item in items[first:i]}
             return ALONE in kinds and items[i].text[:1] in tuple(".,;:!?)")
-    return False
     return False
 
 
@@ -178,5 +195,8 @@ def join_codes(items: Sequence[Item]) -> list[Item]:
 
 
 def code(items: Sequence[Item]) -> Item:
-    """Joins items into one `ALONE` code."""
-    return Item(joined([item.raw for item in items]), "", ALONE)
+    """Joins items into one `ALONE` code, `NARROW` if it has tags alone."""
+    name = NARROW * all(
+        item.kind in (OPEN, CLOSE) or item.name == NARROW for item in items
+    )
+    return Item(joined([item.raw for item in items]), "", ALONE, name)

@@ -8,6 +8,7 @@ import html
 import sys
 import typing
 from collections.abc import Callable, Iterator
+from html.entities import html5
 
 import regex
 
@@ -17,6 +18,7 @@ from keras_transformer.documents.items import (
     ALONE,
     CLOSE,
     END,
+    NARROW,
     OPEN,
     SPACE,
     Item,
@@ -25,6 +27,7 @@ from keras_transformer.documents.items import (
     plain_items,
 )
 from keras_transformer.documents.placeholders import TEMPLATE
+from keras_transformer.text.signs import INVISIBLE
 
 ENTITY = r"&(?:\#[0-9]{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31})"
 # A tag or another code in plain text: <b>, </b>, <br/>, <a href="x">; but not
@@ -59,32 +62,49 @@ NO_ACCELERATOR = regex.compile(r"://|[@%{$]")
 # Characters that `text_of` may change. Most messages have none.
 MARKED = regex.compile(r"[<{&~_^\\\0-\x08\x0e-\x1f\x7f]|''")
 RAW_TEXT = ("script", "style", "textarea", "xmp", "iframe", "noembed")
+# Codes of ERB, PHP and Jinja in a tag.
+IN_TAG = r"<%[^%]*+%>|<\?[^?]*+\?>|\{%[^%]*+%\}|\{\{[^{}]*+\}\}"
+ATTRIBUTE = rf"""(?:{IN_TAG}|(?<attribute>[^\s/>][^\s/>=]*+)(?:\s*+=\s*+
+    (?:"(?<value>(?:[^"<]++|{IN_TAG}|<)*+)"
+    |'(?<value>(?:[^'<]++|{IN_TAG}|<)*+)'|(?!["'])(?<value>[^\s>]*+)))?+)"""
 # A token without an end extends to the end of the text, as in HTML. So nothing
 # is read twice.
 TOKEN = r"""
-    <!--(?:-?>|.*?(?:--!?>|\Z)) | CDATA
+    <!--(?:-?>|.*?(?:--!?>|\Z)) | OTHER
     | <[!?][^>]*+(?:>|\Z) | </(?!START)[^>]*+(?:>|\Z)
     | (?<tag><(?<close>/)?(?<name>START[^\s/>]*+)
-      (?<attributes>(?:[\s/]++|\{%[^%]*+%\}|\{\{[^{}]*+\}\}|[^\s/>][^\s/>=]*+
-        (?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|(?!["'])[^\s>]*+))?+)*+)
+      (?<attributes>(?:[\s/]++|ATTRIBUTE)*+)
       (?:>|\Z))
     | (?<entity>ENTITY;?)
     | (?<text>[^<&]++|[<&])
 """
+SEARCHED = 1 << 16  # characters at the start that may say that it is XHTML
+XHTML = regex.compile(
+    r"""\A\s*+<\?xml\s|<!DOCTYPE\s[^<>]*?XHTML
+    |<(?:(?<prefix>[\w-]++):)?html\b[^<>]*?\sxmlns(?::[\w-]++)?\s*+=\s*+
+      ["']http://www\.w3\.org/1999/xhtml["']""",
+    regex.VERBOSE | regex.IGNORECASE,
+)
 FLAGS = regex.VERBOSE | regex.DOTALL
-HTML_TOKEN, XML_TOKEN = (
+ATTRIBUTES = regex.compile(ATTRIBUTE, FLAGS)
+# Entities of a document's own, and references to them.
+OWN = r"""(?<entities><!DOCTYPE[^\[>]*+\[.*?(?:\]\s*+>|\Z))
+    | (?<entity>&[A-Za-z_][\w.-]{0,80}+;)"""
+CDATA = r"(?<cdata><!\[CDATA\[.*?(?:\]\]>|\Z))"
+PROGRAM = r"""<%--.*?(?:--%>|\Z) | <%.*?(?:%>|\Z)
+    | <\?(?:php\b|xml\s|[=\s]).*?(?:\?>|\Z)"""
+HTML_TOKEN, XHTML_TOKEN, XML_TOKEN = (
     regex.compile(
         TOKEN.replace("START", start)
         .replace("ENTITY", ENTITY)
-        .replace("CDATA", cdata),
+        .replace("ATTRIBUTE", ATTRIBUTE)
+        .replace("OTHER", other),
         FLAGS,
     )
-    for start, cdata in (
-        ("[A-Za-z]", "(?!)"),
-        (
-            r"[^\s!?/>]",
-            r"<\?.*?(?:\?>|\Z) | (?<cdata><!\[CDATA\[.*?(?:\]\]>|\Z))",
-        ),
+    for start, other in (
+        ("[A-Za-z]", PROGRAM),
+        ("[A-Za-z]", f"{PROGRAM} | {OWN} | {CDATA}"),
+        (r"[^\s!?/>]", rf"<\?.*?(?:\?>|\Z) | {CDATA}"),
     )
 )
 
@@ -92,7 +112,8 @@ HTML_TOKEN, XML_TOKEN = (
 class Event(typing.NamedTuple):
     """A stretch of HTML or XML; a tag has a name and attributes.
 
-    `kind` is "open", "close", "text", "entity", "cdata" or "other".
+    `kind` is "open", "close", "empty" (of an HTML element that ends itself),
+    "text", "entity", "cdata", "entities" (which a document defines) or "other".
     """
 
     kind: str
@@ -106,24 +127,38 @@ class Event(typing.NamedTuple):
         is_pair = self.kind in (OPEN, CLOSE) and self.name not in VOID
         return self.kind if is_pair else ALONE
 
+    def values(self) -> dict[str, str]:
+        """Returns the values of the attributes, without their references."""
+        found: dict[str, str] = {}
+        for match in ATTRIBUTES.finditer(self.attributes):
+            value = html.unescape(match["value"] or "")
+            found.setdefault((match["attribute"] or "").lower(), value)
+        return found
+
 
 def read_events(text: str, is_xml: bool = False) -> Iterator[Event]:
-    """Yields the `Event`s of a text, which contain all of its characters."""
-    token, read = XML_TOKEN if is_xml else HTML_TOKEN, 0
+    """Yields the `Event`s of a text, which contain all of its characters.
+
+    The text is HTML, or XHTML if it says so, or another XML.
+    """
+    found = None if is_xml else XHTML.search(text, 0, SEARCHED)
+    prefix = f"{found['prefix']}:" if found and found["prefix"] else ""
+    token = XML_TOKEN if is_xml else XHTML_TOKEN if found else HTML_TOKEN
+    read = 0
     while match := token.match(text, read):
         read = match.end()
         kind = match.lastgroup
         if not match["name"]:
-            kind = kind if kind in ("text", "entity", "cdata") else "other"
-            yield Event(kind, match.group())
+            yield Event(kind or "other", match.group())
             continue
         name = match["name"] if is_xml else match["name"].lower()
-        name = sys.intern(name)
+        name = sys.intern(name.removeprefix(prefix))
         kind = "close" if match["close"] else "open"
         if not match.group().endswith(">"):
             kind = "other"
-        elif name in ("svg", "math") and match.group().endswith("/>"):
-            kind, name = "other", ""  # in HTML "/>" ends no other element
+        elif match.group().endswith("/>") and not (is_xml or name in VOID):
+            # In HTML, "/>" ends no other element.
+            kind = "empty" if found or name in ("svg", "math") else kind
         yield Event(kind, match.group(), name, match["attributes"])
         if kind == "open" and name in RAW_TEXT and not is_xml:
             end = regex.compile(rf"</{name}(?=[\s/>])", regex.I).search(
@@ -173,6 +208,7 @@ def plain_text(
             elif not name or match["alone"] or name in VOID:
                 kind = ALONE
             name = "^" if match["inflected"] else name
+            name = NARROW if name == "wbr" else name
             items.append(Item(raw, "", kind, name))
         items += plain_items(part[read:])
         return _mark_accelerator(items) if accelerators else items
@@ -247,11 +283,16 @@ def _escape_item(raw):
 
 
 def entity_item(raw: str) -> Item:
-    """Makes an item of a character reference, such as `&amp;`."""
+    """Makes an item of a character reference, such as `&amp;`.
+
+    It is a code if it is not one of HTML: the document defines it.
+    """
+    if raw[1] != "#" and raw.endswith(";") and raw[1:] not in html5:
+        return Item(raw, "", ALONE)
     text = html.unescape(raw)
     if text.isspace() and text != "\u00a0":
         return Item(raw, " ", SPACE)
-    return Item(raw, text)
+    return Item(raw, INVISIBLE.sub("", text))
 
 
 def escape(text: str) -> str:

@@ -17,6 +17,7 @@ from keras_transformer.documents.items import (
     END,
     OPEN,
     SPACE,
+    TEXT,
     Item,
     code,
     divide,
@@ -272,14 +273,14 @@ def _links_of_characters(
 def _neighbours(
     items: Sequence[Item], raws: Sequence[str], side: int
 ) -> list[str]:
-    """Returns the character before each item, ignoring tags.
+    """Returns the visible character before each item, ignoring tags.
 
     `side` is the character's index in its item: -1, or 0 for reversed items.
     """
     last, found = "", list[str]()
     for item, raw in zip(items, raws, strict=True):
         found.append(last)
-        if item.kind not in (OPEN, CLOSE):
+        if item.kind not in (OPEN, CLOSE, TEXT) or item.text:
             last = (item.text or raw)[side:][:1]
     return found
 

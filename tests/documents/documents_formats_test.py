@@ -160,6 +160,49 @@ PAGES = {
         "<style>b</style>\n<pre>code here</pre><p class=notranslate>no</p>9",
         [(2, "pre"), (2, "locked"), (2, "without words")],
     ),
+    "translate=yes inside of no": (
+        '<div translate="no">git <i translate="yes">«The child» <b'
+        ' translate=no>push</b> «sleeps.»</i></div><pre translate="yes">«A»'
+        "</pre>",
+        [(1, "locked"), (1, "locked")],
+    ),
+    "readings": (
+        "<p>«The» <ruby>«old»<rp>(</rp><rt>sensei</rt><rp>)</rp></ruby>"
+        " «man.»<ruby>«a»<rt>b<rp>)</ruby>",
+        [(1, "ruby"), (1, "ruby")],
+    ),
+    "attributes that readers see": (
+        '<meta name="description" content="A page">\n'
+        '<optgroup label="Small dogs">\n<option label="Red">\n'
+        '<input type="submit" value="Send">\n<th abbr="Weight">\n'
+        '<track label="English">\n<a aria-valuetext="Ten" data-bs-title="a">\n'
+        '<meta name="viewport" content="width"><input type=hidden value="a">'
+        '<p id="a" title="&nbsp;" aria-labelledby="b" data-toggle="c">',
+        [(i, "text of an attribute") for i in range(1, 8)],
+    ),
+    "ERB and PHP": (
+        '<? a > b ?><p <?php "x>" ?>>«Hello» <%= a["b"] %>, <a href="<%= x > 1'
+        ' ? "a" : "b" %>">«the» «dog»</a> <%-- a %> b --%> «runs.»</p>'
+        '<?php echo "<p>old</p>";',
+        [],
+    ),
+    "blocks of Angular": (
+        "@if (a && (b)) {<p>«Hi» {{ name }}.</p>} @else if (x) {«The»"
+        " {{ dog }}} @else { «Tea» {n} }",
+        [(1, "without words")],
+    ),
+    "XHTML": (
+        '<html xmlns="http://www.w3.org/1999/xhtml"><script/><title/><iframe/>'
+        "<p>«By» &the-author; <![CDATA[«a & <b>»]]><textarea/> «now»</p>"
+        '<div translate="no"/><p>«Tea»<hr/>«pot»</p></html>',
+        [],
+    ),
+    "XHTML with entities of its own, and a prefix": (
+        '<?xml version="1.0"?><!DOCTYPE html [<!ENTITY a "<b>Tom</b>">]>'
+        '<h:html xmlns:h="http://www.w3.org/1999/xhtml"><h:script/>'
+        "<h:p>«Tea»</h:p>«pot» &a;</h:html>",
+        [(1, "entities")],
+    ),
 }
 MARKDOWN = {
     "badges": (
@@ -289,11 +332,35 @@ def test_a_document_becomes(format, case):
         ),
         ("text", "→ The child sleeps.\n", ["The child sleeps."]),
         ("ass", marked(DIALOGUE)[0], ["Hello, my friend, go."]),
+        (
+            "html",
+            "<p>Press <button>Save</button> to <x-y>read</x-y> the <s>old</s>"
+            "<picture><source><img></picture> <output>book.</output>"
+            "<p>It <select><option>sleeps</option></select> now.",
+            ["Press Save to read the old book.", "It sleeps now."],
+        ),
+        (
+            "html",
+            "<p>The <video><track>film</video> and <select><optgroup><option>a"
+            "<option>b</select> end.<p><button>c</button> <button>d</button>",
+            ["The and end.", "film", "a", "b", "c", "d"],
+        ),
+        (
+            "html",
+            "<p>A steam<wbr>boat, steam<!-- -->boat, steam<a id=p1></a>boat,"
+            " steam\u00adboat, steam&shy;boat, steam<script>a</script>boat,"
+            " to<img>day.",
+            [
+                "A steamboat, steamboat, steamboat, steamboat, steamboat,"
+                " steamboat, to day.",
+            ],
+        ),
+        ("html", "<p>点击<img>按钮<code>x</code>保存。", ["点击按钮保存。"]),
+        ("text", "\ufeffA steam\u00ad\u2060boat.", ["A steamboat."]),
+        ("srt", "1\n0:01 --> 0:02\nA steam<wbr>boat", ["A steamboat"]),
     ],
 )
-def test_attributes_and_line_breaks_are_not_in_sentences(
-    format, text, sentences
-):
+def test_what_has_no_width_is_not_in_sentences(format, text, sentences):
     assert documents.parse(text, format).sentences == sentences
 
 
@@ -850,12 +917,29 @@ def test_tags_inside_a_word_stay_at_its_characters(format):
     assert found.text.replace("\\", "") == written
 
 
-def test_a_page_says_the_language_of_its_translation():
-    text, expected = marked(
-        '<html a="lang" xml:lang="«en→pt-BR»" lang=«en-US→pt-BR»><p lang="fr">'
-        "«a» <b lang=en>«b»"
-    )
-    document = documents.parse(text, "html", "en", target="pt_BR")
+@pytest.mark.parametrize(
+    ("source", "target", "text"),
+    [
+        (
+            "en",
+            "pt_BR",
+            '<html a="lang" xml:lang="«en→pt-BR»" lang=«en-US→pt-BR»><p'
+            ' lang="fr" dir=ltr>«a» <b lang=en>«b»',
+        ),
+        (
+            "en",
+            "ar",
+            '<!-- <html lang="en"> --><html lang="«en→ar»" dir=«LTR→rtl»>'
+            "<script>'<html lang=en>'</script><body dir='«ltr→rtl»'>«a»",
+        ),
+        ("en", "pes_Arab", '<html«→ dir="rtl"»><body>«a»'),
+        ("ar", "en", '<html lang="«ar→en»" dir="«rtl→ltr»"><body>«a»'),
+        ("ar", "he", '<html dir="rtl"><body>«a»'),
+    ],
+)
+def test_a_page_says_the_language_of_its_translation(source, target, text):
+    text, expected = marked(text)
+    document = documents.parse(text, "html", source, target=target)
     assert document.write(document.sentences) == text
     assert documents.translate(document, capitals, align).text == expected
 

@@ -109,6 +109,7 @@ READERS: dict[str, Format] = {
         rf"{XML_START}<(?:!DOCTYPE\s+)?+html\b"
         rf"|(?!<\?xml|<tt\s){XML_START}<{HTML_NAMES}(?:[\s/][^<>]*+)?+>",
         HTML_DECLARATION,
+        has_language=True,
     ),
     "xliff": Format(
         xliff.read,
@@ -290,8 +291,6 @@ def parse(
         if reader.has_language
         else {}
     )
-    if format == "html":
-        options = {"languages": (language, target)}
     divide = functools.partial(split, language=language, fits=fits)
     if reader.is_container:
         languages = (language, target)

@@ -69,7 +69,9 @@ SHOWN = regex.compile(
 LANGUAGE = regex.compile(
     r"(?<!\S)(?:xml:)?lang\s*+=\s*+[\"']?+\K[\w-]++", regex.IGNORECASE
 )
-DIRECTION = regex.compile(r"(?<!\S)dir\s*+=\s*+[\"']?+\K\w++", regex.IGNORECASE)
+DIRECTION = regex.compile(
+    r"(?<!\S)dir\s*+=\s*+[\"']?+\K(?:ltr|rtl)\b", regex.IGNORECASE
+)
 # Elements without an end tag; in a plain text, <link> may have one.
 EMPTY = frozenset([*VOID, *"base col link meta param".split()])
 # Elements whose end tag may be missing, and the tags that end them instead.
@@ -114,23 +116,21 @@ def _with_depth(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
             counts[name] += 1
 
 
-def read(
-    text: str, split: Split, languages: tuple[str, str] = ("", "")
-) -> list:
+def read(text: str, split: Split, target: str = "") -> list:
     """Returns the pieces of an HTML page, or of a part of one.
 
-    `languages` are the codes of source and target. Where the page says the
-    source or its direction, its translation says those of the target.
+    If the page says its language or direction, its translation says those of
+    the language `target`.
     """
     events = collections.deque(_with_depth(read_events(text)))
-    return _Reader(split, languages).read(events, len(events))
+    return _Reader(split, target).read(events, len(events))
 
 
 class _Reader:
     """A reader of a page, or of an island."""
 
-    def __init__(self, split: Split, languages: tuple[str, str]):
-        self._split, self._languages = split, languages
+    def __init__(self, split: Split, target: str):
+        self._split, self._target = split, target
         self._pieces: list = []
         self._items: list[Item] = []
         # Depth and name of each element that decides whether its contents stay,
@@ -161,7 +161,7 @@ class _Reader:
                     events.extendleft(reversed(inside))
                     self._add(event, blocks)
                 else:
-                    reader = _Reader(self._split, self._languages)
+                    reader = _Reader(self._split, self._target)
                     pieces = [tag(event), *reader.read(inside, 0)]
                     self._items.append(Item(Block(pieces), "", ALONE))
             else:
@@ -218,7 +218,7 @@ class _Reader:
             block = Block([raw[:9], *inside, raw[-3:]])
             self._items.append(Item(block, "", ALONE, NARROW))
         elif name in blocks and event.kind != "other":
-            self._end_sentence(_in_language(event, *self._languages))
+            self._end_sentence(_in_language(event, self._target))
         else:
             if name in NO_WIDTH or event.kind == "empty" or raw[:2] == "<!":
                 kind, name = ALONE, NARROW * (name not in OPAQUE)
@@ -250,20 +250,16 @@ def tag(event: Event) -> str:
     return Left(event.raw, "text of an attribute") if is_shown else event.raw
 
 
-def _in_language(event, source, target):
+def _in_language(event, target):
     """Returns a tag, as `Label` if its translation says another language."""
     written, attributes = tag(event), event.attributes
     if event.kind != OPEN or event.name not in ("html", "body") or not target:
         return written
-    old, new = (
-        "rtl" if is_right_to_left(code) else "ltr" for code in (source, target)
-    )
+    side = "rtl" if is_right_to_left(target) else "ltr"
     changed = LANGUAGE.sub(target.replace("_", "-"), attributes)
-    found = DIRECTION.search(changed)
-    if found and found.group().lower() == old:
-        changed = DIRECTION.sub(new, changed)
-    elif not found and event.name == "html" and old < new:
-        changed += f' dir="{new}"'
+    changed, has_side = DIRECTION.subn(side, changed)
+    if event.name == "html" and side == "rtl" and not has_side:
+        changed += f' dir="{side}"'
     begin = event.raw[: -len(attributes) - 1]
     label = Label(event.raw, f"{begin}{changed}>")
     return written if changed == attributes else label

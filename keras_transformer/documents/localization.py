@@ -109,7 +109,10 @@ def _piece(value, raw, split, target):
     if SURROGATE.search(message):
         found = "half of a surrogate pair"
     kinds = (count_placeholders(message, kind) for kind in (MESSAGES, C))
-    kind = C if next(kinds) & next(kinds) else MESSAGES
+    # `{name}` and `%{name}` do not make `%` a sign of C.
+    shared = next(kinds) & next(kinds)
+    is_c = any(name[0] == "%" and name[1] != "{" for name in shared)
+    kind = C if is_c else MESSAGES
     divide = functools.partial(split, placeholders=kind)
     if not found and value.is_markup:
         found = divide(list(_markup_items(message)), escape)

@@ -272,3 +272,10 @@ def test_a_translation_that_breaks_its_format_is_escaped_or_refused():
     document = documents.parse("a = dog\n  cat\n", "fluent")
     found = translate_with(document, lambda s: ["} DOG", "[CAT"])
     assert documents.parse(found.text, "fluent").sentences
+
+
+@pytest.mark.parametrize("name", ["{name}", "{{name}}", "%{name}", "@name"])
+def test_a_percent_sign_beside_a_name_is_a_percent_sign(name):
+    document = documents.parse(f'{{"a": "50% off for {name}"}}', "json")
+    found = translate_with(document, lambda texts: [f"50 % Rabatt, {name}"])
+    assert found.text == f'{{"a": "50 % Rabatt, {name}"}}'

@@ -43,7 +43,10 @@ BODIES = (
     json.dumps({f"field{i}": i for i in range(5000)}).encode(),
     json.dumps({"q": "a" * 30000, "text": "a" * 30000}).encode(),
 )
-FORMATS = ("xliff", "srt", "po", "markdown")
+FORMATS = (
+    *("xliff", "srt", "po", "markdown", "json", "yaml", "strings"),
+    *("android", "resx", "stringsdict", "fluent", "properties"),
+)
 FORMS = (
     *(b"q", b"q=", b"=q", b"&&&&", b"%", b"q=%zz", b"q=%ff", b"q=%00"),
     b"&".join(b"q=a" for _ in range(5000)),
@@ -77,6 +80,9 @@ MARKUP = (
     "<!--" * 300,
     "<a " * 300,
     "<p>" * 500,
+    "[" * 3000,
+    "a: &a [*a]",
+    "<item>a</item>",
     "&amp;" * 1000 + "&#0;&#xd800;&#x110000;",
     "{{7*7}} ${7*7} %s %n",
     '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]><x>&b;</x>',

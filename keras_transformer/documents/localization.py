@@ -230,9 +230,10 @@ def read_strings(text: str) -> Iterator[Value]:
 
 
 def _contents(text):
-    """Maps the elements of XML, in order, to the places of their contents."""
+    """Maps elements inside of XML's root to the places of their contents."""
     blank = DOCTYPE.sub(lambda m: regex.sub(r"\S", " ", m.group()), text, 1)
-    _, events, spans = parse_xml(blank)
+    root, events, spans = parse_xml(blank)
+    del spans[root]
     ends = [0, *itertools.accumulate(len(event.raw) for event in events)]
     return {e: (ends[i + 1], ends[j]) for e, (i, j) in spans.items() if i < j}
 
@@ -395,7 +396,11 @@ def read_fluent(text: str) -> Iterator[Value]:
         for begin, end in spans:
             yield Value((begin, end), text[begin:end], quote, reason)
 
-    for entry in parse(text).body:
+    try:
+        entries = parse(text).body
+    except RecursionError as error:
+        raise ValueError("expected Fluent with less nesting") from error
+    for entry in entries:
         if isinstance(entry, ast.Junk) and entry.span:
             line = text.count("\n", 0, entry.span.start) + 1
             problem = entry.annotations[0].message

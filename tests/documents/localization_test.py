@@ -178,6 +178,7 @@ TEXTS = {
     "a chat with times": "[12:30] Anna: hello\n[12:31] Ben: hi\n",
     "a chat with seconds": "[12:30:45] Anna: hello\n",
     "a chat with names in brackets": "<anna> hello\n<ben> hi\n",
+    "a list in a text": "to do:\n- note: milk\n",
     "a recipe": "ingredients:\n- 2 eggs\n- milk\n",
     "braces": "{Note: the child sleeps.}",
     "a placeholder": "{x} is a number.",
@@ -215,6 +216,26 @@ def test_suffixes_without_a_reader_are_no_text(name):
         documents.detect(name, b"The child sleeps.")
 
 
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("yaml", "# note\nversion: 1\nen:\n  greeting: The child\n"),
+        ("yaml", '---\ngreeting: "The child"\nsave_button: Save\n'),
+        ("yaml", "labels:\n- name: The child\n"),
+        ("yaml", "- name: The child\n  title: x\n"),
+        ("json", '{\n  "greeting "The child",\n'),
+        ("json", '["The child", "The man"]'),
+        ("strings", '/* note */\n"a"="The child";\n'),
+        ("fluent", "# note\nhello = { -brand } sleeps\n"),
+        ("properties", "! note\na.b = The child \\\n  sleeps\nc=d\n"),
+        ("html", "<p>The child</p>"),
+        ("html", '<tr class="a"><td>The child'),
+    ],
+)
+def test_formats_by_their_content(format, text):
+    assert documents.detect("", text.encode()) == format
+
+
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_prose_is_text(text):
     assert documents.detect("", text.encode()) == "text"
@@ -234,6 +255,7 @@ def test_markdown_with_code_is_markdown(text):
         ("yaml", "[" * 10_000),
         ("strings", '"a" = "b";\n"c" = d e;\n'),
         ("fluent", "a = b\nc d\n"),
+        ("fluent", "a = " + "{" * 3000),
         ("android", "<resources>\n<string>a</resources>"),
         ("stringsdict", PLIST + "<plist>"),
     ],

@@ -123,6 +123,7 @@ READERS: dict[str, Format] = {
         subtitles.read,
         (".srt", ".vtt"),
         r"WEBVTT\b|(?:\d+\s+)?[\d:]+[\d.,]*[ \t]*-->",
+        has_language=True,
     ),
     "ass": Format(subtitles.read_ass, (".ass", ".ssa"), r"\[Script Info\]"),
     "po": Format(

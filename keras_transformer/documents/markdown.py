@@ -12,6 +12,7 @@ from collections.abc import Container, Iterator, Sequence
 import regex
 
 from keras_transformer.documents.html import read as read_html
+from keras_transformer.documents.html import tag
 from keras_transformer.documents.items import (
     ALONE,
     CLOSE,
@@ -447,7 +448,7 @@ class _Spans:
 def _html_item(raw):
     event = next(read_events(raw))
     kind = ALONE if raw.endswith("/>") else event.item_kind
-    return Item(raw, "", kind, f"<{event.name}")
+    return Item(tag(event), "", kind, f"<{event.name}")
 
 
 def _tokens_between(state, begin):

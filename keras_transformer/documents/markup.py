@@ -208,7 +208,8 @@ def plain_text(
             elif not name or match["alone"] or name in VOID:
                 kind = ALONE
             name = "^" if match["inflected"] else name
-            name = NARROW if name == "wbr" else name
+            is_narrow = name == "wbr" or raw.startswith("{\\")
+            name = NARROW if is_narrow else name
             items.append(Item(raw, "", kind, name))
         items += plain_items(part[read:])
         return _mark_accelerator(items) if accelerators else items

@@ -4,7 +4,13 @@ import functools
 
 import regex
 
-from keras_transformer.documents.items import SPACE, Item, Split, plain_items
+from keras_transformer.documents.items import (
+    NARROW,
+    SPACE,
+    Item,
+    Split,
+    plain_items,
+)
 from keras_transformer.documents.office import (
     BEGIN,
     BREAK,
@@ -23,6 +29,7 @@ MIMETYPE = regex.compile(
 )
 SIDES = {"start": BEGIN, "end": STOP}
 BREAKS = ("tab", "line-break")
+POINTS = ("bookmark", "reference-mark", "change", "change-start", "change-end")
 OUTER = ("a", "meta", "meta-field")
 PAGE_BREAK = "soft-page-break"
 # Attributes of a style that no reader sees.
@@ -124,6 +131,8 @@ class _Part(Part):
             return code._replace(kind=SPACE, text=" ")
         if name in BREAKS:
             return code._replace(kind=BREAK)
+        if name in POINTS:
+            return code._replace(name=NARROW)
         if side in SIDES:
             range_id = next(iter(element.values()), "")
             return code._replace(kind=SIDES[side], name=f"{kind} {range_id}")

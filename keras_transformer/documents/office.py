@@ -24,6 +24,7 @@ from keras_transformer.documents.charsets import HTML_DECLARATION, decode
 from keras_transformer.documents.items import (
     ALONE,
     CLOSE,
+    NARROW,
     OPEN,
     SPACE,
     TEXT,
@@ -508,4 +509,7 @@ class Part:
                 begun.clear()
                 has_break = True
         change(base)
+        for i, item in enumerate(found):
+            if item.kind == ALONE and item.name:  # one end of a range
+                found[i] = item._replace(name=NARROW)
         return base, found, has_break

@@ -11,6 +11,7 @@ import regex
 from keras_transformer.documents.items import (
     ALONE,
     CLOSE,
+    NARROW,
     OPEN,
     SPACE,
     Item,
@@ -19,7 +20,7 @@ from keras_transformer.documents.items import (
     separate,
 )
 from keras_transformer.documents.markup import entity_item, escape, plain_text
-from keras_transformer.documents.pieces import Left
+from keras_transformer.documents.pieces import Label, Left
 from keras_transformer.documents.text import line_items
 
 LINE_END = r"(?:\r\n|[\r\n])"
@@ -28,6 +29,10 @@ TIMES = regex.compile(
     r"^[ \t]*(?:\d+:)?\d+:\d+(?:[.,:]\d*)?[ \t]*-->[ \t]*\d[^\r\n]*", regex.M
 )
 VTT_BLOCK_END = regex.compile(rf"{LINE_END}(?:[ \t]*{LINE_END})+")
+VTT_LANGUAGE = regex.compile(
+    r"(?<before>[^\r\n]++(?:\r?\n(?!Language:)[^\r\n]++)*+\r?\nLanguage:\s*+)"
+    r"[\w-]++"
+)
 VTT_CODE = regex.compile(
     r"(?<ruby><rt\b[^<>]*+>[^<>]*+</rt>)|(?<entity>&\#?\w{1,31};)"
     r"|<(?<close>/?)(?<name>[a-z]*+)[^<>]*+>"
@@ -42,8 +47,10 @@ ASS_CODE = regex.compile(r"\{[^{}]*+\}|\\[Nnh]")
 DRAWING = regex.compile(r"\\p[1-9]")
 
 
-def read(text: str, split: Split) -> Iterator:
+def read(text: str, split: Split, target: str = "") -> Iterator:
     """Yields the pieces of a SubRip or WebVTT file.
+
+    If WebVTT says its language, the translation says `target`.
 
     Raises ValueError if a SubRip file has no cue.
     """
@@ -56,6 +63,10 @@ def read(text: str, split: Split) -> Iterator:
         )
     ends = [cue.start() for cue in cues] + [len(text)]
     head = text[: ends[0]]
+    if is_vtt and target and (found := VTT_LANGUAGE.match(head)):
+        code = target.replace("_", "-")
+        yield Label(head[: found.end()], f"{found['before']}{code}")
+        head = head[found.end() :]
     yield from _read_blocks(head) if is_vtt else [head]
     for number, cue in enumerate(cues):
         yield cue.group()
@@ -117,7 +128,8 @@ def _vtt_items(line):
         else:
             kind = CLOSE if match["close"] else OPEN
             kind = kind if match["name"] else ALONE  # a time
-            items.append(Item(match.group(), "", kind, match["name"]))
+            name = match["name"] or NARROW
+            items.append(Item(match.group(), "", kind, name))
     return items + plain_items(line[read:])
 
 
@@ -139,6 +151,8 @@ def read_ass(text: str, split: Split) -> Iterator:
                 yield Left(fields[-1], "drawing")
             else:
                 yield from split(_ass_items(fields[-1]))
+        elif key == "Comment":
+            yield Left(line, "comment")
         else:
             yield line
         yield line_end
@@ -153,6 +167,10 @@ def _ass_items(words):
     items = []
     for part, code in separate(words, ASS_CODE):
         items += plain_items(part)
-        kind, text = (SPACE, " ") if code.startswith("\\") else (ALONE, "")
-        items.append(Item(code, text, kind))
+        if code.startswith("\\"):
+            items.append(Item(code, " ", SPACE))
+        elif code:
+            is_comment = "\\" not in code and any(map(str.isalpha, code))
+            raw = Left(code, "comment") if is_comment else code
+            items.append(Item(raw, "", ALONE, NARROW))
     return items

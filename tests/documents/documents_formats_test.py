@@ -113,6 +113,17 @@ STOPS = {
     "nl": "«Zie bijv. de hond van mevr. Jansen, afb. 2.»",
     "pt": "«Veja p. 5, pág. 7, etc. e Dr. Costa.»",
 }
+KARAOKE = (
+    DIALOGUE + "Dialogue: 0,0:03,Default,{\\k20}«Do» {\\k15}«you»"
+    " {\\k22}«re»{\\k18}«mem»{\\k30}«ber» {\\k25}«me?»\n"
+    "Dialogue: 0,0:04,Default,{\\fs40}«T»{\\r}«he» {a note}«child\\Nsleeps.→"
+    "CHILD\\NSLEEPS.»\n"
+)
+KARAOKE_LEFT = [(6, "comment"), (8, "drawing"), (10, "comment")]
+VTT_KARAOKE = (
+    "WEBVTT\nKind: captions\nLanguage: en\n\n00:01.000 --> 00:02.000\n"
+    "«re»<00:01.100>«mem»<00:01.300>«ber»<00:01.500>«<c> me→ <c>ME»</c>\n"
+)
 TEXTS = {
     "wrapped, with a final line end": (
         "When one reads a text that was copied from a\n"
@@ -281,10 +292,12 @@ MARKDOWN = {
         [(1, "code"), (1, "footnote")],
     ),
     "titles of links": (
-        '[«a»](b "The title") «b» ![](c "A dog") [«d»][e]\n\n[e]: u "A title"\n'
+        '[«a»](b "The title") <b title="No">«b»</b> ![](c "A dog") [«d»][e]\n\n'
+        '[e]: u "A title"\n'
         "[f]: <u>\n  'Two'\n",
         [
-            *[(1, "title of a link"), (1, "image")],
+            *[(1, "title of a link"), (1, "text of an attribute")],
+            (1, "image"),
             *[(3, "title of a link"), (4, "title of a link")],
         ],
     ),
@@ -306,7 +319,17 @@ MARKDOWN = {
         (format, case)
         for format, cases in (
             ("srt", SUBTITLES),
-            ("ass", {"SubStation Alpha": (DIALOGUE, [(8, "drawing")])}),
+            ("ass", {"karaoke": (KARAOKE, KARAOKE_LEFT)}),
+            ("srt", {"karaoke": (VTT_KARAOKE, [])}),
+            (
+                "ass",
+                {
+                    "SubStation Alpha": (
+                        DIALOGUE,
+                        [(6, "comment"), (8, "drawing")],
+                    )
+                },
+            ),
             ("html", PAGES),
             ("text", LISTS),
             ("markdown", MARKDOWN),
@@ -331,6 +354,16 @@ def test_a_document_becomes(format, case):
             ["The child", "See {#it}."],
         ),
         ("text", "→ The child sleeps.\n", ["The child sleeps."]),
+        (
+            "ass",
+            marked(KARAOKE)[0],
+            [
+                *["Hello, my friend, go.", "Do you remember me?"],
+                "The child sleeps.",
+            ],
+        ),
+        ("srt", marked(VTT_KARAOKE)[0], ["remember me"]),
+        ("srt", "0:1,0 --> 0:2,0\n{\\i1}T{\\i0}he dog", ["The dog"]),
         ("ass", marked(DIALOGUE)[0], ["Hello, my friend, go."]),
         (
             "html",
@@ -362,6 +395,14 @@ def test_a_document_becomes(format, case):
 )
 def test_what_has_no_width_is_not_in_sentences(format, text, sentences):
     assert documents.parse(text, format).sentences == sentences
+
+
+def test_subtitles_say_the_language_of_their_translation():
+    text = marked(VTT_KARAOKE)[0]
+    document = documents.parse(text, "srt", "en", target="pt_BR")
+    assert document.write(document.sentences) == text
+    found = documents.translate(document, capitals, align)
+    assert found.text.startswith("WEBVTT\nKind: captions\nLanguage: pt-BR\n\n")
 
 
 @pytest.mark.parametrize("language", STOPS)

@@ -204,6 +204,11 @@ WORDS = {
         ["A worde-mail is."],
         [],
     ),
+    "ends of ranges inside words": (
+        f"{run('«wo»')}<w:bookmarkEnd w:id='7'/>{run('«rd»')}",
+        ["word"],
+        [],
+    ),
     "messages of ICU": (
         f"«{run('{n, plural, one {')}→»"
         + run("«x→{n, plural, one {x}}»", BOLD)
@@ -443,6 +448,11 @@ TEXTS = {
         f"</text:a>{NOTES.format('«a note»')} {MARK.format('start')}«now»"
         f"{MARK.format('end')}.",
         ["Go to the page now.", "a note"],
+        [],
+    ),
+    "marks inside words": (
+        "«wo»<text:bookmark text:name='m'/>«rd»",
+        ["word"],
         [],
     ),
     "what ends a sentence": (

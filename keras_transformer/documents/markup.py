@@ -195,7 +195,7 @@ def plain_text(
                 continue
             items += plain_items(part[read : match.start()])
             read = match.end()
-            if match["entity"] and html.unescape(raw) != raw:
+            if match["entity"]:
                 items.append(entity_item(raw))
                 continue
             if escaped:

@@ -49,6 +49,8 @@ class Pieces(typing.Protocol):
     @property
     def segmenting_bytes(self) -> bytes: ...
     @property
+    def normalizing_bytes(self) -> bytes: ...
+    @property
     def table(self) -> dict[str, int]: ...
     @property
     def codes(self) -> list[str] | None: ...
@@ -75,7 +77,8 @@ def encode(
     if tokenizer.has_table:
         return _look_up_segments(tokenizer, strings)
     if tokenizer.has_case_marks:
-        pieces = _operations(tokenizer.model_bytes, tf.string).tokenize(strings)
+        normalizer = _operations(tokenizer.normalizing_bytes, tf.string)
+        pieces = normalizer.tokenize(strings)
         normalized = tf.strings.reduce_join(pieces, axis=1)
         strings = mark_case(normalized)
     return _operations(tokenizer.segmenting_bytes, tf.int32).tokenize(strings)

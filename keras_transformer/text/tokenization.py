@@ -30,6 +30,7 @@ from keras_transformer.text.vocabulary import (
     BOS,
     EOS,
     LANGUAGE_CODE,
+    NORMALIZATIONS,
     PAD,
     SPACE,
     SPECIAL_IDS,
@@ -171,6 +172,30 @@ class Tokenizer:
         )
         model.trainer_spec.vocab_size = len(model.pieces)
         return model.SerializeToString(deterministic=True)
+
+    @property
+    def normalizing_bytes(self) -> bytes:
+        """A SentencePiece model whose segments, joined, are normalized text.
+
+        Unlike `model_bytes`, it writes no character as bytes.
+        """
+        model = self._proto()
+        model.trainer_spec.byte_fallback = False
+        for piece in model.pieces:
+            if piece.type == piece.BYTE:
+                piece.type = piece.UNUSED
+        return model.SerializeToString(deterministic=True)
+
+    @property
+    def training_options(self) -> dict[str, typing.Any]:
+        """Options of `train` that the vocabulary was made with, by name."""
+        model = self._proto()
+        return {
+            "case_marks": self.has_case_marks,
+            "byte_fallback": model.trainer_spec.byte_fallback,
+            "split_digits": model.trainer_spec.split_digits,
+            "normalization": model.normalizer_spec.name,
+        }
 
     @property
     def id_dtype(self) -> str:
@@ -463,21 +488,25 @@ class Tokenizer:
         the letter after them. The text of a mark is empty.
         """
         normalized, starts = self._processor.normalize(string, True)
-        pieces = self._segmenter.encode(mark(normalized), out_type=str)
-        ids = self._segmenter.piece_to_id(pieces)
+        encoded = self._segmenter.encode(
+            mark(normalized), out_type="serialized_proto"
+        )
+        pieces = sentencepiece_pb2.SentencePieceText.FromString(encoded).pieces
         word_ends = [found.end() for found in re.finditer(r"\S+", string)]
         tokens, at = [], 0  # a character of the normalized string
-        for id, piece in zip(ids, pieces, strict=True):
-            if piece in MARKS:
-                begin, text = starts[at - (piece == END)], ""
-                if piece != END and normalized[at] == SPACE:
+        for piece in pieces:
+            if piece.piece in MARKS:
+                begin, text = starts[at - (piece.piece == END)], ""
+                if piece.piece != END and normalized[at] == SPACE:
                     begin = starts[at + 1]
             else:
-                text = string[starts[at] : starts[at + len(piece)]]
+                # The last byte of a character has its surface.
+                end = at + len(piece.surface)
+                text = string[starts[at] : starts[end]]
                 begin = starts[at] + len(text) - len(text.lstrip())
-                at += len(piece)
+                at = end
             word = bisect.bisect(word_ends, begin)
-            tokens.append(Token(id, text.strip(), word, begin))
+            tokens.append(Token(piece.id, text.strip(), word, begin))
         return tokens
 
     def save(self, path: str | os.PathLike) -> None:
@@ -511,6 +540,9 @@ class Tokenizer:
         case_marks: bool = False,
         controls: Sequence[str] = (),
         at_most: bool = False,
+        byte_fallback: bool = False,
+        split_digits: bool = False,
+        normalization: str = NORMALIZATIONS[0],
     ) -> "Tokenizer":
         """Learns a byte-pair vocabulary with every character of the corpus.
 
@@ -529,16 +561,24 @@ class Tokenizer:
             controls: Tokens that no text has, such as `"__de__"`.
             at_most: Whether a corpus with fewer pieces than `vocab_size` gives
                 a smaller vocabulary instead of an error.
+            byte_fallback: Whether the vocabulary has 256 bytes, which write all
+                other characters. The rarest of the corpus are not in it.
+            split_digits: Whether each digit is a token.
+            normalization: SentencePiece's name of a normalization. Those of NMT
+                keep zero-width non-joiners and spaces that the corpus has in
+                scripts that need them.
 
         Raises:
             ValueError: The corpus is empty, has more characters than
                 `vocab_size`, or gives fewer pieces without `at_most`. Or a
-                symbol has a capital letter, with case marks.
+                symbol has a capital letter, with case marks. Or the
+                normalization is unknown, or removes case that is marked.
             TypeError: `lines` is a string, such as a path, or an item of
                 `lines` is not a string.
         """
         options = symbols, case_marks, controls, at_most
-        return cls(train_model(lines, vocab_size, max_lines, *options))
+        more = byte_fallback, split_digits, normalization
+        return cls(train_model(lines, vocab_size, max_lines, *options, *more))
 
 
 class TokenizerPair(typing.NamedTuple):

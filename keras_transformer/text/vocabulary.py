@@ -12,5 +12,8 @@ UNK = 3  # a character outside the vocabulary
 SPECIAL_IDS = (PAD, BOS, EOS, UNK)
 
 SPACE = "\u2581"  # SentencePiece's character for the space before a word
+# SentencePiece's normalizations. Those with cf make lower case of all letters.
+FOLDING = ("nmt_nfkc_cf", "nfkc_cf")
+NORMALIZATIONS = ("nmt_nfkc", "nfkc", *FOLDING, "identity")
 # A source line of a multilingual model may begin with a code: ">>fra<< Hello".
 LANGUAGE_CODE = r"(?s)(>>.*?<<)(.*)"

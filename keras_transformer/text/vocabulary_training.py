@@ -1,19 +1,36 @@
 """Training of a SentencePiece model from text."""
 
+import array
 import io
 import os
 import re
+import struct
 import typing
 from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from keras_transformer.base.refusals import expect
 from keras_transformer.text.case_marks import MARKS, mark
-from keras_transformer.text.vocabulary import SPACE, SPECIAL_IDS
+from keras_transformer.text.vocabulary import (
+    FOLDING,
+    NORMALIZATIONS,
+    SPACE,
+    SPECIAL_IDS,
+)
 
-NORMALIZATION = "nmt_nfkc"
 ID_NAMES = ("pad_id", "bos_id", "eos_id", "unk_id")  # of `SPECIAL_IDS`
+# With bytes for the rest: bytes that training never shows are not learned.
+COVERAGE_WITH_BYTES = 0.9998
+# The NMT normalizations make spaces of these. Scripts of Asia need them inside
+# of words: Persian and Hindi the non-joiner, Khmer the zero-width space. Other
+# characters stand for them while SentencePiece learns.
+STAND_INS = {"\u200c": "\U0010ff57", "\u200b": "\U0010ff58"}
+_NEEDED = re.compile(
+    "(?<=[\u0590-\u1cff])\u200c|\u200c(?=[\u0590-\u1cff])"
+    "|(?<=[\u0e00-\u109f\u1780-\u17ff])\u200b"
+)
 
 
 def train_model(
@@ -22,8 +39,11 @@ def train_model(
     max_lines: int,
     symbols: Sequence[str],
     case_marks: bool,
-    controls: Sequence[str] = (),
-    at_most: bool = False,
+    controls: Sequence[str],
+    at_most: bool,
+    byte_fallback: bool,
+    split_digits: bool,
+    normalization: str,
 ) -> bytes:
     """Trains a byte-pair model and returns its bytes. See `Tokenizer.train`."""
     if vocab_size <= len(SPECIAL_IDS):
@@ -35,15 +55,23 @@ def train_model(
         raise TypeError(
             f"lines must be a list or iterable of str. Received: {lines!r:.60}"
         )
+    choices = [*NORMALIZATIONS]
     if case_marks:
         check_symbols_without_case(symbols)
+        choices = [name for name in choices if name not in FOLDING]
+    expect(
+        normalization in choices,
+        f"a normalization of {', '.join(choices)}, {case_marks=}",
+        normalization,
+    )
     normalizer = sentencepiece.SentencePieceNormalizer(
-        rule_name=NORMALIZATION,
+        rule_name=normalization,
         escape_whitespaces=True,
         add_dummy_prefix=True,
         remove_extra_whitespaces=True,
     )
     errors: list[Exception] = []
+    makes_spaces = normalization.startswith("nmt_")
 
     def watched_lines() -> Iterator[str]:
         try:
@@ -52,6 +80,8 @@ def train_model(
                     raise TypeError(
                         f"lines must be strings. Received: {line!r}"
                     )
+                if makes_spaces:
+                    line = _NEEDED.sub(lambda c: STAND_INS[c[0]], line)
                 yield mark(normalizer.normalize(line)) if case_marks else line
         except Exception as error:
             errors.append(error)  # SentencePiece keeps only its text
@@ -59,7 +89,10 @@ def train_model(
 
     options: dict[str, typing.Any] = {
         **dict(zip(ID_NAMES, SPECIAL_IDS, strict=True)),
-        "normalization_rule_name": NORMALIZATION,
+        "normalization_rule_name": normalization,
+        "byte_fallback": byte_fallback,
+        "split_digits": split_digits,
+        "character_coverage": COVERAGE_WITH_BYTES if byte_fallback else 1.0,
         "user_defined_symbols": [SPACE + symbol for symbol in symbols],
         "control_symbols": list(controls),
     }
@@ -75,7 +108,6 @@ def train_model(
             model_writer=model,
             model_type="bpe",
             vocab_size=vocab_size,
-            character_coverage=1.0,
             input_sentence_size=max_lines,
             max_sentence_length=1 << 20,  # bytes; drops longer lines
             hard_vocab_limit=not at_most,
@@ -96,7 +128,34 @@ def train_model(
     if case_marks:
         plain = Model.FromString(normalizer.serialized_model_proto())
         trained.normalizer_spec.CopyFrom(plain.normalizer_spec)
+    pieces, spec = trained.pieces, trained.normalizer_spec
+    for original, new in STAND_INS.items() if makes_spaces else ():
+        if byte_fallback or any(piece.piece == new for piece in pieces):
+            charsmap = keep(spec.precompiled_charsmap, original)
+            spec.precompiled_charsmap = charsmap
+        for piece in pieces:
+            piece.piece = piece.piece.replace(new, original)
     return trained.SerializeToString(deterministic=True)
+
+
+def keep(charsmap: bytes, character: str) -> bytes:
+    """Changes a map of SentencePiece so that a character stays as it is.
+
+    The map is the size of a double-array trie (Darts), the trie, and the texts,
+    ended by NUL, that its values are offsets of.
+    """
+    (size,) = struct.unpack_from("<I", charsmap)
+    trie, texts = array.array("I", charsmap[4 : 4 + size]), charsmap[4 + size :]
+    at = 0
+    for byte in character.encode():
+        at ^= (trie[at] >> 10 << (trie[at] >> 6 & 8)) ^ byte
+    # Others with the same text share its leaf, so this one gets a new one.
+    trie.extend([0] * (-len(trie) % 256))
+    leaf = len(trie)
+    trie.extend([1 << 31 | len(texts), *[0] * 255])
+    trie[at] = (at ^ leaf) << 10 | 1 << 8 | byte
+    size = struct.pack("<I", 4 * len(trie))
+    return size + trie.tobytes() + texts + character.encode() + b"\0"
 
 
 def check_symbols_without_case(symbols: Sequence[str]) -> None:

@@ -472,6 +472,14 @@ def argv(tmp_path_factory, pairs):
         (True, [], "case_marks=True, as in the vocabulary"),
         (False, ["--case_marks"], "case_marks=False, as in the"),
         (None, ["--case_marks", "--vocabulary_symbols=<BT>"], "'<BT>'"),
+        (False, ["--byte_fallback"], "byte_fallback=False, as in the"),
+        (False, ["--split_digits"], "split_digits=False, as in the"),
+        (False, ["--normalization=nfkc"], "normalization=nmt_nfkc, as in"),
+        (
+            None,
+            ["--case_marks", "--normalization=nfkc_cf"],
+            "case_marks=True excludes normalization=nmt_nfkc_cf or nfkc_cf",
+        ),
     ],
 )
 def test_a_vocabulary_that_does_not_fit_is_refused(

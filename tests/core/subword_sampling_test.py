@@ -144,6 +144,17 @@ def test_without_dropout_it_is_the_segmentation_of_sentencepiece(bpe):
 
 
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_what_is_no_piece_is_sampled_as_its_bytes(model_type):
+    tokenizer = train(model_type, LINES, 400, byte_fallback=True)
+    lines = ["der dog", "dog 😆é😆", "<0xF0>"]
+    for row, line in zip(sample(tokenizer, lines, 0.3), lines, strict=True):
+        assert UNK not in row
+        assert tokenizer.to_strings([row]) == [line]
+    [row] = sample(tokenizer, ["😆"], 0.3)
+    assert row == tokenizer.to_ids(["😆"])[0][:-1]
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
 def test_the_text_stays_the_same(tokenizers, model_type):
     tokenizer = tokenizers[model_type]
     assert tokenizer.model_type == model_type

@@ -16,6 +16,7 @@ import tensorflow as tf
 from commands import run_python
 from sentencepiece import sentencepiece_model_pb2
 
+from keras_transformer.data.changing.segmentation import make_sampler
 from keras_transformer.importers.vocabularies import make_tokenizer
 from keras_transformer.text.graph_tokenization import truncate
 from keras_transformer.text.tokenization import (
@@ -511,6 +512,154 @@ def test_a_small_corpus_may_have_fewer_subwords(case_marks):
 def test_training_needs_text(lines):
     with pytest.raises(ValueError, match="no text"):
         Tokenizer.train(lines, vocab_size=100)
+
+
+# Lines that a vocabulary of such lines writes as they are.
+SCRIPTS = {
+    "Persian": ["من کتاب\u200cها را می\u200cخواهم.", "PDF\u200cها"],
+    "Kurdish, with a hamza": ["ئه\u200cم", "مهٔ\u200cبه"],
+    "Sinhala": ["ශ්\u200dරී ලංකා"],
+    "Hindi, Bengali": ["क्\u200dष क्\u200cष", "র\u200d্য"],
+    "Tamil, Malayalam": ["க்\u200cஷ", "ന്\u200d ന്\u200cമ"],
+    "Khmer": ["ខ្ញុំ\u200bស្រឡាញ់"],
+    "Myanmar, Thai": ["မြန်\u200bမာ", "ไทย\u200bดี"],
+    "Mongolian": ["ᠮᠣᠩ\u200cᠭᠣᠯ"],
+    "a stray one, too": ["می\u200cخواهم a\u200cb", "۲\u200cام"],
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"case_marks": True}])
+@pytest.mark.parametrize("lines", SCRIPTS.values(), ids=SCRIPTS)
+def test_joiners_inside_of_words_stay(lines, options):
+    tokenizer = Tokenizer.train(lines, 300, at_most=True, **options)
+    ids = tokenizer.to_ids(lines)
+    assert tokenizer.to_strings(ids) == lines
+    assert UNK not in sum(ids, [])
+    assert graph_ids(tokenizer, lines) == ids
+    assert graph_strings(tokenizer, ids) == lines
+
+
+def test_joiners_of_other_scripts_are_spaces_as_before():
+    plain, joined = (
+        ["Auf lage, a b rose"] * 9,
+        ["Auf\u200clage, a\u200bb rose"] * 9,
+    )
+    tokenizer = Tokenizer.train(joined, 40, at_most=True)
+    assert tokenizer.to_strings(tokenizer.to_ids(joined[:1])) == plain[:1]
+    theirs = train("bpe", plain, 40, hard_vocab_limit=False)
+    normalizers = [
+        sentencepiece_model_pb2.ModelProto.FromString(
+            made.model_bytes
+        ).normalizer_spec.precompiled_charsmap
+        for made in (tokenizer, theirs)
+    ]
+    assert normalizers[0] == normalizers[1]
+
+
+def test_only_the_joiner_of_the_corpus_is_normalized_otherwise():
+    lines = SCRIPTS["Persian"]
+    ours = Tokenizer.train(lines, 99, at_most=True)
+    plain = Tokenizer.train(["a rose"], 99, at_most=True)
+    texts = [f"a{chr(code)}b" for code in range(1, 0x3000)]
+    changed = [
+        ascii(text)
+        for text, one, other in zip(
+            texts, ours.normalize(texts), plain.normalize(texts), strict=True
+        )
+        if one != other
+    ]
+    assert changed == [r"'a\u200cb'"]
+
+
+ODD = [
+    *("The 😆 dog 12345 runs!", "a👨\u200d👩\u200d👧b", "ÉMILE reads É", ""),
+    *(
+        "می\u200cخواهم 日本語",
+        "NASA's ÜBER-Ü x\u200cy",
+        "Éé 😆😆 DOGS AND CATS",
+    ),
+    *("<0xF0> ☃", "\u0600\U0001f1e9\U0001f1ea 1️⃣"),
+]
+
+
+@pytest.mark.parametrize("case_marks", [False, True])
+def test_bytes_write_everything_everywhere(case_marks):
+    """Lists, graphs, tokens, parts, sampled segments, and the reload."""
+    lines = ["The dog runs. 12 123 1234 12345", "A fox reads!"] * 9
+    tokenizer = Tokenizer.train(
+        lines,
+        400,
+        at_most=True,
+        byte_fallback=True,
+        split_digits=True,
+        case_marks=case_marks,
+    )
+    ids = tokenizer.to_ids(ODD)
+    assert UNK not in sum(ids, [])
+    assert tokenizer.to_strings(ids) == ODD
+    assert graph_ids(tokenizer, ODD) == ids
+    assert graph_strings(tokenizer, ids) == ODD
+    for text, row, tokens in zip(ODD, ids, tokenizer.tokens(ODD), strict=True):
+        assert [token.id for token in tokens] == row[:-1]
+        assert "".join(t.text for t in tokens) == text.replace(" ", "")
+        assert "".join(tokenizer.parts(row[:-1])) == text
+        assert all(text[t.begin :].startswith(t.text) for t in tokens)
+    # The four bytes of a sign are one span, of one word.
+    bytes_of_sign = tokenizer.tokens(ODD[:1])[0]
+    bytes_of_sign = [t for t in bytes_of_sign if t.begin == 4 and t.word == 1]
+    assert [t.text for t in bytes_of_sign][-4:] == ["", "", "", "😆"]
+    digits = [p for p in tokenizer.pieces if not p.startswith("<0x")]
+    digits = [p for p in digits if any(map(str.isdigit, p))]
+    assert sorted(digits) == [*"12345"]
+    for alpha in (0.0, 0.5):
+        sampler = make_sampler(tokenizer, alpha)
+        words, _ = sampler.number_words(tokenizer.normalize(ODD))
+        found, _ = sampler.sample(words, np.random.default_rng(1))
+        expected = [id for row in ids for id in row[:-1]]
+        assert (found.tolist() == expected) == (not alpha)
+        texts = [tokenizer.to_strings([row])[0] for row in (found, expected)]
+        assert texts[0] == texts[1]
+
+
+def test_rare_characters_are_bytes_so_that_training_shows_some():
+    lines = ["a rose is a rose"] * 1000 + ["ß"]
+    tokenizer = Tokenizer.train(lines, 300, at_most=True, byte_fallback=True)
+    assert "ß" not in tokenizer.pieces and "o" in tokenizer.pieces
+    with pytest.raises(ValueError, match="vocab_size must be at least 2"):
+        Tokenizer.train(lines, 200, byte_fallback=True)
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("nmt_nfkc", "Ein fisch. Ä x"),
+        ("nfkc", "Ein fisch. Ä x"),
+        ("identity", "Ein ﬁsch. Ä\u00a0x"),
+        ("nfkc_cf", "ein fisch. ä x"),
+        ("nmt_nfkc_cf", "ein fisch. ä x"),
+    ],
+)
+def test_normalizations(name, expected):
+    line = "Ein ﬁsch. Ä\u00a0x"
+    joined = SCRIPTS["Persian"][0]
+    tokenizer = Tokenizer.train(
+        [line, joined, "a\u200cb"], 99, at_most=True, normalization=name
+    )
+    texts = [line, joined]
+    assert tokenizer.to_strings(tokenizer.to_ids(texts)) == [expected, joined]
+    assert tokenizer.training_options["normalization"] == name
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"normalization": "nfd"},
+        {"normalization": "nfkc_cf", "case_marks": True},
+    ],
+)
+def test_normalizations_that_are_refused(options):
+    with pytest.raises(ValueError, match="expected a normalization of nmt"):
+        Tokenizer.train(["a rose"], 99, **options)
 
 
 def test_errors_of_the_corpus_come_through():

@@ -31,6 +31,7 @@ from keras_transformer.documents import parse
 from keras_transformer.figures import attention
 from keras_transformer.layers import FeedForward, positional_encoding
 from keras_transformer.model import Transformer
+from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.translation import conversion
 from keras_transformer.translation.abilities import EngineOptions
@@ -48,6 +49,7 @@ from savedmodel import (
 )
 from trainers import import_model, score, translate_document, visualize, wmt
 from trainers.parse import ParseOptions
+from trainers.preparing.options import CorpusOptions
 from trainers.run import session, strategies
 from trainers.run.data_config import DataConfig
 from trainers.run.optimization import make_optimizer, make_schedule
@@ -161,6 +163,10 @@ PLACES = {
     (Languages, "language_tokens"): [
         lambda value: value and LANGUAGE_TOKENS[value]
     ],
+    (DataConfig, "normalization"): [
+        lambda value: Tokenizer.train(["a"], 6, normalization=value),
+    ],
+    (CorpusOptions, "normalization"): [],  # the same field
     (TrainingConfig, "schedule"): [
         lambda value: make_schedule(SMALL, replaced(LINEAR, "schedule", value)),
     ],

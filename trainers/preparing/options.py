@@ -16,6 +16,9 @@ class CorpusOptions(CorpusConfig):
     tokenizer: str = same_field(DataConfig, "tokenizer")
     vocab_size: int = same_field(TransformerConfig, "vocab_size")
     case_marks: bool = same_field(DataConfig, "case_marks")
+    byte_fallback: bool = same_field(DataConfig, "byte_fallback")
+    split_digits: bool = same_field(DataConfig, "split_digits")
+    normalization: str = same_field(DataConfig, "normalization")
     vocabulary_pairs: int = hp(
         500_000,
         "Maximum number of pairs, spread over the corpus, to train a vocabulary"

@@ -25,7 +25,11 @@ from trainers.preparing.options import (
     OutputOptions,
 )
 from trainers.run.resuming import describe_file, run_errors, write_json
-from trainers.run.vocabularies import check_case_marks, train_vocabulary
+from trainers.run.vocabularies import (
+    check_options,
+    options_of,
+    train_vocabulary,
+)
 
 
 def run(
@@ -80,7 +84,7 @@ def open_given_tokenizer(
     None and unchanged options.
 
     Raises CommandError if the tokenizer cannot be read, belongs to an imported
-    model, or does not match `vocab_size` or `case_marks`.
+    model, or does not match `vocab_size` or the options of vocabularies.
     """
     if not corpus.tokenizer:
         return None, corpus
@@ -99,7 +103,7 @@ def open_given_tokenizer(
             f" {corpus.tokenizer}. Received: vocab_size={vocab_size}"
         )
     with flags.user_errors():
-        check_case_marks(tokenizer, corpus.case_marks, corpus.tokenizer)
+        check_options(tokenizer, options_of(corpus), corpus.tokenizer)
     corpus = dataclasses.replace(corpus, vocab_size=tokenizer.vocab_size)
     return tokenizer, corpus
 
@@ -153,7 +157,7 @@ def open_vocabulary(
             lines,
             corpus.vocab_size,
             flags.show,
-            case_marks=corpus.case_marks,
+            **options_of(corpus),
         )
     folder.unfinished.mkdir(parents=True, exist_ok=True)
     tokenizer.save(path)

@@ -10,6 +10,7 @@ from keras_transformer.data.buckets import NUM_BUCKETS
 from keras_transformer.data.changing.mixture import parse_mixture
 from keras_transformer.data.changing.modifiers import MODIFIERS, parse_modifiers
 from keras_transformer.data.languages import prefixes_with
+from keras_transformer.text.vocabulary import FOLDING, NORMALIZATIONS
 from trainers.datasets import OF_FILES, OF_IDS, OF_TEXT_FILES
 from trainers.datasets.dataset import CorpusConfig, find_dataset
 
@@ -23,6 +24,9 @@ class RunData(typing.Protocol):
     num_buckets: int
     share_vocabulary: bool = True
     case_marks: bool = False
+    byte_fallback: bool = False
+    split_digits: bool = False
+    normalization: str = NORMALIZATIONS[0]
     subword_sampling: float = 0.0
     modifiers: str = ""
     mixture: str = ""
@@ -111,8 +115,29 @@ class DataConfig(CorpusConfig, LengthConfig):
         "Whether the vocabulary is of text in lower case, with marks for its"
         " capital letters: a model then also translates text in capitals. A"
         " given vocabulary must have been trained so.",
-        excludes={"dataset": "imported"},
+        excludes={"dataset": "imported", "normalization": FOLDING},
         inherited=True,
+    )
+    byte_fallback: bool = hp(
+        False,
+        "Whether a new vocabulary has 256 bytes, which write what it lacks: new"
+        " characters, and the rarest of the corpus.",
+        excludes={"dataset": OF_IDS},
+        changeable=True,
+    )
+    split_digits: bool = hp(
+        False,
+        "Whether each digit is a token of a new vocabulary.",
+        excludes={"dataset": OF_IDS},
+        changeable=True,
+    )
+    normalization: str = hp(
+        NORMALIZATIONS[0],
+        "How a new vocabulary changes text, by SentencePiece's name; _cf: into"
+        " lower case, translations, too.",
+        choices=NORMALIZATIONS,
+        excludes={"dataset": OF_IDS},
+        changeable=True,
     )
     subword_sampling: float = hp(
         0.0,

@@ -14,7 +14,11 @@ from keras_transformer.text.tokenization import (
     TokenizerPair,
 )
 from trainers.datasets.dataset import find_dataset
+from trainers.run.data_config import RunData
 from trainers.run.training_config import Configuration
+
+# Of `Tokenizer.training_options`.
+OPTIONS = "case_marks", "byte_fallback", "split_digits", "normalization"
 
 
 class Vocabulary(typing.NamedTuple):
@@ -27,7 +31,7 @@ class Vocabulary(typing.NamedTuple):
     given: str  # path of the model to use; empty to train one
     sides: slice  # the sides of a pair that it segments
     symbols: tuple[str, ...]  # words that must be one token each
-    case_marks: bool  # whether it must have case marks
+    options: dict[str, typing.Any]  # of `options_of`
     controls: tuple[str, ...]  # language tokens to add to a new vocabulary
 
     def open(
@@ -60,8 +64,8 @@ class Vocabulary(typing.NamedTuple):
                 self.size,
                 log,
                 symbols=self.symbols,
-                case_marks=self.case_marks,
                 controls=self.controls,
+                **self.options,
             )
         is_own = not self.given and tokenizer.is_trained_for(self.size)
         expect(
@@ -70,7 +74,7 @@ class Vocabulary(typing.NamedTuple):
             f"{self.field}={self.size}",
         )
         check_symbols(tokenizer, self.symbols, path)
-        check_case_marks(tokenizer, self.case_marks, path)
+        check_options(tokenizer, self.options, path)
         return tokenizer
 
 
@@ -126,13 +130,23 @@ def check_symbols(
     )
 
 
-def check_case_marks(tokenizer: Tokenizer, wanted: bool, path: str) -> None:
-    """Raises ValueError unless a vocabulary has case marks as `wanted` says."""
-    expect(
-        tokenizer.has_case_marks == wanted,
-        f"case_marks={tokenizer.has_case_marks}, as in the vocabulary {path}",
-        case_marks=wanted,
-    )
+def options_of(data: typing.Any) -> dict[str, typing.Any]:
+    """Returns the options in `data` that `Tokenizer.training_options` has."""
+    return {name: getattr(data, name) for name in OPTIONS}
+
+
+def check_options(
+    tokenizer: Tokenizer, wanted: dict[str, typing.Any], path: str
+) -> None:
+    """Raises ValueError unless a vocabulary was made as `wanted` says.
+
+    Only `case_marks` must be given for a vocabulary that has them.
+    """
+    for name, found in tokenizer.training_options.items():
+        value = wanted[name]
+        is_default = name != "case_marks" and value == getattr(RunData, name)
+        expected = f"{name}={found}, as in the vocabulary {path}"
+        expect(is_default or value == found, expected, **{name: value})
 
 
 def describe_vocabularies(
@@ -151,7 +165,7 @@ def describe_vocabularies(
         given["vocab_size"],
         slice(0, 2),
         source_symbols + target_symbols,
-        data.case_marks,
+        options_of(data),
         data.tokens,
     )
     if data.share_vocabulary:
@@ -199,6 +213,8 @@ def open_tokenizer(
         tokenizer = _inherited_tokenizer(workdir, configuration)
         check_symbols(tokenizer.source, source_symbols, path)
         check_symbols(tokenizer.target, target_symbols, path)
+        for of_side in (tokenizer.source, tokenizer.target):
+            check_options(of_side, options_of(data), path)
         return tokenizer
     vocabularies = describe_vocabularies(
         configuration, source_symbols, target_symbols

@@ -43,6 +43,9 @@ def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
     for number, (piece, score, kind) in enumerate(tokenizer.entries):
         if kind in ("CONTROL", "UNKNOWN"):
             continue
+        if kind == "BYTE":
+            pieces[_as_byte(int(piece[1:-1], 16))] = number, score
+            continue
         is_plain = kind == "NORMAL" and "▁" not in piece[1:]
         if not is_plain and piece not in MARKS:
             raise ValueError(
@@ -52,6 +55,11 @@ def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
             )
         pieces[piece] = number, score
     return SAMPLERS[tokenizer.model_type](pieces, len(tokenizer.entries), alpha)
+
+
+def _as_byte(byte: int) -> str:
+    """Returns a character that stands for a byte, and that no text has."""
+    return chr(0xDC00 + byte)
 
 
 class Sampler:
@@ -77,11 +85,20 @@ class Sampler:
                 number = self._numbers.get(word)
                 if number is None:
                     number = self._numbers[word] = len(self._numbers)
-                    self._add(word)
+                    self._add(self._with_bytes(word))
                 numbers.append(number)
             ends.append(len(numbers))
         self._arrays = tuple(map(np.array, self._lists))
         return np.array(numbers, np.int32), np.array(ends, np.int64)
+
+    def _with_bytes(self, word: str) -> str:
+        """Replaces characters that are no pieces by bytes, if there are any."""
+        if _as_byte(0) not in self.pieces:
+            return word
+        return "".join(
+            c if c in self.pieces else "".join(map(_as_byte, c.encode()))
+            for c in word
+        )
 
     def sample(
         self, words: np.ndarray, random: np.random.Generator

@@ -3,6 +3,7 @@
     kt-evaluate --workdir=DIR --test_files=PREFIX[,PREFIX...]
     kt-evaluate --workdir=DIR --test_set=wmt14/full
     kt-evaluate --workdir=DIR --test_files=PREFIX --compare=DIR2
+    kt-evaluate --workdir=DIR --test_files=PREFIX --references=FILE[,FILE...]
 
 By default, it uses the test pairs of the data set that the model was trained
 on, if there are any. The last line is a JSON object. With --compare, the table
@@ -24,6 +25,13 @@ from trainers.translating.options import (
 
 class EvaluateOptions(Fields):
     """The measurement."""
+
+    references: tuple[str, ...] = hp(
+        (),
+        "Files of more references, separated by commas, with a line for each"
+        " test pair.",
+        common=True,
+    )
 
     output: str | None = hp(
         None, "File to write the translations to.", common=True

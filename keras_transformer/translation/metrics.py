@@ -45,7 +45,7 @@ class Metric(Protocol):
 
 
 class TranslationMetric:
-    """BLEU, tokenized BLEU, chrF and TER by sacreBLEU; see `Metric`."""
+    """BLEU, tokenized BLEU, chrF, chrF++, TER by sacreBLEU; see `Metric`."""
 
     key = "bleu"
 
@@ -90,7 +90,8 @@ class TranslationMetric:
         result["signature"] = str(add("bleu", self._bleu))
         lowercase = BLEU(lowercase=True, tokenize=self.tokenizer)
         add("bleu_lowercase", lowercase)
-        for name, metric in (("chrf", CHRF()), ("ter", TER())):
+        others = {"chrf": CHRF(), "chrf++": CHRF(word_order=2), "ter": TER()}
+        for name, metric in others.items():
             result[f"{name}_signature"] = str(add(name, metric))
         for name, tokenize, tokenizer in self._tokenized_bleus():
             signature = add(

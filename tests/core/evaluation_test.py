@@ -242,6 +242,11 @@ def test_which_languages_have_tokenized_bleu():
 def test_measure_takes_several_references():
     others = [GERMAN_OUTPUT[0], *GERMAN[1:]]
     result = TranslationMetric("de").measure(GERMAN_OUTPUT, GERMAN, others)
+    found = sacrebleu.CHRF(word_order=2)
+    streams = [GERMAN, others]
+    expected = found.corpus_score(GERMAN_OUTPUT, streams).score
+    assert result["chrf++"] == expected != result["chrf"]
+    assert "|nw:2|" in result["chrf++_signature"]
     for name in ("bleu", "chrf", "ter"):
         theirs = getattr(sacrebleu, f"corpus_{name}")
         score = theirs(GERMAN_OUTPUT, [GERMAN, others]).score
@@ -439,10 +444,28 @@ def test_evaluate_takes_the_tokenizer(work_directory, evaluated, given, used):
         ("--test_set=wmt14", "test_files excludes test_set. Received"),
         ("--compare=a,b,a", "each system once in compare"),
         (f"--compare={__file__}", "expected 2 lines, one for each source"),
+        (f"--references={__file__}", "expected 2 lines, one for each source"),
+        ("--references=nowhere", "nowhere"),
     ],
 )
 def test_evaluate_refuses(work_directory, without_mecab, capsys, flag, message):
     assert message in fails(evaluate.main, [*work_directory, flag], capsys)
+
+
+def test_evaluate_takes_references_of_ones_own(
+    work_directory, evaluated, tmp_path, capsys
+):
+    files = [tmp_path / "right", tmp_path / "left"]
+    for path, lines in zip(files, [OURS, ["", "b"]], strict=True):
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    one, _ = evaluated(work_directory)
+    argv = [*work_directory, f"--references={files[0]},{files[1]}"]
+    several, _ = evaluated(argv)
+    assert one["bleu"] < several["bleu"] == pytest.approx(100)
+    for name in ("signature", "chrf_signature", "ter_signature"):
+        assert "nrefs:1" in one[name] and "nrefs:3" in several[name]
+    message = fails(evaluate.main, [*argv, f"--output={files[1]}"], capsys)
+    assert "output must not be a file that the command reads" in message
 
 
 def test_a_system_that_cannot_translate_is_refused(

@@ -193,6 +193,7 @@ def run(
     choice: TranslatorChoice,
     test: TestOptions,
     metric: MetricOptions,
+    references: tuple[str, ...],
     output: str | None,
     compare: tuple[str, ...],
     score_command: str | None,
@@ -207,10 +208,15 @@ def run(
         directions = read_directions(data, test, tokenizer)
         if compare or command:
             check_single(directions, "compare" if compare else "score_command")
+        for file in references:
+            check_single(directions, "references")
+            stream = read_text(file)
+            check_lines(file, stream, directions[0].sources)
+            directions[0].references.append(stream)
         systems = read_systems(choice, compare, directions[0])
         if output:
             for one in directions:
-                read = files_read(one.data, test, compare)
+                read = files_read(one.data, test, compare + references)
                 flags.check_output(output, read)
     translator = open_translator(choice._replace(languages=None))
     into = [translator.with_languages(*one.languages) for one in directions]

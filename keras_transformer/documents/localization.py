@@ -41,7 +41,8 @@ class Value(typing.NamedTuple):
 LANGUAGE = "language"
 CODE = regex.compile(r"[a-z]{2,3}(?:[-_]\w+)*")
 SURROGATE = regex.compile(r"[\ud800-\udfff]")
-STRING = r'"(?:[^"\\]++|\\.)*+"'
+# A string without an end extends to the end, so that nothing is read twice.
+STRING = r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
 JSON = regex.compile(rf"(?<string>{STRING})(?<key>\s*+:)?+|[{{}}\[\]]", regex.S)
 # Messages of Chrome and FormatJS have a text; the others are for translators.
 MESSAGE_KEYS = ("message", "defaultMessage")
@@ -56,18 +57,18 @@ PROPERTY = regex.compile(
 CONTINUED = regex.compile(r"\\\r?\n[ \t\f]*+")
 GAP = r"(?:\s++|/\*(?:[^*]++|\*(?!/))*+\*/|//[^\r\n]*+)*+"
 APPLE = regex.compile(
-    rf"{GAP}(?:\Z|(?:{STRING}|[\w.$-]++){GAP}"
+    rf"\G{GAP}(?:\Z|(?:{STRING}|[\w.$-]++){GAP}"
     rf"(?:={GAP}(?<value>{STRING}|[\w.$-]++){GAP})?+;)",
     regex.S,
 )
 ESCAPE = regex.compile(r"\\(?:[uU]([0-9A-Fa-f]{4})|(.))", regex.S)
 SIGNS = {"n": "\n", "t": "\t", "r": "\r"}
-DOCTYPE = regex.compile(r"<!DOCTYPE\s+plist\b[^\[>]*+>")
+DOCTYPE = regex.compile(r"<!DOCTYPE\s+plist\b[^\[>]{0,500}+>")
 RULES = ("NSStringFormatSpecTypeKey", "NSStringFormatValueTypeKey")
 ARRAYS = ("plurals", "string-array", "array")
 REFERENCE = regex.compile(r"\s*+[@?][\w+.:]*+/[\w./]++\s*+")  # of Android
 LOCKED = regex.compile(
-    r"<(\w+:g)\b[^<>]*+(?<!/)>(?:(?!</\1>).)*+</\1>", regex.S
+    r"<(\w++:g)\b[^<>]*+(?<!/)>(?:(?!</\1>).){0,300}+</\1>", regex.S
 )
 # What YAML reads as the same text without quotes, and what precedes a scalar.
 PLAIN = regex.compile(

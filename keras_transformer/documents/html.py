@@ -206,7 +206,7 @@ class _Reader:
 
     def _add(self, event, blocks):
         """Adds an event as items, or ends the sentence."""
-        raw, kind, name = event.raw, event.item_kind, event.name
+        raw, name = event.raw, event.name
         if event.kind == "text":
             self._items += plain_items(raw)
         elif event.kind == "entity":
@@ -220,17 +220,23 @@ class _Reader:
         elif name in blocks and event.kind != "other":
             self._end_sentence(_in_language(event, self._target))
         else:
-            if name in NO_WIDTH or event.kind == "empty" or raw[:2] == "<!":
-                kind, name = ALONE, NARROW * (name not in OPAQUE)
-            elif name == "button" and kind == OPEN:
+            if name == "button" and event.kind == OPEN:
                 before = [i for i in self._items[-2:] if i.kind != SPACE]
                 if before and before[-1].name == name:
                     self._end_sentence()
-            self._items.append(Item(tag(event), "", kind, name))
+            self._items.append(tag_item(event))
 
     def _end_sentence(self, *after):
         self._pieces += [*self._split(self._items, escape), *after]
         self._items = []
+
+
+def tag_item(event: Event) -> Item:
+    """Makes an item of a tag, or of another code."""
+    kind, name = event.item_kind, event.name
+    if name in NO_WIDTH or event.kind == "empty" or event.raw[:2] == "<!":
+        kind, name = ALONE, NARROW * (name not in OPAQUE)
+    return Item(tag(event), "", kind, name)
 
 
 def tag(event: Event) -> str:

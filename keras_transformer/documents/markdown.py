@@ -12,10 +12,11 @@ from collections.abc import Container, Iterator, Sequence
 import regex
 
 from keras_transformer.documents.html import read as read_html
-from keras_transformer.documents.html import tag
+from keras_transformer.documents.html import tag_item
 from keras_transformer.documents.items import (
     ALONE,
     CLOSE,
+    NARROW,
     OPEN,
     Item,
     Split,
@@ -446,9 +447,10 @@ class _Spans:
 
 
 def _html_item(raw):
-    event = next(read_events(raw))
-    kind = ALONE if raw.endswith("/>") else event.item_kind
-    return Item(tag(event), "", kind, f"<{event.name}")
+    item = tag_item(next(read_events(raw)))
+    kind = ALONE if raw.endswith("/>") else item.kind
+    name = item.name if item.name == NARROW else f"<{item.name}"
+    return item._replace(kind=kind, name=name)
 
 
 def _tokens_between(state, begin):

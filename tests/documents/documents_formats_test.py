@@ -390,6 +390,7 @@ def test_a_document_becomes(format, case):
         ),
         ("html", "<p>点击<img>按钮<code>x</code>保存。", ["点击按钮保存。"]),
         ("text", "\ufeffA steam\u00ad\u2060boat.", ["A steamboat."]),
+        ("markdown", "A steam<wbr>boat, to<img>day", ["A steamboat, to day"]),
         ("srt", "1\n0:01 --> 0:02\nA steam<wbr>boat", ["A steamboat"]),
     ],
 )

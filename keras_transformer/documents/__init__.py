@@ -150,7 +150,6 @@ READERS: dict[str, Format] = {
         (),  # .xml may be anything
         rf"{XML_START}<resources\b",
         XML_DECLARATION,
-        extra="localization",
     ),
     "resx": _messages(
         localization.read_resx,
@@ -212,7 +211,7 @@ READERS: dict[str, Format] = {
 # Modules of the extras.
 LIBRARIES = {
     "documents": "babel lxml markdown_it mdit_py_plugins sentencex",
-    "localization": "translate ruamel.yaml fluent.syntax",
+    "localization": "ruamel.yaml fluent.syntax",
 }
 BYTE_ORDER_MARK = "\ufeff"
 AUTO = "auto"

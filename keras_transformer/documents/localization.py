@@ -1,8 +1,7 @@
 """Files of programs' messages, each with a key: JSON, strings.xml and others.
 
-translate-toolkit writes them anew: without JSON's repeated keys and comments of
-Apple, with `\\u1F606` for an emoji. So only the parsers that it brings and its
-escapes of Android are used. Values are found by place, and only they change.
+Libraries write such files anew, without JSON's repeated keys or Apple's
+comments. So values are found by their place, and only they change.
 """
 
 import functools
@@ -63,6 +62,9 @@ APPLE = regex.compile(
 )
 ESCAPE = regex.compile(r"\\(?:[uU]([0-9A-Fa-f]{4})|(.))", regex.S)
 SIGNS = {"n": "\n", "t": "\t", "r": "\r"}
+# White space of Android counts as one space, but for that in quotation marks.
+SPACES = regex.compile(r'"((?:[^"\\]++|\\.)*+)"|(\\.)|"|[ \t\r\n]++', regex.S)
+ANDROID = {ord(s): f"\\{s}" for s in "\\'\""} | {9: "\\t", 10: "\\n"}
 DOCTYPE = regex.compile(r"<!DOCTYPE\s+plist\b[^\[>]{0,500}+>")
 RULES = ("NSStringFormatSpecTypeKey", "NSStringFormatValueTypeKey")
 ARRAYS = ("plurals", "string-array", "array")
@@ -87,18 +89,15 @@ def reader(find: Callable[[str], Iterator[Value]]) -> Callable:
 
     def read(text: str, split: Split, target: str = "") -> Iterator:
         read_to = 0
-        for value in filter(_has_text, find(text)):
+        for value in find(text):
             begin, end = value.span
-            yield text[read_to:begin]
-            yield _piece(value, text[begin:end], split, target)
-            read_to = end
+            if value.text.strip():
+                yield text[read_to:begin]
+                yield _piece(value, text[begin:end], split, target)
+                read_to = end
         yield text[read_to:]
 
     return read
-
-
-def _has_text(value):
-    return bool(value.text.strip())
 
 
 def _piece(value, raw, split, target):
@@ -180,7 +179,7 @@ def _write_json(raw, is_ascii, new):
 
 
 def _unescape(raw):
-    """Reads the escapes of Java and Apple. Pairs of surrogates are joined."""
+    """Reads escapes of Java, Apple, Android. Joins pairs of surrogates."""
     text = ESCAPE.sub(
         lambda m: chr(int(m[1], 16)) if m[1] else SIGNS.get(m[2], m[2]),
         CONTINUED.sub("", raw),
@@ -270,10 +269,19 @@ def _markup_items(xml):
             yield Item(code, "", ALONE)
 
 
+def _read_android(part):
+    return _unescape(
+        SPACES.sub(lambda m: m[1] or m[2] or " " * m[0].isspace(), part)
+    )
+
+
+def _write_android(is_whole, new):
+    new = "\\" * new.startswith(("@", "?")) + new.translate(ANDROID)
+    return f'"{new}"' if is_whole and "" in new.split(" ") else new
+
+
 def read_android(text: str) -> Iterator[Value]:
     """Yields the strings of Android's resources."""
-    from translate.storage import aresource
-
     for element, (begin, end) in _contents(text).items():
         parent = element.getparent()
         is_item = element.tag == "item" and parent.tag in ARRAYS
@@ -281,18 +289,14 @@ def read_android(text: str) -> Iterator[Value]:
             continue
         raw = text[begin:end]
         span = end - len(raw.lstrip()), begin + len(raw.rstrip())
-        around = (element, parent)
-        is_locked = "false" in [e.get("translatable") for e in around]
-        is_reference = REFERENCE.fullmatch(raw) is not None
-        parser = aresource.DecodingXMLParser("<x/>")
+        locks = [e.get("translatable") for e in (element, parent)]
         yield _xml_value(
             *(text, span if span[0] < span[1] else (begin, begin)),
-            "locked" if is_locked else "reference" * is_reference,
-            lambda part, read=parser.process_string: read(part)[0],
-            functools.partial(
-                aresource.AndroidResourceUnit.escape,
-                quote_wrapping_whitespaces="<" not in raw,
-            ),
+            "locked"
+            if "false" in locks
+            else "reference" * bool(REFERENCE.fullmatch(raw)),
+            _read_android,
+            functools.partial(_write_android, "<" not in raw),
         )
 
 
@@ -347,8 +351,8 @@ def read_yaml(text: str) -> Iterator[Value]:
                     found = _yaml_value(text, key)._replace(reason=LANGUAGE)
                     values[key.start_mark.index] = found
         seen.add(id(node))
-    for _, value in sorted(values.items()):
-        yield value
+    for place in sorted(values):
+        yield values[place]
 
 
 def _yaml_value(text, node):

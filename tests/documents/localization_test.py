@@ -267,9 +267,9 @@ def test_what_is_malformed_is_refused(format, text):
 
 def test_an_extra_that_is_missing_is_named(monkeypatch):
     documents.check_installed.cache_clear()
-    monkeypatch.setitem(documents.LIBRARIES, "localization", "translate.nope")
+    monkeypatch.setitem(documents.LIBRARIES, "localization", "ruamel.nope")
     with pytest.raises(ValueError, match="extra 'localization': .*pip install"):
-        documents.parse("<resources/>", "android")
+        documents.parse("a: b", "yaml")
     assert documents.parse('["a"]', "json").sentences  # which needs none
     documents.check_installed.cache_clear()
 

@@ -291,7 +291,7 @@ def read_android(text: str) -> Iterator[Value]:
         span = end - len(raw.lstrip()), begin + len(raw.rstrip())
         locks = [e.get("translatable") for e in (element, parent)]
         yield _xml_value(
-            *(text, span if span[0] < span[1] else (begin, begin)),
+            *(text, span),
             "locked"
             if "false" in locks
             else "reference" * bool(REFERENCE.fullmatch(raw)),

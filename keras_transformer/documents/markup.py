@@ -30,13 +30,17 @@ from keras_transformer.documents.placeholders import TEMPLATE
 from keras_transformer.text.signs import INVISIBLE
 
 ENTITY = r"&(?:\#[0-9]{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31})"
-# A tag or another code in plain text: <b>, </b>, <br/>, <a href="x">; but not
-# "<none of these>" or "a < b".
+# A tag or another code in plain text: <b>, </b>, <br/>, <a href="x">, Unity's
+# <size=9>, forums' [b]; but not "<none of these>" or "a < b".
 CODE = regex.compile(
     r"<(?<!(?<!\p{N})%<)(?<close>/?)(?<name>[A-Za-z][\w.:-]*+|\d{1,2}(?=/?>))"
+    r"(?:=(?:\"[^\"<>]*+\"|[^\s\"'<>]++))?+"
     r"(?:\s++[\w:.-]++\s*+=\s*+(?:\"[^\"<]*+\"|'[^'<]*+'|[^\s\"'<>]++))*+\s*+"
     r"(?<alone>/?)>"
+    r"|(?<!\w(?!\[/))\[(?<close>/?)(?<name>[bius]|url|img|color|size|quote)"
+    r"(?:=[^\[\]\n]{1,200}+)?+\]"
     r"|\{\\[^{}]*+\}"  # of subtitles
+    r"|\xa7[0-9a-fk-or](?=\S)"  # of Minecraft
     r"|\x1b\[[\d;]*+[A-Za-z]|[\0-\x08\x0e-\x1f\x7f]"  # of terminals
     rf"|{TEMPLATE}|(?<entity>{ENTITY};)"
     # Apple's ^[%lld dogs](inflect: true)
@@ -60,7 +64,7 @@ ACCELERATOR_MARK = regex.compile(
 )
 NO_ACCELERATOR = regex.compile(r"://|[@%{$]")
 # Characters that `text_of` may change. Most messages have none.
-MARKED = regex.compile(r"[<{&~_^\\\0-\x08\x0e-\x1f\x7f]|''")
+MARKED = regex.compile(r"[<{[\xa7&~_^\\\0-\x08\x0e-\x1f\x7f]|''")
 RAW_TEXT = ("script", "style", "textarea", "xmp", "iframe", "noembed")
 # Codes of ERB, PHP and Jinja in a tag.
 IN_TAG = r"<%[^%]*+%>|<\?[^?]*+\?>|\{%[^%]*+%\}|\{\{[^{}]*+\}\}"

@@ -25,11 +25,14 @@ LETTER = r"(?:hh|h|ll|l|q|L|j|z|t)?[diouxXeEfFgGaAcCrsSpn]"
 CONVERSION = rf"""%{ARGUMENT}(?:[\#0+-]{{0,5}}(?=[0-9*])|[\#0+]{{0,5}})
       (?:[0-9]{{1,5}}|\*)?(?:\.(?:[0-9]{{1,5}}|\*))?(?:{LETTER}|@|<PRI\w++>)"""
 NO_ENDING = r"(?!%[0-9]++[aeinoAEIO])"  # Turkish: %50i
-# %NAME%, %NAME; in messages also Drupal's %name, Symfony's %name%, Go's %v
+# %NAME%, %NAME; in messages also Drupal's %name, Symfony's %name%, %user.name%,
+# %%name%%, %[name], Java's %,d, PHP's %'d, Go's %v
 
 CAPITALS = r"%[A-Z][A-Z0-9_]+%?"
 NAMED = (
-    rf"{CAPITALS} | (?<!\p{{N}}\s?)(?!{CONVERSION}(?:\b|_))%{NAME}(?:%(?!\w))?"
+    rf"{CAPITALS} | (?<!\p{{N}}\s?)(?!{CONVERSION}(?:\b|_))%{NAME}"
+    rf"(?:(?:\.{NAME})*+%(?!\w))? | %%{NAME}%% | %\[{NAME}\]"
+    r" | %[,'][0-9.]{0,6}[df](?!\w)"
 )
 # The forms of placeholders: the kinds of text that have it, and a pattern. What
 # all have is certain: no sentence of a language has it.
@@ -37,7 +40,7 @@ FORMS = {
     "addresses; not in scripts without spaces": (
         "all",
         r"""(?:(?:https?|ftp)://|www\.)
-        [\p{Latin}\p{Cyrillic}\p{Greek}0-9\-._~:/?\#@!$&'()+,;=%\[\]]*
+        (?:[\p{Latin}\p{Cyrillic}\p{Greek}0-9\-._~:/?\#@!$&'()+,;=%]|\[\w*+\])*
         [\p{Latin}\p{Cyrillic}\p{Greek}0-9\-_~/\#@$&+=%]""",
     ),
     "addresses of e-mail": (
@@ -50,7 +53,7 @@ FORMS = {
     "blocks of Angular, Blade and Razor: @if (x) {": (
         "all",
         r"""(?<!\w)@(?:(?:if|else\ if|elseif|for|foreach|while|switch|case
-        |unless|defer|placeholder|loading|error)\s?+
+        |unless|defer|placeholder|loading|error|lang)\s?+
         \((?:[^()\n]++|\((?:[^()\n]++|\([^()\n]*+\))*+\))*+\)(?:\s?+\{)?
         |(?:else|default|empty|placeholder|loading|error|defer)\s?+\{)""",
     ),
@@ -85,20 +88,24 @@ FORMS = {
         "any messages printf",
         r"%[0-9]{1,2}%(?!\w) | %\|[0-9$+.A-Za-z-]{1,20}+\|",
     ),
-    "Pascal: %0:s; Go: %[1]s": (
+    "Pascal: %0:s; Go: %[1]s; Windows: %1!s!": (
         "any messages printf",
         r"""%[0-9]{1,2}:[0-9.*-]{0,6}[A-Za-z](?![A-Za-z])
-        | %[\#+-]{0,3}\[[0-9]{1,2}\][0-9.]{0,5}[A-Za-z] | %[\#+]v""",
+        | %[\#+-]{0,3}\[[0-9]{1,2}\][0-9.]{0,5}[A-Za-z] | %[\#+]v
+        | %[0-9]{1,2}![^!\s]{1,8}+!""",
     ),
-    "%1, %L1, $1": (
+    "%1, %L1, $1; %5s may be one of C": (
         "any messages numbered",
-        r"%L?[0-9]{1,2}(?![0-9]|\$|\.[0-9]) | \$[0-9](?![0-9]|[.,][0-9])",
+        r"""%L?(?!0[0-9])[0-9]{1,2}(?![0-9]|\$|\.[0-9])(?:[dfgsuxX](?!\w))?+
+        | \$[0-9](?![0-9]|[.,][0-9])""",
     ),
     "%n": ("numbered", "%L?n"),
-    "Laravel: :name, Drupal: !name": (
+    r"Laravel: :name, Drupal: !name, [[name]], [% name %], #name#, \(name)": (
         "any messages",
         rf"""(?<![\p{{Latin}}\p{{Cyrillic}}\p{{Greek}}\p{{N}}_:)\]}}’”»]):{NAME}:?+
-        | (?<![\p{{L}}\p{{N}}_!?])!(?=[a-z]){NAME}""",
+        | (?<![\p{{L}}\p{{N}}_!?])!(?=[a-z]){NAME}
+        | \[\[[\w.:+*-]++\]\] | \[%[^%\n]{{1,200}}+%\] | \$\[{NAME}\]
+        | (?<!\w)\#{NAME}\# | \\\([\w.]++\)""",
     ),
     r"\n, of which a message speaks": (
         "any messages",

@@ -501,6 +501,15 @@ MESSAGES = {
     "names": message(
         "«Welcome», :name! «You have» @count «books at» !link «by» %title."
     ),
+    "widths": message("%02d:%02d «dogs in» %5s «of» %,d, %08x «and» %'d"),
+    "names of other programs": message(
+        "«Hi» %%name%% «and» %recipient.name%, %[a] $[b] [[c]] [% d %] #e#"
+        " %1!s! «run»"
+    ),
+    "tags of games and forums": message(
+        "<size=20>«Dogs»</size> «run» [b]«here»[/b] [url=http://x.org]«fast»"
+        "[/url] «with file[s]»"
+    ),
     "dunder": message("«The» __init__ «method, you have» __count__ «dogs»"),
     "no names": message("«At 10:30 :) a:b foo:bar! 50% R&D c@d»"),
     "Apple": message("%#@a@ «in» %1$#@b@, ^[%lld «dogs»](inflect: true) %arg"),

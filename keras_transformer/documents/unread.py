@@ -27,13 +27,18 @@ PATTERNS = {
     "LRC": r"\[(?:\d{1,3}:\d\d(?:\.\d{1,3}\]|(?::\d\d)?+\](?=\S))"
     r"|(?:ti|ar|al|au|by|re|ve|la|length|offset):[^\]\n]*+\]\s*+\[)",
     "subtitles": r"\{\d++\}\{\d*+\}|\[\d++\]\[\d++\][^\n]*+\n\[\d++\]\[\d"
-    r"|\[INFORMATION\]"
+    r"|\[INFORMATION\]|Scenarist_SCC|<SAMI>|-->> \d"
+    r"|\d++:\d\d:\d\d\.\d\d \d++:\d\d:"
     r"|\d{1,2}:\d\d:\d\d(?:[:=](?=[^\W\d])|\.\d++,\d{1,2}:\d\d:\d\d\.\d)",
     "INI or TOML": r"\[\[?+[\w.: \"'$/-]++\]\]?+[ \t]*+\r?\n"
     rf"(?:(?:[#;][^\n]*+)?+\n)*+{NAME}(?:\[[\w@-]++\])?+[ \t]*+="
-    rf"|{NAME}[ \t]*+=[ \t]*+[\"\[{{]",
-    "a table": rf"{CELL}([,;]){CELL}(?:\1{CELL})*+[ \t]*+\r?\n"
-    r"(?:\"[^\"]*+\"|[^\n,;\"]*+)\1(?=[^\s,;])",
+    rf"|{NAME}[ \t]*+=[ \t]*+[\"\[{{]|export {NAME}=|Windows Registry",
+    # A head that says so, quotation marks, or three columns: not "red,green".
+    "a table": r"(?=[^\n]*?\b(?i:id|key|source|target|src|tgt|text|value|term"
+    r"|string|context|en|english)\b|\"|(?:[^\n,;|]++[,;|]){2}[^\n]++\n"
+    r"(?:[^\n,;|]++[,;|]){2}\S)"
+    rf"{CELL}([,;|\t]) ?+{CELL}(?:\1 ?+{CELL})*+[ \t]*+\r?\n"
+    r"(?:\"[^\"]*+\"|(?:(?!\1)[^\n\"])*+)\1 ?+(?=[^\s,;])",
     "SQL": r"(?:CREATE|ALTER|DROP) (?:\w++ ){0,3}?(?:TABLE|DATABASE|SCHEMA"
     r"|VIEW|INDEX|FUNCTION)\b|INSERT INTO\s|SELECT\s.*?\sFROM\s"
     r"|UPDATE\s\S++\sSET\s|DELETE FROM\s|(?:insert into|create table)"
@@ -52,23 +57,28 @@ PATTERNS = {
     r"|(?:int|void)\s\w++\([^)\n]*+\)\s*+\{"
     r"|[.\#@\w][\w.\#:@*> ,\[\]=\"()-]*+\{\s*+[\w-]++\s*+:[^;{}\n]*+;"
     r"|(?:class|module)\s\w++(?: < [\w:]++)?+\r?\n\s++(?:def|class|attr_)"
-    r"|\"\"\"|\{[ \t]*+\r?\n\s*+\w++\s*+:\s|\{\s*+\"[^\"\n]*+\"\s*+:"
+    r"|--- \S++[^\n]*+\n\+{3} |STRINGTABLE\s|!(?:insertmacro|include)\s"
+    r"|FROM \S++\s++(?:RUN|COPY|WORKDIR|ENV|ARG|LABEL|ADD)\s"
+    r"|@import (?:url|[\"'])|import \w++\s++[\w.]++\(|return \{\s|local \w++ = "
+    r"|\w++ = \w++\([\"']|\$[A-Za-z][\w-]*+: [^;\n]++;|define\(\{"
+    r"|\{(?:\s*+//[^\n]*+\n)++\s*+\"|\"\"\"|\{[ \t]*+\r?\n\s*+\w++\s*+:\s|\{\s*+\"[^\"\n]*+\"\s*+:"
     r"|diff --git |BEGIN:V[A-Z]++\r?\n",
     "a catalogue of translations": r"\{\s*+\"sourceLanguage\"\s*+:",
-    "other markup": r"\.\. [\w-]++::|\#\+[A-Za-z_]++:|\.(?:TH|Dd|SH) ",
+    "other markup": r"\.\. [\w-]++::|\#\+[A-Za-z_]++:|\.(?:TH|Dd|SH) "
+    r"|['.]\\\"|=head\d\s|=++ \S[^\n]*+\n|h\d\. \S[^\n]*+\n|\{\{Infobox",
 }
 UNREAD = {
     name: regex.compile(pattern, regex.S) for name, pattern in PATTERNS.items()
 }
 SUFFIXES = frozenset(
-    ".xml .tmx .tbx .ts .plist .svg .ttml .dfxp .rss .fodt .rtf .pdf .ps .eps"
-    " .zip .gz .tar .7z .rar .bz2 .xz .doc .xls .xlsx .ppt .pptx .ods .odp"
-    " .tex .ltx .sty .cls .bib .lrc .sub .sbv .smi .stl .mpl .ini .toml .cfg"
-    " .conf .env .desktop .lang .csv .tsv .tab .sql .py .js .jsx .mjs .cjs .tsx"
-    " .java .kt .swift .m .c .h .cpp .hpp .cc .cs .go .rs .rb .php .pl .lua .r"
-    " .sh .bash .bat .ps1 .css .scss .sass .less .vue .svelte .dart .scala .rc"
-    " .diff .patch .jsonl .ndjson .json5 .jsonc .ipynb .ics .vcf .dtd .mo"
-    " .xcstrings .qm .rst .adoc .asciidoc .org .textile .wiki .typ".split()
+    """.xml .tmx .tbx .ts .plist .svg .ttml .dfxp .rss .fodt .rtf .pdf .ps .eps
+    .zip .gz .tar .7z .rar .bz2 .xz .doc .xls .xlsx .ppt .pptx .ods .odp .tex
+    .ltx .sty .cls .bib .lrc .sub .sbv .smi .stl .mpl .ini .toml .cfg .conf
+    .env .desktop .lang .csv .tsv .tab .sql .py .js .jsx .mjs .cjs .tsx .java
+    .kt .swift .m .c .h .cpp .hpp .cc .cs .go .rs .rb .php .pl .lua .r .sh
+    .bash .bat .ps1 .css .scss .sass .less .vue .svelte .dart .scala .rc .diff
+    .patch .jsonl .ndjson .json5 .jsonc .ipynb .ics .vcf .dtd .mo .xcstrings
+    .qm .rst .adoc .asciidoc .org .textile .wiki .typ""".split()
 )
 
 

@@ -39,10 +39,11 @@ from keras_transformer.model import Transformer
 from keras_transformer.storage.checkpoints import named_weights
 from keras_transformer.text.vocabulary import BOS, EOS, PAD
 from keras_transformer.translator import Translator
-from savedmodel import export, reload
+from savedmodel import export
 from savedmodel.formats import Export, check_model
 from savedmodel.huggingface import write as write_huggingface
 from savedmodel.huggingface import write_safetensors
+from savedmodel.reload.tokenizer import load_vocabularies
 from trainers import import_model
 
 SHARED, SEPARATE = FIXTURES / "marian_shared", FIXTURES / "marian_separate"
@@ -243,7 +244,7 @@ def test_the_work_directory_has_what_commands_read(imports):
 
 def test_exports_tokenize_alike(imports):
     model = imports[SHARED]
-    vocabularies = reload.tokenizer.load_vocabularies(model.workdir)
+    vocabularies = load_vocabularies(model.workdir)
     for vocabulary, tokenizer in zip(
         vocabularies, model.translator.tokenizer, strict=True
     ):

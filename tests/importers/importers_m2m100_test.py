@@ -13,6 +13,7 @@ import sharing
 from commands import fails
 from later import later
 from original_models import FIXTURES
+from readable import readable
 from tolerance import assert_close
 
 import keras_transformer as kt
@@ -100,7 +101,8 @@ def test_sources_have_the_ids_of_transformers(opened):
         (expected["odd"], expected["odd_source_ids"]),
     ):
         found = their_ids(translator, ids, texts)
-        for text, row, wanted in zip(texts, found, rows, strict=True):
+        for i in readable(translator.tokenizer, texts):
+            text, row, wanted = texts[i], found[i], rows[i]
             # The fast tokenizers leave a token for a space at the end, which
             # SentencePiece removes.
             if text.endswith(" ") and name != "m2m100":
@@ -139,6 +141,10 @@ def as_transformers(ids, row):
 
 def check_translations(translator, ids, expected):
     """Checks that beam and greedy search find what `generate` does."""
+    read = readable(translator.tokenizer, expected["sources"])
+    assert len(read) > 10
+    names = "sources", "beam", "scores", "texts", "greedy"
+    expected = {name: [expected[name][i] for i in read] for name in names}
     sources = expected["sources"]
     best = [found for [found] in translator.n_best_ids(sources, num_best=1)]
     rows, scores = zip(*best, strict=True)
@@ -332,7 +338,9 @@ def test_a_tokenizer_of_new_transformers_has_the_same_ids(name, copy_of):
     lines = ["".join(random.choice(pieces, 9)) for _ in range(2000)]
     ours, theirs = (p.encode(lines, out_type=str) for p in (found, wanted))
     assert ours == theirs
-    assert translator.translate(expected["sources"]) == expected["texts"]
+    for i in readable(translator.tokenizer, expected["sources"]):
+        [text] = translator.translate([expected["sources"][i]])
+        assert text == expected["texts"][i]
 
 
 def without_a_merge(values):

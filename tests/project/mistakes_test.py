@@ -195,10 +195,10 @@ Documents.
 translate_document <broken.docx | standard input: | intact zip
 translate_document <xml.docx | standard input: word/document.xml: line 1
 translate_document <old.doc | zip archive | of old programs
-translate_document <page.pdf | text, html | '%PDF-'
+translate_document <page.pdf | text, html | PDF
 translate_document <book.xlsx | Word document | xl/workbook.xml
 translate_document <latin.de | standard input: line 1 is not UTF-8
-translate_document --format=pdf | 'docx', 'auto' | 'pdf'
+translate_document --format=pdf | 'docx', | 'pdf'
 translate_document --document_map=pairs.en/x | cannot be written
 Servers, measurements, figures, exports, imports.
 serve --port=USED | Address already in use | USED

@@ -2,90 +2,231 @@
 
     python benchmarks/patterns.py [--longest=160000] [NAME ...]
 
-Each regular expression of `MODULES` reads texts that repeat the beginnings of
-texts that it matches, the whole beginning or only its last character. The table
-has the worst text of each, with the time for 10,000 and for `--longest`
-characters. The exit status is 1 if a ratio is above `MOST`.
+Each regular expression of the product reads texts that repeat the beginnings of
+texts that it matches, and texts that repeat each of its unbounded parts without
+what ends it (`pumps`). The table has the worst text of each, with the time for
+10,000 and for `--longest` characters. The exit status is 1 if a ratio is above
+`MOST`.
 """
 
 import argparse
 import ast
+import collections
 import importlib
 import itertools
 import pathlib
-import pkgutil
 import re
 import sys
 import time
+import typing
 from re import _constants as constants  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 
 import regex
 
-MODULES = (
-    *("keras_transformer.documents", "keras_transformer.translation.alignment"),
-    *("keras_transformer.translation.glossary", "trainers.serving"),
-    *("keras_transformer.data.files.tmx", "trainers.preparing.cleaning"),
-)
+ROOT = pathlib.Path(__file__).parent.parent
+# The whole product.
+FOLDERS = "keras_transformer", "trainers", "savedmodel"
+ALIKE = re.I | re.M | re.S | re.X
+CALLS = "compile match fullmatch search sub subn split findall finditer".split()
 SHORT, MOST = 10_000, 20.0
 SIGNS = "a1 \n<>{}[]()\"'&%$@_-.,:;=/\\#|~*+!?"
+# Patterns that functions compose of values, and how to make them of values that
+# occur. Those that "variable" explains are found as variables of their modules.
+COMPOSED: dict[str, typing.Callable[[dict], list]] = {
+    "f.sign": lambda names: [
+        regex.compile(f.sign, regex.I | regex.S)
+        for f in names["READERS"].values()
+    ],
+    "TOKEN.replace": lambda _: [],  # variables of their module
+    "'|'.join": lambda _: [],
+    r"'\\s++'.join": lambda names: [names["Term"]("a b c", ("d",)).pattern],
+    "term": lambda names: [
+        names["Term"]("a+ b", ("d",), frozenset(["pattern"])).pattern
+    ],
+    "pattern": lambda names: [
+        *(rule for rule, _ in names.get("RULES", ())),
+        *(r"[\w-]+", r"[^\s,]*"),
+    ],
+    "final": lambda _: [],
+    "before + mark.name": lambda _: [r"\bk"],  # a letter
+}
+BRIEF = 0.0015  # seconds
 FLOOR = 0.0005  # seconds; shorter times are noise
 
 
 def find_patterns() -> dict[str, regex.Pattern]:
-    """Finds all compiled patterns of the modules, and those in their code."""
-    found: dict[str, regex.Pattern] = {}
-    for name in MODULES:
-        module = importlib.import_module(name)
-        names = [name]
-        if hasattr(module, "__path__"):
-            names += [
-                f"{name}.{m.name}"
-                for m in pkgutil.iter_modules(module.__path__)
-            ]
-        for each in names:
-            module = importlib.import_module(each)
-            short = each.rpartition(".")[2]
-            for variable, value in vars(module).items():
-                values = value if isinstance(value, tuple) else (value,)
-                for i, one in enumerate(values):
-                    if isinstance(one, (re.Pattern, regex.Pattern)):
-                        key = f"{short}.{variable}" + f"[{i}]" * bool(i)
-                        found[key] = one
-            tree = ast.parse(pathlib.Path(module.__file__ or "").read_text())
-            for node in ast.walk(tree):
-                if (
-                    isinstance(node, ast.Call)
-                    and isinstance(node.func, ast.Attribute)
-                    and getattr(node.func.value, "id", "") in ("regex", "re")
-                    and node.args
-                    and isinstance(node.args[0], ast.Constant)
-                    and isinstance(node.args[0].value, str)
-                ):
-                    found[f"{short}:{node.lineno}"] = regex.compile(
-                        node.args[0].value
-                    )
+    """Finds every pattern of the product: in its code, and composed at import.
+
+    One that only `match` or `fullmatch` uses is anchored. A name that only a
+    function knows stands for a letter. Raises ValueError if a pattern is not
+    composed of literals and names, and not in `COMPOSED`.
+    """
+    found: dict[str, tuple] = {}
+    paths = sorted(p for f in FOLDERS for p in (ROOT / f).rglob("*.py"))
+    trees = {path: ast.parse(path.read_text()) for path in paths}
+    uses = collections.defaultdict(set)  # of variables, by their names
+    for node in itertools.chain(*map(ast.walk, trees.values())):
+        if isinstance(node, ast.Attribute) and node.attr in CALLS:
+            uses[ast.unparse(node.value).rpartition(".")[2]].add(node.attr)
+    for path, tree in trees.items():
+        where = path.relative_to(ROOT).with_suffix("")
+        nodes = list(ast.walk(tree))
+        variables = {
+            n.value: n.targets[0] for n in nodes if isinstance(n, ast.Assign)
+        }
+        calls = [node for node in nodes if _is_call(node)]
+        names = {}
+        if not all(isinstance(c.args[0], ast.Constant) for c in calls):
+            names = vars(importlib.import_module(".".join(where.parts)))
+        for variable, value in names.items():
+            values = value if isinstance(value, tuple) else (value,)
+            for i, one in enumerate(values):
+                if isinstance(one, (re.Pattern, regex.Pattern)):
+                    found[f"{where}.{variable}.{i}"] = one, uses[variable]
+        for call in calls:
+            make = COMPOSED.get(ast.unparse(call.args[0]).partition("(")[0])
+            used = {call.func.attr}
+            if call.func.attr == "compile":
+                used = uses[getattr(variables.get(call), "id", "")]
+            made = make(names) if make else [_compiled(call, names, where)]
+            for i, one in enumerate(made):
+                found[f"{where}:{call.lineno}.{i}"] = one, used
     unique = {}
-    for name, pattern in found.items():
+    for name, (pattern, used) in found.items():
+        pattern = _anchored(pattern, used)
         unique.setdefault((pattern.pattern, pattern.flags), (name, pattern))
     return dict(unique.values())
 
 
-def samples(pattern: regex.Pattern, most: int = 24) -> list[str]:
-    """Makes texts that a pattern matches, roughly one for each alternative."""
+def _anchored(pattern, used):
+    """Compiles a pattern for `search` as it is used; `re` has no time limit."""
+    text, flags = pattern, 0
+    if not isinstance(pattern, str):
+        text, flags = pattern.pattern, pattern.flags & ALIKE
+    begin = end = ""
+    if used and used <= {"match", "fullmatch"}:
+        begin, end = r"\A(?:", "\n" * bool(flags & re.X) + ")"
+        end += r"\Z" * (used == {"fullmatch"})
+    if isinstance(text, bytes):
+        begin, end = begin.encode(), end.encode()
+    return regex.compile(begin + text + end, flags)
+
+
+def _is_call(node):
+    """Tells whether a node calls `re` or `regex` with a pattern."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and getattr(node.func.value, "id", "") in ("regex", "re")
+        and node.func.attr in CALLS
+    )
+
+
+def _compiled(call, names, where):
+    """Compiles the pattern of a call."""
+    pattern = call.args[0]
+    if isinstance(pattern, ast.JoinedStr):
+        for part in pattern.values:
+            if isinstance(part, ast.FormattedValue) and not _is_global(
+                part.value, names
+            ):
+                part.value = ast.Constant("a")
+    elif not _is_global(pattern, names):
+        raise ValueError(f"{where}: {ast.unparse(pattern)} cannot be attacked")
+    flags = 0
+    for flag in [*call.args[1:], *(k.value for k in call.keywords)]:
+        for node in ast.walk(flag):
+            if getattr(getattr(node, "value", 0), "id", "") in ("regex", "re"):
+                flags |= getattr(regex, node.attr)
+    text = ast.fix_missing_locations(ast.Expression(pattern))
+    made = eval(compile(text, where, "eval"), {"re": re, **names})
+    return made if hasattr(made, "pattern") else regex.compile(made, flags)
+
+
+def _is_global(node, names):
+    """Tells whether all names in an expression are those of the module."""
+    used = (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+    return all(name in names or name in ("re", "regex") for name in used)
+
+
+def pumps(pattern: regex.Pattern, most: int = 2) -> list[tuple[str, str]]:
+    """Returns beginnings and repeated parts for each unbounded part.
+
+    After a text that leads to the part, they repeat: the part's own text; the
+    whole way to it; the beginnings of what follows, which is never complete;
+    and both of these in turns.
+    """
+    found: dict[tuple[str, str], None] = {}
+
+    def walk(tree, leads, ends):
+        for i, (kind, value) in enumerate(tree):
+            befores = [
+                lead + text
+                for lead in leads
+                for text in _few(_texts(tree[:i]), most)
+            ][: 2 * most]
+            afters = [
+                text + end
+                for text in _few(_texts(tree[i + 1 :]), most)
+                for end in ends
+            ][: 2 * most]
+            name = str(kind)
+            if name.endswith("REPEAT") and value[1] == constants.MAXREPEAT:
+                insides = [x for x in _few(_texts(value[2]), most) if x]
+                for before in befores:
+                    for inside in ["", *insides]:
+                        found[before, inside or before] = None
+                        found["", before + inside] = None
+                        for after in afters:
+                            last = len(after) - 1
+                            for end in {1, last // 2, last - 1, last} - {0}:
+                                found[before, inside + after[:end]] = None
+                                found[before, after[:end] + inside] = None
+            for inner in _inner(kind, value):
+                walk(inner, befores, afters or [""])
+
+    walk(parsed(pattern), [""], [""])
+    return [(head, part) for head, part in found if part]
+
+
+def _few(texts, most):
+    return list(dict.fromkeys(itertools.islice(texts, most))) or [""]
+
+
+def _inner(kind, value):
+    """Lists the sequences inside an element of a parsed pattern."""
+    match kind:
+        case constants.BRANCH:
+            return value[1]
+        case constants.ATOMIC_GROUP:
+            return [value]
+        case constants.SUBPATTERN | constants.ASSERT | constants.ASSERT_NOT:
+            return [value[-1]]
+        case _ if str(kind).endswith("REPEAT"):
+            return [value[2]]
+    return []
+
+
+def parsed(pattern: regex.Pattern) -> typing.Any:
+    """Returns the tree of a pattern, as `re` has it."""
     text = pattern.pattern
     text = text.decode("latin-1") if isinstance(text, bytes) else text
-    text = regex.sub(r"\\p\{\w+\}|\\X", "a", text)
+    text = regex.sub(r"\\[pP]\{\^?\w+\}|\\X", "a", text)
     text = regex.sub(r"--\[[^\]]*\]", "", text)  # a set minus another
     text = regex.sub(r"\(\?<(?![=!])\w+>", "(", text)
-    text = regex.sub(r"\\\b", r"\\", text)
-    text = regex.sub(r"\\[GK]", "", text)  # places, not characters
+    text = regex.sub(r"\(\?<([=!])", r"(?\1", text)  # of any width
+    text = regex.sub(r"\(\?[a-z]+\)|\\[GK]", "", text)  # places, not characters
     flags = re.DOTALL | (re.VERBOSE if pattern.flags & regex.VERBOSE else 0)
     try:
-        tree = parser.parse(text, flags)
+        return parser.parse(text, flags)
     except (re.error, OverflowError) as error:
         raise ValueError(f"{pattern.pattern!r}: {error}") from error
-    return list(dict.fromkeys(itertools.islice(_texts(tree), most)))
+
+
+def samples(pattern: regex.Pattern, most: int = 24) -> list[str]:
+    """Makes texts that a pattern matches, roughly one for each alternative."""
+    return _few(_texts(parsed(pattern)), most)
 
 
 def _texts(tree):
@@ -124,6 +265,8 @@ def _element(kind, value):
         ):
             least, most, item = value
             inside = list(itertools.islice(_texts(item), 12))
+            if not least:
+                yield ""
             for one in inside:
                 yield one * max(least, 1)
             yield inside[0] * min(max(least, 1) + 1, most)
@@ -134,7 +277,7 @@ def _element(kind, value):
 def _class(items):
     negated = items[0][0] is constants.NEGATE
     allowed = []
-    for sign in "a1 \n<-.x>{[(\"'=;#":
+    for sign in " a1\n<-.x>{[(\"'=;#":
         inside = any(_has(item, sign) for item in items)
         if inside != negated:
             allowed.append(sign)
@@ -175,7 +318,7 @@ def attacks(pattern: regex.Pattern) -> list[tuple[str, str]]:
         found["", text[:24] + " "] = found["", "\n" + text[:24]] = None
     for sign in SIGNS:
         found["", sign] = None
-    return list(found)
+    return list(dict.fromkeys([*found, *pumps(pattern)]))
 
 
 def seconds(pattern: regex.Pattern, text: str, limit: float) -> float:
@@ -222,6 +365,39 @@ def worst(
         if ratio > result[0]:
             result = ratio, short, long, f"{head!r} {part!r}"
     return result
+
+
+def growing(pattern: regex.Pattern) -> str:
+    """Returns a text of `pumps` that takes more than linear time, or ""."""
+    # `regex` does not search a text without the characters that a match needs,
+    # so they come at the end, after signs that end most parts.
+    end = samples(pattern)[0]
+    for (head, part), tail in itertools.product(
+        pumps(pattern), ("", "\0\n,;<>{}()[]|\"'" + end)
+    ):
+        if _grows(pattern, head, part, tail):
+            return f"{head!r} {part!r} {tail!r}"
+    return ""
+
+
+def _grows(pattern, head, part, tail):
+    """Compares the CPU seconds of a text and of an eighth of it.
+
+    It does so again and again, so that other processes do not matter. A text of
+    which `BRIEF` seconds tell nothing is followed by a longer one.
+    """
+    for size in (4_000, 32_000):
+        count = size // len(part)
+        long, short = (head + part * n + tail for n in (count, count // 8))
+        for _ in range(5):
+            found = seconds(pattern, long, 1.0)
+            if found < max(BRIEF, 24 * seconds(pattern, short, 1.0)):
+                break
+        else:
+            return True
+        if found >= BRIEF:
+            return False
+    return False
 
 
 def main() -> int:

@@ -49,6 +49,8 @@ def takes_linear_time(data, format):
     In linear time it takes about one, in quadratic time 10 to 100.
     """
     begin = time.process_time()
-    document = documents.parse(data, format, "en", lambda s: len(s) < 400)
+    document = documents.parse(
+        data, format, "en", lambda s: len(s) < 400, target="de"
+    )
     documents.translate(document, capitals, align)
     assert time.process_time() - begin < 5

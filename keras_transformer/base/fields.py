@@ -307,7 +307,9 @@ def read_amounts(name: str, text: str) -> dict[str, fractions.Fraction]:
     """
     amounts = {}
     for entry in text.split(","):
-        match = re.fullmatch(r"\s*(\S+)\s+(\d*\.?\d+)\s*", entry, re.ASCII)
+        match = re.fullmatch(
+            r"\s*(\S+)\s+(\d+(?:\.\d+)?|\.\d+)\s*", entry, re.ASCII
+        )
         number = fractions.Fraction(match[2] if match else 0)
         if not match or not number or match[1] in amounts:
             raise ValueError(

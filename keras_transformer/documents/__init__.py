@@ -94,8 +94,10 @@ YAML_SIGN = (
     rf"[\"']?+[a-z0-9][\w.-]*+[\"']?+:[ \t]*+\r?\n{COMMENT}"
     rf"(?:[ \t]++|[ \t]*+-[ \t]++)[\"']?+[\w.-]++[\"']?+:\s"
     rf"|- [a-z][\w.-]*+:(?:[ \t]++[^\n]*+)?+\r?\n  [ \t]*+[\w.-]++:\s"
-    rf"|(?:{YAML_ENTRY}\r?\n{COMMENT})*?[a-z0-9]++(?:[._][\w.-]|[A-Z])[\w.-]*+:"
-    rf"[ \t]++[^\n]*+(?:\r?\n(?:{COMMENT}{YAML_ENTRY})?+)*+[\w.-]*+\Z))"
+    rf"|(?=(?:{YAML_ENTRY}\r?\n{COMMENT})*?[a-z0-9]++(?:[._][\w.-]|[A-Z])"
+    rf"[\w.-]*+:[ \t]){YAML_ENTRY}"
+    rf"(?:\r?\n(?:{YAML_ENTRY}|[ \t]*+(?:\#[^\n]*+)?+(?=\r?\n))?+)*+"
+    r"[\w.-]*+\Z))"
 )
 PROPERTY = r"[\w.$\\/-]++[ \t]*+=(?![=>]|[ \t]*+[\"\[])(?:\\\r?\n|[^\n])*+"
 PROPERTIES_SIGN = (
@@ -122,7 +124,7 @@ READERS: dict[str, Format] = {
     "srt": Format(
         subtitles.read,
         (".srt", ".vtt"),
-        r"WEBVTT\b|(?:\d+\s+)?[\d:]+[\d.,]*[ \t]*-->",
+        r"WEBVTT\b|(?:\d++\s++)?[\d:]++[\d.,]*+[ \t]*+-->",
         has_language=True,
     ),
     "ass": Format(subtitles.read_ass, (".ass", ".ssa"), r"\[Script Info\]"),
@@ -204,7 +206,7 @@ READERS: dict[str, Format] = {
     "markdown": Format(
         markdown.read,
         (".md", ".markdown", ".mdx"),
-        r"(?:---|\+\+\+)\r?\n|.*?(?m:\]\([^)\s]+\)"
+        r"(?:---|\+\+\+)\r?\n|.*?(?m:\]\([^)\]\s]++\)"
         r"|^(?:#{1,6} \S|```|[-*+] \[[ xX]\] |> \[!\w+\]))",
     ),
 }
@@ -263,7 +265,7 @@ def parse(
     """
     expect(format in FORMATS, f"one of {', '.join(FORMATS)}", f"{format=}")
     check_installed()
-    if not regex.fullmatch(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]+)*", target):
+    if not regex.fullmatch(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]++)*+", target):
         target = ""  # not a language code
     elif base_language(target) != regex.match(r"[a-z]+", target).group():
         target = base_language(target)  # NLLB's deu_Latn

@@ -84,7 +84,7 @@ def _parse(files, name):
     """Returns the root of an XML file of the archive, or an empty one."""
     text, _ = decode(files.get(name, b"<none/>"), XML_DECLARATION)
     try:
-        return parse_xml(regex.sub(r"<!DOCTYPE[^\[>]*+>", "", text, 1))[0]
+        return parse_xml(regex.sub(r"<!DOCTYPE[^\[<>]*+>", "", text, 1))[0]
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 

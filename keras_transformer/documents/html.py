@@ -55,12 +55,12 @@ NO_WIDTH = frozenset(
 # What readers see: an element, its type and name, and an attribute.
 SHOWN = regex.compile(
     r"""\A(?:
-    \S++\ (?:\S*[:-])?(?:abbr|alt|caption|label|placeholder|prompt|standby
+    \S++\ (?:\S*?[:-])?(?:abbr|alt|caption|label|placeholder|prompt|standby
         |summary|title|tooltip)
-    | \S++\ (?:aria|data)-\S*(?:confirm|content|description|error|hint|label
+    | \S++\ (?:aria|data)-\S*?(?:confirm|content|description|error|hint|label
         |message|text|tip)
-    | input:(?!(?:checkbox|color|hidden|image|password|radio):)\S*\ value
-    | meta:\S*(?:abstract|alt|application-name|caption|category|copyright
+    | input:(?!(?:checkbox|color|hidden|image|password|radio):)\S*?\ value
+    | meta:\S*?(?:abstract|alt|application-name|caption|category|copyright
         |data\d|description|headline|keywords|label\d|rights|section|site_name
         |subject|summary|tag|title|topic)\ content
     )\Z""",

@@ -84,7 +84,7 @@ TOKEN = r"""
 """
 SEARCHED = 1 << 16  # characters at the start that may say that it is XHTML
 XHTML = regex.compile(
-    r"""\A\s*+<\?xml\s|<!DOCTYPE\s[^<>]*?XHTML
+    r"""\A\s*+<\?xml\s|<!DOCTYPE\s(?:(?!XHTML)[^<>])*+XHTML
     |<(?:(?<prefix>[\w-]++):)?html\b[^<>]*?\sxmlns(?::[\w-]++)?\s*+=\s*+
       ["']http://www\.w3\.org/1999/xhtml["']""",
     regex.VERBOSE | regex.IGNORECASE,

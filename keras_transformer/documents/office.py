@@ -58,14 +58,15 @@ AROUND, BREAK, BEGIN, STOP = "around", "break", "begin", "stop"
 FORMAT = "format"  # the name of a pair of codes
 PARAGRAPH = "\n"  # each paragraph counts as a line of the document
 # Words that readers see outside paragraphs: in images, forms and indexes.
+# `[^<>]*?` is lazy: if it is greedy, `regex` takes square time in a tag.
 SHOWN = regex.compile(
     r"""(?<!o:)\b(?<image>descr|alt|title|string)=["'][^"'<>\p{L}]*+\p{L}
     |<(?<image>svg:(?:title|desc)|a:t)>[^<\p{L}]*+\p{L}
-    |<w:(?<form>listEntry|listItem|helpText|statusText|alias)\b[^<>]*
+    |<w:(?<form>listEntry|listItem|helpText|statusText|alias)\b[^<>]*?
         \bw:(?:val|displayText)=["'][^"'<>\p{L}]*+\p{L}
-    |<form:[^<>]*\bform:(?<form>label|title)=["'][^"'<>\p{L}]*+\p{L}
-    |<text:(?<form>label)\b[^<>]*\btext:value=["'][^"'<>\p{L}]*+\p{L}
-    |<text:[\w-]*(?<index>index|toc)-mark(?:-start)?\b[^<>]*
+    |<form:[^<>]*?\bform:(?<form>label|title)=["'][^"'<>\p{L}]*+\p{L}
+    |<text:(?<form>label)\b[^<>]*?\btext:value=["'][^"'<>\p{L}]*+\p{L}
+    |<text:(?:\w{1,20}-)?(?<index>index|toc)-mark(?:-start)?\b[^<>]*?
         \btext:(?:string-value|key1|key2)=["'][^"'<>\p{L}]*+\p{L}
     |\bw:instr=["']\s*(?<index>XE|TC|TA)\b""",
     regex.VERBOSE,
@@ -94,9 +95,10 @@ NUMBER_WORDS = regex.compile(
 )
 
 
-# Where an office document declares the language of its text.
+# Tags that declare the language of an office document, or what is no tag.
 LANGUAGE = regex.compile(
-    r"<w:lang\b[^>]*>|<style:text-properties\b[^>]*\bfo:language=[^>]*>"
+    r"<!(?>--(?s:.*?)(?:-->|\Z)|\[CDATA\[(?s:.*?)(?:\]\]>|\Z))"
+    r"|<(?:w:lang|style:text-properties)\b[^<>]*+>"
 )
 
 
@@ -106,7 +108,8 @@ def with_language(text: str, source: str, target: str) -> str:
     word = {"zh": "eastAsia", "ja": "eastAsia", "ko": "eastAsia"}.get(
         code, "val"
     )
-    old = r".*?" if word != "val" else rf"{base_language(source)}(?:[-_]\w+)*"
+    old = r"[^\"']*+" if word != "val" else base_language(source)
+    old += r"(?:[-_][\w-]*+)?"
     # ODF has an attribute for each part of a code such as sr-Latn-RS.
     scripts = [part for part in others if regex.fullmatch("[A-Za-z]{4}", part)]
     regions = [p for p in others if regex.fullmatch(r"[A-Za-z]{2}|\d{3}", p)]
@@ -116,6 +119,8 @@ def with_language(text: str, source: str, target: str) -> str:
     country = f'fo:country="{(regions or ["none"])[0]}"'
 
     def change(match: regex.Match) -> str:
+        if match.group().startswith("<!"):
+            return match.group()
         tag = regex.sub(
             rf"\bw:{word}=[\"']{old}[\"']",
             f'w:{word}="{"-".join([code, *others])}"',
@@ -126,8 +131,8 @@ def with_language(text: str, source: str, target: str) -> str:
         )
         if not found:
             return tag
-        tag = regex.sub(r"\s+fo:script=[\"'].*?[\"']", "", tag)
-        tag = regex.sub(r"\bfo:country=[\"'].*?[\"']", country, tag)
+        tag = regex.sub(r"\sfo:script=[\"'][^\"']*+[\"']", "", tag)
+        tag = regex.sub(r"\bfo:country=[\"'][^\"']*+[\"']", country, tag)
         return tag.replace("@@", of_odf)
 
     return LANGUAGE.sub(change, text) if source and target else text

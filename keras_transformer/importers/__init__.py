@@ -81,7 +81,7 @@ def named_pointers(directory: pathlib.Path) -> Iterator[None]:
     except ValueError as error:
         for path in _find_pointers(directory):
             # Errors name a checkpoint without the suffixes of its files.
-            name = re.sub(r"\.(index|data-.*|safetensors)$", "", str(path))
+            name = re.sub(r"\.(index|data-[\w-]*|safetensors)$", "", str(path))
             if name in str(error):
                 raise ValueError(
                     f"{path} is a Git LFS pointer, not the file itself:"

@@ -135,7 +135,7 @@ def _code_of(token: str) -> str:
     >>> _code_of("__de__"), _code_of("deu_Latn")
     ('de', 'deu_Latn')
     """
-    return re.sub(r"^__(.*)__$", r"\1", token)
+    return re.sub(r"^__(\w*?)__$", r"\1", token)
 
 
 def _reordered(path: str, weight: np.ndarray, order: np.ndarray) -> np.ndarray:

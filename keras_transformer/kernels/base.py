@@ -121,7 +121,7 @@ class TracedLayer(KeptWeights):
         except Exception as error:
             if self._failure is None and is_tracing(args):
                 # Keras writes the arguments around the message, in bold.
-                inner = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.S)
+                inner = re.search(r"\x1b\[1m([^\x1b]*)\x1b\[0m", str(error))
                 self._failure = inner[1] if inner else str(error)
             raise
         if self._failure != "":

@@ -29,7 +29,7 @@ SPACELESS = (
 NO_LETTER = re.compile(rf"{SPACELESS}|.[\ufe0f\u20e3]")
 INSIDE_WORDS = frozenset("-'\u2019._@/&+")  # they join words of one kind
 # A token that names a language, at the beginning.
-TAG = re.compile(r"\s*(?:<2[^\s<>]+>|>>[^\s<>]+<<)(?=\s|$)")
+TAG = re.compile(r"(?<!\s)\s*(?:<2[^\s<>]+>|>>[^\s<>]+<<)(?=\s|$)")
 SENTENCE_END = re.compile(
     "[.!?\u2026\u3002\uff01\uff1f]+[\"'\u2019\u201d\u00bb)]*"
 )
@@ -37,7 +37,8 @@ NO_SPACE_BEFORE = ".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f\u3001"
 UNKNOWN = "\u2047"  # how SentencePiece writes an unknown token
 
 WORD = re.compile(rf"(?:(?!{SPACELESS})\w)+|\S")
-COMPOUND = re.compile(r"\w+(?:[-'\u2019._@/&+]\w+)+")  # no sign goes inside
+# No sign goes inside.
+COMPOUND = re.compile(r"(?<!\w)\w+(?:[-'\u2019._@/&+]\w+)+")
 Span = tuple[int, int]  # begin and end, in characters
 Links = Sequence[tuple[Span, Span]]  # words of a text and their translations
 

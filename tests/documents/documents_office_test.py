@@ -699,6 +699,16 @@ HOSTILE = {
         f"{'</text:span>' * 99}</text:p>"
     ),
     "text": odt(f"<text:p>{'[{%s &amp;' * LONG}</text:p>"),
+    "styles": docx(
+        f"<w:p>{run('a')}</w:p>", styles="<style:text-properties " * LONG
+    ),
+    "comment": docx(
+        f"<w:p>{run('a')}</w:p><!--{'<style:text-properties ' * LONG}-->"
+    ),
+    "language": docx(
+        f"<w:p>{run('a')}</w:p>", styles=f"<w:lang w:val='en{'_a' * LONG}!'>"
+    ),
+    "help": docx(f"<w:helpText a='{'w:val=&quot;1' * LONG}'/>"),
 }
 
 

@@ -59,7 +59,7 @@ def read_cluster() -> Cluster | None:
             return None
         kind, index = config["task"]["type"], config["task"]["index"]
         first = {"chief": 0, "worker": len(chiefs)}[kind]
-        is_host = [re.fullmatch(r"\S+:\d+", host) for host in every]
+        is_host = [re.fullmatch(r"\S{1,300}:\d+", host) for host in every]
         if not all(is_host) or index not in range(len(jobs[kind])):
             raise ValueError
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):

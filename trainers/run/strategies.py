@@ -175,7 +175,7 @@ class Workers(engine.Workers):
 def _reason(error: tf.errors.OpError) -> str:
     """Returns the first line of an error's message that is not graph trace."""
     for line in str(error.message).splitlines():
-        line = " ".join(re.sub(r"\{\{.*?\}\}", "", line).split())
+        line = " ".join(re.sub(r"\{\{[^{}]*\}\}", "", line).split())
         if line and not line.startswith(TRACE):
             return line[:200]
     return type(error).__name__

@@ -38,12 +38,13 @@ def render_docs(description: dict[str, typing.Any]) -> tuple[str, str]:
 
 def _render(template, policy, **values):
     page = render_page(__package__, template, **values)
-    tags = re.findall("{(.*?)}", policy)
+    tags = re.findall("{([^{}]*)}", policy)
     return page, policy.format(**{tag: _hash_of(page, tag) for tag in tags})
 
 
 def _hash_of(page, tag):
     """Returns the policy source that allows the only element with a tag."""
-    [content] = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+    _, element = page.split(f"<{tag}>")
+    content, _ = element.split(f"</{tag}>")
     digest = hashlib.sha256(content.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -268,6 +268,8 @@ class WorkDirectory:
             try:
                 with tempfile.TemporaryFile(dir=path):
                     pass  # fails before any work is done if not writable
+                for left in path.glob("*tokenizer.model.????????"):
+                    left.unlink()  # a process was killed while it wrote this
                 yield
             except BaseException:
                 if is_new:

@@ -246,6 +246,15 @@ def test_a_claim_that_fails_leaves_nothing_new(tmp_path):
         assert second_process_is_locked_out(tmp_path / "old")
 
 
+def test_what_a_killed_training_left_is_removed(tmp_path):
+    for name in ("tokenizer.model", "tokenizer.model.0a1b2c3d", "notes.model"):
+        (tmp_path / name).touch()
+    with workdirs.WorkDirectory(tmp_path).claimed():
+        pass
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names - {workdirs.LOCK} == {"tokenizer.model", "notes.model"}
+
+
 def test_a_directory_that_cannot_be_made(tmp_path):
     with pytest.raises(FileNotFoundError, match="/proc/x"):
         claim("/proc/x")

@@ -2,9 +2,11 @@
 
 import asyncio
 import io
+import os
 import signal
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
 from trainers.serving import reading
@@ -21,8 +23,9 @@ def readers():
     readers.close()
 
 
-def read(readers, data, name="a.html"):
-    return readers.advance(io.BytesIO(data), name, ("en", "de"), bool, [])
+def read(readers, data, name="a.html", client=""):
+    file = io.BytesIO(data)
+    return readers.advance(client, file, name, ("en", "de"), bool, [])
 
 
 def test_a_file_that_takes_too_much_ends_its_process_alone(readers):
@@ -39,16 +42,66 @@ def test_a_file_that_takes_too_much_ends_its_process_alone(readers):
     assert beside[0].items == ["One."] and after[0].items == ["Two."]
 
 
-def test_seconds_of_the_cpu_are_limited(readers, monkeypatch):
-    """The limit of the kernel: no code of ours runs when it is reached."""
-    endless = "import resource as r; r.setrlimit(r.RLIMIT_CPU, (1, 1))"
-    command = [reading.sys.executable, "-c", f"{endless}\nwhile True: pass"]
-    start = reading.subprocess.Popen
+def starts(monkeypatch, code):
+    """Makes the readers start another program."""
+    start, command = reading.subprocess.Popen, [reading.sys.executable, "-c"]
     monkeypatch.setattr(
         reading.subprocess,
         "Popen",
-        lambda _, **others: start(command, **others),
+        lambda _, **others: start([*command, code], **others),
     )
+
+
+def test_a_process_that_cannot_start_is_no_fault_of_the_file(
+    readers, monkeypatch
+):
+    def refused(*_, **__):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    starts(monkeypatch, "import missing")
+    for _ in range(2):
+        with pytest.raises(HTTPException) as failure:
+            asyncio.run(read(readers, b"<p>One.</p>"))
+        assert failure.value.status_code == 503
+        assert "Retry-After" in failure.value.headers
+        monkeypatch.setattr(reading.subprocess, "Popen", refused)
+
+
+def test_modules_of_the_working_directory_are_not_run(
+    readers, monkeypatch, tmp_path
+):
+    (tmp_path / "regex.py").write_text("open('run', 'w'); 1 / 0")
+    monkeypatch.setattr(
+        reading.sys, "path", ["", *map(os.path.abspath, reading.sys.path)]
+    )
+    monkeypatch.chdir(tmp_path)
+    step, _ = asyncio.run(read(readers, b"<p>One.</p>"))
+    assert step.items == ["One."] and not (tmp_path / "run").exists()
+
+
+def test_clients_take_turns(readers):
+    """A file of another client is read before the 16 of one client."""
+    done = []
+
+    async def one(client):
+        await read(readers, b"<p>One.</p>", client=client)
+        done.append(client)
+
+    async def work():
+        many = [asyncio.ensure_future(one("a")) for _ in range(16)]
+        await asyncio.sleep(0)
+        many[5].cancel()  # waits
+        await asyncio.gather(one("b"), *many, return_exceptions=True)
+
+    asyncio.run(work())
+    assert done.count("a") == 15 and done.index("b") < 8
+    assert not readers._all._last and readers._all._free == 2
+
+
+def test_seconds_of_the_cpu_are_limited(readers, monkeypatch):
+    """The limit of the kernel: no code of ours runs when it is reached."""
+    endless = "import resource as r; r.setrlimit(r.RLIMIT_CPU, (1, 1))"
+    starts(monkeypatch, f"{endless}; print('+', flush=True)\nwhile 1: pass")
     with pytest.raises(BadRequest, match="Received: one that takes more"):
         asyncio.run(read(readers, b"<p>One.</p>"))
 
@@ -76,7 +129,7 @@ def test_all_stages_are_those_of_a_document(readers):
         results, kinds = [], []
         while True:
             stage, _ = await readers.advance(
-                io.BytesIO(data), "a.html", ("en", "de"), bool, results
+                "", io.BytesIO(data), "a.html", ("en", "de"), bool, results
             )
             if not isinstance(stage, documents.Stage):
                 return kinds, stage
@@ -138,7 +191,7 @@ def test_a_failure_is_no_large_file_and_is_logged_without_the_text(
         fits = {}.__getitem__  # KeyError of the text
         file = io.BytesIO(b"<p>Secret.</p>")
         with pytest.raises(RuntimeError, match="a file cannot be read"):
-            await readers.advance(file, "a.html", ("en", "de"), fits, [])
+            await readers.advance("", file, "a.html", ("en", "de"), fits, [])
         return await read(readers, b"<p>Two.</p>")
 
     assert asyncio.run(work())[0].items == ["Two."]
@@ -161,7 +214,7 @@ def test_a_file_that_waits_is_not_in_memory(readers):
             await readers._all.acquire()
         file = File(b"<p>One.</p>")
         task = asyncio.ensure_future(
-            readers.advance(file, "a.html", ("en", "de"), bool, [])
+            readers.advance("", file, "a.html", ("en", "de"), bool, [])
         )
         await asyncio.sleep(0)
         assert not seen and not task.done()

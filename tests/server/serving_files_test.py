@@ -184,6 +184,13 @@ def test_a_file_in_the_target_language_stays(served):
     assert served.client.get(address).content == german
 
 
+def test_source_and_target_of_a_file_may_be_the_same(served):
+    answer = send(served, "a.html", b"<p>Hi.", source="en", target="en").json()
+    assert answer["notes"] == ["the file is in en already"]
+    found = served.client.get(answer["translatedFileUrl"])
+    assert found.content == b"<p>Hi."
+
+
 def test_a_file_has_terms_and_notes(served):
     for field, value, request in (
         ("avoid", "x", {"avoid": ("x",)}),
@@ -445,9 +452,14 @@ def test_files_of_a_killed_server_are_removed(tmp_path, monkeypatch):
     (killed / "lock").touch()
     (killed / "secret").write_text("of a client")
     (tmp_path / "translated-c").mkdir()  # of another program
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/lock").symlink_to(tmp_path / "made")
+    (tmp_path / "translated-d").symlink_to("other")
     downloads.Downloads(1.0)
     os.close(lock)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "other",
         "translated-a",
         "translated-c",
+        "translated-d",
     ]

@@ -1,9 +1,11 @@
 """The operators' view of the server: log, metrics, signals, deployment."""
 
 import json
+import logging
 import os
 import pathlib
 import re
+import shutil
 import signal
 import threading
 import time
@@ -19,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving_page_test import digest_of
 from serving_test import BOTH, Script, connect, running
 
-from trainers.serving import app, page, server, spec
+from trainers.serving import access_log, app, page, server, spec
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMMON_LOG = re.compile(
@@ -106,6 +108,29 @@ def test_a_log_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch):
     options = server.ServeOptions(port=0, access_log=str(tmp_path))
     with pytest.raises(server.flags.CommandError, match="Is a directory"):
         server.run(None, {}, options, server.Limits())
+
+
+def test_a_fifo_is_no_log(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="expected a file that is no FIFO"):
+        access_log.open_log(str(tmp_path / "pipe"))
+
+
+def test_lines_of_a_lost_log_are_counted(tmp_path, caplog):
+    """One error for all, no traceback, and a warning when it is back."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    log = access_log.open_log(str(folder / "a"))
+    line = logging.makeLogRecord({"msg": "x"})
+    shutil.rmtree(folder)
+    for _ in range(3):
+        log.handle(line)
+    [error] = caplog.messages
+    assert "No such file" in error and str(folder) in error
+    folder.mkdir()
+    log.handle(line)
+    assert (folder / "a").read_text() == "x\n"
+    assert caplog.messages[1:] == ["the access log lacks 3 lines"]
 
 
 # ---- Metrics -----------------------------------------------------------------

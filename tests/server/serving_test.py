@@ -43,6 +43,7 @@ from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.translation import glossary
 from keras_transformer.translation.batched import BatchedSearch
 from keras_transformer.translation.requests import (
+    NO_TERMINOLOGY,
     Encoding,
     Request,
     Row,
@@ -58,9 +59,11 @@ from trainers import serve
 from trainers.run.data_config import DataConfig
 from trainers.serving import app, languages, pairs, requests, server, spec
 from trainers.serving import service as services
+from trainers.serving import work as works
 from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.options import Limits, ServeOptions
 from trainers.serving.service import Service
+from trainers.serving.work import Plan, SearchWork
 
 # ---- Batches -----------------------------------------------------------------
 
@@ -758,9 +761,51 @@ def test_a_text_in_the_target_language_stays(served):
         assert refused(
             served, 400, "/v1/translate", text=german, **fields | bad
         )
-    fields["source"] = "de"
+    # Names alone say nothing, and English has German names in it.
+    for name in ("Siemens", "Der Spiegel reports", "Angela Merkel"):
+        assert translate(served, name, **fields)["text"] == name.upper()
+    fields |= {"source": "de", "target": "fr"}
     message = refused(served, 400, "/translate", q=german, **fields)
     assert "expected one of the language pairs" in message
+
+
+@pytest.mark.parametrize("code", ["en", "de", "EN", "eng"])
+def test_source_and_target_may_be_the_same(served, code):
+    """LibreTranslate does the same; its health check asks for that."""
+    calls = len(served.script.calls)
+    fields = {"source": code.lower(), "target": code}
+    text = "<p>Hello  &amp; goodbye.</p>"
+    for format in documents.TEXT_FORMATS:
+        for q in (text, [text, "Hello."]):
+            found = post(served, "/translate", q=q, format=format, **fields)
+            assert found == {"translatedText": q}
+    assert translate(served, text, **fields)["text"] == text
+    english = "The old teacher reads a book to the children."
+    found = post(served, "/translate", q=english, source="auto", target="en")
+    assert found["translatedText"] == english
+    assert len(served.script.calls) == calls
+    for source, target in (("xx", "xx"), ("en-GB", "en-US")):
+        fields = {"source": source, "target": target}
+        assert refused(served, 400, "/translate", q=text, **fields)
+    attention = {"text": "a", "translation": "b", "source": "en"}
+    assert refused(served, 400, "/v1/attention", target="en", **attention)
+
+
+def test_a_wide_search_and_details_count_more(served):
+    """The limit of a batch is one of its work."""
+    model = served.service.pairs["en", "de"].model
+    own = model.translator.decoding
+    wide = dataclasses.replace(own, beam_size=4 * own.beam_size)
+    for work, cost in (
+        (SearchWork(model, own), 1),
+        (SearchWork(model, wide), 4),
+        (SearchWork(model, wide, everything=True, details=True), 12),
+    ):
+        assert work.cost == cost
+        plan = Plan(None, work, NO_TERMINOLOGY, 0)
+        plan = plan._replace(pair=served.service.pairs["en", "de"])
+        _, sizes = works._prepare(plan, ["A dog.", "A"])
+        assert sizes[0] > sizes[1] >= cost and not sizes[0] % cost
 
 
 def test_detection_takes_no_text_for_a_target_without_reason():

@@ -6,10 +6,15 @@ The lines contain no user text: the path is that of a route, without the query.
 import ipaddress
 import logging
 import logging.handlers
+import os
+import stat
+import sys
 import time
 
+import absl.logging
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from keras_transformer.base.refusals import expect
 from trainers.serving.metrics import Metrics
 
 METHODS = "GET", "HEAD", "POST", "OPTIONS"  # other words are logged as "-"
@@ -19,10 +24,42 @@ def open_log(path: str) -> logging.Handler:
     """Opens a log file, or standard error if the path is "-".
 
     If the file is renamed, a new one is made, so rotation needs no signal.
+    Raises ValueError if it is a FIFO, which would stop the server.
     """
-    if path == "-":
-        return logging.StreamHandler()
-    return logging.handlers.WatchedFileHandler(path)
+    return logging.StreamHandler() if path == "-" else _File(path)
+
+
+class _File(logging.handlers.WatchedFileHandler):
+    """A log file. If it cannot be written, the first lost line is an error."""
+
+    lost = 0
+
+    def _open(self):
+        path = self.baseFilename
+        is_pipe = os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode)
+        expect(
+            not is_pipe or path.startswith("/dev/"),
+            "a file that is no FIFO",
+            access_log=path,
+        )
+        return super()._open()
+
+    def emit(self, record):
+        """Writes a line, and after lost ones tells their number."""
+        lost = self.lost
+        try:
+            super().emit(record)
+        except (OSError, ValueError):
+            self.handleError(record)
+        if lost and lost == self.lost:
+            absl.logging.warning("the access log lacks %d lines", lost)
+            self.lost = 0
+
+    def handleError(self, record):  # noqa: N802
+        """Counts a lost line."""
+        if not self.lost:
+            absl.logging.error("the access log: %s", sys.exc_info()[1])
+        self.lost += 1
 
 
 class AccessLog:

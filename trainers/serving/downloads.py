@@ -7,6 +7,7 @@ import os
 import pathlib
 import secrets
 import shutil
+import stat
 import tempfile
 
 from starlette.exceptions import HTTPException
@@ -78,6 +79,9 @@ def _remove_abandoned():
     """Removes the directories of killed servers, whose locks are free."""
     for path in pathlib.Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
         with contextlib.suppress(OSError):  # a directory of another user
+            found = path.parent.lstat()
+            if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
+                continue  # or a link of one
             lock = lock_file(path)
             if lock is not None:
                 shutil.rmtree(path.parent)

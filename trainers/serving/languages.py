@@ -68,9 +68,9 @@ def _distance(code, known):
     return distance
 
 
-def is_same(code: str, known: str) -> bool:
-    """Tells whether a code may mean the language of a known code."""
-    return _distance(code, known) < math.inf
+def is_same(code: str, known: str, is_exact: bool = False) -> bool:
+    """Tells whether a code may mean, or exactly means, that of a known code."""
+    return _distance(code, known) < (1 if is_exact else math.inf)
 
 
 @functools.lru_cache(1024)

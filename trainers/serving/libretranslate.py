@@ -63,7 +63,7 @@ async def translate_file(service: Service, fields: Values) -> dict:
     )
     adapter = requests.read_text(fields, "adapter", "")
     key, notes = await service.translate_file(
-        name, file, source, target, terminology, adapter
+        name, file, source, target, terminology, adapter, fields["client"]
     )
     base = (service.options.public_url or fields["address"]).rstrip("/")
     address = f"{base}/download_file/{quote(key)}"

@@ -54,7 +54,10 @@ class ServeOptions(Fields):
         " or several, separated by commas.",
     )
     max_batch_tokens: int = hp(
-        4096, "Maximum number of source tokens in a batch.", low=1
+        4096,
+        "Maximum number of source tokens in a batch. A token counts more if its"
+        " request has a wider search than the server's, or details.",
+        low=1,
     )
     max_wait_ms: float = hp(
         5.0,

@@ -8,6 +8,8 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
+import heapq
+import itertools
 import os
 import pickle
 import resource
@@ -19,6 +21,7 @@ import typing
 from collections.abc import Callable, Sequence
 
 from absl import logging
+from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
 from trainers.serving.requests import BadRequest
@@ -28,6 +31,7 @@ SMALL = 1 << 16
 # Limit of the CPU seconds for a stage of a file, and more for each of its MiB.
 SECONDS, SECONDS_PER_MIB = 4, 20
 NICENESS = 10
+READY = b"+"  # what a process says when it can read
 # Ctrl-C and systemd send these signals to all processes. Readers block them and
 # end with the server.
 IGNORED = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
@@ -59,6 +63,56 @@ def advance(
     return stage, document.summary()
 
 
+class Turns:
+    """Places that clients take in turns, so that none waits for all of another.
+
+    A client's first request precedes the second one of each other client.
+    """
+
+    def __init__(self, places: int):
+        self._free, self._now = places, 0
+        self._waiting: list[tuple[int, int, str, asyncio.Future]] = []
+        self._last: dict[str, int] = {}  # of clients in the queue
+        self._count = itertools.count()
+
+    async def acquire(self, client: str = "") -> None:
+        """Waits for a place."""
+        if self._free:
+            self._free -= 1
+            return
+        turn = max(self._now, self._last.get(client, 0)) + 1
+        self._last[client] = turn
+        place = asyncio.get_running_loop().create_future()
+        entry = turn, next(self._count), client, place
+        heapq.heappush(self._waiting, entry)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not place.cancelled():
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Gives a place to the next who waits."""
+        while self._waiting:
+            self._now, _, client, place = heapq.heappop(self._waiting)
+            if self._last[client] == self._now:
+                del self._last[client]
+            if not place.done():
+                place.set_result(None)
+                return
+        self._free += 1
+
+    @contextlib.asynccontextmanager
+    async def of(self, client: str) -> typing.AsyncIterator[None]:
+        """Has a place while the block runs."""
+        await self.acquire(client)
+        try:
+            yield
+        finally:
+            self.release()
+
+
 class Readers:
     """Processes that call `advance`, each for one file at a time.
 
@@ -70,11 +124,12 @@ class Readers:
         self._memory = memory
         self._threads = concurrent.futures.ThreadPoolExecutor(NUM_PROCESSES)
         self._free: list[subprocess.Popen] = []
-        self._large = asyncio.Semaphore(NUM_PROCESSES - 1)
-        self._all = asyncio.Semaphore(NUM_PROCESSES)
+        self._large = Turns(NUM_PROCESSES - 1)
+        self._all = Turns(NUM_PROCESSES)
 
     async def advance(
         self,
+        client: str,
         file: typing.BinaryIO,
         name: str,
         languages: tuple[str, str],
@@ -83,21 +138,26 @@ class Readers:
     ) -> Step:
         """Calls the function `advance` in a process.
 
-        The server has the file in memory only while its process works.
+        The server has the file in memory only while its process works. Clients
+        take turns.
 
         Raises BadRequest if the file is wrong, or takes too much time or
-        memory. Raises RuntimeError if reading fails.
+        memory. Raises HTTPException with status 503 if no process can start,
+        and RuntimeError if reading fails.
         """
         call = self._memory, name, languages, pickle.dumps(fits), results
         size = file.seek(0, os.SEEK_END)
-        large = self._large if size > SMALL else contextlib.nullcontext()
-        async with large, self._all:
+        large: typing.Any = contextlib.nullcontext()
+        if size > SMALL:
+            large = self._large.of(client)
+        async with large, self._all.of(client):
             self._free = [p for p in self._free if p.poll() is None]
-            process = self._free.pop() if self._free else _start()
+            is_new = not self._free
+            process = _start() if is_new else self._free.pop()
             loop = asyncio.get_running_loop()
             try:
                 answer = await loop.run_in_executor(
-                    self._threads, _ask, process, file, call
+                    self._threads, _ask, process, is_new, file, call
                 )
             except BaseException:
                 process.kill()
@@ -134,26 +194,41 @@ def _seconds(size):
     return SECONDS + SECONDS_PER_MIB * size // (1 << 20)
 
 
+def _unable(problem):
+    logging.error("no process that reads files can start: %s", problem)
+    return HTTPException(
+        503, "the server cannot read files at present", {"Retry-After": "10"}
+    )
+
+
 def _start():
     # The process inherits the mask.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
     try:
+        # With -P, no module of the working directory is imported.
         return subprocess.Popen(
-            [sys.executable, "-c", f"import {__name__} as x; x.main()"],
+            [sys.executable, "-Pc", f"import {__name__} as x; x.main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join(sys.path),
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                 "OPENBLAS_NUM_THREADS": "1",  # each thread takes memory
             },
         )
+    except OSError as error:
+        raise _unable(error) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _ask(process, file, question):
-    """Returns a process's answer about a file, or None if it has ended."""
+def _ask(process, is_new, file, question):
+    """Returns a process's answer about a file, or None if it has ended.
+
+    Raises HTTPException with status 503 if a new process does not get `READY`.
+    """
+    if is_new and process.stdout.read(len(READY)) != READY:
+        raise _unable(f"it ended with status {process.wait()}")
     file.seek(0)
     data = file.read()
     try:
@@ -170,6 +245,8 @@ def main() -> None:
     unpickle = functools.lru_cache(4)(pickle.loads)
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # libraries may print, which must not mix with answers
+    output.write(READY)
+    output.flush()
     while True:
         try:
             data, memory, *call = pickle.load(sys.stdin.buffer)

@@ -137,7 +137,7 @@ async def read_fields(
 
     A form also has the fields of the query. A field that is given several times
     is a list. If `post` takes a file, there is also `address`, the address of
-    the server as the client sees it.
+    the server as the client sees it, and `client`, that of the client.
     """
     kind = request.headers.get("content-type", "").partition(";")[0]
     kind = kind.strip().lower()
@@ -160,7 +160,10 @@ async def read_fields(
         raise BadRequest(f"expected a form: {error}") from error
     fields = _merged(request.query_params.multi_items())
     fields |= _merged(form.multi_items())
-    return fields | ({"address": str(request.base_url)} if has_file else {})
+    if has_file:
+        fields["address"] = str(request.base_url)
+        fields["client"] = request.client.host if request.client else ""
+    return fields
 
 
 def _merged(items):

@@ -11,6 +11,7 @@ import secrets
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 
+import regex
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
@@ -50,6 +51,7 @@ from trainers.serving.work import (
 )
 
 LONGEST_CODE = 35  # characters of a language code (RFC 5646)
+NAME = regex.compile(r"\P{L}*+\p{Lu}")  # or the first word of a sentence
 SURE = 90  # percent confidence that a text is in the target language
 RETRY_START = 10  # seconds after which a client retries during warm-up
 
@@ -197,20 +199,24 @@ class Service:
             raise try_again(503, "the server is starting", RETRY_START)
 
     def find_pair(
-        self, source: str, target: str, is_detected: bool = False
+        self, source: str, target: str, is_detected: bool | None = None
     ) -> Pair:
         """Finds the pair of two languages. Raises BadRequest if there is none.
 
-        A detected source may also be the target; see `Pair.is_same`.
+        The source may also be the target, see `Pair.is_same`, if `is_detected`
+        is not None. If it is False, both must be the same code.
         """
         _check_codes(source, target)
         codes = choose_pair(source, target, self.pairs)
         if codes is not None:
             return self.pairs[codes]
-        if is_detected and is_same(source, target):
+        if is_detected is not None and is_same(source, target, not is_detected):
             for pair in self.pairs.values():
-                if is_same(target, pair.target):
-                    return dataclasses.replace(pair, source=pair.target)
+                for code in (pair.target, pair.source):
+                    if is_same(target, code):
+                        return dataclasses.replace(
+                            pair, source=code, target=code
+                        )
         loaded = shortened(["-".join(codes) for codes in self.pairs])
         raise BadRequest(
             f"expected one of the language pairs {loaded}. Received:"
@@ -228,9 +234,18 @@ class Service:
             for code, confidence in ranked
             if self._has_pair(code, target)
             # A word such as "two" may look like any language.
-            and (confidence >= SURE or not is_same(code, target))
+            and (
+                not is_same(code, target)
+                or (confidence >= SURE and self._is_sure(text, code))
+            )
         )
         return next(usable, ranked[0])
+
+    def _is_sure(self, text, code):
+        """Tells whether a text is in a language without its names, too."""
+        words = (w for w in text.split() if not NAME.match(w))
+        ranked = self.detector.rank(" ".join(words))
+        return dict(ranked).get(code, 0) >= SURE
 
     def _is_usable(self, source, target):
         """Tells whether there is a pair with a detected source."""
@@ -332,15 +347,19 @@ class Service:
         target: str,
         terminology: Terminology,
         adapter: str = "",
+        client: str = "",
     ) -> tuple[str, list[str]]:
         """Translates a file. Returns its key in `downloads`, and notes.
 
-        The format follows from the file's name. `source` may be `AUTO`. The
+        The format follows from the file's name. `source` may be `AUTO`. Files
+        of each `client` are read in turns. The
         notes are about truncated sentences, and texts that were not translated.
         """
         worker = self._make_worker()
         self._check_adapter(adapter)
-        read: typing.Any = functools.partial(self._readers.advance, file, name)
+        read: typing.Any = functools.partial(
+            self._readers.advance, client, file, name
+        )
         share = None
         if source.lower() == AUTO:
             stage, _ = await read(("en", ""), bool, [])

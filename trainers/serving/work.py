@@ -60,6 +60,17 @@ class SearchWork:
     details: bool = False
     adapter: str = ""  # its name
 
+    @property
+    def cost(self) -> float:
+        """The cost of a token, compared with the server's own search.
+
+        Details read each hypothesis twice.
+        """
+        own = self.model.translator.decoding.num_hypotheses
+        rows = self.decoding.num_hypotheses
+        read = rows if self.everything else 1
+        return (rows + 2 * self.details * read) / own
+
     def __call__(self, items: Sequence[Request]) -> list[Answer]:
         """Translates sentences; see `trainers.serving.batcher.Work`."""
         self.model.use(self.adapter)
@@ -270,7 +281,7 @@ def _count_tokens(translator, forms, direction):
 
 
 def _prepare(plan, texts):
-    """Makes the requests of sentences, and counts the tokens of each.
+    """Makes the requests of sentences, and the cost of each.
 
     Raises BadRequest if a request or its terms are wrong.
     """
@@ -296,7 +307,7 @@ def _prepare(plan, texts):
                 tokens,
             )
     ids = translator.tokenizer.source.to_ids([r.text for r in requests])
-    return requests, list(map(len, ids))
+    return requests, [math.ceil(len(one) * plan.work.cost) for one in ids]
 
 
 def _hypotheses(answers, rank):

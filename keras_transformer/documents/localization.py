@@ -38,13 +38,20 @@ class Value(typing.NamedTuple):
 
 
 LANGUAGE = "language"
+LANGUAGES = ("@@locale", "locale", "lang", "language")
 CODE = regex.compile(r"[a-z]{2,3}(?:[-_]\w+)*")
+# A color, a file, a date, a name of a program.
+NO_TEXT = regex.compile(
+    r"#[0-9A-Fa-f]{3,8}|[\w/-]++\.[a-z0-9]{2,4}|\d{4}-\d\d-\d\dT[\d:.]++Z?"
+    r"|[a-z0-9]++(?:_[a-z0-9]++)++"
+)
 SURROGATE = regex.compile(r"[\ud800-\udfff]")
 # A string without an end extends to the end, so that nothing is read twice.
 STRING = r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
 JSON = regex.compile(rf"(?<string>{STRING})(?<key>\s*+:)?+|[{{}}\[\]]", regex.S)
-# Messages of Chrome and FormatJS have a text; the others are for translators.
-MESSAGE_KEYS = ("message", "defaultMessage")
+# Messages of Chrome, FormatJS, Transifex and Go have a text; the others are for
+# translators.
+MESSAGE_KEYS = "message defaultMessage string translation".split()
 # Signs that a file may write as escapes, and then does in translations, too.
 ESCAPED = regex.compile(r"\\(?:[/:=#!]|u00(?:26|27|3[CEce]))")
 PROPERTY = regex.compile(
@@ -70,7 +77,8 @@ RULES = ("NSStringFormatSpecTypeKey", "NSStringFormatValueTypeKey")
 ARRAYS = ("plurals", "string-array", "array")
 REFERENCE = regex.compile(r"\s*+[@?][\w+.:]*+/[\w./]++\s*+")  # of Android
 LOCKED = regex.compile(
-    r"<(\w++:g)\b[^<>]*+(?<!/)>(?:(?!</\1>).){0,300}+</\1>", regex.S
+    r"<!--(?:(?!-->).){0,999}+-->|<(\w++:g)\b[^<>]*+(?<!/)>(?:(?!</\1>).){0,300}+</\1>",
+    regex.S,
 )
 # What YAML reads as the same text without quotes, and what precedes a scalar.
 PLAIN = regex.compile(
@@ -118,7 +126,8 @@ def _piece(value, raw, split, target):
         found = divide(list(_markup_items(message)), escape)
         if all(isinstance(piece, str) for piece in found):
             found = "without words"
-    found = found or po.translation_of(message, divide, kind)
+    is_text = not NO_TEXT.fullmatch(message)
+    found = found or po.translation_of(message * is_text, divide, kind)
     if isinstance(found, str):
         return Left(raw, found)
     fits = functools.partial(po.fits, message, kind=kind)
@@ -139,7 +148,8 @@ def read_json(text: str) -> Iterator[Value]:
         raise ValueError(f"line {error.lineno}: {error.msg}") from error
     except RecursionError as error:
         raise ValueError("expected JSON with less nesting") from error
-    items = list(data.values()) if isinstance(data, dict) else []
+    is_list = isinstance(data, list)
+    items = data if is_list else [*getattr(data, "values", list)()]
     wanted = [
         key
         for key in MESSAGE_KEYS
@@ -164,7 +174,8 @@ def read_json(text: str) -> Iterator[Value]:
                 outer = "metadata"
             around[-1] = key, outer
         else:
-            reason = LANGUAGE if key == "@@locale" else reason
+            if key in LANGUAGES and CODE.fullmatch(raw, 1, len(raw) - 1):
+                reason = LANGUAGE
             write = functools.partial(_write_json, raw, is_ascii)
             yield Value(token.span("string"), json.loads(raw), write, reason)
 

@@ -33,24 +33,25 @@ ENTITY = r"&(?:\#[0-9]{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31})"
 # A tag or another code in plain text: <b>, </b>, <br/>, <a href="x">, Unity's
 # <size=9>, forums' [b]; but not "<none of these>" or "a < b".
 CODE = regex.compile(
-    r"<(?<!(?<!\p{N})%<)(?<close>/?)(?<name>[A-Za-z][\w.:-]*+|\d{1,2}(?=/?>))"
-    r"(?:=(?:\"[^\"<>]*+\"|[^\s\"'<>]++))?+"
-    r"(?:\s++[\w:.-]++\s*+=\s*+(?:\"[^\"<]*+\"|'[^'<]*+'|[^\s\"'<>]++))*+\s*+"
-    r"(?<alone>/?)>"
-    r"|(?<!\w(?!\[/))\[(?<close>/?)(?<name>[bius]|url|img|color|size|quote)"
-    r"(?:=[^\[\]\n]{1,200}+)?+\]"
-    r"|\{\\[^{}]*+\}"  # of subtitles
-    r"|\xa7[0-9a-fk-or](?=\S)"  # of Minecraft
-    r"|\x1b\[[\d;]*+[A-Za-z]|[\0-\x08\x0e-\x1f\x7f]"  # of terminals
-    rf"|{TEMPLATE}|(?<entity>{ENTITY};)"
+    rf"""<(?<!(?<!\p{{N}})%<)(?<close>/?)(?<name>[A-Za-z][\w.:-]*+|\d{{1,2}}(?=/?>))
+    (?:=(?:"[^"<>]*+"|[^\s"'<>]++))?+
+    (?:\s++[\w:.-]++\s*+=\s*+(?:"[^"<]*+"|'[^'<]*+'|[^\s"'<>]++))*+\s*+
+    (?<alone>/?)>
+    |(?<!\w(?!\[/))\[(?<close>/?)(?<name>[bius]|url|img|color|size|quote)
+    (?:=[^\[\]\n]{{1,200}}+)?+\]
+    |\{{\\[^{{}}]*+\}}  # of subtitles
+    |\xa7[0-9a-fk-or](?=\S)  # of Minecraft
+    |\x1b\[[\d;]*+[A-Za-z]|[\0-\x08\x0e-\x1f\x7f]  # of terminals
+    |{TEMPLATE}|(?<entity>{ENTITY};)
     # Apple's ^[%lld dogs](inflect: true)
-    r"|(?<inflected>\^\[(?=[^\[\]]{1,200}+\]\((?:inflect|morph))"
-    r"|\]\((?:inflect|morph)[^()]{1,80}+\))"
+    |(?<inflected>\^\[(?=[^\[\]]{{1,200}}+\]\((?:inflect|morph))
+    |\]\((?:inflect|morph)[^()]{{1,80}}+\))
     # Escapes that a program reads: white space, and signs; not C:\new, '\n'.
-    r"|(?<escape>(?<![A-Za-z]:\S{0,80}|\\)(?!(?<![^\s\p{P}]|[.:;!?)]\s?)\\.(?!\w|\\))"
-    r"(?:\\[nrtfv](?!\p{Ll}{2,30}+\{))++"
-    r"|(?<!\\)\\(?:['\"]|u(?![dD][89A-Fa-f])[0-9A-Fa-f]{4})"
-    r"|(?<=\p{L})''(?=\p{L})|&&)"
+    |(?<escape>(?<![A-Za-z]:\S{{0,80}}|\\)(?!(?<![^\s\p{{P}}]|[.:;!?)]\s?)\\.(?!\w|\\))
+    (?:\\[nrtfv](?!\p{{Ll}}{{2,30}}+\{{))++
+    |(?<!\\)\\(?:['"]|u(?![dD][89A-Fa-f])[0-9A-Fa-f]{{4}})
+    |(?<=\p{{L}})''(?=\p{{L}})|&&)""",
+    regex.X,
 )
 ESCAPED = ("\\'", '\\"', "''", "&&")  # signs
 VOID = ("area", "br", "embed", "hr", "img", "input", "source", "track", "wbr")

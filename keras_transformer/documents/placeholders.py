@@ -29,11 +29,9 @@ NO_ENDING = r"(?!%[0-9]++[aeinoAEIO])"  # Turkish: %50i
 # %%name%%, %[name], Java's %,d, PHP's %'d, Go's %v
 
 CAPITALS = r"%[A-Z][A-Z0-9_]+%?"
-NAMED = (
-    rf"{CAPITALS} | (?<!\p{{N}}\s?)(?!{CONVERSION}(?:\b|_))%{NAME}"
-    rf"(?:(?:\.{NAME})*+%(?!\w))? | %%{NAME}%% | %\[{NAME}\]"
-    r" | %[,'][0-9.]{0,6}[df](?!\w)"
-)
+NAMED = rf"""{CAPITALS} | %%{NAME}%% | %\[{NAME}\]
+    | %[,'][0-9.]{{0,6}}[df](?!\w)
+    | (?<!\p{{N}}\s?)(?!{CONVERSION}(?:\b|_))%{NAME}(?:(?:\.{NAME})*+%(?!\w))?"""
 # The forms of placeholders: the kinds of text that have it, and a pattern. What
 # all have is certain: no sentence of a language has it.
 FORMS = {

@@ -15,60 +15,62 @@ CELL = r"(?:\"[^\"\n]*+\"|[\w.-]++)"
 NAME = r"[A-Za-z_][\w.-]*+"
 # Case counts: "Select a word from the list" is no SQL.
 PATTERNS = {
-    "XML": r"(?:<!--.*?-->\s*+)*+<(?:\?|!(?!--)[A-Za-z]"
-    r"|[A-Za-z_][\w.-]*+:[A-Za-z]|([A-Za-z_][\w.-]*+)(?=[\s/>])"
-    r"(?:[^>]*?\sxmlns|[^>]*+(?<=/)>|.*?</\1\s*+>))",
+    "XML": r"""(?:<!--.*?-->\s*+)*+<(?:\?|!(?!--)[A-Za-z]
+    |[A-Za-z_][\w.-]*+:[A-Za-z]|([A-Za-z_][\w.-]*+)(?=[\s/>])
+    (?:[^>]*?\sxmlns|[^>]*+(?<=/)>|.*?</\1\s*+>))""",
     "RTF": r"\{\\(?:u?rtf|pwi)",
     "a PDF or PostScript file": r"%PDF-|%!PS",
     "an archive": r"PK[\x05\x07]|\x1f\x8b",
-    "LaTeX": r"\\(?:documentclass|usepackage|begin|input|title|part|chapter"
-    r"|(?:sub){0,2}section|newcommand|def)\*?+\s*+[\[{\\]"
-    r"|@\w++\{[\w:.-]++,[ \t]*+\r?\n",
-    "LRC": r"\[(?:\d{1,3}:\d\d(?:\.\d{1,3}\]|(?::\d\d)?+\](?=\S))"
-    r"|(?:ti|ar|al|au|by|re|ve|la|length|offset):[^\]\n]*+\]\s*+\[)",
-    "subtitles": r"\{\d++\}\{\d*+\}|\[\d++\]\[\d++\][^\n]*+\n\[\d++\]\[\d"
-    r"|\[INFORMATION\]|Scenarist_SCC|<SAMI>|-->> \d"
-    r"|\d++:\d\d:\d\d\.\d\d \d++:\d\d:"
-    r"|\d{1,2}:\d\d:\d\d(?:[:=](?=[^\W\d])|\.\d++,\d{1,2}:\d\d:\d\d\.\d)",
-    "INI or TOML": r"\[\[?+[\w.: \"'$/-]++\]\]?+[ \t]*+\r?\n"
-    rf"(?:(?:[#;][^\n]*+)?+\n)*+{NAME}(?:\[[\w@-]++\])?+[ \t]*+="
-    rf"|{NAME}[ \t]*+=[ \t]*+[\"\[{{]|export {NAME}=|Windows Registry",
+    "LaTeX": r"""\\(?:documentclass|usepackage|begin|input|title|part|chapter
+    |(?:sub){0,2}section|newcommand|def)\*?+\s*+[\[{\\]
+    |@\w++\{[\w:.-]++,[ \t]*+\r?\n""",
+    "LRC": r"""\[(?:\d{1,3}:\d\d(?:\.\d{1,3}\]|(?::\d\d)?+\](?=\S))
+    |(?:ti|ar|al|au|by|re|ve|la|length|offset):[^\]\n]*+\]\s*+\[)""",
+    "subtitles": r"""\{\d++\}\{\d*+\}|\[\d++\]\[\d++\][^\n]*+\n\[\d++\]\[\d
+    |\[INFORMATION\]|Scenarist_SCC|<SAMI>|-->>\ \d
+    |\d++:\d\d:\d\d\.\d\d\ \d++:\d\d:
+    |\d{1,2}:\d\d:\d\d(?:[:=](?=[^\W\d])|\.\d++,\d{1,2}:\d\d:\d\d\.\d)""",
+    "INI or TOML": rf"""\[\[?+[\w.: "'$/-]++\]\]?+[ \t]*+\r?\n
+    (?:(?:[#;][^\n]*+)?+\n)*+{NAME}(?:\[[\w@-]++\])?+[ \t]*+=
+    |{NAME}[ \t]*+=[ \t]*+["\[{{]|export\ {NAME}=|Windows\ Registry""",
     # A head that says so, quotation marks, or three columns: not "red,green".
-    "a table": r"(?=[^\n]*?\b(?i:id|key|source|target|src|tgt|text|value|term"
-    r"|string|context|en|english)\b|\"|(?:[^\n,;|]++[,;|]){2}[^\n]++\n"
-    r"(?:[^\n,;|]++[,;|]){2}\S)"
-    rf"{CELL}([,;|\t]) ?+{CELL}(?:\1 ?+{CELL})*+[ \t]*+\r?\n"
-    r"(?:\"[^\"]*+\"|(?:(?!\1)[^\n\"])*+)\1 ?+(?=[^\s,;])",
-    "SQL": r"(?:CREATE|ALTER|DROP) (?:\w++ ){0,3}?(?:TABLE|DATABASE|SCHEMA"
-    r"|VIEW|INDEX|FUNCTION)\b|INSERT INTO\s|SELECT\s.*?\sFROM\s"
-    r"|UPDATE\s\S++\sSET\s|DELETE FROM\s|(?:insert into|create table)"
-    r"(?: if not exists)?+ \S++ (?:\(|values)",
-    "source code": r"\#!|\#(?:include\s*+[<\"]|define\s)"
-    r"|(?:import|using|package|use|namespace)(?: static)?+\s[\w.*:\\]++"
-    r"(?:\{[^}]*+\})?+;[ \t]*+\r?\n|from\s[\w.]++\simport\s"
-    r"|import\s[^\n;]*?\sfrom\s[\"'](?!.*?\n\#{1,6}+ )"
-    r"|import\s[\w.]++(?:\sas\s\w++)?+\r?\n(?:import|from|\r?\n(?:def|class))\s"
-    r"|(?:(?:async|export|default|public|private|static|final|abstract) )*+"
-    r"(?:(?:def|function|fn|func|fun|sub)\s\w++\s*+\("
-    r"|(?:class|interface|struct|enum|object)\s\w++(?:[^\n.{]*+\{[ \t]*+\r?\n"
-    r"|(?:\([^)\n]*+\))?+:[ \t]*+\r?\n\s++(?:def|\"\"\"|\w++ ?[=:])))"
-    r"|(?:export )?+(?:const|let|var|val)\s\w++\s*+(?::[^\n=]*+)?+="
-    r"|module\.exports\s*+=|export default\s|package\s\w++\r?\n"
-    r"|(?:int|void)\s\w++\([^)\n]*+\)\s*+\{"
-    r"|[.\#@\w][\w.\#:@*> ,\[\]=\"()-]*+\{\s*+[\w-]++\s*+:[^;{}\n]*+;"
-    r"|(?:class|module)\s\w++(?: < [\w:]++)?+\r?\n\s++(?:def|class|attr_)"
-    r"|--- \S++[^\n]*+\n\+{3} |STRINGTABLE\s|!(?:insertmacro|include)\s"
-    r"|FROM \S++\s++(?:RUN|COPY|WORKDIR|ENV|ARG|LABEL|ADD)\s"
-    r"|@import (?:url|[\"'])|import \w++\s++[\w.]++\(|return \{\s|local \w++ = "
-    r"|\w++ = \w++\([\"']|\$[A-Za-z][\w-]*+: [^;\n]++;|define\(\{"
-    r"|\{(?:\s*+//[^\n]*+\n)++\s*+\"|\"\"\"|\{[ \t]*+\r?\n\s*+\w++\s*+:\s|\{\s*+\"[^\"\n]*+\"\s*+:"
-    r"|diff --git |BEGIN:V[A-Z]++\r?\n",
-    "a catalogue of translations": r"\{\s*+\"sourceLanguage\"\s*+:",
-    "other markup": r"\.\. [\w-]++::|\#\+[A-Za-z_]++:|\.(?:TH|Dd|SH) "
-    r"|['.]\\\"|=head\d\s|=++ \S[^\n]*+\n|h\d\. \S[^\n]*+\n|\{\{Infobox",
+    "a table": rf"""(?=[^\n]*?\b(?i:id|key|source|target|src|tgt|text|value|term
+    |string|context|en|english)\b|"|(?:[^\n,;|]++[,;|]){{2}}[^\n]++\n
+    (?:[^\n,;|]++[,;|]){{2}}\S)
+    {CELL}([,;|\t])\ ?+{CELL}(?:\1\ ?+{CELL})*+[ \t]*+\r?\n
+    (?:"[^"]*+"|(?:(?!\1)[^\n"])*+)\1\ ?+(?=[^\s,;])""",
+    "SQL": r"""(?:CREATE|ALTER|DROP)\ (?:\w++\ ){0,3}?(?:TABLE|DATABASE|SCHEMA
+    |VIEW|INDEX|FUNCTION)\b|INSERT\ INTO\s|SELECT\s.*?\sFROM\s
+    |UPDATE\s\S++\sSET\s|DELETE\ FROM\s|(?:insert\ into|create\ table)
+    (?:\ if\ not\ exists)?+\ \S++\ (?:\(|values)""",
+    "source code": r"""\#!|\#(?:include\s*+[<"]|define\s)
+    |(?:import|using|package|use|namespace)(?:\ static)?+\s[\w.*:\\]++
+    (?:\{[^}]*+\})?+;[ \t]*+\r?\n|from\s[\w.]++\simport\s
+    |import\s[^\n;]*?\sfrom\s["'](?!.*?\n\#{1,6}+\ )
+    |import\s[\w.]++(?:\sas\s\w++)?+\r?\n(?:import|from|\r?\n(?:def|class))\s
+    |(?:(?:async|export|default|public|private|static|final|abstract)\ )*+
+    (?:(?:def|function|fn|func|fun|sub)\s\w++\s*+\(
+    |(?:class|interface|struct|enum|object)\s\w++(?:[^\n.{]*+\{[ \t]*+\r?\n
+    |(?:\([^)\n]*+\))?+:[ \t]*+\r?\n\s++(?:def|"{3}|\w++\ ?[=:])))
+    |(?:export\ )?+(?:const|let|var|val)\s\w++\s*+(?::[^\n=]*+)?+=
+    |module\.exports\s*+=|export\ default\s|package\s\w++\r?\n
+    |(?:int|void)\s\w++\([^)\n]*+\)\s*+\{
+    |[.\#@\w][\w.\#:@*> ,\[\]="()-]*+\{\s*+[\w-]++\s*+:[^;{}\n]*+;
+    |(?:class|module)\s\w++(?:\ <\ [\w:]++)?+\r?\n\s++(?:def|class|attr_)
+    |---\ \S++[^\n]*+\n\+{3}\ |STRINGTABLE\s|!(?:insertmacro|include)\s
+    |FROM\ \S++\s++(?:RUN|COPY|WORKDIR|ENV|ARG|LABEL|ADD)\s
+    |@import\ (?:url|["'])|import\ \w++\s++[\w.]++\(|return\ \{\s
+    |local\ \w++\ =\ |\w++\ =\ \w++\(["']|\$[A-Za-z][\w-]*+:\ [^;\n]++;
+    |define\(\{|\{(?:\s*+//[^\n]*+\n)++\s*+"|"{3}|\{[ \t]*+\r?\n\s*+\w++\s*+:\s
+    |\{\s*+"[^"\n]*+"\s*+:
+    |diff\ --git\ |BEGIN:V[A-Z]++\r?\n""",
+    "a catalogue of translations": r"""\{\s*+"sourceLanguage"\s*+:""",
+    "other markup": r"""\.\.\ [\w-]++::|\#\+[A-Za-z_]++:|\.(?:TH|Dd|SH)\x20
+    |['.]\\"|=head\d\s|=++\ \S[^\n]*+\n|h\d\.\ \S[^\n]*+\n|\{\{Infobox""",
 }
 UNREAD = {
-    name: regex.compile(pattern, regex.S) for name, pattern in PATTERNS.items()
+    name: regex.compile(pattern, regex.S | regex.X)
+    for name, pattern in PATTERNS.items()
 }
 SUFFIXES = frozenset(
     """.xml .tmx .tbx .ts .plist .svg .ttml .dfxp .rss .fodt .rtf .pdf .ps .eps

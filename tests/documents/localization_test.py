@@ -36,6 +36,17 @@ FILES = {
         ' "d":"1"}',
         ["without words"],
     ),
+    "JSON with values that are no text": (
+        "json",
+        '{"lang": "«en→de»", "color": "#fff", "icon": "img/dog.png",'
+        ' "type": "two_dogs", "a": "«The dog. and/or the cat»"}',
+        ["without words"] * 3,
+    ),
+    "a list of FormatJS": (
+        "json",
+        '[{"id": "a.b", "defaultMessage": "«The dog»", "description": "no"}]',
+        ["metadata"] * 2,
+    ),
     "JSON in ASCII": (
         "json",
         '["«caf\\u00e9→CAF\\u00c9» \\ud83d\\ude06", "half \\ud83d"]',
@@ -86,6 +97,7 @@ FILES = {
         '  <plurals name="p"><item quantity="one">%d «dog»</item>\n'
         '  <item quantity="other">%d «dogs»</item></plurals>\n'
         '  <string-array name="q"><item>«red»</item></string-array>\n'
+        '  <string name="h">«The»<!-- a dog --> «cat»</string>\n'
         '  <style name="s"><item name="x">bold</item></style>\n</resources>\n',
         ["locked", "reference"],
     ),

@@ -77,7 +77,8 @@ RULES = ("NSStringFormatSpecTypeKey", "NSStringFormatValueTypeKey")
 ARRAYS = ("plurals", "string-array", "array")
 REFERENCE = regex.compile(r"\s*+[@?][\w+.:]*+/[\w./]++\s*+")  # of Android
 LOCKED = regex.compile(
-    r"<!--(?:(?!-->).){0,999}+-->|<(\w++:g)\b[^<>]*+(?<!/)>(?:(?!</\1>).){0,300}+</\1>",
+    r"<!--(?:(?!-->).){0,999}+-->"
+    r"|<(\w++:g)\b[^<>]*+(?<!/)>(?:(?!</\1>).){0,300}+</\1>",
     regex.S,
 )
 # What YAML reads as the same text without quotes, and what precedes a scalar.

@@ -27,11 +27,11 @@ CONVERSION = rf"""%{ARGUMENT}(?:[\#0+-]{{0,5}}(?=[0-9*])|[\#0+]{{0,5}})
 NO_ENDING = r"(?!%[0-9]++[aeinoAEIO])"  # Turkish: %50i
 # %NAME%, %NAME; in messages also Drupal's %name, Symfony's %name%, %user.name%,
 # %%name%%, %[name], Java's %,d, PHP's %'d, Go's %v
-
 CAPITALS = r"%[A-Z][A-Z0-9_]+%?"
 NAMED = rf"""{CAPITALS} | %%{NAME}%% | %\[{NAME}\]
     | %[,'][0-9.]{{0,6}}[df](?!\w)
-    | (?<!\p{{N}}\s?)(?!{CONVERSION}(?:\b|_))%{NAME}(?:(?:\.{NAME})*+%(?!\w))?"""
+    | (?<!\p{{N}}\s?)(?!{CONVERSION}(?:\b|_))
+      %{NAME}(?:(?:\.{NAME})*+%(?!\w))?"""
 # The forms of placeholders: the kinds of text that have it, and a pattern. What
 # all have is certain: no sentence of a language has it.
 FORMS = {

@@ -60,11 +60,14 @@ SHOWN = regex.compile(
     | \S++\ (?:aria|data)-\S*?(?:confirm|content|description|error|hint|label
         |message|text|tip)
     | input:(?!(?:checkbox|color|hidden|image|password|radio):)\S*?\ value
-    | meta:\S*?(?:abstract|alt|application-name|caption|category|copyright
-        |data\d|description|headline|keywords|label\d|rights|section|site_name
+    | meta:\S*?(?:abstract|alt|caption|category|copyright|data\d|description
+        |headline|keywords|label\d|name|rights|section
         |subject|summary|tag|title|topic)\ content
     )\Z""",
     regex.VERBOSE | regex.IGNORECASE,
+)
+IN_TEMPLATE = regex.compile(
+    r"(?<code>\{(?:%(?:[^%<&]++|<(?![\w/!?]))*+%|[^{}<&]*+)\})|[&<>]"
 )
 LANGUAGE = regex.compile(
     r"(?<!\S)(?:xml:)?lang\s*+=\s*+[\"']?+\K[\w-]++", regex.IGNORECASE
@@ -227,8 +230,13 @@ class _Reader:
             self._items.append(tag_item(event))
 
     def _end_sentence(self, *after):
-        self._pieces += [*self._split(self._items, escape), *after]
+        self._pieces += [*self._split(self._items, _escape), *after]
         self._items = []
+
+
+def _escape(text):
+    """Escapes text, but no `>` of a template, as in {% if n > 1 %}."""
+    return IN_TEMPLATE.sub(lambda m: m["code"] or escape(m.group()), text)
 
 
 def tag_item(event: Event) -> Item:
@@ -274,8 +282,6 @@ def _in_language(event, target):
 def _rest_of_element(depth, events):
     """Removes and returns an open element's remaining events."""
     rest = collections.deque()
-    while events and events[0][1] > depth:
-        rest.append(events.popleft())
-    if events and events[0][1] == depth and events[0][0].kind == CLOSE:
+    while events and events[0][1] + (events[0][0].kind == CLOSE) > depth:
         rest.append(events.popleft())
     return rest

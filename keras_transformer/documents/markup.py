@@ -96,7 +96,8 @@ ATTRIBUTES = regex.compile(ATTRIBUTE, FLAGS)
 OWN = r"""(?<entities><!DOCTYPE[^\[>]*+\[.*?(?:\]\s*+>|\Z))
     | (?<entity>&[A-Za-z_][\w.-]{0,80}+;)"""
 CDATA = r"(?<cdata><!\[CDATA\[.*?(?:\]\]>|\Z))"
-PROGRAM = r"""<%--.*?(?:--%>|\Z) | <%.*?(?:%>|\Z)
+PROGRAM = r"""<\#--.*?(?:-->|\Z) | <[\#@][A-Za-z][^<>]*+> # FreeMarker
+    | <%--.*?(?:--%>|\Z) | <%.*?(?:%>|\Z)
     | <\?(?:php\b|xml\s|[=\s]).*?(?:\?>|\Z)"""
 HTML_TOKEN, XHTML_TOKEN, XML_TOKEN = (
     regex.compile(
@@ -212,9 +213,9 @@ def plain_text(
                 kind = END
             elif not name or match["alone"] or name in VOID:
                 kind = ALONE
+            if name == "wbr" or raw.startswith("{\\"):
+                name = NARROW
             name = "^" if match["inflected"] else name
-            is_narrow = name == "wbr" or raw.startswith("{\\")
-            name = NARROW if is_narrow else name
             items.append(Item(raw, "", kind, name))
         items += plain_items(part[read:])
         return _mark_accelerator(items) if accelerators else items

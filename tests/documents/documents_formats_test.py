@@ -167,6 +167,16 @@ PAGES = {
         '«a < b &amp c→A &lt; B &amp; C»<a "',
         [(1, "text of an attribute"), (1, "unfinished tag")],
     ),
+    "codes of templates in the text": (
+        "<#if a gt 1> {% if a > 1 %} «dog» {% endif %} {% if a < 3 %} «cat»"
+        " {if $a > 1}«or 1 > 0→OR 1 &gt; 0»</#if>",
+        [],
+    ),
+    "math, shortcodes and mail": (
+        '<p>«The» \\(a + b\\) «dog» \\[x+y\\] $$b_i$$ «and» [b_c id="a/b"] «it»'
+        " [vc_row a=1]«in»[/vc_row] «or» *|FNAME|*, [% x %]«, see» \\cite{a}.",
+        [],
+    ),
     "what is no text": (
         "<style>b</style>\n<pre>code here</pre><p class=notranslate>no</p>9",
         [(2, "pre"), (2, "locked"), (2, "without words")],

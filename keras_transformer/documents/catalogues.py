@@ -58,7 +58,7 @@ CREDITS = re.compile(
 )
 ADDRESS = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}+@[\w-]++(?:\.[\w-]++)++")
 # Contexts inside of messages: "_: verb\nOpen" of KDE 3, "menu|Open" of GLib.
-CONTEXT = re.compile(r"_: [^\n]*+\n|[\w .:/-]++\|(?=[^\s|])")
+CONTEXT = re.compile(r"\A(?:_: [^\n]*+\n|[\w .:/-]++\|(?=[^\s|]))")
 SEGMENTS = "//mrk[@mtype='seg']"
 # Values of state-qualifier.
 UNREVIEWED = re.compile("(?:mt|tm)-suggestion|leveraged-mt|fuzzy|rejected")

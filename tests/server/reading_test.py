@@ -28,8 +28,11 @@ def read(readers, data, name="a.html", client=""):
     return readers.advance(client, file, name, ("en", "de"), bool, [])
 
 
-def test_a_file_that_takes_too_much_ends_its_process_alone(readers):
+def test_a_file_that_takes_too_much_ends_its_process_alone(
+    readers, monkeypatch
+):
     """Memory; a file beside it and the files after it are read."""
+    monkeypatch.setattr(reading, "MEMORY_PER_BYTE", 0)
 
     async def work():
         hostile = asyncio.ensure_future(read(readers, LARGE, "a.txt"))
@@ -40,6 +43,12 @@ def test_a_file_that_takes_too_much_ends_its_process_alone(readers):
 
     beside, after = asyncio.run(work())
     assert beside[0].items == ["One."] and after[0].items == ["Two."]
+
+
+def test_many_lines_have_memory(readers):
+    lines = b"The dog.\n" * 60_000
+    step, _ = asyncio.run(read(readers, lines, "a.txt"))
+    assert step.items == ["The dog."] * 60_000
 
 
 def starts(monkeypatch, code):

@@ -122,7 +122,10 @@ class Limits(Fields):
         4 * 2**20, "Bytes of a body that has a file; 0: no files.", low=0
     )
     max_reader_mib: int = hp(
-        256, "MiB of memory that a process may take to read a file.", low=64
+        256,
+        "MiB of memory that a process may take to read a file, and 128 more for"
+        " each of its MiB.",
+        low=64,
     )
     max_texts: int = hp(128, "Texts in a request.", low=1)
     max_characters: int = hp(

@@ -30,6 +30,8 @@ NUM_PROCESSES = 2  # one of them reads only files of at most SMALL bytes
 SMALL = 1 << 16
 # Limit of the CPU seconds for a stage of a file, and more for each of its MiB.
 SECONDS, SECONDS_PER_MIB = 4, 20
+# More memory for each byte of a file. 4 MiB of lines of two words take 600 MiB.
+MEMORY_PER_BYTE = 128
 NICENESS = 10
 READY = b"+"  # what a process says when it can read
 # Ctrl-C and systemd send these signals to all processes. Readers block them and
@@ -117,7 +119,8 @@ class Readers:
     """Processes that call `advance`, each for one file at a time.
 
     Args:
-        memory: Bytes of memory that a stage may take.
+        memory: Bytes of memory that a stage may take besides
+            `MEMORY_PER_BYTE`.
     """
 
     def __init__(self, memory: int):
@@ -145,8 +148,9 @@ class Readers:
         memory. Raises HTTPException with status 503 if no process can start,
         and RuntimeError if reading fails.
         """
-        call = self._memory, name, languages, pickle.dumps(fits), results
         size = file.seek(0, os.SEEK_END)
+        memory = self._memory + MEMORY_PER_BYTE * size
+        call = memory, name, languages, pickle.dumps(fits), results
         large: typing.Any = contextlib.nullcontext()
         if size > SMALL:
             large = self._large.of(client)
@@ -166,7 +170,7 @@ class Readers:
             process.kill()
             raise BadRequest(
                 f"expected a file that is read within {_seconds(size)}"
-                f" seconds and {self._memory >> 20} MiB. Received: one that"
+                f" seconds and {memory >> 20} MiB. Received: one that"
                 " takes more"
             )
         self._free.append(process)

@@ -242,9 +242,10 @@ def exit_status(command: str) -> Iterator[None]:
 
 
 def _complain(line: str) -> None:
-    """Writes a line to standard error, if it is open."""
-    if sys.stderr is not None:
-        print(_encodable(line, sys.stderr), file=sys.stderr)
+    """Writes a line to standard error, or to the output if that is closed."""
+    stream = sys.stderr or sys.stdout
+    if stream is not None:
+        print(_encodable(line, stream), file=stream)
 
 
 def check_streams(*names: str) -> None:

@@ -326,11 +326,14 @@ def test_an_output_that_is_closed(output, monkeypatch):
     flags.check_streams("stdin", "stdout")
     output(None)
     flags.show("soup")
-    with monkeypatch.context() as patch, pytest.raises(SystemExit) as status:
-        patch.setattr(sys, "stderr", None)
-        with flags.exit_status("eat"):
-            raise flags.CommandError("burnt")
-    assert status.value.code == 2
+    for word in (None, io.StringIO()):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", None)
+            patch.setattr(sys, "stdout", word)
+            with pytest.raises(SystemExit) as status, flags.exit_status("eat"):
+                raise flags.CommandError("burnt")
+        assert status.value.code == 2
+    assert word.getvalue() == "eat: burnt\n"
     flags.check_streams("stdin")
     expected = "^expected an open stdout. It is closed$"
     with pytest.raises(flags.RunError, match=expected):

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 from commands import fails
+from tolerance import assert_close
 
 import keras_transformer as kt
+from keras_transformer.decoding.rules import length_penalty
 from keras_transformer.text.vocabulary import EOS
 from keras_transformer.translation import glossary as glossaries
 from keras_transformer.translation.around import terms
@@ -250,6 +252,23 @@ def test_a_term_that_is_missing_is_told(translator):
     [found] = translator.search([request])
     [note] = found.notes
     assert re.fullmatch(told, note)
+
+
+def test_scores_have_no_bonus(translator):
+    """They are the model's log-probabilities, as without terms."""
+    wish = translator.with_decoding(glossary_bonus=8.0)
+    for forms in (("Mann",), ("Mann", "Junge Junge")):
+        request = Request("a dog sleeps.", terms=(forms,))
+        [found] = wish.search([request], num_best=2)
+        assert "Mann" in found.texts[0] or "Junge" in found.texts[0]
+        pairs = [(request.text, text) for text in found.texts]
+        for score, log_probs in zip(
+            found.scores,
+            [one.log_probs for one in translator.score(pairs)],
+            strict=True,
+        ):
+            penalty = length_penalty(wish.decoding, len(log_probs))
+            assert_close(score, sum(log_probs) / float(penalty))
 
 
 def test_a_forced_term_that_costs_much_is_told(translator, monkeypatch):

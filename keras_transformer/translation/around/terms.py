@@ -5,8 +5,10 @@ import functools
 import operator
 from collections.abc import Sequence
 
+import numpy as np
 from absl import logging
 
+from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.translation.automaton import missing_terms
 from keras_transformer.translation.requests import Row
@@ -35,10 +37,25 @@ class Terms(Around):
             search = self.exact if has_terms else self.inner
             found = search.search(own, num_best)
             if has_terms:
+                found = [*map(self._without_bonus, own, found)]
                 found = [*map(_noted, own, found, self._without_terms(own))]
             for i, result in zip(chosen, found, strict=True):
                 results[i] = result
         return results
+
+    def _without_bonus(self, row, found):
+        """Takes the bonus of preferred terms from the scores."""
+        decoding = self.limits.decoding
+        if decoding.glossary_mode != "prefer" or not row.automaton:
+            return found
+        rules = load("keras_transformer.decoding.rules")
+        sizes, scores = row.automaton.sizes, []
+        for ids, score in zip(found.ids, found.scores, strict=True):
+            lacks = sum(sizes[n] for n in missing_terms(row.automaton, ids))
+            bonus = decoding.glossary_bonus * (sum(sizes) - lacks) * bool(ids)
+            penalty = float(rules.length_penalty(decoding, len(ids)))
+            scores.append(score - bonus / penalty)
+        return found._replace(scores=np.asarray(scores, np.float32))
 
     def _without_terms(self, rows):
         """Searches without terms if they are forced, else returns only None."""

@@ -16,6 +16,8 @@ import pathlib
 import shutil
 import typing
 
+from absl import logging
+
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.data.languages import name_of
 from keras_transformer.text.tokenization import SHARED_FILE
@@ -30,6 +32,10 @@ def write(export: Export) -> None:
     """Writes the package; see `formats`."""
     description = export.description
     check(export.translator, description)
+    if export.translator.tokenizer.target.training_options["byte_fallback"]:
+        logging.warning(
+            "Argos Translate shows bytes of rare characters as text: <0xC3>"
+        )
     metadata = make_metadata(export.options, description)
     name = "translate-{from_code}_{to_code}".format_map(metadata)
     package = export.directory / name

@@ -36,6 +36,8 @@ SENTENCE_END = re.compile(
 NO_SPACE_BEFORE = ".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f\u3001"
 UNKNOWN = "\u2047"  # how SentencePiece writes an unknown token
 
+SIGNS = frozenset("Sc Sk Sm So Pc Pd Pe Pf Pi Po Ps Me Cn Co".split())
+
 WORD = re.compile(rf"(?:(?!{SPACELESS})\w)+|\S")
 # No sign goes inside.
 COMPOUND = re.compile(r"(?<!\w)\w+(?:[-'\u2019._@/&+]\w+)+")
@@ -98,6 +100,23 @@ def read(text: str, knows: Callable[[str], bool]) -> Reading:
         length, last = length + len(gap), beyond
     kept += origins[last:]
     return Reading("".join([*parts, text[last:]]), tuple(signs), kept)
+
+
+def has_bytes(
+    text: str,
+    encode: Callable[[str], Sequence[int]],
+    is_byte: Callable[[int], bool],
+) -> bool:
+    """Tells whether a vocabulary writes a sign of a text by bytes.
+
+    A model learns letters by their bytes, but few signs: these are not read.
+    """
+    return any(map(is_byte, encode(text))) and any(
+        is_byte(id)
+        for character in set(text)
+        if unicodedata.category(character) in SIGNS
+        for id in encode(character)
+    )
 
 
 def _unknown(text: str, knows: Callable[[str], bool]) -> list[Span]:

@@ -227,6 +227,10 @@ class Tokenizer:
         """The vocabulary as a list of `str`: the piece of id i at index i."""
         return self._processor.id_to_piece(list(range(self.vocab_size)))
 
+    def is_byte(self, id: int) -> bool:
+        """Returns whether a token is a byte, of a vocabulary that has them."""
+        return self._processor.is_byte(id)
+
     def find(self, piece: str) -> int | None:
         """Returns the id of a piece, or None if the vocabulary lacks it."""
         id = self._processor.piece_to_id(piece)

@@ -23,6 +23,7 @@ from keras_transformer.text.signs import (
     INVISIBLE,
     UNKNOWN,
     Reading,
+    has_bytes,
     read,
 )
 from keras_transformer.text.tokenization import Token, Tokenizer, TokenizerPair
@@ -463,8 +464,13 @@ def read_text(tokenizer: Tokenizer, text: str) -> Reading:
     `UNKNOWN` stays, as a token of its own.
     """
 
+    def encode(part: str) -> list[int]:
+        return tokenizer.to_ids([part])[0]
+
     def knows(part: str) -> bool:
-        return part == UNKNOWN or UNK not in tokenizer.to_ids([part])[0]
+        return part == UNKNOWN or not (
+            UNK in encode(part) or has_bytes(part, encode, tokenizer.is_byte)
+        )
 
     return read(text, knows)
 

@@ -16,6 +16,7 @@ from .sentences import (
     penalty,
     text_of,
 )
+from .signs import has_bytes
 
 
 def load(directory: pathlib.Path, description: dict) -> Translate:
@@ -100,8 +101,16 @@ def load(directory: pathlib.Path, description: dict) -> Translate:
         score /= penalty(decoding, len(row))
         return answer(ours, text, score, truncated)
 
+    def ids_of(text: str) -> list[int]:
+        return tokenizer(text)["input_ids"]
+
+    def is_byte(id: int) -> bool:
+        return tokenizer.convert_ids_to_tokens(id).startswith("<0x")
+
     def knows(text: str) -> bool:
-        return tokenizer.unk_token_id not in tokenizer(text)["input_ids"]
+        return tokenizer.unk_token_id not in ids_of(text) and not has_bytes(
+            text, ids_of, is_byte
+        )
 
     return keep_signs(
         lambda sentences: [translate_one(line) for line in sentences], knows

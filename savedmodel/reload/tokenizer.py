@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from .case_marks import TITLE, mark, restore
 from .sentences import ASCII_SPACES, EOS, PAD, UNK, Languages, Sentence, text_of
+from .signs import has_bytes
 
 END_OF_TABLE = "<end of table>"  # see `Vocabulary`
 END_OF_TABLE_WITH_CODES = "<end of table with codes>"
@@ -68,7 +69,9 @@ class Vocabulary:
 
     def knows(self, text: str) -> bool:
         """Tells whether the vocabulary can write a text."""
-        return UNK not in self.encode(text)
+        return UNK not in self.encode(text) and not has_bytes(
+            text, self.encode, self.processor.is_byte
+        )
 
     def decode(self, ids: list[int]) -> str:
         """Converts ids, without PAD and EOS, to text."""

@@ -10,6 +10,8 @@ import translator_test
 from keras_transformer.text.signs import INVISIBLE, Reading, read, restore
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.translation.requests import Request, read_text
+from savedmodel.formats import save_vocabulary
+from savedmodel.reload.tokenizer import load_vocabularies
 
 KNOWN = set(string.ascii_letters + string.digits + " .,!?;:'-()")
 # What is unread of a text, and the text that the model reads.
@@ -131,6 +133,27 @@ def test_words_are_aligned_in_the_text_as_it_was_given():
             assert text[slice(*after[side])] == word
     scored = [translator.score([pair])[0] for pair in (plain, signed)]
     assert scored[0].ids == scored[1].ids
+
+
+def test_signs_that_only_bytes_write_are_not_read(tmp_path):
+    """Letters are: a model learns them by their bytes."""
+    lines = ["The dog (it's here; yes?) runs: 3 + 4 times, on-off! a."] * 9
+    tokenizer = Tokenizer.train(lines, 400, at_most=True, byte_fallback=True)
+    save_vocabulary(tokenizer, tmp_path)
+    [vocabulary, _] = load_vocabularies(tmp_path)
+    for text, signs, expected in CASES:
+        if any(any(map(str.isalpha, sign)) for sign in signs):
+            continue
+        for found in (
+            read_text(tokenizer, text),
+            read(text, vocabulary.knows),
+        ):
+            assert [sign.text for sign in found.signs] == signs
+            assert found.text == (expected or re.sub(" 😆", "", text))
+    for text in ("寿司 ist Łódź, naïve?", "می\u200cخواهم", "The dog + 3!"):
+        assert read_text(tokenizer, text).text == text
+        assert vocabulary.knows(text)
+        assert vocabulary.decode(vocabulary.encode(text)) == text
 
 
 def test_a_tag_is_read():

@@ -306,8 +306,6 @@ def test_messages_of_a_program(debian):
     for split in ("train", "valid"):
         pairs = read_set(split) + phrasebook.read_split("train", 60)
         write_pairs(f"messages/de/{split}", pairs)
-    [script] = scripts_of(MESSAGES)
-    exec(script.replace("vocab_size=8000", "vocab_size=330"), {})
     fit = ["--batch_tokens=400", "--num_buckets=1", "--vocab_size=330"]
     run(train, *TINY, *QUICK, *fit, "--num_decoder_layers=1")
     words = [

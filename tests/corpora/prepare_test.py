@@ -347,6 +347,18 @@ def test_done_is_done(command, prepared, capsys):
     assert times == {p: p.stat().st_mtime_ns for p in prepared.iterdir()}
 
 
+def test_what_was_prepared_before_an_option_of_vocabularies(
+    command, prepared, tmp_path, capsys
+):
+    shutil.copytree(prepared, tmp_path / "old")
+    index = json.loads((tmp_path / "old/index.json").read_text())
+    for name in ("byte_fallback", "split_digits", "normalization"):
+        assert index["settings"].pop(name) is None
+    (tmp_path / "old/index.json").write_text(json.dumps(index))
+    prepare.main([*command, f"--output={tmp_path / 'old'}"])
+    assert "is finished already" in capsys.readouterr().out
+
+
 def test_a_vocabulary_is_learned_and_phrasebook_prepared(tmp_path, capsys):
     argv = [f"--output={tmp_path}/out", "--phrasebook_pairs=400"]
     argv += [f"--vocab_size={VOCAB_SIZE}", "--vocabulary_pairs=150"]

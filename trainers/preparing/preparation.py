@@ -24,6 +24,7 @@ from trainers.preparing.options import (
     CorpusOptions,
     OutputOptions,
 )
+from trainers.run.data_config import RunData
 from trainers.run.resuming import describe_file, run_errors, write_json
 from trainers.run.vocabularies import (
     check_options,
@@ -119,10 +120,14 @@ def settings_of(
     Files are described by size and time of change, a tokenizer by its content.
     """
     paths = find_dataset(corpus.dataset).find_files(corpus, "train")
+    given, usual = options_of(corpus), options_of(RunData)
+    del given["case_marks"]  # older
     return {
         **dataclasses.asdict(corpus),
         **dataclasses.asdict(cleaning_options),
         "columns": ",".join(corpus.columns) or None,
+        # Corpora that were prepared before these options have none.
+        **{name: None for name in given if given[name] == usual[name]},
         "shard_pairs": output.shard_pairs,
         "tokenizer": tokenizer.sha256 if tokenizer else "",
         "train_files": list(map(describe_file, paths)),

@@ -421,7 +421,7 @@ def test_words_are_aligned_and_figures_show_marks(translator):
 @pytest.mark.slow("format")
 def test_a_saved_model_answers_as_the_translator(translator):
     signatures = saved_model.Signatures(translator).make()
-    texts = ["A RED DOG", "", "The NASA's bird", "HOUSE"]
+    texts = ["A RED DOG", "", "HOUSE", "Red dog"]  # without unknown letters
     assert_answers(signatures, translator, texts)
     prefixes = ["RED HO", "NASA BIRD", "Red", ""]
     found = signatures["forced"](

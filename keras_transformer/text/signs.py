@@ -195,7 +195,7 @@ def restore(
     'Gut! \u263a Weiter.'
     """
     edits = [
-        (*target, Sign(reading.text[slice(*source)], 0, (False, False)))
+        (*target, Sign(reading.text[slice(*source)], 0, (True, True)))
         for source, target in links
         if translation[slice(*target)] == UNKNOWN
     ]
@@ -216,12 +216,9 @@ def restore(
     for begin, end, sign in sorted(edits, key=lambda edit: edit[0]):
         found += translation[last:begin]
         last = max(last, end)
-        if begin == end:
-            found, rest = found.rstrip(" "), translation[last:].lstrip(" ")
-            last = len(translation) - len(rest)
-            found += _spaced(found, sign, rest)
-        else:
-            found += sign.text
+        found, rest = found.rstrip(" "), translation[last:].lstrip(" ")
+        last = len(translation) - len(rest)
+        found += _spaced(found, sign, rest)
     return found + translation[last:]
 
 

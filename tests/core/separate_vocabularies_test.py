@@ -121,7 +121,9 @@ def test_it_translates(translator):
     ids = [found[0][0] for found in translator.n_best_ids(SENTENCES)]
     assert max(map(max, filter(None, ids))) > 70  # of the target's vocabulary
     target = translator.tokenizer.target
-    assert outputs == [s.decode() for s in target.decode(ids).numpy()]
+    for output, string in zip(outputs, target.decode(ids).numpy(), strict=True):
+        # An unknown token becomes the word that it translates.
+        assert "⁇" in string.decode() or output == string.decode()
     [score] = translator.score([("a dog", "der Hund")])
     assert score.ids == target.encode(["der Hund"]).to_list()[0]
 

@@ -94,6 +94,7 @@ def test_an_unknown_token_becomes_the_word_that_it_translates():
     reading = Reading("a fox runs")
     links = [((0, 1), (0, 3)), ((2, 5), (4, 5)), ((6, 10), (6, 11))]
     assert restore("ein ⁇ rennt", reading, links) == "ein fox rennt"
+    assert restore("ein ⁇  rennt", reading, links) == "ein fox rennt"
     assert restore("ein ⁇ rennt", reading) == "ein ⁇ rennt"
 
 

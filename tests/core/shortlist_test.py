@@ -21,6 +21,7 @@ from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.text.vocabulary import EOS, SPECIAL_IDS
 from keras_transformer.translation import inference as inference_module
 from keras_transformer.translation import shortlist as shortlists
+from keras_transformer.translation.requests import read_text
 from keras_transformer.translation.shortlist import (
     Shortlist,
     make_shortlist,
@@ -360,7 +361,8 @@ def test_ctranslate2_reads_the_file(workdir, monkeypatch):
     theirs = ctranslate2.Translator(str(output), intra_threads=1)
     differences = 0
     for line in filter(listed.fits, filter(str.strip, exports.SENTENCES)):
-        [row] = listed.tokenizer.to_ids([line])
+        read = read_text(listed.tokenizer, line).text
+        [row] = listed.tokenizer.to_ids([read])
         assert listed.shortlist.tokens([row]) is not None
         [found] = theirs.translate_batch(
             [[listed.tokenizer.pieces[id] for id in row[:-1]]],

@@ -293,6 +293,12 @@ def attention_figure(
     both, encoding = translator.tokenizer, translator.encoding
     of_text = encoding.tokenizer_of(Request(text))
     [row] = encode_pairs([(text, reference or "")], encoding)
+    read = [row.reading] + [row.prefix] * (reference is not None)
+    expect(
+        all(one.text.strip() for one in read),
+        "words that the vocabulary can write",
+        f"{text=}, {reference=}",
+    )
     if reference is None:
         [[(ids, _), *_]] = translator.n_best_ids([text])
         [target] = of_text.target.to_strings([ids])

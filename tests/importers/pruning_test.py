@@ -9,6 +9,7 @@ import sentencepiece
 from commands import fails
 from later import later
 from original_models import FIXTURES
+from readable import readable
 
 import keras_transformer as kt
 from keras_transformer.importers import pruning, read_model
@@ -229,7 +230,10 @@ def test_a_corpus_with_all_tokens_changes_no_translation(tmp_path, capsys):
     translator = kt.Translator.load(workdir).with_languages(
         *expected["languages"]
     )
-    assert translator.translate(expected["sources"]) == expected["texts"]
+    read = readable(translator.tokenizer, expected["sources"])
+    assert len(read) > 9
+    found = translator.translate([expected["sources"][i] for i in read])
+    assert found == [expected["texts"][i] for i in read]
     for wrong, message in (
         (
             "--vocabulary_from=none.*",

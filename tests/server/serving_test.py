@@ -423,6 +423,9 @@ class Script:
     def encoding(self):
         return Encoding(self.tokenizer, self)
 
+    def is_byte(self, id):
+        return False
+
     def to_ids(self, strings):
         return [[5] * len(string.split()) + [2] for string in strings]
 

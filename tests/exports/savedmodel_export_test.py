@@ -500,7 +500,11 @@ def test_a_wrong_export_is_not_kept(precision, tmp_path, monkeypatch, capsys):
 
     make_spec = conversion.make_spec
     monkeypatch.setattr(conversion, "make_spec", break_the_norm)
-    options = "--format=ctranslate2", f"--precision={precision}"
+    options = (
+        "--format=ctranslate2",
+        f"--precision={precision}",
+        "--verify=full",
+    )
     argv = arguments(tmp_path / "out", *options)
     err = commands.fails(export.main, argv, capsys, code=1)
     assert "a wrong export: verification failed" in err

@@ -7,6 +7,7 @@ as soft hyphens, are not read either, and are left out.
 `savedmodel/reload/signs.py` is a copy of this file, which imports nothing.
 """
 
+import bisect
 import re
 import typing
 import unicodedata
@@ -35,9 +36,8 @@ SENTENCE_END = re.compile(
 )
 NO_SPACE_BEFORE = ".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f\u3001"
 UNKNOWN = "\u2047"  # how SentencePiece writes an unknown token
-
+# Categories of signs.
 SIGNS = frozenset("Sc Sk Sm So Pc Pd Pe Pf Pi Po Ps Me Cn Co".split())
-
 WORD = re.compile(rf"(?:(?!{SPACELESS})\w)+|\S")
 # No sign goes inside.
 COMPOUND = re.compile(r"(?<!\w)\w+(?:[-'\u2019._@/&+]\w+)+")
@@ -85,9 +85,12 @@ def read(text: str, knows: Callable[[str], bool]) -> Reading:
     text = re.sub(r"\s", " ", "".join(text[i] for i in origins))
     parts, kept, signs, last, length = [], list[int](), list[Sign](), 0, 0
     for begin, end in _unknown(text, knows):
-        first = len(text[:begin].rstrip())
-        beyond = len(text) - len(text[end:].lstrip())
-        left, right = text[:first][-1:], text[beyond : beyond + 1]
+        first, beyond = begin, end
+        while text[first - 1 : first].isspace():
+            first -= 1
+        while text[beyond : beyond + 1].isspace():
+            beyond += 1
+        left, right = text[max(first - 1, 0) : first], text[beyond : beyond + 1]
         is_open = first < begin or end < beyond
         is_open |= left.isalnum() and right.isalnum()
         is_inside = left and right and right not in NO_SPACE_BEFORE
@@ -124,22 +127,18 @@ def _unknown(text: str, knows: Callable[[str], bool]) -> list[Span]:
     tag = TAG.match(text)
     units = [*_units(text, tag.end() if tag and knows(tag.group()) else 0)]
     is_unknown = [not knows(text[begin:end]) for begin, end in units]
-    for i, (begin, end) in enumerate(units):
-        if not is_unknown[i] or not _is_word(text[begin:end]):
+    for i, unit in enumerate(units):
+        if not is_unknown[i] or not _is_word(text[slice(*unit)]):
             continue
         for step in (-1, 1):  # to the ends of a word such as "Москва-City"
-            j = i
-            while 0 <= j + 2 * step < len(units):
-                chain = sorted(units[j + step * n] for n in range(3))
-                mark, other = units[j + step], units[j + 2 * step]
-                if not (
-                    text[slice(*mark)] in INSIDE_WORDS
-                    and _is_word(text[slice(*other)])
-                    and chain[0][1] == chain[1][0]
-                    and chain[1][1] == chain[2][0]
-                ):
-                    break
-                is_unknown[j + step] = is_unknown[j + 2 * step] = True
+            j = i + step
+            while 0 <= j + step < len(units) and _joins(
+                text, *sorted((units[j - step], units[j], units[j + step]))
+            ):
+                is_unknown[j] = True
+                if is_unknown[j + step]:
+                    break  # that word goes on by itself
+                is_unknown[j + step] = True
                 j += 2 * step
     found: list[Span] = []
     for (begin, end), wanted in zip(units, is_unknown, strict=True):
@@ -152,6 +151,16 @@ def _unknown(text: str, knows: Callable[[str], bool]) -> list[Span]:
 
 def _is_word(text):
     return text[:1].isalnum()
+
+
+def _joins(text: str, left: Span, mark: Span, right: Span) -> bool:
+    """Tells whether a mark joins two words to one."""
+    return (
+        left[1] == mark[0]
+        and mark[1] == right[0]
+        and text[slice(*mark)] in INSIDE_WORDS
+        and all(_is_word(text[slice(*span)]) for span in (left, right))
+    )
 
 
 def _units(text: str, start: int) -> Iterator[Span]:
@@ -194,21 +203,22 @@ def restore(
     >>> restore("Gut! Weiter.", text)
     'Gut! \u263a Weiter.'
     """
+    if not translation.startswith(prefix.text):
+        prefix = EMPTY
     edits = [
         (*target, Sign(reading.text[slice(*source)], 0, (True, True)))
         for source, target in links
         if translation[slice(*target)] == UNKNOWN
+        and target[0] >= len(prefix.text)
     ]
-    if not translation.startswith(prefix.text):
-        prefix = EMPTY
     there = [sign.text for sign in prefix.signs]
-    for sign in reading.signs:
+    anchors = _anchors(reading, translation)
+    places = _places(reading, translation, links)
+    for sign, anchor in zip(reading.signs, anchors, strict=True):
         if sign.text in there:
             there.remove(sign.text)
             continue
-        place = _anchor(sign, reading.text, translation)
-        if place is None:
-            place = _beside(sign, reading.text, translation, links)
+        place = places(sign) if anchor is None else anchor
         place = max(place, len(prefix.text))
         edits.append((place, place, sign))
     last = len(prefix.text)
@@ -236,52 +246,71 @@ def _spaced(left: str, sign: Sign, right: str) -> str:
 
 def needs_links(translation: str, reading: Reading) -> bool:
     """Tells whether `restore` is better with links."""
-    return UNKNOWN in translation or None in (
-        _anchor(sign, reading.text, translation) for sign in reading.signs
-    )
+    return UNKNOWN in translation or None in _anchors(reading, translation)
 
 
-def _anchor(sign: Sign, text: str, translation: str) -> int | None:
-    """Returns the place of a sign at the edge of a text or of a sentence."""
-    before = text[: sign.place].rstrip()
-    if not TAG.sub("", before, count=1).strip() or not translation.strip():
-        return 0
-    if not text[sign.place :].strip():
-        return len(translation)
+def _anchors(reading: Reading, translation: str) -> list[int | None]:
+    """Returns the places of signs at the edge of a text or of a sentence."""
+    text, is_blank = reading.text, not translation.strip()
+    tag = TAG.match(text)
+    begin, end = tag.end() if tag else 0, len(text.rstrip())
+    begin += len(text[begin:]) - len(text[begin:].lstrip())
     ends, others = (
         [match.end() for match in SENTENCE_END.finditer(one)]
         for one in (text, translation)
     )
-    if len(before) in ends and others:
-        return others[min(ends.index(len(before)), len(others) - 1)]
-    return None
+    numbers = {place: number for number, place in enumerate(ends)}
+    anchors: list[int | None] = []
+    for sign in reading.signs:
+        number = numbers.get(sign.place)
+        if is_blank or sign.place <= begin:
+            anchors.append(0)
+        elif sign.place >= end:
+            anchors.append(len(translation))
+        elif number is not None and others:
+            anchors.append(others[min(number, len(others) - 1)])
+        else:
+            anchors.append(None)
+    return anchors
 
 
-def _beside(sign: Sign, text: str, translation: str, links: Links) -> int:
-    """Returns the place beside the translation of the nearest word."""
+def _places(
+    reading: Reading, translation: str, links: Links
+) -> Callable[[Sign], int]:
+    """Makes a function that finds the place beside the nearest word."""
     if not links:
         sources, targets = (
             [match.span() for match in WORD.finditer(one)]
-            for one in (text, translation)
+            for one in (reading.text, translation)
         )
         links = [
             (sources[i * len(sources) // len(targets)], target)
             for i, target in enumerate(targets)
+            if sources
         ]
+    inside, around = (
+        [match.span() for match in COMPOUND.finditer(one)]
+        for one in (reading.text, translation)
+    )
 
-    def distance(link: tuple[Span, Span]) -> tuple[int, bool]:
-        begin, end = link[0]
-        if begin >= sign.place:
-            return begin - sign.place, False
-        return max(0, sign.place - end), True
+    def find(sign: Sign) -> int:
+        def distance(link: tuple[Span, Span]) -> tuple[int, bool]:
+            begin, end = link[0]
+            if begin >= sign.place:
+                return begin - sign.place, False
+            return max(0, sign.place - end), True
 
-    nearest = min(links, key=distance)
-    place = nearest[1][distance(nearest)[1]]
-    is_inside = _compound_end(text, sign.place) is not None
-    return place if is_inside else _compound_end(translation, place) or place
+        nearest = min(links, key=distance)
+        place = nearest[1][distance(nearest)[1]]
+        if _end_around(inside, sign.place) is not None:
+            return place
+        return _end_around(around, place) or place
+
+    return find
 
 
-def _compound_end(text: str, place: int) -> int | None:
-    """Returns the end of the compound word around a place, if there is one."""
-    found = (match.span() for match in COMPOUND.finditer(text))
-    return next((end for begin, end in found if begin < place < end), None)
+def _end_around(spans: list[Span], place: int) -> int | None:
+    """Returns the end of the span that has a place inside, if there is one."""
+    i = bisect.bisect(spans, (place,)) - 1
+    is_inside = i >= 0 and spans[i][0] < place < spans[i][1]
+    return spans[i][1] if is_inside else None

@@ -3,6 +3,7 @@
 import random
 import re
 import string
+import time
 
 import pytest
 import translator_test
@@ -105,7 +106,8 @@ def test_signs_of_a_sentence_change_no_other_word():
     text = plain.replace(" fox", " 😆 fox") + " Ж ☃"
     assert read_text(tokenizer, text).text == plain
     [found], [expected] = translator.search([text]), translator.search([plain])
-    assert found.ids == expected.ids and found.scores == expected.scores
+    assert found.ids == expected.ids
+    assert found.scores == pytest.approx(expected.scores)
     for one, other in zip(found.texts, expected.texts, strict=True):
         assert one.endswith("Ж ☃") and one.count("😆") == 1
         left = re.sub(" ?[😆Ж☃]", "", one)
@@ -160,3 +162,15 @@ def test_signs_that_only_bytes_write_are_not_read(tmp_path):
 def test_a_tag_is_read():
     tokenizer = Tokenizer.train(["a dog"], 20, symbols=["<2de>"], at_most=True)
     assert read_text(tokenizer, "<2de> a ☃ dog").text == "<2de> a dog"
+
+
+@pytest.mark.parametrize(
+    "part", ["Ж-", "a☃ ", "a-☃-", " ", "☃. ", "a-a-", "Ж ", "a\u00ad☃b", "<2"]
+)
+def test_any_text_takes_linear_time(part):
+    """At most 5 CPU seconds; in quadratic time it takes minutes."""
+    text, begin = part * (160_000 // len(part)), time.process_time()
+    reading = read(text, knows)
+    restore("one two-three. " * 20, reading)
+    restore(reading.text, reading, [((0, 1), (0, 1))])
+    assert time.process_time() - begin < 5

@@ -219,7 +219,6 @@ def restore(
             there.remove(sign.text)
             continue
         place = places(sign) if anchor is None else anchor
-        place = max(place, len(prefix.text))
         edits.append((place, place, sign))
     last = len(prefix.text)
     found = restore(prefix.text, prefix) if prefix.signs else prefix.text
@@ -235,8 +234,8 @@ def restore(
 def _spaced(left: str, sign: Sign, right: str) -> str:
     """Returns a sign with the spaces that it needs between two texts."""
     before, after = sign.is_apart
-    before |= left[-1:].isalnum() and sign.text[0].isalnum()
-    after |= right[:1].isalnum() and sign.text[-1].isalnum()
+    before |= left[-1:].isalnum() and sign.text[0].isalpha()
+    after |= right[:1].isalnum() and sign.text[-1].isalpha()
     return (
         " " * (before and bool(left))
         + sign.text

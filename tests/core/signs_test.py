@@ -10,6 +10,7 @@ import translator_test
 
 from keras_transformer.text.signs import INVISIBLE, Reading, read, restore
 from keras_transformer.text.tokenization import Tokenizer
+from keras_transformer.translation.alignment import SpanLink, word_spans
 from keras_transformer.translation.requests import Request, read_text
 from savedmodel.formats import save_vocabulary
 from savedmodel.reload.tokenizer import load_vocabularies
@@ -25,7 +26,8 @@ CASES = [
     ("◦ The dog runs.", ["◦"], "The dog runs."),
     ("(☐) done", ["☐"], "() done"),
     ("the 👩‍👩‍👧 family and 🇩🇪 🇫🇷", ["👩‍👩‍👧", "🇩🇪 🇫🇷"], "the family and"),
-    ("1️⃣ First", ["1️⃣"], "First"),
+    ("1️⃣ First man2️⃣", ["1️⃣", "2️⃣"], "First man"),
+    ("he 🤷‍x shrugs", ["🤷‍x"], "he shrugs"),
     ("Москва-City sleeps.", ["Москва-City"], "sleeps."),
     ("Красная площадь is red", ["Красная площадь"], "is red"),
     ("I eat 寿司 here", ["寿司"], "I eat here"),
@@ -81,14 +83,36 @@ def test_a_sign_is_put_beside_the_words_that_are_linked():
     reading = read("the → red 😆 house", knows)
     links = [((0, 3), (0, 2)), ((4, 7), (9, 13)), ((8, 13), (3, 8))]
     assert reading.text == "the red house"
-    found = restore("la maison rouge"[:2] + " casa rossa", reading, links)
-    assert found.split().index("→") == 1 and "😆" in found
+    found = restore("la casa rossa", reading, links)
+    assert found == "la → casa rossa 😆"
+    # Not inside of a compound, unless it was.
+    reading, links = read("a foot ☃ player", knows), [((2, 6), (0, 4))]
+    assert restore("Fuss-Spieler", reading, links) == "Fuss-Spieler ☃"
+    reading = read("foot-☃player", knows)
+    assert (
+        restore("Fuss-Spieler", reading, [((0, 5), (0, 5))]) == "Fuss-☃Spieler"
+    )
+
+
+def test_a_sign_after_a_sentence_stays_after_it():
+    reading = read("It is as good as it can be. 😆 Yes.", knows)
+    expected = "Gut. 😆 Das ist es wirklich, wie gesagt."
+    assert restore(expected.replace(" 😆", ""), reading) == expected
+    assert restore("Gut.", reading) == "Gut. 😆"
 
 
 def test_a_prefix_stays_at_the_beginning():
     reading, prefix = (read(t, knows) for t in ("😆 A dog.", "Ein ☃"))
     assert restore("Ein Hund.", reading, (), prefix) == "Ein ☃ 😆 Hund."
     assert restore("Hund.", reading, (), prefix) == "😆 Hund."
+    # What the prefix has is not added again.
+    twice = read("A dog ☃ ☺.", knows)
+    one = read("A ☃ dog.", knows)
+    assert restore("Ein Hund.", one, (), prefix) == "Ein ☃ Hund."
+    assert "☺" in restore("Ein Hund.", twice, (), prefix)
+    links = [((0, 1), (0, 1)), ((2, 5), (2, 3))]
+    found = restore("⁇ ⁇", read("a dog", knows), links, read("⁇", "☃".__ne__))
+    assert found == "⁇ dog"
 
 
 def test_an_unknown_token_becomes_the_word_that_it_translates():
@@ -119,6 +143,26 @@ def test_signs_of_a_sentence_change_no_other_word():
     assert translator.translate(["😆 ☃"]) == ["😆 ☃"]
     [forced] = translator.translate([Request(plain, prefix="fox 😆")])
     assert forced.startswith("fox 😆")
+
+
+def test_signs_are_placed_by_the_alignment(monkeypatch):
+    translator = translator_test.make_translator()
+    asked = []
+
+    def align(pairs):
+        """Links the source's second word to the first of the translation."""
+        asked.extend(pairs)
+        return [
+            [SpanLink(word_spans(source.text)[1], word_spans(target)[0])]
+            for source, target in pairs
+        ]
+
+    monkeypatch.setattr(translator, "align_spans", align)
+    plain = "lazy dog jumps"
+    [expected] = translator.translate([plain])
+    [found] = translator.translate(["lazy ☃ dog jumps"])
+    assert asked == [(Request(plain), expected)]
+    assert found.startswith("☃") and found.replace("☃", "").strip() == expected
 
 
 def test_words_are_aligned_in_the_text_as_it_was_given():

@@ -23,7 +23,7 @@ quickstart: $(VENV)/installed  ## Train a translator on the built-in corpus.
 	$(BIN)/python -m trainers.wmt \
 	    --flagfile=trainers/configs/quickstart.flags --workdir=$(WORKDIR)
 
-test: $(VENV)/installed-test  ## Run the tests of every law once, in three processes; PART=documents: only those of one folder.
+test: $(VENV)/installed-test  ## Run each test once, but for slow variants, in three processes; PART=documents runs one folder.
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PART:%=tests/%)
 
 test-rest: $(VENV)/installed-test  ## Run what a rule of tests/later.py moves from `test`.

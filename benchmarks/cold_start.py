@@ -96,7 +96,7 @@ def run_translate(argv, status=0, options=()):
 
 
 def slowest_imports(argv):
-    """Returns all seconds of imports, and those of the slowest packages."""
+    """Returns the seconds of all imports, and of the slowest packages."""
     seconds = collections.Counter()
     text = run_translate(argv, options=("-X", "importtime"))
     for microseconds, module in IMPORT.findall(text):

@@ -70,7 +70,7 @@ def main():
 def read_messages(folder):
     """Returns messages with markup, some with accelerators, and a number.
 
-    The number is that of all messages with letters.
+    The number counts all messages with letters.
     """
     messages = {
         entry.msgid

@@ -102,7 +102,7 @@ def training_flops(
     batch_tokens: int,
     sentence_length: int,
 ) -> float:
-    """Computes the FLOPs of a training, without those of the optimizer.
+    """Computes the FLOPs of a training, without the optimizer's.
 
     Args:
         config: The model.

@@ -349,5 +349,5 @@ def test_ctranslate2_returns_the_attention_of_the_head(trained, tmp_path):
 )
 def test_what_does_not_fit_is_refused(flags, message, trained, capsys):
     prefix = trained[2].with_name("train")
-    argv = [*TOY, f"--train_files={prefix}", "--workdir=/tmp/none"]
+    argv = [*TOY, f"--train_files={prefix}", f"--workdir={prefix}.none"]
     assert re.search(message, fails(wmt.main, [*argv, *flags.split()], capsys))

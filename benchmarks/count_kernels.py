@@ -6,9 +6,10 @@
 
 VERSION is a version of JAX; this was tried with 0.10.2. `--device=cpu` compiles
 for this machine. The program is the step of accelerator.py in mixed_bfloat16.
-The script counts the operations that run one after the other: on a GPU each is a
-launch, or a few of a library. Without the GPU nothing is tuned: Triton computes
-all products. Compare the counts of two commits. They do not measure time.
+The script counts the operations that run one after the other: on a GPU each is
+a launch, or a few of a library. Without the GPU nothing is tuned: Triton
+computes all products. Compare the counts of two commits. They do not measure
+time.
 """
 
 import argparse

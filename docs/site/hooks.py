@@ -1,8 +1,9 @@
 """Completes the documentation site, whose pages are mostly those of docs/.
 
 The hooks add pages from elsewhere in the repository, one of them a notebook,
-make links that work on GitHub work on the site, turn equations into MathML, and
-generate the reference from the code. They import neither Keras nor TensorFlow.
+make links that work on GitHub work on the site, turn equations into MathML,
+keep words of code in one line, and generate the reference from the code. They
+import neither Keras nor TensorFlow.
 """
 
 import ast
@@ -46,6 +47,7 @@ PAGES = {
 }
 NOTEBOOK = "examples/annotated_transformer.ipynb"
 NOTEBOOK_PAGE = "annotated_transformer.md"
+COMMANDS = "reference/commands/index.md"
 EXPORTS = {  # the public names of savedmodel, by module
     "savedmodel.export": ["export", "Source"],
     "savedmodel.verify": ["compare", "run", "Comparison", "ExportError"],
@@ -68,6 +70,8 @@ def on_config(config: MkDocsConfig) -> None:
         {"Commands": list(command_pages())},
         {"Python": list(python_pages())},
     ]
+    icon = {"icon": "fontawesome/brands/git-alt", "link": REPOSITORY}
+    config.extra["social"] = [icon]
     order = ("Start", "Guides", "Results", "Reference", "Project")
     config.nav = [{title: titles[title]} for title in order]
 
@@ -90,8 +94,10 @@ def on_page_markdown(
     A link to a file that has no page leads to the repository.
     """
     here = page.file.src_uri
-    if here.startswith(("reference/", "project/")):  # guides are found first
-        page.meta["search"] = {"boost": 0.01}
+    if here == NOTEBOOK_PAGE:
+        page.meta["search"] = {"boost": 0.5}
+    elif here.startswith(("reference/", "project/")) and here != COMMANDS:
+        page.meta["search"] = {"boost": 0.01}  # guides are found first
     pages = PAGES | {NOTEBOOK: NOTEBOOK_PAGE}
     homes = {uri: path for path, uri in pages.items()}
     folder = posixpath.dirname(homes.get(here, f"docs/{here}"))
@@ -121,7 +127,19 @@ def on_page_markdown(
 
 
 def on_page_content(text: str, **_) -> str:
-    """Turns equations, which `arithmatex` marks, into MathML."""
+    """Turns equations into MathML; browsers do not break words of code.
+
+    `arithmatex` marks the equations. Words with a hyphen are marked here.
+    """
+
+    def mark(code: re.Match) -> str:
+        word = r"<[^>]*>|[^\s<>]*-[^\s<>]*"
+        return re.sub(word, mark_word, code[0])
+
+    def mark_word(found: re.Match) -> str:
+        word = found[0]
+        fits = not word.startswith("<") and len(word) <= 40  # on a phone
+        return f'<span class="word">{word}</span>' if fits else word
 
     def replace(match: re.Match) -> str:
         tag, latex = match["tag"], html.unescape(match["latex"])
@@ -130,7 +148,8 @@ def on_page_content(text: str, **_) -> str:
 
     marked = r'<(?P<tag>span|div) class="arithmatex">\\[(\[]'
     marked += r"(?P<latex>.*?)\\[)\]]</(?P=tag)>"
-    return re.sub(marked, replace, text, flags=re.DOTALL)
+    text = re.sub(marked, replace, text, flags=re.DOTALL)
+    return re.sub(r"<code.*?</code>", mark, text, flags=re.DOTALL)
 
 
 def title_of(path: pathlib.Path) -> str:
@@ -142,20 +161,21 @@ def title_of(path: pathlib.Path) -> str:
 # ---- The reference of the commands -------------------------------------------
 
 
-def commands() -> Iterator[str]:
-    """The modules that are commands."""
-    for package in ("trainers", "savedmodel"):
-        for path in sorted((ROOT / package).glob("*.py")):
-            if "\ndef main(argv" in path.read_text("utf-8"):
-                yield f"{package}.{path.stem}"
-
-
 def command_pages() -> dict[str, str]:
-    """Addresses -> pages with the flags of one command."""
-    return {
-        f"reference/commands/{name}.md": command_page(name)
-        for name in commands()
+    """Addresses -> a list of the commands; pages with the flags of one."""
+    lines = ["# All commands", "", "| command | |", "|---|---|"]
+    for name in SCRIPTS:
+        code = (ROOT / f"{name.replace('.', '/')}.py").read_text("utf-8")
+        first = str(ast.get_docstring(ast.parse(code))).partition("\n")[0]
+        lines.append(f"| [{SCRIPTS[name]}]({name}.md) | {first} |")
+    lines += [
+        "",
+        "`--help` of a command shows its common flags, `--helpfull` all.",
+    ]
+    pages = {
+        f"reference/commands/{name}.md": command_page(name) for name in SCRIPTS
     }
+    return {COMMANDS: "\n".join(lines) + "\n"} | pages
 
 
 def command_page(name: str) -> str:

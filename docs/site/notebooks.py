@@ -23,6 +23,11 @@ import typing
 from collections.abc import Sequence
 
 ROOT = pathlib.Path(__file__).parents[2]
+# Of a file of the repository; in Colab, only such links work.
+ADDRESS = re.compile(
+    r"\]\(https://(?:github\.com|raw\.githubusercontent\.com)/keras-transformer-nmt"
+    r"/keras-transformer-nmt/(?:blob/)?HEAD/([^)?]*)(?:\?[^)]*)?\)"
+)
 PICTURE = re.compile(r"picture (?P<name>\w+\.svg)")
 
 
@@ -131,7 +136,8 @@ def page(path: pathlib.Path) -> dict[str, str]:
     for cell in load(path)["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            texts.append(source.replace("<details>", "<details markdown>"))
+            source = source.replace("<details>", "<details markdown>")
+            texts.append(ADDRESS.sub(r"](../\1)", source))
             continue
         texts.append(page_of_code(source, cell["metadata"].get("tags", ())))
         for output in cell["outputs"]:

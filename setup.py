@@ -6,7 +6,6 @@ repository become links to the files of this version on its web page.
 
 import pathlib
 import re
-import tomllib
 
 from setuptools import setup
 
@@ -32,9 +31,10 @@ def with_absolute_links(markdown, repository, tag):
 [VERSION] = re.findall(
     r'^__version__ = "(.+?)"', read("keras_transformer/__init__.py"), re.M
 )
-REPOSITORY = tomllib.loads(read("pyproject.toml"))["project"]["urls"][
-    "Repository"
-]
+# By a pattern: Python 3.10 has no tomllib, and pip then says which is needed.
+[REPOSITORY] = re.findall(
+    r'^Repository = "(.+?)"', read("pyproject.toml"), re.M
+)
 
 setup(
     version=VERSION,

@@ -9,6 +9,7 @@ reports how many pairs each rule dropped.
 """
 
 from keras_transformer.commands import flags
+from trainers.datasets.dataset import implied_dataset
 from trainers.preparing import preparation
 from trainers.preparing.options import (
     CleaningOptions,
@@ -24,7 +25,8 @@ def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
     output = arguments.build(OutputOptions)
     cleaning_options = arguments.build(CleaningOptions)
-    corpus = arguments.build(CorpusOptions)
+    implied = implied_dataset(arguments.given)
+    corpus = arguments.build(CorpusOptions, **implied)
     preparation.run(
         output, corpus, cleaning_options, arguments.given.get("vocab_size")
     )

@@ -36,6 +36,7 @@ from keras_transformer.commands.startup import (
 from keras_transformer.config import PRESETS, DecodingConfig, TransformerConfig
 from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.text.tokenization import Tokenizer
+from trainers.datasets.dataset import implied_dataset
 from trainers.run.cluster import find_cluster
 from trainers.run.data_config import DataConfig
 from trainers.run.inheritance import check_same, read_parent
@@ -116,37 +117,37 @@ def read_arguments(
             ]
             recipe = flags.parse(files, description, *sections).given
             # The recipe first, so that later flag files override it.
-            arguments = flags.parse([*files, *argv], description, *sections)
-        arguments.given.update(scaled_warmup(recipe, own))
+            given = flags.parse([*files, *argv], description, *sections).given
+            arguments = flags.Arguments(given, own)
+        arguments.given.update(shorter_warmup(recipe, own))
         options = arguments.build(sections[0])
+    arguments.given.update(implied_dataset(arguments.given))
     return arguments, options
 
 
-def scaled_warmup(
+def shorter_warmup(
     recipe: dict[str, typing.Any], own: dict[str, typing.Any]
 ) -> dict[str, int]:
-    """Shortens a recipe's warm-up if `own` flags end training within it.
+    """Makes a recipe's warm-up a tenth of the updates if `own` has few.
 
-    Scales it in proportion to `train_steps`. Shows a line about the change, and
-    returns the changed flag, or {}.
+    Else at least half of them would be warm-up. Shows a line about the change,
+    and returns the changed flag, or {}.
 
     >>> recipe = {"train_steps": 12000, "warmup_steps": 1000}
-    >>> scaled_warmup(recipe, {"train_steps": 600})
-    warmup_steps: 50, as the recipe has 1000 in 12000 updates
-    {'warmup_steps': 50}
-    >>> scaled_warmup(recipe, {"train_steps": 1200})
+    >>> shorter_warmup(recipe, {"train_steps": 600})
+    warmup_steps: 60 instead of 1000, a tenth of the updates
+    {'warmup_steps': 60}
+    >>> shorter_warmup(recipe, {"train_steps": 2000})
     {}
     """
     steps, warmup = own.get("train_steps"), recipe.get("warmup_steps", 0)
-    if steps is None or steps > warmup or "warmup_steps" in own:
+    if steps is None or steps >= 2 * warmup or "warmup_steps" in own:
         return {}
-    total = recipe["train_steps"]
-    least = recipe.get("schedule", "noam") == "noam"
-    scaled = max(steps * warmup // total, int(least))
+    changed = max(1, steps // 10)
     flags.show(
-        f"warmup_steps: {scaled}, as the recipe has {warmup} in {total} updates"
+        f"warmup_steps: {changed} instead of {warmup}, a tenth of the updates"
     )
-    return {"warmup_steps": scaled}
+    return {"warmup_steps": changed}
 
 
 def recipe_files(name: str) -> list[Traversable]:
@@ -264,14 +265,19 @@ def main(argv: list[str] | None = None) -> None:
             options.workdir
         ):
             raise flags.CommandError(
-                "expected data: --dataset=files --train_files=PREFIX, or a"
+                "expected data: --train_files=PREFIX, or a"
                 " recipe with its own, such as --recipe=quickstart. Received:"
                 f" --workdir={options.workdir} alone"
             )
         configuration = read_configuration(arguments, options.preset)
         check_input(configuration, options.workdir)
         load("trainers.run.session").run(
-            configuration, options.workdir, options.dry_run, options.device
+            configuration,
+            options.workdir,
+            options.dry_run,
+            options.device,
+            fits_warmup=bool(options.recipe)
+            and "warmup_steps" not in arguments.own,
         )
 
 

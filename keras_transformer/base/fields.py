@@ -6,6 +6,7 @@ its valid values. Command-line flags (`flags.py`), layer configurations and
 """
 
 import dataclasses
+import difflib
 import fractions
 import functools
 import inspect
@@ -192,6 +193,7 @@ def check_values(section: typing.Any, **values: typing.Any) -> None:
         low, high, below, choices = (
             metadata[key] for key in ("low", "high", "below", "choices")
         )
+        hint = ""
         if high is None:
             high = STORAGE_LIMITS.get(kind)
         if value is None and may_be_none:
@@ -200,6 +202,8 @@ def check_values(section: typing.Any, **values: typing.Any) -> None:
             expected = TYPE_NAMES[kind] + (", or None" if may_be_none else "")
         elif choices is not None and value not in choices:
             expected = "one of " + ", ".join(map(repr, choices))
+            near = difflib.get_close_matches(str(value).lower(), choices, 1)
+            hint = f". Did you mean: {near[0]} ?" if near else ""
         elif low is not None and value < low:
             expected = f"at least {low}"
         elif high is not None and value > high:
@@ -209,7 +213,7 @@ def check_values(section: typing.Any, **values: typing.Any) -> None:
         else:
             continue
         raise ValueError(
-            f"{name} must be {expected}. Received: {name}={value!r}"
+            f"{name} must be {expected}. Received: {name}={value!r}{hint}"
         )
 
 

@@ -10,6 +10,7 @@ import os
 import pathlib
 import platform
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -50,7 +51,16 @@ def memory_limit(root: str = "/") -> int:
     for group in _groups(pathlib.Path(root), "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
             limits += _numbers(group / name)
-    return min([physical, *limits])
+    own, _ = resource.getrlimit(resource.RLIMIT_AS)  # ulimit -v
+    return min([physical, *limits, *([own] if own >= 0 else [])])
+
+
+def free_memory(root: str = "/") -> int:
+    """Returns the bytes of memory that this process may still take, about."""
+    text = pathlib.Path(root, "proc/meminfo").read_text()
+    found = re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE)
+    limit = memory_limit(root)
+    return min(limit, int(found[1]) * 1024) if found else limit
 
 
 def find_gpus(root: str = "/") -> list[str]:

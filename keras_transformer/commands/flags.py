@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import importlib.metadata
 import logging
 import os
 import re
@@ -33,20 +34,38 @@ from keras_transformer.base.fields import (
 # The spelling of None for an optional field. For text it is "", so that a file
 # or a recipe may be called "none".
 ABSENT = "none"
+DISTRIBUTION = "keras-transformer-nmt"
 FLAG_TYPE_NAMES = {**TYPE_NAMES, tuple: "a comma-separated list"}
 # Flags of other systems, and their names here.
 OTHER_NAMES = {"epochs": "train_steps", "batch_size": "batch_tokens"}
+STANDARD_INPUT = ". Text comes by standard input: < FILE > TRANSLATION"
 FEW_FLAGS = 14  # a command with no more shows them all in `--help`
 # Disk errors, which are not the fault of the command.
 DISK_ERRORS = (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
+
+
+def with_home(text: str) -> str:
+    """Replaces `~` at the start of a path, which no shell does in a flag."""
+    home = os.path.expanduser("~")
+    return re.sub(r"(?<![^,=])~(?=/)", lambda _: home, text)
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    r"""Splits a text at its commas, except those written as `\,`.
+
+    >>> split_list(r"a,b\,c")
+    ('a', 'b,c')
+    """
+    items = re.split(r"(?<!\\),", text)
+    return tuple(item.replace(r"\,", ",") for item in items if item)
 
 
 READERS: dict[type, Callable[[str], typing.Any]] = {
     int: int,
     float: float,
     bool: flags.BooleanParser().parse,
-    str: str,
-    tuple: lambda text: tuple(item for item in text.split(",") if item),
+    str: with_home,
+    tuple: lambda text: tuple(map(with_home, split_list(text))),
 }
 
 
@@ -56,7 +75,15 @@ def how_to_install(extra: str) -> str:
     >>> how_to_install("onnx")
     "pip install 'keras-transformer-nmt[onnx]'"
     """
-    return f"pip install 'keras-transformer-nmt[{extra}]'"
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def find_installed() -> importlib.metadata.Distribution:
+    """Returns this project as it is installed; else raises CommandError."""
+    try:
+        return importlib.metadata.distribution(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise CommandError(f"expected pip install . ({error})") from error
 
 
 class CommandError(Exception):
@@ -72,10 +99,19 @@ class RunError(CommandError):
 
 
 class Arguments:
-    """The flags given on a command line, to build dataclasses from."""
+    """The flags given on a command line, to build dataclasses from.
 
-    def __init__(self, given: dict[str, typing.Any]):
-        self.given = given
+    Attributes:
+        given: All flags.
+        own: Those that are not a recipe's.
+    """
+
+    def __init__(
+        self,
+        given: dict[str, typing.Any],
+        own: dict[str, typing.Any] | None = None,
+    ):
+        self.given, self.own = given, given if own is None else own
 
     def build(self, section: type, **base: typing.Any) -> typing.Any:
         """Makes a dataclass from the given values, `base` and the defaults.
@@ -98,7 +134,8 @@ def parse(
 
     All fields must have different names. `argv`, by default `sys.argv[1:]`,
     excludes the program's name. `--help` and `--helpfull` end the process with
-    status 0. Raises CommandError if the command line is invalid.
+    status 0, as does a single `--version`. Raises CommandError if the command
+    line is invalid.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     values = flags.FlagValues()
@@ -106,10 +143,16 @@ def parse(
         _define(section, values)
     for name, value in REMOVED_FIELDS.items():
         flags.DEFINE_enum(name, value, [value], "", flag_values=values)
+    if argv == ["--version"]:  # kt-export has a flag of this name
+        show(f"{DISTRIBUTION} {find_installed().version}")
+        raise SystemExit(0)
     for name in ("help", "helpfull"):
-        flags.DEFINE_boolean(name, False, "", flag_values=values)
+        short = {"help": "h"}.get(name)
+        flags.DEFINE_boolean(
+            name, False, "", flag_values=values, short_name=short
+        )
     values.set_gnu_getopt()
-    argv = _flagfiles_first(argv)
+    argv = [_with_underscores(a, values) for a in _flagfiles_first(argv)]
     try:
         rest = values(["command", *argv])[1:]
     except flags.Error as error:
@@ -126,7 +169,10 @@ def parse(
         show(text(description, *sections))
         raise SystemExit(0)
     if rest:
-        raise CommandError(f"expected flags, --name=value. Received: {rest[0]}")
+        raise CommandError(
+            f"expected flags, --name=value. Received: {rest[0]}"
+            f"{STANDARD_INPUT if 'standard input' in description else ''}"
+        )
     names = [field.name for s in sections for field in dataclasses.fields(s)]
     return Arguments({n: values[n].value for n in names if values[n].present})
 
@@ -346,6 +392,8 @@ class _FieldParser(flags.ArgumentParser):
             argument.encode()
         except UnicodeEncodeError:  # nor could config.json hold it
             raise ValueError("expected UTF-8 text") from None
+        if self.kind is tuple and _halves_a_path(argument):
+            raise ValueError(r"expected \, for a comma in a path")
         try:
             return READERS[self.kind](argument)
         except ValueError:
@@ -375,7 +423,9 @@ def _spell(value: typing.Any, kind: type) -> str:
         return _absent(kind)
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ",".join(item.replace(",", r"\,") for item in value)
+    return str(value)
 
 
 def _explain(
@@ -405,7 +455,7 @@ def _hint(
     """Suggests what to use instead of an unknown flag, or returns ""."""
     name = getattr(error, "flagname", "")
     if name in ("input", "output") and "standard input" in description:
-        return ". Text comes by standard input: < FILE > TRANSLATION"
+        return STANDARD_INPUT
     other = OTHER_NAMES.get(name, "")
     is_meant = other in values and "Did you mean" not in str(error)
     return f". Did you mean: {other} ?" if is_meant else ""
@@ -422,6 +472,22 @@ def _flagfiles_first(argv: list[str]) -> list[str]:
         else:
             others.append(argument)
     return files + others
+
+
+def _with_underscores(argument: str, values: flags.FlagValues) -> str:
+    """Replaces hyphens in a flag's name: `--train-files` is known, too."""
+    name = argument[2:].partition("=")[0]
+    known = name.replace("-", "_")
+    names = {known, known.removeprefix("no")} & {*values}
+    is_flag = argument.startswith("--") and names
+    return argument.replace(name, known, 1) if is_flag else argument
+
+
+def _halves_a_path(text: str) -> bool:
+    """Tells whether commas divide the name of a file, or of its directory."""
+    path = with_home(text)
+    paths = (path, os.path.dirname(path))
+    return any("," in p and os.path.exists(p) for p in paths)
 
 
 def _is_flagfile(argument: str) -> bool:

@@ -33,7 +33,7 @@ MESSAGES = (
 def first_lines_dropped() -> Iterator[None]:
     """Drops `NOTICE` and `MESSAGES` from what is written to descriptor 2.
 
-    If the block raises or the process dies in it, nothing is dropped.
+    If the block raises an error or the process dies in it, nothing is dropped.
     """
     import subprocess  # here, since the reader must start quickly
 
@@ -59,6 +59,9 @@ def first_lines_dropped() -> Iterator[None]:
         try:
             yield
             last = LOADED
+        except KeyboardInterrupt:
+            last = LOADED
+            raise
         finally:
             os.dup2(stderr, 2)
             # Closing the pipe would not end the reader: a process started in
@@ -103,6 +106,12 @@ class QuietTensorFlow(FirstImport):
 
     def __init__(self) -> None:
         super().__init__("tensorflow", _execute)
+
+
+def hide_interrupt(kind: type[BaseException], *others: typing.Any) -> None:
+    """An `excepthook`: Ctrl-C before a command has begun needs no traceback."""
+    if kind is not KeyboardInterrupt:
+        sys.__excepthook__(kind, *others)
 
 
 def _execute(execute, module):

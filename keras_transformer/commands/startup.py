@@ -14,6 +14,7 @@ import signal
 import sys
 import types
 import typing
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from keras_transformer.base.fields import Fields, hp
@@ -233,6 +234,17 @@ def load(name: str) -> types.ModuleType:
             f" pip install {backend}, or choose --backend={others}"
         ) from error
     return importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def ending_on_interrupt() -> Iterator[None]:
+    """A context of `end_on_interrupt`, for threads that outlive Ctrl-C."""
+    before = signal.getsignal(signal.SIGINT)
+    end_on_interrupt()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def end_on_interrupt() -> None:

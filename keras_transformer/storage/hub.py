@@ -14,6 +14,11 @@ from keras_transformer.commands.flags import how_to_install
 
 PREFIX = "hf://"
 NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+# A repository's address in a browser.
+ADDRESS = re.compile(
+    r"https?://(?:www\.)?huggingface\.co/([\w.-]+/[\w.-]+)"
+    r"(?:/tree/([\w.-]+))?/?"
+)
 # Formats of a model's weights, in the importer's order of preference. A format
 # is downloaded only if the repository has none of the earlier ones.
 WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
@@ -38,11 +43,14 @@ def find_model(name: str | os.PathLike) -> pathlib.Path:
     """Finds the directory of a model's files, and downloads them if necessary.
 
     `name` is a directory, or `hf://OWNER/NAME`, a repository of the Hugging
-    Face Hub, with `@REVISION` for a branch, tag or commit. Raises ValueError if
+    Face Hub, with `@REVISION` for a branch, tag or commit, or the address of
+    its page. Raises ValueError if
     the name is invalid or huggingface_hub is not installed, and OSError if the
     download fails.
     """
     name = os.fspath(name)
+    if address := ADDRESS.fullmatch(name):
+        name = PREFIX + "@".join(filter(None, address.groups()))
     if not name.startswith(PREFIX):
         if hint := suggest(name):
             raise ValueError(f"expected a directory{hint}. Received: {name!r}")

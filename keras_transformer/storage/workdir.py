@@ -20,6 +20,7 @@ about to read, the command looks again.
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import json
 import os
@@ -110,9 +111,13 @@ class WorkDirectory:
             raise self._not_a_directory() from None
         version = config.pop("format_version", None)
         if version != FORMAT_VERSION:
+            hint = "" if version else ": an export, or of another program"
+            if isinstance(version, int) and version > FORMAT_VERSION:
+                hint = ": made by a newer version of this package"
             raise ValueError(
-                f"{self.config_path}: expected format_version {FORMAT_VERSION}."
-                f" Received: format_version={version!r}"
+                f"{self.config_path}: expected a work directory made by"
+                f" kt-train, of format_version {FORMAT_VERSION}."
+                f" Received: format_version={version!r}{hint}"
             )
         return config
 
@@ -292,10 +297,16 @@ class WorkDirectory:
         return lock
 
     def check_path(self) -> None:
-        """Raises ValueError if the path is a file or below one."""
+        """Raises ValueError if the path is a file or below one.
+
+        Raises PermissionError if it cannot be written or made.
+        """
         paths = (self.path.absolute(), *self.path.absolute().parents)
-        if not next(path for path in paths if path.exists()).is_dir():
+        found = next(path for path in paths if path.exists())
+        if not found.is_dir():
             raise self._not_a_directory()
+        if not os.access(found, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "Permission denied", str(found))
 
     def _not_a_directory(self):
         return ValueError(

@@ -345,16 +345,21 @@ class Glossary:
     ) -> "Glossary":
         """Reads a UTF-8 file; other arguments are as in `parse`.
 
-        Raises ValueError as `parse` does, or if the file is not UTF-8. Raises
+        Raises ValueError as `parse` does, or if the file is not UTF-8, or has
+        no term. Raises
         OSError if the file cannot be read.
         """
-        return cls.parse(_read_lines(path), str(path), check, tell)
+        found = cls.parse(_read_lines(path), str(path), check, tell)
+        expect(found.terms, "terms, one a line", "none", where=path)
+        return found
 
 
 def read_words(path: str | os.PathLike) -> tuple[str, ...]:
     """Reads a file of forbidden words; errors as in `Glossary.read`."""
     lines = [line.strip() for line in _read_lines(path)]
-    return tuple(line for line in lines if line and not line.startswith("#"))
+    words = tuple(line for line in lines if line and not line.startswith("#"))
+    expect(words, "words, one a line", "none", where=path)
+    return words
 
 
 def find_words(words: tuple[str, ...], text: str) -> list[regex.Match]:

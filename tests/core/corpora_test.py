@@ -78,6 +78,20 @@ def test_long_validation_pairs_are_counted(configure, read):
     assert len(made.valid_pairs) == 6
 
 
+def test_pairs_on_both_sides_are_counted(configure, read):
+    """A copy counts, too; a pair with another target does not."""
+    new = [("a new dog", "ein neuer Hund")] * 2
+    train = [p for p in make_pairs(200) if len(p[1].split()) < 12][:2]
+    other = [(train[0][0], "ein anderer Hund")]
+    valid = [*train, train[0], *new, *other]
+    _, lines = read(configure(valid))
+    notes = [line for line in lines if line.startswith("note:")]
+    assert notes == [
+        "note: 3 of 6 validation pairs are training pairs, too: their scores"
+        " say little about new text"
+    ]
+
+
 def test_no_pair_is_an_error_that_names_the_split(configure, read):
     with pytest.raises(ValueError, match=r"the validation pairs: no .* 0 kept"):
         read(configure([("the " * 99, "der")]))

@@ -1,5 +1,7 @@
 """The registry of data sets: every kind checks and reads, found by name."""
 
+import signal
+
 import pytest
 from commands import ROOT, fails, run_python, write_pairs
 
@@ -115,9 +117,11 @@ def test_prepared(prefix, tmp_path):
 
 
 def test_tfds(monkeypatch):
-    """Only the training split must be there."""
+    """Only the training split must be there. Ctrl-C ends a download."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def read(name, split, *languages, data_dir):
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
         if split != "validation":
             raise MissingSplitError(f"no {split} in {name}")
         return Pairs.of([(split, *languages, data_dir)])
@@ -129,6 +133,8 @@ def test_tfds(monkeypatch):
     assert list(read_split(data, "test")) == []
     with pytest.raises(MissingSplitError, match="no train in x/y"):
         read_split(data, "train")
+    after = signal.signal(signal.SIGINT, handler)
+    assert after == signal.default_int_handler
 
 
 def test_phrasebook():

@@ -13,6 +13,7 @@ import pytest
 from absl import logging as absl_logging
 from commands import fails
 
+import keras_transformer as kt
 from keras_transformer.base.fields import (
     Fields,
     check_values,
@@ -75,6 +76,7 @@ def test_defaults_are_the_fields_own(section):
         Meal("stew", 3, 0.25, False, True, ("Ann", "Bob"), None, "x", -2.5),
         Meal(drink="none"),
         Meal(spoons=2**63 - 1, salt=1 / 3),
+        Meal(guests=("Ann, the cook", "Bob")),
     ],
 )
 def test_config_to_flags_to_config_is_identity(config):
@@ -93,6 +95,10 @@ def test_spellings():
     )
     assert read("--salt", "1e-3").salt == 0.001
     assert read("--drink=none").drink == "none"
+    home = os.path.expanduser("~")
+    assert read("--drink=~/a,~/b").drink == f"{home}/a,{home}/b"
+    assert read("--drink=a ~/b").drink == "a ~/b"
+    assert read("--guests=~/Ann").guests == (f"{home}/Ann",)
     assert read("--drink=").drink is None
 
 
@@ -279,6 +285,20 @@ def test_help_explains_every_flag(capsys):
         for field in dataclasses.fields(section):
             assert field.name in text
             assert f"{field.metadata['help']} {rules_of(field)}".strip() in text
+
+
+def test_short_help_version_and_hyphens(capsys):
+    out = help_of(["--help"], capsys, *SECTIONS)
+    assert help_of(["-h"], capsys, *SECTIONS) == out
+    version = help_of(["--version"], capsys, Meal)
+    assert version == f"keras-transformer-nmt {kt.__version__}\n"
+    argv = ["--train-steps=7", "--nojit-compile", "--init_from=a-b=c-d"]
+    found = flags.parse(argv, "", TrainingConfig).given
+    assert found == {
+        "train_steps": 7,
+        "jit_compile": False,
+        "init_from": "a-b=c-d",
+    }
 
 
 def test_help_shows_the_common_flags_and_says_how_many_there_are(capsys):

@@ -83,6 +83,12 @@ def test_memory_is_at_most_the_limit(name, text, limit, tmp_path):
 def test_this_machine():
     assert 1 <= machine.count_cores() <= CORES
     assert machine.memory_limit() > 2**28
+    assert 2**20 < machine.free_memory() < machine.memory_limit()
+
+
+def test_free_memory_is_what_linux_says_at_most_the_limit(tmp_path):
+    files = {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:    3 kB\n"}
+    assert machine.free_memory(write(tmp_path, files)) == 3072
 
 
 def test_a_step_has_at_most_eight_slices(monkeypatch):

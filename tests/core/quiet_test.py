@@ -189,6 +189,21 @@ def test_ctrl_c_reaches_the_command(start):
     assert done.stderr == ALL_KNOWN
 
 
+def test_ctrl_c_while_a_command_starts_is_one_line_or_none(start):
+    # As Python handles it in the terminal's foreground.
+    last = "import signal; raise KeyboardInterrupt"
+    done = start(last)
+    assert (done.returncode, done.stderr) == (
+        128 + signal.SIGINT,
+        b"kt-translate: interrupted\n",
+    )
+    name = "import sys; sys.argv = ['/bin/kt-train']; import trainers;"
+    done = start(command=[*PROGRAM[:2], f"{name} raise KeyboardInterrupt"])
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+    done = start(command=[*PROGRAM[:2], f"{name} raise ValueError(3)"])
+    assert done.stderr.endswith(b"ValueError: 3\n")
+
+
 @pytest.mark.parametrize("level, gpus", [("0", []), ("2", ["NVIDIA A"])])
 def test_with_a_gpu_and_at_level_0_nothing_is_dropped(level, gpus, monkeypatch):
     monkeypatch.setitem(os.environ, "TF_CPP_MIN_LOG_LEVEL", level)

@@ -33,7 +33,7 @@ from keras_transformer.training.step import TrainStep
 from keras_transformer.training.update import StepOptions
 from trainers import parse, wmt
 from trainers.datasets import phrasebook
-from trainers.run import strategies
+from trainers.run import budget, strategies
 from trainers.run.budget import notes_on, try_batches
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
 from trainers.run.data_config import DataConfig
@@ -356,6 +356,13 @@ def test_trying_the_largest_batch_leaves_no_trace(command, tmp_path):
     assert try_batches(trainer.experiment, trainer.engine) > 0
     for a, b in zip(before, state_of(trainer), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_batch_beyond_all_memory_is_not_tried(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(budget, "free_memory", lambda: 1000)
+    trainer = open_trainer([*command, f"--workdir={tmp_path}"])
+    with pytest.raises(CommandError, match="0.0 GiB of memory are free: .*as "):
+        try_batches(trainer.experiment, trainer.engine)
 
 
 def test_too_long_a_batch_is_one_clear_line(command, tmp_path, monkeypatch):

@@ -722,6 +722,43 @@ def test_averaging_nothing(command, tmp_path):
 # Flag files
 
 
+def test_the_warm_up_is_a_tenth_of_a_few_minutes(command, tmp_path, capsys):
+    """300 steps of a millisecond. A run that has begun keeps its warm-up."""
+
+    def open_run(minutes, warmup=1000):
+        limits = f"--train_minutes={minutes}", f"--warmup_steps={warmup}"
+        argv = [*command, *limits, "--train_steps=9999"]
+        arguments, options = wmt.read_arguments([*argv, "--workdir=none"])
+        configuration = wmt.read_configuration(arguments, options.preset)
+        trainer = session.open_trainer(
+            configuration, tmp_path, keep=True, fits_warmup=True
+        )
+        saved = json.loads((tmp_path / "config.json").read_text())["training"]
+        assert saved["warmup_steps"] == trainer.config.warmup_steps
+        scheduled = trainer.experiment.schedule.get_config()["warmup_steps"]
+        return scheduled, capsys.readouterr().out
+
+    assert open_run(0.005, 140)[0] == open_run(0.0, 140)[0] == 140
+    warmup, out = open_run(0.005)
+    assert warmup == 30
+    assert (
+        "\nwarmup_steps: 30 instead of 1000, a tenth of the updates that 0.005"
+        " minutes allow\n" in out
+    )
+    argv = [*command, f"--workdir={tmp_path}", "--train_steps=1"]
+    wmt.main([*argv, "--warmup_steps=30"])
+    assert open_run(0.005)[0] == open_run(0.5)[0] == 30
+
+
+def test_what_is_a_recipe_s_is_not_one_s_own():
+    argv = ["--workdir=run", "--recipe=multi30k_ende", "--train_steps=700"]
+    arguments, _ = wmt.read_arguments(argv)
+    assert arguments.given["warmup_steps"] == 70
+    assert {*arguments.own} == {"workdir", "recipe", "train_steps"}
+    arguments, _ = wmt.read_arguments([*argv, "--warmup_steps=900"])
+    assert arguments.given["warmup_steps"] == 900
+
+
 def test_a_recipe_is_found_by_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     given = ["--workdir=run", "--train_files=a", "--batch_tokens=7"]

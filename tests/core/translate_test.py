@@ -114,6 +114,14 @@ def test_input_that_cannot_be_read_is_one_line():
         next(lines)
 
 
+def test_an_empty_input_is_told():
+    warn = mock.Mock()
+    assert list(translating.read_lines(io.BytesIO(b""), warn=warn)) == []
+    warn.assert_called_once_with("%s has no line", "standard input")
+    assert list(translating.read_lines(io.BytesIO(b"a"), warn=warn)) == ["a"]
+    warn.assert_called_once()
+
+
 def test_utf_16_is_refused():
     for text in ("\nein Hund\n".encode(e) for e in ("utf-16", "utf-16-be")):
         with pytest.raises(CommandError, match="^standard input: .* UTF-16, "):

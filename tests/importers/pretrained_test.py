@@ -151,7 +151,9 @@ def test_a_repository_is_downloaded_once(server, monkeypatch):
     assert server.sent.count("model.safetensors") == 1
     assert "pytorch_model.bin" not in server.sent
     number = len(server.sent)
-    assert hub.find_model("hf://owner/marian@v1").name == COMMIT
+    page = "https://huggingface.co/owner/marian/tree/v1"
+    for name in ("hf://owner/marian@v1", page):
+        assert hub.find_model(name).name == COMMIT
     assert len(server.sent) == number
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     translator = kt.Translator.from_pretrained(

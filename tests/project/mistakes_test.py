@@ -64,9 +64,10 @@ BROKEN = {
 # `only` leaves out the defaults; a file after `<` is the standard input.
 MISTAKES = """
 No data, or none that is meant.
-wmt only --workdir=new | expected data: --dataset=files --train_files
+wmt only --workdir=new | expected data: --train_files
 wmt only --workdir=new --dataset=files | expected train_files
-wmt only --workdir=new --train_files=pairs | needs dataset=files
+wmt only --workdir=new --train_files=x | No such file: x.en
+prepare only --output=new --train_files=x | No such file: x.en
 wmt --dataset=csv | 'csv'
 wmt --workdir= | --workdir=DIR
 wmt --init_from=nowhere | expected a work directory, | 'nowhere'
@@ -74,6 +75,10 @@ wmt --init_from=no_checkpoint | no usable checkpoint yet
 wmt --init_from=no_vocabulary | tokenizer.model
 Files of pairs.
 wmt --train_files=nowhere | No such file: nowhere.en
+wmt --train_files=a,b/x | expected \\, for a comma in a path
+wmt --train_files=a\\,b/x | No such file: a,b/x.en
+wmt --train_files=pairs.zip | unpack it first | pairs.zip
+wmt --source_language=English | pairs.English | a code, such as en
 wmt --train_files=only | No such file: only.de
 wmt --train_files=pairs.en | PREFIX.en | .tsv or .csv | Received: pairs.en
 wmt --train_files=empty | empty.en: expected lines
@@ -104,6 +109,7 @@ wmt --epochs=3 | 'epochs' | train_steps ?
 wmt train.en | --name=v | train.en
 wmt --train_files | --train_files
 wmt only --recipe=multi30k | 'multi30k_ende' | 'multi30k'
+wmt only --recipe=Quickstart | Did you mean: quickstart ?
 wmt --preset=small | 'base', 'big' | 'small'
 wmt --vocab_size=8k | --vocab_size=8k
 wmt --dropout=10 | dropout must be below 1 | 10.0
@@ -114,6 +120,9 @@ wmt --lora_rank=4 | lora_rank needs init_from
 wmt --flagfile=nowhere | 'nowhere'
 Work directories.
 wmt --workdir=keys | expected a directory | 'keys'
+wmt --workdir=no_checkpoint SWAPPED | was 'en' and is 'de'; | yet: delete it
+translate --workdir=export | config.json: expected a work | None: an export
+translate --workdir=newer | format_version=3: made by a newer version
 wmt --workdir=run --vocab_size=61 | another configuration | was 60 and is 61
 translate --workdir=owner/model | kt-import reads hf://owner/model
 translate --workdir=run,no_checkpoint | no usable checkpoint yet
@@ -182,6 +191,8 @@ serve --engine=ctranslate2 --beam_size=1 --adapter=one=adapted | engine=native
 Glossaries.
 translate --glossary_mode=prefer | glossary with glossary_mode | no glossary
 translate --glossary=nowhere | No such file | 'nowhere'
+translate --glossary=keys | keys: expected terms, one a line
+translate --avoid=keys | keys: expected words, one a line
 translate --glossary=one.tsv | one.tsv: line 1: | 1 field
 translate --glossary=flag.tsv | CASE!
 translate --glossary=twice.tsv | line 2: | 'valve'
@@ -198,6 +209,7 @@ translate_document <old.doc | zip archive | of old programs
 translate_document <page.pdf | text, html | PDF
 translate_document <book.xlsx | Word document | xl/workbook.xml
 translate_document <latin.de | standard input: line 1 is not UTF-8
+translate_document letter.docx | letter.docx | standard input: < FILE >
 translate_document --format=pdf | 'docx', | 'pdf'
 translate_document --document_map=pairs.en/x | cannot be written
 Servers, measurements, figures, exports, imports.
@@ -224,6 +236,10 @@ import_model --source=nowhere | nowhere
 import_model --source=owner/model | hf://owner/model
 import_model --source=run --workdir=run | does not exist yet | run
 """
+SHORT = {
+    "CTRANSLATE2": "translate --engine=ctranslate2",
+    "SWAPPED": "--source_language=de --target_language=en",
+}
 ALIGNED = "--guided_alignment=nowhere --alignment_head=1"
 
 
@@ -237,9 +253,8 @@ def read_cases():
     for row in MISTAKES.strip().splitlines():
         command, *parts = row.split(" | ")
         if parts:
-            command = command.replace(
-                "CTRANSLATE2", "translate --engine=ctranslate2"
-            )
+            for short, long in SHORT.items():
+                command = command.replace(short, long)
             name, _, arguments = command.partition(" ")
             yield name, arguments, parts
 
@@ -297,6 +312,9 @@ def write_files(folder):
         "keys": "",
         "trees": "(TOP (S (NN dog)))\n",
         "other/file": "",
+        "a,b/file": "",
+        "export/config.json": "{}",
+        "newer/config.json": '{"format_version": 3}',
         "plan.yaml": (
             "train_files: [pairs]\noutput: made\nsteps:\n- name: one\n"
             "  kind: distillation\n  forward: [no_checkpoint]\n"

@@ -10,7 +10,7 @@ import re
 import sys
 
 import pytest
-from commands import NAMES, run_bad_commands, run_python
+from commands import NAMES, SCRIPTS, run_bad_commands, run_python
 from later import later
 
 import keras_transformer as kt
@@ -110,6 +110,23 @@ def test_version_is_one():
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", kt.__version__)
     for name in ("setup.py", "pyproject.toml"):
         assert f'"{kt.__version__}"' not in (ROOT / name).read_text("utf-8")
+
+
+def test_setup_runs_on_a_python_that_pip_then_refuses():
+    """Python 3.10 has no tomllib."""
+    tree = ast.parse((ROOT / "setup.py").read_text("utf-8"))
+    found = {
+        getattr(node, "module", None) or node.names[0].name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert found == {"pathlib", "re", "setuptools"}
+
+
+def test_the_package_lists_its_commands():
+    lines = run_python("-m", "keras_transformer").splitlines()[1:]
+    assert [line.split()[0] for line in lines] == sorted(SCRIPTS)
+    assert all(len(line.split()) > 3 for line in lines)
 
 
 def unannotated(function):

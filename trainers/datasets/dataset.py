@@ -87,6 +87,12 @@ class Dataset(typing.Generic[Options]):
         return []
 
 
+def implied_dataset(given: typing.Mapping[str, typing.Any]) -> dict[str, str]:
+    """Returns the flag `dataset` if only `train_files` is given, else {}."""
+    is_implied = "train_files" in given and "dataset" not in given
+    return {"dataset": "files"} if is_implied else {}
+
+
 def find_dataset(dataset: str) -> Dataset:
     """Returns the `Dataset` for a value of `--dataset`.
 

@@ -1,6 +1,9 @@
 """Data sets of TensorFlow Datasets: `tfds:NAME`."""
 
-from keras_transformer.commands.startup import load_tensorflow
+from keras_transformer.commands.startup import (
+    ending_on_interrupt,
+    load_tensorflow,
+)
 from keras_transformer.data.files.pairs import (
     MissingSplitError,
     Pairs,
@@ -21,13 +24,14 @@ class Tfds(Dataset[CorpusConfig]):
     def read(self, data: CorpusConfig, split: str) -> Pairs:
         load_tensorflow()
         try:
-            return read_tfds(
-                data.dataset.removeprefix("tfds:"),
-                {"valid": "validation"}.get(split, split),
-                data.source_language,
-                data.target_language,
-                data_dir=data.data_dir or None,
-            )
+            with ending_on_interrupt():  # a download has threads
+                return read_tfds(
+                    data.dataset.removeprefix("tfds:"),
+                    {"valid": "validation"}.get(split, split),
+                    data.source_language,
+                    data.target_language,
+                    data_dir=data.data_dir or None,
+                )
         except MissingSplitError:
             if split == "train":
                 raise

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 import keras
 
+from keras_transformer.base.machine import free_memory
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.data.batches import Shape, make_batches
 from keras_transformer.text.writing import counted
 from trainers.run.engine import Engine, OutOfMemoryError, Task
 from trainers.run.progress import span
 
-MIB = 2**20
+MIB, GIB = 2**20, 2**30
 # A smaller `batch_tokens` is proposed if more than this share of a batch is
 # padding, and an epoch has at most this many batches.
 MOST_PADDING, FEW_BATCHES = 0.5, 100
@@ -41,6 +42,7 @@ def try_batches(task: Task, engine: Engine) -> float:
     """
     shapes = task.train_batches.shapes
     tried = largest_shapes(shapes)
+    check_memory(task, engine, *tried[0])
     if engine.num_programs:
         tried += [shape for shape in shapes if shape not in tried]
     seconds = []
@@ -53,6 +55,29 @@ def try_batches(task: Task, engine: Engine) -> float:
                 f" into memory: {_advice(task, engine, rows, length)} ({error})"
             ) from error
     return max(seconds)
+
+
+def check_memory(task: Task, engine: Engine, rows: int, length: int) -> None:
+    """Raises CommandError if a batch surely needs more memory than is free.
+
+    On CPUs, the kernel would kill the process. The estimate is about a third of
+    what the trial takes: a batch that it lets pass may still be too large.
+    """
+    model, training = engine.model.config, task.training
+    layers = model.num_layers + (model.num_decoder_layers or model.num_layers)
+    stored = layers * (6 * model.d_model + model.d_ff)
+    if training.remat == "layers":
+        stored = layers * model.d_model
+    size = 4 if training.precision in (None, "float32") else 2
+    tokens = rows * length // task.rows_multiple
+    needed, free = tokens * stored * size, free_memory()
+    if needed > free and not task.devices.num_gpus:
+        fitting = task.data.batch_tokens * free // needed // 3
+        raise CommandError(
+            f"the largest batch, {rows:,} x {length} tokens, needs more than"
+            f" {needed / GIB:,.1f} GiB, and {free / GIB:,.1f} GiB of memory are"
+            f" free: choose a smaller --batch_tokens, such as {fitting}"
+        )
 
 
 def _advice(task: Task, engine: Engine, rows: int, length: int) -> str:

@@ -68,6 +68,13 @@ class Experiment:
     def training(self) -> TrainingConfig:
         return self.configuration.training
 
+    def with_training(self, training: TrainingConfig) -> "Experiment":
+        """Returns the experiment with other options of its training."""
+        configuration = dataclasses.replace(
+            self.configuration, training=training
+        )
+        return dataclasses.replace(self, configuration=configuration)
+
     @property
     def rows_multiple(self) -> int:
         """Number of micro-batches in a batch, over all replicas."""
@@ -221,6 +228,8 @@ def read_experiment(opening: Opening) -> Experiment:
         "validation pairs with patience",
         f"patience={training.patience}, no pairs",
     )
+    seen: set[tuple[str, str]] = set()
+    train = train.noting({*valid, *test}, seen)
     tokenizer = open_tokenizer(workdir, configuration, train, log)
     configuration = with_sizes(configuration, tokenizer)
     corpus = open_train_corpus(data, train, tokenizer, training.seed)
@@ -255,6 +264,12 @@ def read_experiment(opening: Opening) -> Experiment:
         log(f"guided alignment: {links}")
     counts = valid_batches.corpus.counts if valid_batches else "no pairs"
     log(f"validation: {counts}; test: {len(test):,} pairs")
+    for name, pairs in (("validation", valid), ("test", test)):
+        if number := sum(pair in seen for pair in pairs):
+            log(
+                f"note: {number:,} of {len(pairs):,} {name} pairs are training"
+                " pairs, too: their scores say little about new text"
+            )
     model, decoding = configuration.model, configuration.decoding
     for warning in Limits([model], decoding, data.max_length).warnings:
         log(warning)

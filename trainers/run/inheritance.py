@@ -182,9 +182,10 @@ def check_same(workdir: WorkDirectory, configuration: Configuration) -> None:
             ):
                 differences.append(f"{field} was {old!r} and is {new!r}")
     if differences:
+        advice = "" if begun else "It has no checkpoint yet: delete it, or c"
         raise ValueError(
             f"{workdir.path} was made with another configuration:"
-            f" {'; '.join(differences)}. Choose another workdir"
+            f" {'; '.join(differences)}. {advice or 'C'}hoose another workdir"
         )
 
 

@@ -58,12 +58,13 @@ def run(
     dry_run: bool,
     device: str | None = None,
     make_metric: MakeMetric = make_translation_metric,
+    fits_warmup: bool = False,
 ) -> None:
     """Trains to the end or until a signal, in the work directory at `path`.
 
     A dry run writes nothing, and ends before the first step. `device` is the
     kind of device that must compute, or None. `make_metric` makes the metric of
-    validation and test.
+    validation and test. `fits_warmup` is as in `open_trainer`.
 
     Raises CommandError if flags, data or the work directory are bad; RunError
     if the training has diverged, has lost a worker, or cannot save.
@@ -73,7 +74,7 @@ def run(
         with flags.user_errors():
             find_dataset(data.dataset).check_downloaded(data)
     trainer = open_trainer(
-        configuration, path, not dry_run, device, make_metric
+        configuration, path, not dry_run, device, make_metric, fits_warmup
     )
     if dry_run:
         if trainer.workers.is_chief:
@@ -124,11 +125,13 @@ def open_trainer(
     keep: bool,
     device: str | None = None,
     make_metric: MakeMetric = make_translation_metric,
+    fits_warmup: bool = False,
 ) -> Trainer:
     """Makes a `Trainer` with the state in the work directory at `path`.
 
     With `keep`, writes configuration, vocabulary and flags there. Tries the
-    largest batches.
+    largest batches. With `fits_warmup`, a new run whose `train_minutes` would
+    be mostly warm-up has a shorter one, which it keeps when it resumes.
 
     Raises CommandError if flags, data or the work directory are bad, or if a
     batch does not fit into memory.
@@ -138,6 +141,8 @@ def open_trainer(
         engine = importlib.import_module(ENGINES[keras.backend.backend()])
         devices = engine.open_devices(configuration.training, device)
         configuration, told = with_precision(configuration, workdir, devices)
+        if fits_warmup:
+            configuration = with_saved_warmup(configuration, workdir)
         if not devices.num_gpus:
             check_products(configuration.training.precision or "float32")
     workers = devices.workers
@@ -153,6 +158,20 @@ def open_trainer(
         trainer = Trainer(experiment, devices.make_engine(experiment))
         restored = trainer.restore()
         seconds_per_step = try_batches(experiment, trainer.engine)
+        if fits_warmup and not restored:
+            shorter = shorter_warmup(trainer, seconds_per_step)
+            if shorter.warmup_steps != trainer.config.warmup_steps:
+                tell(
+                    f"warmup_steps: {shorter.warmup_steps} instead of"
+                    f" {trainer.config.updates_to_peak}, a tenth of the updates"
+                    f" that {shorter.train_minutes:g} minutes allow"
+                )
+                experiment = experiment.with_training(shorter)
+                del trainer  # and the memory of its devices
+                trainer = Trainer(experiment, devices.make_engine(experiment))
+                trainer.restore()
+                if keep:
+                    workdir.replace_section("training", shorter)
         trainer.engine.begin()
         if keep:
             write_flags(workdir, experiment.configuration)
@@ -182,6 +201,33 @@ def with_precision(
         told = [f"precision: {precision}, the default on this device"]
     training = dataclasses.replace(configuration.training, precision=precision)
     return dataclasses.replace(configuration, training=training), told
+
+
+def with_saved_warmup(
+    configuration: Configuration, workdir: WorkDirectory
+) -> Configuration:
+    """Returns the configuration with the warm-up that its run began with."""
+    if not (workdir.latest.prefixes() and workdir.config_path.exists()):
+        return configuration
+    before = workdir.read_section("training", TrainingConfig)
+    training = dataclasses.replace(
+        configuration.training, warmup_steps=before.warmup_steps
+    )
+    return dataclasses.replace(configuration, training=training)
+
+
+def shorter_warmup(trainer: Trainer, seconds_per_step: float) -> TrainingConfig:
+    """Makes the warm-up a tenth of the updates if time allows only few.
+
+    All workers use the chief's time of a step. Returns the training as it is if
+    less than half of the updates are warm-up, or its steps end it earlier.
+    """
+    config, workers = trainer.config, trainer.workers
+    steps = config.train_minutes * 60 / seconds_per_step
+    (steps,) = workers.all_reduce_sum([steps if workers.is_chief else 0.0])
+    if not 0 < steps < min(config.train_steps, 2 * config.updates_to_peak):
+        return config
+    return dataclasses.replace(config, warmup_steps=max(1, int(steps / 10)))
 
 
 def write_flags(workdir: WorkDirectory, configuration: Configuration) -> None:

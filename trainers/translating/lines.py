@@ -93,6 +93,8 @@ def read_lines(
         try:
             line = next(lines)
         except StopIteration:
+            if number == 1:
+                warn("%s has no line", name)
             return
         except OSError as error:
             raise flags.RunError(f"{name}: {error.strerror}") from error

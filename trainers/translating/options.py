@@ -1,12 +1,17 @@
 """Options for the translator that a command opens."""
 
 import dataclasses
+import os
 import typing
 from collections.abc import Mapping, Sequence
 
 from keras_transformer.base.fields import GIVEN, Fields, hp, names_of, required
 from keras_transformer.base.refusals import expect
-from keras_transformer.commands.flags import Arguments, CommandError
+from keras_transformer.commands.flags import (
+    Arguments,
+    CommandError,
+    split_list,
+)
 from keras_transformer.commands.startup import (
     DeviceOptions,
     choose_backend,
@@ -157,8 +162,9 @@ class EnsembleOptions(TranslatorOptions):
 
 
 def split_workdirs(text: str) -> tuple[str, ...]:
-    """Splits the paths of work directories at commas."""
-    return tuple(filter(None, text.split(","))) or (text,)
+    """Splits the paths of work directories at commas, unless it is one."""
+    paths = () if os.path.exists(text) else split_list(text)
+    return paths or (text,)
 
 
 def check_ensemble(

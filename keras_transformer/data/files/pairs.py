@@ -10,7 +10,7 @@ import pathlib
 import re
 import typing
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 import tqdm
 
@@ -60,6 +60,17 @@ class Pairs:
         sizes = [len(pairs) for pairs in corpora]
         chain = itertools.chain.from_iterable
         return cls(lambda: chain(corpora), sum(sizes), sizes)
+
+    def noting(self, wanted: Set, found: set) -> "Pairs":
+        """Returns the same pairs; those in `wanted` are added to `found`."""
+
+        def read() -> Iterator[tuple[str, str]]:
+            for pair in self:
+                if pair in wanted:
+                    found.add(pair)
+                yield pair
+
+        return Pairs(read, len(self), self.sizes, self.directions)
 
     def in_memory(self) -> "Pairs":
         """Reads the pairs once and keeps them in memory."""
@@ -125,7 +136,9 @@ def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
             " other language; tables that end in .tsv or .csv are read, too."
             f" Received: {prefix}, which is a file"
         )
-    raise FileNotFoundError(f"No such file: {plain} or {zipped}")
+    is_name = language.istitle() and len(language) > 3  # English, not en
+    hint = "; a language is a code, such as en" if is_name else ""
+    raise FileNotFoundError(f"No such file: {plain} or {zipped}{hint}")
 
 
 def _paths(prefix, language):

@@ -34,6 +34,7 @@ from keras_transformer.data.files.pairs import (
 from keras_transformer.data.files.tmx import LeftOut, read_tmx
 
 Records = Iterator[tuple[str, typing.Any]]
+PACKED = (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 MOST_CHARACTERS = 2**31 - 1  # in a field of CSV
 SAMPLE = 1000  # first rows, by which the delimiter is chosen
@@ -275,6 +276,8 @@ def find_record_files(name: str) -> list[pathlib.Path]:
             several splits, or of a broken data set.
     """
     path = pathlib.Path(name)
+    if path.suffix.lower() in PACKED:
+        raise ValueError(f"expected text: unpack it first. Received: {path}")
     if path.suffix.lower() in SPREADSHEETS:
         raise ValueError(
             "expected text: save the spreadsheet as CSV (UTF-8), with the names"

@@ -8,14 +8,19 @@ import dataclasses
 import functools
 import importlib
 import io
+import json
 import pathlib
 import re
+import shlex
+import subprocess
 import sys
+import textwrap
 
 import exports
 import keras
 import numpy as np
 import pytest
+import yaml
 from commands import SCRIPTS, module_of
 from tolerance import assert_close
 
@@ -51,6 +56,15 @@ FLAGS_OF_OTHERS = {
     "to_json",
     "model_name_or_path",
 }
+
+
+# Commands of other programs in blocks of code.
+COMMANDS_OF_OTHERS = set(
+    ". apt-get bash cat cd comet-score curl docker echo eflomal-align git head"
+    " hf msgattrib msgfmt msginit node npm paste pip sbatch tar tensorboard"
+    " twine useradd".split()
+)
+MODULES_OF_OTHERS = {"build", "http.server", "pip", "pytest", "venv"}
 
 
 def script_of(page, section):
@@ -322,6 +336,144 @@ def flags_of_scripts():
     paths = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("examples/*/*.py")]
     sources = [path.read_text() for path in paths]
     return set(re.findall(r'add_argument\(\s*"--(\w+)"', "".join(sources)))
+
+
+def blocks_of(text):
+    """Yields `(language, code)` of each block of code, without its indent."""
+    for _, language, code in re.findall(
+        r"^( *)```(\w*).*\n((?:.*\n)*?)\1```$", text, re.M
+    ):
+        yield language, textwrap.dedent(code)
+
+
+def simple_commands(script):
+    """Yields the words of each command of a shell script.
+
+    Words of its grammar, assignments and redirections are left out.
+    """
+    done = subprocess.run(
+        ["bash", "-n"], input=script, capture_output=True, text=True
+    )
+    assert not done.returncode, done.stderr + script
+    script = re.sub(r"\$\(|(?m:^|\s)#.*|\s[<>] \S+", "\n", script)
+    ends = ";&|()\n"
+    reader = shlex.shlex(script.replace("\\\n", " "), None, True, ends)
+    reader.whitespace_split, reader.whitespace = True, " \t"
+    words = []
+    for word in [*reader, ";"]:
+        if not set(word) <= set(ends):
+            is_start = re.fullmatch(r"\w+=.*|do|exec|export|sudo", word, re.S)
+            words += [] if is_start and not words else [word]
+            continue
+        if words and words[0] not in ("for", "done"):
+            yield words
+        words = []
+
+
+def check_command(words):
+    """Checks that a command, its script and their flags exist."""
+    name, *arguments = words
+    command, rest = module_of(words)
+    flags = {word[2:].split("=")[0] for word in rest if word[:2] == "--"}
+    if command in SCRIPTS.values():
+        assert flags <= help_of(command), words
+    elif name == "make":
+        targets = re.findall(
+            r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M
+        )
+        named = [word for word in arguments if re.fullmatch(r"[\w-]+", word)]
+        assert set(named) <= set(targets), words
+    elif pathlib.Path(name).name.startswith("python") and arguments:
+        if arguments[0].endswith(".py"):
+            script = (ROOT / arguments[0]).read_text("utf-8")
+            assert flags <= set(re.findall(r"\w+", script)), words
+        elif command is not None:
+            assert command in MODULES_OF_OTHERS, words
+    else:
+        known = COMMANDS_OF_OTHERS | {"$wmt"}  # a variable of docs/synthesis.md
+        assert name.rpartition("/")[2] in known, words
+
+
+def is_shell(language, code):
+    """Whether a block is for a shell; blocks of output have no language."""
+    first = code.split(maxsplit=1)[0] if code.strip() else ""
+    name = first.removeprefix(".venv/bin/")
+    ours = name in SCRIPTS or name in COMMANDS_OF_OTHERS
+    return language in ("bash", "sh") or (language == "" and ours)
+
+
+def test_every_block_of_a_shell_has_commands_that_exist():
+    number = 0
+    for _, text in read_pages():
+        for language, code in blocks_of(text):
+            if is_shell(language, code):
+                for words in simple_commands(code):
+                    check_command(words)
+                    number += 1
+            if language == "ini":
+                [start] = re.findall("ExecStart=(.*)", code)
+                path, *arguments = start.split()
+                check_command([path.rpartition("/")[2], *arguments])
+    assert number > 150
+
+
+def commands_of_yaml(found):
+    """Yields the words of each command in a container, or of SkyPilot."""
+    if isinstance(found, list):
+        for one in found:
+            yield from commands_of_yaml(one)
+    elif isinstance(found, dict):
+        if "image" in found:
+            yield [*found["command"], *found.get("args", ())]
+        for name in {"setup", "run"} & found.keys():
+            yield from simple_commands(found[name])
+        yield from commands_of_yaml(list(found.values()))
+
+
+def test_every_block_of_yaml_is_read_and_has_commands_that_exist():
+    kinds = []
+    for _, text in read_pages():
+        for language, code in blocks_of(text):
+            if language == "yaml":
+                found = yaml.safe_load(code)
+                kinds.append(found.get("kind"))
+                for words in commands_of_yaml(found):
+                    check_command(words)
+    assert {"Job", "JobSet"} <= {*kinds}
+    [workers] = re.findall(
+        r"TF_CONFIG, value: '(.*?)'",
+        (ROOT / "docs/devices.md").read_text(),
+        re.S,
+    )
+    workers = json.loads(" ".join(workers.replace("$(INDEX)", "1").split()))
+    assert workers["task"]["index"] < len(workers["cluster"]["worker"])
+
+
+def test_the_image_and_its_composition_have_commands_that_exist():
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = [
+        line.partition(" ") for line in text.splitlines() if line[:1] > "#"
+    ]
+    instructions = {name: rest for name, _, rest in lines}
+    assert instructions.keys() <= set(
+        "FROM WORKDIR COPY RUN USER EXPOSE STOPSIGNAL HEALTHCHECK ENTRYPOINT"
+        " CMD".split()
+    )
+    entry = json.loads(instructions["ENTRYPOINT"])
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    for arguments in (
+        json.loads(instructions["CMD"]),
+        services["server"]["command"],
+    ):
+        check_command([*entry, *arguments])
+    for name, _, rest in lines:
+        if name == "RUN":
+            for words in simple_commands(rest):
+                check_command(words)
+        elif name == "COPY":
+            assert all((ROOT / path).exists() for path in rest.split()[:-1])
+    mounted = services["nginx"]["volumes"][0].split(":")[0]
+    assert (ROOT / mounted).exists()
 
 
 def test_flags_in_the_text_exist():

@@ -8,7 +8,8 @@
 Each work directory is a language pair. Work directories with the same languages
 form an ensemble. The requests of many clients share batches. On SIGTERM or
 SIGHUP, the server finishes accepted requests and exits with status 0. With
---glossaries, SIGHUP reloads the glossaries instead. It needs the extra `serve`.
+--glossaries or --api_keys, SIGHUP reads them again instead. It needs the extra
+`serve`.
 See docs/serving.md.
 """
 

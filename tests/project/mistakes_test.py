@@ -200,6 +200,7 @@ translate --glossary=book.xlsx | book.xlsx: | CSV
 translate --avoid=nowhere | No such file
 translate --avoid=book.xlsx | book.xlsx: | UTF-8
 serve --glossaries=terms | terms/one.tsv: line 1:
+serve --engine=ctranslate2 --beam_size=1 --glossaries=good | leave the glossary
 visualize --glossary_bonus=1 | glossary_bonus
 visualize --glossary_mode=prefer | glossary_mode
 Documents.
@@ -305,6 +306,7 @@ def write_files(folder):
         "quotes.csv": 'en,de\n"a,b\n',
         "one.tsv": "valve\n",
         "terms/one.tsv": "valve\n",
+        "good/one.tsv": "valve\tVentil\n",
         "flag.tsv": "valve\tVentil\tCASE!\n",
         "twice.tsv": "valve\ta\nvalve\tb\n",
         "good.tsv": "valve\tVentil\n",

@@ -261,7 +261,7 @@ def test_glossaries_are_read_again_once_for_each_signal(capsys):
         assert may_end.acquire(timeout=600)
         now.pop()
 
-    service = types.SimpleNamespace(read_glossaries=read, glossaries={"a": 1})
+    service = types.SimpleNamespace(read_files=read, glossaries={}, keys=[])
     before = signal.getsignal(signal.SIGHUP)
     try:
         server.reload_at_sighup(service)

@@ -1068,6 +1068,10 @@ def test_libretranslate_lists_languages_and_settings(served):
     assert settings["search"]["beam_size"] == {"default": 3, "max": 8}
     assert settings["search"]["n_best"] == {"max": 4}
     assert settings["maxTerms"] == 1000 and settings["attention"]
+    lacks = mock.patch.object(Script, "has", lambda self, use: False)
+    with lacks:  # as CTranslate2
+        settings = settings_of(served)
+    assert settings["maxTerms"] == 0 and not settings["attention"]
     assert served.client.get("/health").json() == {"status": "ok"}
 
 
@@ -1235,11 +1239,18 @@ def test_another_api_is_a_row_with_its_own_errors(monkeypatch, tmp_path):
 
 
 def test_a_path_is_only_what_it_is(served):
-    """A path does not lead to another."""
-    for path in ("/languages/", "/translate/"):
+    """A path does not lead to another, but one with a slash to that without."""
+    for path in ("/languages/x", "/translate/", "/languages//"):
         response = served.client.get(path)
         assert response.status_code == 404, path
         assert response.json() == {"error": "Not Found"}
+    for path in ("/docs", "/languages", "/frontend/settings"):
+        response = served.client.get(f"{path}/")
+        assert response.is_redirect
+        # Relative: a proxy may give the server a folder and another address.
+        assert response.headers["location"] == f"../{path.split('/')[-1]}"
+        led = served.client.get(f"{path}/", follow_redirects=True)
+        assert led.url.path == path and led.status_code == 200
 
 
 def test_the_client_of_the_examples(served, capsys):
@@ -1265,19 +1276,33 @@ def test_keys_are_required_if_there_are_any(tmp_path):
             served, 403, "/v1/translate", text="a", target="de"
         )
         translate(served, "a", target="de", api_key="first")
-        for header, status in (
-            ("Bearer second", 200),
-            ("bearer first", 200),
-            ("Bearer First", 403),
-            ("Bearer", 403),
-            ("Basic first", 403),
-            ("first", 403),
+        for name, header, status in (
+            ("Authorization", "Bearer second", 200),
+            ("Authorization", "bearer first", 200),
+            ("Authorization", "first", 200),
+            ("Authorization", "Bearer First", 403),
+            ("Authorization", "Bearer", 403),
+            ("Authorization", "Basic first", 403),
+            ("X-API-Key", "second", 200),
+            ("X-API-Key", "Bearer second", 403),
+            ("X-API-Key", "", 403),
         ):
-            response = served.client.post(
-                "/translate", json=fields, headers={"Authorization": header}
-            )
-            assert response.status_code == status, header
+            assert status_with(served, name, header) == status, header
         assert settings_of(served)["keyRequired"]
+        keys.write_text("\n")
+        server.reload(served.service)  # which has no key: the old ones stay
+        assert status_with(served, "X-API-Key", "first") == 200
+        keys.write_text("third\n")
+        server.reload(served.service)
+        assert status_with(served, "X-API-Key", "first") == 403
+        assert status_with(served, "X-API-Key", "third") == 200
+
+
+def status_with(served, name, value):
+    """Returns the status of a translation with a header."""
+    return served.client.post(
+        "/translate", json={"q": "a", **BOTH}, headers={name: value}
+    ).status_code
 
 
 def test_other_origins_are_refused_unless_they_are_named(served):
@@ -1758,15 +1783,17 @@ def test_a_server_that_is_ended_while_it_warms_up_ends_well(start, text):
     process.ends(0)
 
 
-def test_sighup_reads_the_glossaries_again(tmp_path, processes):
+def test_sighup_reads_glossaries_and_keys_again(tmp_path, processes):
     (tmp_path / "cars.tsv").write_text("dog\tHund\n")
+    keys = tmp_path / "keys"
+    keys.write_text("one\n")
     argv = [f"--workdir={exports.workdir()}", "--port=0"]
-    argv.append(f"--glossaries={tmp_path}")
+    argv += [f"--glossaries={tmp_path}", f"--api_keys={keys}"]
     process = processes.start(argv, "none", "trainers.serve", "script")
     process.read_until("warming up\n")
     (tmp_path / "cars.tsv").rename(tmp_path / "trees.tsv")
     process.send_signal(signal.SIGHUP)
-    process.read_until("glossaries: trees\n")
+    process.read_until("glossaries: trees; API keys: 1\n")
     process.send_signal(signal.SIGTERM)
     process.ends(0)
 

@@ -1,9 +1,6 @@
 """The ASGI application: its routes, with API keys, deadlines and errors."""
 
 import asyncio
-import hashlib
-import hmac
-import pathlib
 import time
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -12,15 +9,19 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    RedirectResponse,
+    Response,
+)
 from starlette.routing import Route
 
-from keras_transformer.base.refusals import expect
 from trainers.serving import libretranslate, page, translations
 from trainers.serving.access_log import AccessLog
 from trainers.serving.metrics import HUNG_UP
 from trainers.serving.reading import log_failure
-from trainers.serving.requests import Body, read_fields
+from trainers.serving.requests import Body, check_key, read_fields
 from trainers.serving.service import Service
 from trainers.serving.spec import FILE_FORM, Api, Get, describe
 
@@ -32,19 +33,21 @@ LONGEST_ERROR = 500  # characters; a longer one quotes a received value
 
 def make_app(service: Service) -> Starlette:
     """Makes the ASGI application of a service."""
-    keys = read_keys(service.options.api_keys)
     cors = Middleware(
         CORSMiddleware,
         allow_origins=service.options.cors_origins,
         allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type"],
+        allow_headers=["Authorization", "Content-Type", "X-API-Key"],
     )
     routes = []
     for api in APIS:
         for path, get in api.gets.items():
-            routes.append(Route(path, _get(service, get)))
+            routes += [
+                Route(path, _get(service, get)),
+                Route(f"{path}/", _without_slash),
+            ]
         for path in api.posts:
-            endpoint = _Post(service, keys, api, path)
+            endpoint = _Post(service, api, path)
             routes.append(Route(path, endpoint, methods=["POST"]))
     bodies = Middleware(
         _Bodies,
@@ -69,6 +72,11 @@ def _get(service, get):
         return _response(get.answer(service, **request.path_params))
 
     return endpoint
+
+
+def _without_slash(request):
+    """Leads from "/docs/" to "/docs", whatever folder a proxy gave us."""
+    return RedirectResponse(f"../{request.url.path.split('/')[-2]}")
 
 
 def _page(html, policy):
@@ -134,12 +142,11 @@ class _Bodies:
 class _Post:
     """The ASGI endpoint of a POST path, with its API keys and deadline.
 
-    `keys` come from `read_keys`. `path` is one of the `api`'s posts.
+    `path` is one of the `api`'s posts.
     """
 
-    def __init__(self, service, keys, api, path):
-        self._service, self._keys = service, keys
-        self._api, self._path = api, path
+    def __init__(self, service, api, path):
+        self._service, self._api, self._path = service, api, path
 
     async def __call__(self, scope, receive, send):
         started = time.monotonic()
@@ -175,7 +182,7 @@ class _Post:
         self._service.check_ready()
         post = self._api.posts[self._path]
         fields = await read_fields(request, post)
-        _check_key(self._keys, fields.get("api_key") or _bearer(request))
+        check_key(self._service.keys, fields.get("api_key"), request)
         work = asyncio.ensure_future(post.answer(self._service, fields))
         hang_up = asyncio.ensure_future(_hang_up(request.receive))
         try:
@@ -209,41 +216,3 @@ def _refuse(error, api):
         message = f"{message[:LONGEST_ERROR]} ..."
     content = api.error(error.status_code, message)
     return JSONResponse(content, error.status_code, error.headers)
-
-
-# API keys
-
-
-def read_keys(path: str | None) -> list[bytes] | None:
-    """Reads the keys in a file, and returns their SHA-256 digests.
-
-    Each line is a key. Blank lines and lines that begin with # are skipped.
-    Returns None without a file. Raises ValueError if the file has no key.
-    """
-    if path is None:
-        return None
-    lines = map(str.strip, pathlib.Path(path).read_text("utf-8").splitlines())
-    keys = [line for line in lines if line and not line.startswith("#")]
-    expect(keys, "a key in each line", api_keys=path)
-    return [_digest(key) for key in keys]
-
-
-def _bearer(request):
-    """Returns the key in the header `Authorization: Bearer KEY`, or ""."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""
-
-
-def _digest(key):
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
-
-
-def _check_key(keys, key):
-    if keys is None:
-        return
-    if not isinstance(key, str) or not key:
-        raise HTTPException(403, "api_key is missing")
-    digest = _digest(key)
-    # Compares all keys, so that the time reveals nothing.
-    if not sum(hmac.compare_digest(digest, known) for known in keys):
-        raise HTTPException(403, "api_key is not known")

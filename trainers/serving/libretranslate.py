@@ -116,13 +116,11 @@ def list_languages(service: Service) -> list[dict]:
 def describe(service: Service) -> dict:
     """Answers /frontend/settings. `glossaries` and below are for our page."""
     (source, target), pair = next(iter(service.pairs.items()))
-    decoding, needs_key = (
-        pair.translator.decoding,
-        bool(service.options.api_keys),
-    )
+    decoding, needs_key = pair.translator.decoding, service.keys is not None
     n_best = service.max_n_best
     if decoding.sampling:
         n_best = min(n_best, decoding.num_samples)
+    has_terms = not decoding.sampling and pair.translator.has("glossary")
     has_files = service.limits.max_file_bytes > 0
     return {
         "apiKeys": needs_key,
@@ -137,7 +135,7 @@ def describe(service: Service) -> dict:
             "target": {"code": target, "name": name_of(target)},
         },
         "glossaries": list(service.glossaries),
-        "maxTerms": 0 if decoding.sampling else service.limits.max_terms,
+        "maxTerms": service.limits.max_terms * has_terms,
         "adapters": [name for name, _ in service.options.adapters],
         "attention": pair.translator.has("attention_figure"),
         "search": {

@@ -26,8 +26,8 @@ class ServeOptions(Fields):
     )
     api_keys: str | None = hp(
         None,
-        "File of the keys that clients must give, one a line. Default: no key"
-        " is needed.",
+        "File of the keys that clients must give, one a line, which SIGHUP"
+        " reads again. Default: no key is needed.",
         common=True,
     )
     cors_origins: tuple[str, ...] = hp(
@@ -38,7 +38,8 @@ class ServeOptions(Fields):
     glossaries: str | None = hp(
         None,
         "Directory of glossaries, NAME.tsv, which requests choose by NAME."
-        " SIGHUP reads them again; without it, SIGHUP ends the server.",
+        " SIGHUP reads them again; without them and --api_keys, it ends the"
+        " server.",
         common=True,
     )
     access_log: str = hp(

@@ -120,6 +120,7 @@ def load_pairs(
     search: Mapping[str, typing.Any],
     max_searches: int,
     adapters: Sequence[tuple[str, str]] = (),
+    glossaries: str | None = None,
 ) -> list[Pair]:
     """Loads the models of work directories, and returns their pairs.
 
@@ -132,6 +133,7 @@ def load_pairs(
         search: Fields of `DecodingConfig` that override the work directories'.
         max_searches: As for `Model`.
         adapters: The name and the work directory of each adapter.
+        glossaries: Their directory; the engine must be able to use them.
     """
     pairs: dict[tuple[str, str], Pair] = {}
     models: dict[Languages, list[str]] = {}
@@ -146,6 +148,7 @@ def load_pairs(
             one.check()
         column = engines.column_of(options.engine)
         abilities.check_value(column, "adapter", adapters)
+        abilities.check_value(column, "glossary", glossaries)
         for _, path in adapters:
             WorkDirectory(path).need_base("adapter")
             WorkDirectory(path).check_checkpoint(None)

@@ -1,11 +1,14 @@
-"""Reads the bodies of requests within limits, and checks their fields.
+"""Reads the bodies of requests within limits, and checks fields and keys.
 
-Errors are `HTTPException`s with status 400, 413 or 415, and a line of text.
+Errors are `HTTPException`s with status 400, 403, 413 or 415, and a line of
+text.
 """
 
 import asyncio
 import contextlib
 import functools
+import hashlib
+import hmac
 import json
 import pathlib
 import re
@@ -345,3 +348,47 @@ def bad_values() -> Iterator[None]:
         yield
     except ValueError as error:
         raise BadRequest(str(error)) from error
+
+
+# API keys
+
+
+def read_keys(path: str | None) -> list[bytes] | None:
+    """Reads the keys in a file, and returns their SHA-256 digests.
+
+    Each line is a key. Blank lines and lines that begin with # are skipped.
+    Returns None without a file. Raises ValueError if the file has no key.
+    """
+    if path is None:
+        return None
+    lines = map(str.strip, pathlib.Path(path).read_text("utf-8").splitlines())
+    keys = [line for line in lines if line and not line.startswith("#")]
+    expect(keys, "a key in each line", api_keys=path)
+    return [_digest(key) for key in keys]
+
+
+def _digest(key):
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def check_key(
+    keys: list[bytes] | None,
+    key: typing.Any,
+    request: starlette.requests.Request,
+) -> None:
+    """Raises HTTPException with status 403 unless a request has a known key.
+
+    It is the field `key`, or in one of the headers `X-API-Key: KEY`,
+    `Authorization: KEY` and `Authorization: Bearer KEY`.
+    """
+    if keys is None:
+        return
+    headers = request.headers
+    bare = re.sub(r"(?i)^bearer\b\s*", "", headers.get("authorization", ""))
+    key = key or headers.get("x-api-key", bare)
+    if not isinstance(key, str) or not key:
+        raise HTTPException(403, "api_key is missing")
+    digest = _digest(key)
+    # Compares all keys, so that the time reveals nothing.
+    if not sum(hmac.compare_digest(digest, known) for known in keys):
+        raise HTTPException(403, "api_key is not known")

@@ -22,9 +22,10 @@ from absl import logging
 
 from keras_transformer.commands import flags
 from trainers.serving.access_log import open_log
-from trainers.serving.app import make_app, read_keys
+from trainers.serving.app import make_app
 from trainers.serving.options import Limits, ServeOptions
 from trainers.serving.pairs import load_pairs
+from trainers.serving.requests import read_keys
 from trainers.serving.service import Service, read_glossaries
 from trainers.translating.options import TranslatorOptions
 
@@ -43,8 +44,8 @@ def run(
 ) -> None:
     """Serves the pairs of `load_pairs` until SIGTERM, SIGINT or SIGHUP.
 
-    With glossaries, SIGHUP reloads them instead. Raises CommandError for wrong
-    options, and RunError if the warm-up fails.
+    With glossaries or API keys, SIGHUP reloads them instead. Raises
+    CommandError for wrong options, and RunError if the warm-up fails.
     """
     with flags.user_errors():
         # Loading the models takes long, so this is checked first. Nobody can
@@ -56,7 +57,11 @@ def run(
         bound = bind(options.host, options.port)
     with bound:
         pairs = load_pairs(
-            translator, search, options.max_searches, options.adapters
+            translator,
+            search,
+            options.max_searches,
+            options.adapters,
+            options.glossaries,
         )
         with flags.user_errors():
             sys.setswitchinterval(SWITCH_SECONDS)
@@ -69,7 +74,7 @@ def run(
             # as the start of a thread, or be ignored there.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: _end(server))
-            if options.glossaries is not None:
+            if options.glossaries or options.api_keys:
                 reload_at_sighup(service)
             elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
                 signal.signal(signal.SIGHUP, _hang_up)
@@ -139,21 +144,24 @@ def _warm_up(service):
 
 
 def reload(service: Service) -> None:
-    """Reads the glossaries again. Logs an error if they are wrong."""
+    """Reads glossaries and keys again. Logs an error if they are wrong."""
     try:
         gc.disable()  # a collection would stop all threads to scan all terms
-        service.read_glossaries()
+        service.read_files()
         gc.freeze()
     except (ValueError, OSError) as error:
-        logging.error("the glossaries stay as they were: %s", error)
+        logging.error("glossaries and keys stay as they were: %s", error)
     else:
-        flags.show(f"glossaries: {', '.join(service.glossaries)}")
+        flags.show(
+            f"glossaries: {', '.join(service.glossaries) or 'none'};"
+            f" API keys: {len(service.keys or ())}"
+        )
     finally:
         gc.enable()
 
 
 def reload_at_sighup(service: Service) -> None:
-    """Makes each SIGHUP read the glossaries again, one after the other.
+    """Makes each SIGHUP read the files again, one after the other.
 
     The thread for this starts now: a handler that starts a thread may wait
     forever if the signal comes while the main thread starts another.

@@ -40,6 +40,7 @@ from trainers.serving.requests import (
     TranslationRequest,
     bad_values,
     check,
+    read_keys,
 )
 from trainers.serving.work import (
     Answer,
@@ -107,6 +108,7 @@ class Service:
 
     Attributes:
         glossaries: The glossaries, by name.
+        keys: The digests of the API keys, see `read_keys`.
         downloads: The translated files.
         is_ready: Whether it has warmed up.
         failure: What the warm-up raised, or None.
@@ -118,8 +120,7 @@ class Service:
         self.pairs = {(pair.source, pair.target): pair for pair in pairs}
         self.models = list(dict.fromkeys(pair.model for pair in pairs))
         self.options, self.limits = options, limits
-        self.glossaries: dict[str, Glossary] = {}
-        self.read_glossaries()
+        self.read_files()
         sources, targets = map(list, zip(*self.pairs, strict=True))
         self.detector = Detector(sources, targets)
         self._has_pair = functools.lru_cache(1000)(self._is_usable)
@@ -143,12 +144,13 @@ class Service:
         self.is_ready = False
         self.failure: Exception | None = None
 
-    def read_glossaries(self) -> None:
-        """Reads the glossaries again. If one is wrong, the old ones stay."""
+    def read_files(self) -> None:
+        """Reads glossaries and keys. If a file is wrong, the old ones stay."""
+        keys = read_keys(self.options.api_keys)
         found = read_glossaries(self.options.glossaries)
         for glossary in found.values():
             glossary.find("")  # makes its index before a request does
-        self.glossaries = found
+        self.glossaries, self.keys = found, keys
 
     def warm_up(self) -> Iterator[str]:
         """Makes the programs of all models, and yields a line after each.

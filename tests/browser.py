@@ -17,6 +17,7 @@ FLAGS = (
     "--headless",
     "--no-sandbox",  # root cannot have one
     "--disable-gpu",
+    "--blink-settings=availableHoverTypes=2,primaryHoverType=2",  # a mouse
     "--disable-quic",
     "--disable-background-networking",
     "--disable-component-update",
@@ -97,6 +98,10 @@ class Browser:
         self.requests.clear()
         self._call("Page.navigate", url=address)
         self.wait("document.readyState === 'complete'")
+
+    def touch(self, on):
+        """Makes the page believe that it has a touch screen and no mouse."""
+        self._call("Emulation.setTouchEmulationEnabled", enabled=on)
 
     def type(self, text):
         """Types a text at the cursor."""

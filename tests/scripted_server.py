@@ -32,6 +32,7 @@ class ScriptedServer(http.server.ThreadingHTTPServer):
         failures: Answers (status, headers, error) to the next requests.
         gates: By text, or "attention", an event that the answer waits for.
         notes: The notes on every sentence.
+        about: The cards of the models, or "" if there are none.
         asked: The bodies of translation requests, in order.
         uploads: The forms of requests to translate a file, unparsed.
         attention: The form of the last request for an attention page.
@@ -54,6 +55,7 @@ class ScriptedServer(http.server.ThreadingHTTPServer):
             },
         }
         self.failures, self.gates, self.notes = [], {}, []
+        self.about = ""
         self.asked, self.uploads, self.attention = [], [], None
         self.address = f"http://127.0.0.1:{self.server_port}/"
 
@@ -101,6 +103,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send(html.encode(), "text/html", policy)
         elif self.path == "/favicon.ico":
             self._send(page.ICON, "image/svg+xml", "")
+        elif self.path == "/about" and self.server.about:
+            self._send(self.server.about.encode(), "text/plain", "")
         elif self.path == "/languages":
             self._send_json(LANGUAGES)
         elif self.path == "/frontend/settings":

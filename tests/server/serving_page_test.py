@@ -8,8 +8,10 @@ import hashlib
 import re
 
 import pages
+import pytest
 
-from trainers.serving import page
+from keras_transformer import documents
+from trainers.serving import page, requests
 
 
 def test_the_policy_allows_what_is_in_the_page_and_nothing_else():
@@ -49,7 +51,7 @@ def test_every_color_is_defined():
     html, _ = page.render()
     used = set(re.findall(r"var\((--[\w-]+)", html))
     defined = set(re.findall(r"(--[\w-]+):", html))
-    assert used - defined == {"--doubt"}  # of each word, set by the program
+    assert used <= defined
 
 
 def test_the_page_names_no_other_address():
@@ -57,7 +59,8 @@ def test_the_page_names_no_other_address():
     html = html.replace(pages.NAMESPACES[0], "")
     assert not re.search(r"https?:|\bsrc=|@import|url\(|import\(", html)
     addresses = re.findall(r'(?:href|action)="([^"]*)"', html)
-    assert addresses == ["favicon.ico", "v1/attention", "docs"]
+    view = "#kind=cross&amp;view=heat+map&amp;unit=words"
+    assert addresses == ["favicon.ico", f"v1/attention{view}", "about", "docs"]
     # Relative ones, so that a proxy may give the server a folder.
     assert re.findall(r'ask\("([^"]*)"', html) == [
         "v1/translate",
@@ -87,6 +90,22 @@ def test_the_program_and_the_style_use_elements_that_exist():
         for name in attributes.get("aria-describedby", "").split()
     }
     assert described <= set(ids)
+
+
+def test_the_page_knows_the_errors_of_files():
+    """It has plainer words for them."""
+    html, _ = page.render()
+    found = dict(re.findall(r"const (NOT_UTF8|DAMAGED) = /(.*)/i;", html))
+    for name, data, kind in (
+        ("NOT_UTF8", "Füße".encode("cp1252"), "text"),
+        ("DAMAGED", b"PK\x03\x04 and no more", "docx"),
+        ("DAMAGED", b"PK\x03\x04 and no more", "odt"),
+    ):
+        with pytest.raises(ValueError) as error:
+            documents.parse(data, kind)
+        assert re.match(found[name], str(error.value))
+    named = {".docx", ".odt", ".txt", ".html", ".srt"}
+    assert named <= set(requests.SUFFIXES)
 
 
 def test_every_control_has_a_name():

@@ -9,12 +9,12 @@ const AUTO = "auto"; // the language is detected
 // Where a line or a sentence ends for sure: not after abbreviations
 const SURE_END = /(?=\n)|(?<=\p{Ll}{5}[.!?]["”’»)]?)(?=\s+["“„‘«(]?\p{Lu})|(?<=[。！？])/u;
 const UNWRAPPED = /[^\n]{120}/; // a line that nobody has wrapped by hand
-// How far the score of an alternative may be below the best one
-const RANKS = [
-  [0.1, "nearly as good"],
-  [0.5, "weaker"],
-  [Infinity, "much weaker"],
-];
+const CLOSE = 0.1; // an alternative's score is below the best one's by less
+const DOUBTFUL = 0.3; // a word that is less probable is marked
+const TOUCH = matchMedia("(hover: none)");
+// Errors of files, for which the page has plainer words
+const NOT_UTF8 = /^line \d+ is not UTF-8/i;
+const DAMAGED = /^expected an intact/i;
 
 const state = {
   languages: [],
@@ -22,6 +22,7 @@ const state = {
   text: "", // the translation, with the best hypothesis of each sentence
   isWhole: false, // whether it is of the whole text
   answers: new Map(), // of the parts of the text, by request
+  unknown: [], // what the link asks for and the server does not have
   detected: "", // the language of the text, if it was asked for
   action: null, // the newest one that needs the server
   sentences: [], // of it, each with the index of the hypothesis that is chosen
@@ -45,7 +46,13 @@ function make(tag, attributes = {}, ...children) {
 
 // Requests
 
-class ServerError extends Error {} // with a message for the reader of the page
+// With a message for the reader of the page
+class ServerError extends Error {
+  constructor(message, hasCure) {
+    super(message);
+    this.hasCure = hasCure; // whether a second try may succeed
+  }
+}
 
 function sleep(milliseconds, signal) {
   return new Promise((resolve, reject) => {
@@ -76,7 +83,7 @@ async function ask(path, signal, status, body) {
     await waitForServer(signal);
     report(status, true);
     const response = await fetch(path, { ...options, signal }).catch((error) => {
-      throw new ServerError(`The server cannot be reached (${error.message}).`);
+      throw new ServerError(`The server cannot be reached (${error.message}).`, true);
     });
     const answer = await response.json().catch(() => null);
     const reason = asSentence(answer?.error ?? `the server answered with status ${response.status}`);
@@ -86,7 +93,7 @@ async function ask(path, signal, status, body) {
     } else if (response.ok && answer) {
       return answer;
     } else {
-      throw new ServerError(reason);
+      throw new ServerError(reason, response.ok || response.status >= 500);
     }
   }
 }
@@ -106,7 +113,7 @@ async function run(action) {
     if (signal.aborted) return; // something newer is running
     report("");
     if (!(error instanceof ServerError)) throw error;
-    complain(error.message);
+    complain(error.message, error.hasCure);
   }
 }
 
@@ -120,7 +127,7 @@ function report(status, isBusy = false) {
   if (!status) find("countdown").textContent = "";
 }
 
-function complain(message, hasCure = true) {
+function complain(message, hasCure = false) {
   find("message").textContent = message;
   find("problem").hidden = !message;
   find("again").hidden = !hasCure;
@@ -131,11 +138,11 @@ function complain(message, hasCure = true) {
 function translate(delay = DEBOUNCE) {
   const text = find("source").value;
   find("target").classList.add("stale");
-  find("finished").hidden = true;
+  find("copy").disabled = find("finished").hidden = true;
   if (!text.trim()) clear();
   run(async (signal) => {
     const objection = objectionTo(text);
-    if (objection) complain(objection, false);
+    complain(objection);
     if (text.trim()) await sleep(delay, signal);
     remember();
     if (objection || !text.trim()) return;
@@ -201,15 +208,19 @@ function translateFile(file) {
   clear();
   find("target").classList.remove("stale");
   run(async (signal) => {
-    const objection = objectionTo("");
-    if (objection) return complain(objection, false);
+    const objection = objectionToFile(file.name) || objectionTo("");
+    if (objection) return complain(objection);
     const terms = find("glossary").value || (ownTerms() && JSON.stringify(ownTerms()));
     const form = new FormData();
     for (const [name, value] of Object.entries({ ...requested(), ...(terms && { glossary: terms }) })) {
       form.append(name, value);
     }
     form.append("file", file);
-    const answer = await ask("translate_file", signal, `Translating ${file.name} …`, form);
+    const answer = await ask("translate_file", signal, `Translating ${file.name} …`, form).catch((error) => {
+      if (DAMAGED.test(error.message)) error.message = `${file.name} is damaged.`;
+      if (NOT_UTF8.test(error.message)) error.message = `${file.name} is not in UTF-8: save it as UTF-8.`;
+      throw error;
+    });
     const { translatedFileUrl: address, notes = [] } = answer;
     // A proxy may have given the server another address.
     const key = address.slice(address.lastIndexOf("/") + 1);
@@ -228,6 +239,13 @@ function requested() {
   if (find("adapter").value) fields.adapter = find("adapter").value;
   if (state.settings.keyRequired) fields.api_key = find("api_key").value;
   return fields;
+}
+
+function objectionToFile(name) {
+  const [suffix] = /\.[^.]*$/.exec(name) ?? [""];
+  if (state.settings.supportedFilesFormat.includes(suffix.toLowerCase())) return "";
+  const kind = suffix.slice(1).toUpperCase() || name;
+  return `${kind} cannot be translated; Word (.docx), OpenDocument, text, HTML, subtitles can.`;
 }
 
 function objectionTo(text) {
@@ -269,11 +287,11 @@ function add({ source, text, sentences }, part, isWhole) {
   state.text += text;
   state.isWhole = isWhole;
   if (find("from").value === AUTO) state.detected ||= source;
-  note(state.sentences.flatMap(({ notes }) => notes));
   showDetected();
   paintSource();
   paintResult(number);
-  if (!number) paintAlternatives();
+  if (number) paintHeading();
+  else paintAlternatives();
 }
 
 function unchanged(text) {
@@ -288,7 +306,18 @@ function unchanged(text) {
 }
 
 function note(notes) {
-  find("notes").replaceChildren(...notes.map((one) => make("p", { class: "warning" }, one)));
+  const shown = [...state.unknown, ...notes];
+  find("notes").replaceChildren(...shown.map((one) => make("p", { class: "warning" }, one)));
+}
+
+// A note on a sentence in plain words, or "" if it does not hold
+function inWords(one, text) {
+  const [, , forms] = /^lacks the term (['"])(.*)\1 in/s.exec(one) ?? [];
+  if (!forms) return /^[a-z]/.test(one) ? `This sentence ${one.replace(/^(may be broken by its terms):.*/s, "$1")}.` : one;
+  const all = forms.split(" or ");
+  if (all.some((form) => text.includes(form))) return ""; // the chosen alternative has it
+  const own = Object.entries(ownTerms() ?? {}).find(([, value]) => value === all.join("|"));
+  return `The translation does not use your term “${forms}”${own ? ` (${own[0]})` : ""}.`;
 }
 
 function chosen(sentence) {
@@ -341,38 +370,45 @@ function paintResult(first = 0) {
     if (i < first) return;
     const { text, words } = chosen(sentence);
     const part = make("span", { class: "sentence" });
+    const notes = sentence.notes.map((one) => inWords(one, text)).filter(Boolean);
+    if (notes.length) part.dataset.note = notes.join(" ");
     const attributes = { "data-sentence": i, tabindex: -1 };
     const end = appendWords(part, text, words.map((word) => word.text), attributes);
     part.append(text.slice(end));
     for (const element of part.children) {
       const { probability } = words[element.dataset.word];
-      element.style.setProperty("--doubt", `${100 * (1 - probability)}%`);
+      element.classList.toggle("doubtful", probability < DOUBTFUL);
     }
     result.append(sentence.before, part);
   });
   result.querySelector(".word")?.setAttribute("tabindex", 0);
   const text = translation();
-  find("announcement").textContent = state.isWhole ? text : "";
-  find("copy").disabled = !text || !state.isWhole;
+  const notes = [...result.querySelectorAll("[data-note]")].map((part) => part.dataset.note);
+  find("announcement").textContent = state.isWhole ? [text, ...notes].join("\n") : "";
+  find("copy").disabled = !text || !state.isWhole || find("target").matches(".stale");
   const isTranslated = state.sentences.some(({ source_words: words }) => words.length);
   find("reading").hidden = find("choices").hidden = !isTranslated;
   find("attention").hidden = find("drawing").hidden = true; // it was of another translation
   update();
 }
 
+function paintHeading() {
+  const number = state.sentences.length;
+  find("heading").textContent = number > 1 ? `Alternatives for sentence ${state.current + 1} of ${number}` : "Alternatives";
+}
+
 function paintAlternatives() {
   const box = find("alternatives");
   box.querySelectorAll("label").forEach((label) => label.remove());
-  const number = state.sentences.length;
-  if (!number) return;
-  find("heading").textContent = number > 1 ? `Alternatives for sentence ${state.current + 1} of ${number}` : "Alternatives";
+  if (!state.sentences.length) return;
+  paintHeading();
   const { lang, dir } = find("result");
   const sentence = state.sentences[state.current];
   sentence.hypotheses.forEach(({ text, score }, i) => {
     const input = make("input", { type: "radio", name: "alternative", value: i });
     input.checked = i === sentence.chosen;
-    const behind = sentence.hypotheses[0].score - score;
-    const rank = i ? RANKS.find(([most]) => behind <= most)[1] : "first choice";
+    const isClose = sentence.hypotheses[0].score - score <= CLOSE;
+    const rank = i ? (isClose ? "nearly as good" : "") : "first choice";
     const shown = make("bdi", { lang, dir }, ...emphasized(text, sentence.hypotheses[0].text));
     box.append(make("label", {}, input, shown, make("span", { class: "rank" }, rank)));
   });
@@ -413,7 +449,7 @@ function update() {
   });
   const place = state.over ?? state.kept;
   if (!place) {
-    find("details").textContent = "Point at a word to see what it translates.";
+    find("details").textContent = `${TOUCH.matches ? "Tap" : "Point at"} a word to see what it translates.`;
     return;
   }
   const { alignment, words } = chosen(state.sentences[place.sentence]);
@@ -524,9 +560,12 @@ function remember() {
 
 function recall() {
   const fields = new URLSearchParams(location.hash.slice(1));
+  state.unknown = [];
   for (const id of ["from", "to"]) {
     const options = [...find(id).options].map(({ value }) => value);
-    if (options.includes(fields.get(id))) find(id).value = fields.get(id);
+    const code = fields.get(id);
+    if (options.includes(code)) find(id).value = code;
+    else if (code) state.unknown.push(`This server does not translate ${id} “${code}”, as the link asks.`);
     showLanguages();
   }
   if (fields.has("text")) find("source").value = fields.get("text");
@@ -550,6 +589,14 @@ function showSettings() {
   find("file").accept = suffixes.join();
 }
 
+// The titles of the models' cards, where the server has cards
+async function nameModels() {
+  const answer = await fetch("about");
+  const titles = answer.ok ? (await answer.text()).match(/(?<=^# ).+(?=\n\n## )/gm) : null;
+  find("card").textContent = titles?.join(", ");
+  find("model").hidden = !titles;
+}
+
 // Commands
 
 // The text, the languages or the settings are others
@@ -569,7 +616,7 @@ async function copy() {
   } catch {
     // Browsers forbid it to pages that did not come by HTTPS.
     getSelection().selectAllChildren(find("result"));
-    words = "Selected: copy it with Ctrl+C";
+    words = "Selected: now copy it";
   }
   find("copy").textContent = words;
   setTimeout(() => (find("copy").textContent = "Copy"), COPIED);
@@ -604,7 +651,7 @@ function showAttention() {
   try {
     message = asSentence(JSON.parse(page.body.textContent).error);
   } catch {} // an answer of a proxy
-  complain(message, false);
+  complain(message);
   find("problem").scrollIntoView({ block: "nearest" });
 }
 
@@ -643,13 +690,21 @@ function listen() {
     state.sentences[state.current].chosen = Number(target.value);
     paintResult();
   });
-  for (const id of ["from", "to"]) {
-    find(id).addEventListener("change", () => {
-      showLanguages();
-      change(0);
-    });
+  // Some programs that fill in forms send only one of the two events.
+  for (const event of ["input", "change"]) {
+    for (const id of ["from", "to"]) {
+      find(id).addEventListener(event, () => {
+        state.unknown = [];
+        showLanguages();
+        change(0);
+      });
+    }
+    for (const id of ["settings", "key"]) {
+      find(id).addEventListener(event, ({ target }) => {
+        if (target.id !== "doubts" && (event === "input" || target.matches("select"))) change();
+      });
+    }
   }
-  for (const id of ["settings", "key"]) find(id).addEventListener("input", () => change());
   find("ask").addEventListener("submit", fillQuestion);
   find("attention").addEventListener("load", showAttention);
   find("choose").addEventListener("click", () => find("file").click());
@@ -657,6 +712,15 @@ function listen() {
     const [file] = target.files;
     if (file) translateFile(file);
   });
+  for (const event of ["dragover", "dragleave", "drop"]) {
+    addEventListener(event, (drag) => {
+      const hasFile = drag.dataTransfer.types.includes("Files") && !find("choose").hidden;
+      document.body.classList.toggle("dropping", hasFile && event === "dragover");
+      if (!hasFile) return;
+      drag.preventDefault();
+      if (event === "drop" && drag.dataTransfer.files.length) translateFile(drag.dataTransfer.files[0]);
+    });
+  }
   // The same file may be chosen again.
   find("file").addEventListener("click", ({ target }) => (target.value = ""));
   addEventListener("hashchange", () => {
@@ -690,3 +754,4 @@ function start() {
 
 find("again").addEventListener("click", () => run(state.action));
 start();
+nameModels();

@@ -3,9 +3,9 @@ FROM python:3.11-slim
 
 WORKDIR /app
 # Dependencies first: a change of the code does not install them again.
-COPY LICENSE README.md pyproject.toml setup.py ./
+COPY LICENSE README.md constraints.txt pyproject.toml setup.py ./
 COPY keras_transformer/__init__.py keras_transformer/
-RUN pip install --no-cache-dir '.[serve,ctranslate2]' \
+RUN pip install --no-cache-dir -c constraints.txt '.[serve,ctranslate2]' \
     && pip uninstall --yes keras-transformer-nmt
 COPY . .
 RUN pip install --no-cache-dir --no-deps . \

@@ -5,6 +5,7 @@ A row of `make test-cpus` leaves out what its CPU cannot compute.
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -35,6 +36,18 @@ def test_a_stage_is_ended_and_named():
     status, told = run("99", "true")
     assert status == 0
     assert told.startswith("stage 'true': ")
+
+
+def test_actions_are_pinned_by_commit():
+    used = [
+        line.strip()
+        for path in (TESTS.parent / ".github/workflows").iterdir()
+        for line in path.read_text().splitlines()
+        if "uses:" in line
+    ]
+    pinned = r"- uses: [\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+"
+    assert len(used) >= 10
+    assert [line for line in used if not re.fullmatch(pinned, line)] == []
 
 
 @pytest.mark.slow("process")

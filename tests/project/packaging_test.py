@@ -10,6 +10,8 @@ import tomllib
 import zipfile
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import keras_transformer as kt
 
@@ -50,6 +52,21 @@ def installed(wheel, tmp_path_factory):
         [*PIP, *command, f"--target={folder}", str(wheel)], check=True
     )
     return folder
+
+
+def test_the_constraints_of_the_image_fit_the_project():
+    """Each package of the project's image has one version, within bounds."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if line[0] != "#")
+    versions = {canonicalize_name(name): v for name, v in pinned.items()}
+    needed = [*project["dependencies"], *extras["ctranslate2"]]
+    for text in [*needed, *extras["serve"], *extras["documents"]]:
+        required = Requirement(text)
+        if required.name != DISTRIBUTION:
+            name = canonicalize_name(required.name)
+            assert versions[name] in required.specifier, text
 
 
 def run(installed, elsewhere, *arguments):

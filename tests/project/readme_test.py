@@ -62,7 +62,7 @@ FLAGS_OF_OTHERS = {
 COMMANDS_OF_OTHERS = set(
     ". apt-get bash cat cd comet-score curl docker echo eflomal-align git head"
     " hf msgattrib msgfmt msginit node npm paste pip sbatch tar tensorboard"
-    " twine useradd".split()
+    " test twine useradd".split()
 )
 MODULES_OF_OTHERS = {"build", "http.server", "pip", "pytest", "venv"}
 
@@ -439,6 +439,9 @@ def test_every_block_of_yaml_is_read_and_has_commands_that_exist():
                 kinds.append(found.get("kind"))
                 for words in commands_of_yaml(found):
                     check_command(words)
+    for path in ROOT.glob(".github/workflows/*.yml"):
+        for words in commands_of_yaml(yaml.safe_load(path.read_text())):
+            check_command(words)
     assert {"Job", "JobSet"} <= {*kinds}
     [workers] = re.findall(
         r"TF_CONFIG, value: '(.*?)'",

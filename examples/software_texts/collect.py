@@ -8,15 +8,16 @@ package is downloaded once, to OUTPUT/packages, and not installed. `SOURCES` has
 the packages; OUTPUT/papers has what each says of its licence, and
 OUTPUT/counts.tsv the number of its pairs.
 
-OUTPUT/train.en-de.en and .de have the pairs of English and German, and so on for
-each of --languages; `valid` has other documents, and `test-NAME` the documents
-that `TESTS` names. A pair of a test whose English stands in the training set of
-any language, or whose translation stands in that of its own, is in
-`known-test-NAME` instead.
+OUTPUT/train.en-de.en and .de have the pairs of English and German, and so on
+for each of --languages; `valid` has other documents, and `test-NAME` the
+documents that `TESTS` names. A pair of a test whose English stands in the
+training set of any language, or whose translation stands in that of its own, is
+in `known-test-NAME` instead.
 """
 
 import argparse
 import collections
+import functools
 import hashlib
 import html
 import itertools
@@ -100,6 +101,36 @@ def paragraphs(path):
         if key and not is_code:
             found[key] = element.text_content()
     return found
+
+
+def read_pages(place, folders, language):
+    """Paragraphs of a manual, whose pages are the same in all languages.
+
+    `place` has {} for the language. Pages with more or fewer paragraphs than in
+    English are left out.
+    """
+    here, there = (
+        folders.get(code) or folders[""] for code in (ENGLISH, language)
+    )
+    for path in sorted(here.glob(place.format(ENGLISH))):
+        for code in dict.fromkeys((dashed(language), COUNTRIES[language])):
+            name = str(path.relative_to(here))
+            other = there / re.sub(rf"\b{ENGLISH}\b(?=[/.])", code, name)
+            if other.exists() and other != path:
+                sides = [blocks(page) for page in (path, other)]
+                if len(sides[0]) == len(sides[1]):
+                    yield Texts(name, *map(dict, map(enumerate, sides)))
+
+
+def blocks(path):
+    """The texts of a page's innermost blocks, in their order."""
+    tree = lxml_html.fromstring(path.read_bytes())
+    names = "p h1 h2 h3 h4 h5 h6 dt td th".split()
+    return [
+        element.text_content()
+        for element in tree.iter(*names)
+        if not element.xpath("|".join(f".//{name}" for name in (*names, "pre")))
+    ]
 
 
 def read_catalogues(folders, language):
@@ -437,6 +468,28 @@ SOURCES = {
         of_each("pypi:jupyterlab-language-pack-", **_PYPI),
         read_catalogues,
     ),
+    # For tests only, so under any licence.
+    "installation-guide": Source(
+        "",
+        {"": "deb:installation-guide-amd64"},
+        functools.partial(read_pages, "usr/share/doc/*/{}/*.html"),
+    ),
+    "debian-reference": Source(
+        "",
+        {
+            ENGLISH: "deb:debian-reference-en",
+            **{
+                c: f"deb:debian-reference-{c}" for c in ("de", "fr", "es", "it")
+            },
+            "pt": "deb:debian-reference-pt-br",
+        },
+        functools.partial(read_pages, "usr/share/debian-reference/*.{}.html"),
+    ),
+    "gimp-help": Source(
+        "",
+        {ENGLISH: "deb:gimp-help-en", **of_each("deb:gimp-help-", pt="pt-br")},
+        functools.partial(read_pages, "usr/share/gimp/2.0/help/{}/*.html"),
+    ),
 }
 # Tests: the program, and which of its documents are held out.
 TESTS = {
@@ -562,18 +615,15 @@ def fetch(package, licence, folder):
         else:
             with zipfile.ZipFile(archive) as files:
                 files.extractall(content)
-        [papers] = content.glob(PAPERS[kind])
-        text = papers.read_text("utf-8")
-        if not re.search(licence, text):
+        said = "".join(p.read_text("utf-8") for p in content.glob(PAPERS[kind]))
+        if not re.search(licence, said):
             sys.exit(
-                f"collect.py: {package}: expected the licence {licence} in its"
-                f" papers. Received: {text[:200]!r}"
+                f"collect.py: {package}: expected the licence {licence} in"
+                f" {PAPERS[kind]}. Received: {said[:200]!r}"
             )
-        (content / "ORIGIN").write_text(
-            f"{package}\t{archive.name}\t{archive.stat().st_size}\n"
-        )
         (folder.parent / "papers").mkdir(exist_ok=True)
-        (folder.parent / "papers" / target.name).write_text(text, "utf-8")
+        (folder.parent / "papers" / target.name).write_text(said, "utf-8")
+        (content / "ORIGIN").write_text(f"{package} {archive.name}\n")
         content.rename(target)
     return target
 
@@ -586,6 +636,8 @@ def collect(source, name, languages, folder):
         if code in ("", ENGLISH, *languages)
     }
     for language in languages:
+        if not {"", language} & folders.keys():
+            continue
         for texts in source.read(folders, language):
             kind = set_of(name, texts.name)
             for pair in pairs_of(texts, language):

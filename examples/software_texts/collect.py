@@ -62,7 +62,7 @@ class Texts(typing.NamedTuple):
 class Source(typing.NamedTuple):
     """The packages of a program, and what reads them."""
 
-    licence: str  # a pattern that the papers of each package must have
+    licence: str  # a name that the papers of each package must have
     packages: dict[str, str]  # of each language; "" is of all
     read: typing.Callable  # (folders, language) -> iterator of Texts
 
@@ -112,8 +112,10 @@ def read_pages(place, folders, language):
     here, there = (
         folders.get(code) or folders[""] for code in (ENGLISH, language)
     )
+    dash = dashed(language)
+    codes = dict.fromkeys([dash, dash.lower(), COUNTRIES[language]])
     for path in sorted(here.glob(place.format(ENGLISH))):
-        for code in dict.fromkeys((dashed(language), COUNTRIES[language])):
+        for code in codes:
             name = str(path.relative_to(here))
             other = there / re.sub(rf"\b{ENGLISH}\b(?=[/.])", code, name)
             if other.exists() and other != path:
@@ -398,13 +400,9 @@ def of_each(start, form="{}", **codes):
 
 _PYPI = {c: code.replace("_", "-") for c, code in COUNTRIES.items()}
 _VSCODE = "npm:@codingame/monaco-vscode-language-pack-"
-_MPL = r"MPL-2\.0"
-_BSD = r"BSD"
-_MIT = r"\bMIT\b"
-_APACHE = r"Apache"
 SOURCES = {
     "libreoffice-help": Source(
-        _MPL,
+        "MPL-2.0",
         {
             ENGLISH: "deb:libreoffice-help-en-us",
             **of_each("deb:libreoffice-help-", pt="pt-br"),
@@ -412,18 +410,18 @@ SOURCES = {
         read_libreoffice_help,
     ),
     "libreoffice": Source(
-        _MPL, of_each("deb:libreoffice-l10n-", pt="pt-br"), read_catalogues
+        "MPL-2.0", of_each("deb:libreoffice-l10n-", pt="pt-br"), read_catalogues
     ),
     "home-assistant": Source(
-        _APACHE, {"": "pypi:homeassistant==2024.3.3"}, read_home_assistant
+        "Apache", {"": "pypi:homeassistant==2024.3.3"}, read_home_assistant
     ),
     "home-assistant-frontend": Source(
-        _APACHE,
+        "Apache",
         {"": "pypi:home-assistant-frontend==20240306.0"},
         read_home_assistant_frontend,
     ),
     "vscode": Source(
-        _MIT,
+        "MIT",
         {
             ENGLISH: f"{_VSCODE}qps-ploc@25.1.2",
             **of_each(_VSCODE, "{}@25.1.2", pt="pt-br"),
@@ -431,7 +429,7 @@ SOURCES = {
         read_vscode,
     ),
     "firefox": Source(
-        _MPL,
+        "MPL-2.0",
         {
             ENGLISH: "deb:firefox-esr",
             **of_each("deb:firefox-esr-l10n-", pt="pt-br", es="es-es"),
@@ -439,7 +437,7 @@ SOURCES = {
         read_mozilla,
     ),
     "thunderbird": Source(
-        _MPL,
+        "MPL-2.0",
         {
             ENGLISH: "deb:thunderbird",
             **of_each("deb:thunderbird-l10n-", pt="pt-br", es="es-es"),
@@ -447,28 +445,31 @@ SOURCES = {
         read_mozilla,
     ),
     "chromium": Source(
-        _BSD,
+        "BSD",
         {ENGLISH: "deb:chromium-common", "": "deb:chromium-l10n"},
         read_chromium,
     ),
     "superset": Source(
-        _APACHE, {"": "pypi:apache-superset==6.1.0"}, read_catalogues
+        "Apache", {"": "pypi:apache-superset==6.1.0"}, read_catalogues
     ),
-    "indico": Source(_MIT, {"": "pypi:indico==3.2.9"}, read_catalogues),
-    "spyder": Source(_MIT, {"": "pypi:spyder==6.1.8"}, read_catalogues),
-    "matrix": Source(_APACHE, {"": "npm:matrix-react-sdk@3.85.0"}, read_matrix),
-    "wagtail": Source(_BSD, {"": "pypi:wagtail==8.0.1"}, read_catalogues),
-    "django": Source(_BSD, {"": "pypi:Django==5.2.*"}, read_catalogues),
+    "indico": Source("MIT", {"": "pypi:indico==3.2.9"}, read_catalogues),
+    "spyder": Source("MIT", {"": "pypi:spyder==6.1.8"}, read_catalogues),
+    "matrix": Source(
+        "Apache", {"": "npm:matrix-react-sdk@3.85.0"}, read_matrix
+    ),
+    "wagtail": Source("BSD", {"": "pypi:wagtail==8.0.1"}, read_catalogues),
+    "django": Source("BSD", {"": "pypi:Django==5.2.*"}, read_catalogues),
     "allauth": Source(
-        _MIT, {"": "pypi:django-allauth==65.22.1"}, read_catalogues
+        "MIT", {"": "pypi:django-allauth==65.22.1"}, read_catalogues
     ),
-    "trac": Source(_BSD, {"": "pypi:Trac==1.6"}, read_catalogues),
+    "trac": Source("BSD", {"": "pypi:Trac==1.6"}, read_catalogues),
     "jupyterlab": Source(
-        _BSD,
+        "BSD",
         of_each("pypi:jupyterlab-language-pack-", **_PYPI),
         read_catalogues,
     ),
-    # For tests only, so under any licence.
+}
+MANUALS = {  # for tests only, so under any licence
     "installation-guide": Source(
         "",
         {"": "deb:installation-guide-amd64"},
@@ -507,6 +508,7 @@ TESTS = {
             part in ("vscode.git", "vscode.markdown-language-features")
         ),
     ),
+    **{f"test-{name}": (name, bool) for name in MANUALS},
 }
 SETS = ("train", "valid", *TESTS)
 
@@ -594,7 +596,7 @@ def fetch(package, licence, folder):
     """Downloads and unpacks a package, if it is not there. Returns its folder.
 
     The folder `papers` has what a package says of its licence, which must have
-    the pattern `licence`.
+    the name `licence`.
     """
     kind, name = package.split(":", 1)
     target = folder / re.sub(r"\W+", "-", name).strip("-")
@@ -616,7 +618,7 @@ def fetch(package, licence, folder):
             with zipfile.ZipFile(archive) as files:
                 files.extractall(content)
         said = "".join(p.read_text("utf-8") for p in content.glob(PAPERS[kind]))
-        if not re.search(licence, said):
+        if not re.search(rf"\b{re.escape(licence)}\b" if licence else "", said):
             sys.exit(
                 f"collect.py: {package}: expected the licence {licence} in"
                 f" {PAPERS[kind]}. Received: {said[:200]!r}"
@@ -673,9 +675,10 @@ def main():
     output = arguments.output
     sets = {language: {k: {} for k in SETS} for language in languages}
     counts = collections.Counter()
-    for name, source in tqdm.tqdm(SOURCES.items(), "programs"):
-        packages = output / "packages"
-        for language, kind, pair in collect(source, name, languages, packages):
+    programs = {**SOURCES, **MANUALS}
+    for name, source in tqdm.tqdm(programs.items(), "programs"):
+        found = collect(source, name, languages, output / "packages")
+        for language, kind, pair in found:
             counts[name, language, "read"] += 1
             if pair not in sets[language][kind]:
                 sets[language][kind][pair] = name
@@ -699,7 +702,7 @@ def main():
     head = ("program", "language", "licence", "read", *SETS)
     rows = [
         (name, c, source.licence, *(counts[name, c, k] for k in head[3:]))
-        for name, source in SOURCES.items()
+        for name, source in programs.items()
         for c in languages
     ]
     lines = ("\t".join(map(str, row)) + "\n" for row in [head, *rows])

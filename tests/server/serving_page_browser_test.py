@@ -124,10 +124,14 @@ def test_typing_translates(page, server):
     page.click("#doubts")
     wait_until(lambda: marked(page) == [])
     assert not shown(page, "#legend")
+    page.click("#doubts")
+    assert shown(page, "#legend")
+    translate(page, "a dog", "DOG A")  # of which it is sure
+    assert not shown(page, "#legend")
     page.click("#clear")
     wait_for(page, "")
     assert not shown(page, "#reading") and not shown(page, "#choices")
-    assert len(server.asked) == 1
+    assert len(server.asked) == 2
 
 
 def marked(page):
@@ -790,7 +794,16 @@ def test_a_trained_model(chromium, processes):
     assert chromium.evaluate(
         f"{sentences}.map((node) => node.textContent)"
     ) == [source, translation]
+    assert chromium.evaluate(
+        f"{inside}.querySelector('#cells').checkVisibility()"
+    )
     assert_harmless(chromium, address)
+    chromium.visit(f"{address}/docs/")
+    assert chromium.evaluate("location.pathname") == "/docs"
+    assert chromium.evaluate(
+        "[...document.querySelectorAll('a')]"
+        ".every((link) => link.getBoundingClientRect().height >= 24)"
+    )
     started.send_signal(signal.SIGTERM)
     started.ends()
 

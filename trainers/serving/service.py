@@ -12,6 +12,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 
 import regex
+import tqdm
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
@@ -153,10 +154,11 @@ class Service:
         self.glossaries, self.keys = found, keys
 
     def warm_up(self) -> Iterator[str]:
-        """Makes the programs of all models, and yields a line after each.
+        """Makes the programs of all models, and yields what there is to tell.
 
         The service is ready when the programs of usual requests are made. The
-        others are made when no request has come for a while.
+        others are made when no request has come for a while. On a terminal a
+        bar counts them.
         """
         kinds = zip(
             *(model.warm_up_steps() for model in self.models), strict=True
@@ -165,18 +167,18 @@ class Service:
             list(itertools.chain(*steps)) for steps in kinds
         )
         steps = [*usual, *late, *compiled]
+        rest = len(steps) - len(usual)
+        yield f"programs: {len(usual)}, then {rest} for long texts and speed"
         results = []
-        for number, make in enumerate(steps, 1):
+        bar = tqdm.tqdm(steps, "programs", disable=None)
+        for number, make in enumerate(bar, 1):
             results.append(self.batcher.when_idle(make).result())
-            what = "warming up"
-            if self.is_ready:
-                what = "answering; in the background, for long texts and speed"
-            yield f"{what}: {number} of {len(steps)} programs"
             if number >= len(usual):
                 gc.freeze()  # collecting graphs stops all threads for 0.5 s
             if number == len(usual):
                 self.is_ready = True
                 self.batcher.rest()  # clients have waited for this
+                bar.clear()
                 yield "ready"
         faster = [
             result

@@ -91,19 +91,21 @@ class Comparison:
         }
         text = "passed" if self.passed else "failed"
         text += f": {same} of {self.number} sentences equal"
+        if same < self.number:
+            text += f", {self.number - same} not"
         if self.computed_in:
             text += f", computed in {self.computed_in}"
         for kind, lines in kinds.items():
             if lines:
                 text += f"; {kind}: sentence {', '.join(map(str, lines))}"
-        if self.passed:
+        if self.passed and not self.different:
             return text
-        allowed = f"at most {self.number // 2} may be that far apart"
+        allowed = f"at most {self.number // 2} may be {FAR:g} or more apart"
         if self.texts or self.greedy:
             allowed = "the texts and answers of the translator"
         elif self.exact:
             allowed = "only ties may differ: the weights are not quantized"
-        return f"{text}. Expected: {allowed}"
+        return f"{text}. {'Limit' if self.passed else 'Expected'}: {allowed}"
 
 
 def compare(

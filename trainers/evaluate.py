@@ -39,8 +39,9 @@ class EvaluateOptions(Fields):
     compare: tuple[str, ...] = hp(
         (),
         "Other systems, separated by commas: files of translations, or work"
-        " directories. Work directories use the same search options. If"
-        " --checkpoint is a path, they use averaged, else best, else latest.",
+        " directories. The first is the baseline of all differences. Work"
+        " directories use the same search options. If --checkpoint is a path,"
+        " they use averaged, else best, else latest.",
         common=True,
     )
     score_command: str | None = hp(

@@ -120,6 +120,7 @@ def read_arguments(
             given = flags.parse([*files, *argv], description, *sections).given
             arguments = flags.Arguments(given, own)
         arguments.given.update(shorter_warmup(recipe, own))
+        arguments.given.update(given_sizes(recipe, own))
         options = arguments.build(sections[0])
     arguments.given.update(implied_dataset(arguments.given))
     return arguments, options
@@ -148,6 +149,22 @@ def shorter_warmup(
         f"warmup_steps: {changed} instead of {warmup}, a tenth of the updates"
     )
     return {"warmup_steps": changed}
+
+
+def given_sizes(
+    recipe: dict[str, typing.Any], own: dict[str, typing.Any]
+) -> dict[str, int]:
+    """Returns the size of a vocabulary of `own`, if only a recipe names one.
+
+    Shows a line about it. Raises CommandError if there is no vocabulary.
+    """
+    path = own.get("tokenizer") or own.get("target_tokenizer")
+    if not path or "vocab_size" in own or "vocab_size" not in recipe:
+        return {}
+    with flags.user_errors():
+        size = Tokenizer.load(path).vocab_size
+    flags.show(f"vocab_size: {size}, that of {path}")
+    return {"vocab_size": size}
 
 
 def recipe_files(name: str) -> list[Traversable]:

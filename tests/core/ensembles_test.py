@@ -298,8 +298,8 @@ def test_translate_and_evaluate_take_several(
     assert output.read_text().splitlines() == other.translate(sources)
     *_, last = capsysbinary.readouterr().out.decode().splitlines()
     compared = json.loads(last)["compare"]
-    assert compared["baseline"]["name"] == ",".join(members)
-    assert [s["name"] for s in compared["systems"]] == [members[1]]
+    assert compared["baseline"]["name"] == members[1]
+    assert [s["name"] for s in compared["systems"]] == [",".join(members)]
 
     score.main([*argv, *files, "--ensemble=log_linear"])
     *_, last = capsysbinary.readouterr().out.decode().splitlines()

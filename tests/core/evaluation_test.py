@@ -300,6 +300,30 @@ def test_randomization_counts_the_exchanges_of_outputs(monkeypatch):
     )
 
 
+@pytest.mark.parametrize(
+    "difference, p_values, sentence",
+    [
+        (1.34, (0.01, 0.02), "new is better than old, by 1.34 BLEU"),
+        (-1.34, (0.01, 0.02), "old is better than new, by 1.34 BLEU"),
+        (
+            1.34,
+            (0.01, 0.05),
+            "by BLEU, new and old differ no more than by chance",
+        ),
+        (0.0, (None, None), "new has the translations of old"),
+    ],
+)
+def test_a_sentence_says_which_system_is_better(difference, p_values, sentence):
+    names = "paired_bootstrap", "approximate_randomization"
+    score = {"score": 30.0, "mean": 30.0, "confidence": 1.0}
+    tested = dict(zip(names, p_values, strict=True), difference=difference)
+    rows = {
+        "baseline": {"name": "old", "BLEU": score},
+        "systems": [{"name": "new", "BLEU": score | tested}],
+    }
+    assert list(comparison.table(rows, ["BLEU"]))[-1] == sentence
+
+
 def test_no_difference_is_significant_without_one(monkeypatch):
     """sacreBLEU finds p-values near 0 where all samples are as different."""
     references = [f"{line} {i}" for i, line in enumerate(GERMAN * 4)]
@@ -536,18 +560,20 @@ def test_evaluate_compares_systems(
     other.mkdir()
     ours = work_directory[0].removeprefix("--workdir=")
     shutil.copy(tmp_path / "run/config.json", other)
-    argv = [*work_directory, f"--compare={right},{other}"]
+    argv = [*work_directory, f"--compare={other},{right}"]
     result, table = evaluated(argv)
     compared = result["compare"]
-    assert compared["baseline"]["name"] == ours
-    better, same = compared["systems"]
-    assert [better["name"], same["name"]] == [str(right), str(other)]
+    assert compared["baseline"]["name"] == str(other)
+    same, better = compared["systems"]
+    assert [same["name"], better["name"]] == [ours, str(right)]
     assert better["BLEU"]["score"] == pytest.approx(100)
+    assert better["BLEU"]["difference"] > 0 > better["TER"]["difference"]
     assert better["TER"]["score"] == 0 < compared["baseline"]["TER"]["score"]
     assert same["chrF2"]["difference"] == 0
     assert same["chrF2"]["approximate_randomization"] is None
     rows = [line.split() for line in table if line.startswith(str(right))]
-    assert [row[1] for row in rows] == ["100.00", "100.00", "0.00"]
+    assert [row[1] for row in rows[:3]] == ["100.00", "100.00", "0.00"]
+    assert f"{ours} has the translations of {other}" in table
     with changed_config(other) as config:
         config["data"]["target_language"] = "ko"
     err = fails(evaluate.main, [*work_directory, f"--compare={other}"], capsys)

@@ -30,8 +30,10 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator,
 )
 
+from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import TransformerConfig
 from keras_transformer.storage.workdir import WorkDirectory
+from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.translation.metrics import Scores
 from keras_transformer.translator import Translator
 from trainers import average, evaluate, translate, wmt
@@ -757,6 +759,19 @@ def test_what_is_a_recipe_s_is_not_one_s_own():
     assert {*arguments.own} == {"workdir", "recipe", "train_steps"}
     arguments, _ = wmt.read_arguments([*argv, "--warmup_steps=900"])
     assert arguments.given["warmup_steps"] == 900
+
+
+def test_a_given_vocabulary_overrides_the_size_in_a_recipe(capsys):
+    path = ROOT / "tests/fixtures/workdir_0_2/run/tokenizer.model"
+    size = Tokenizer.load(path).vocab_size
+    argv = ["--workdir=run", "--recipe=multi30k_ende", f"--tokenizer={path}"]
+    arguments, _ = wmt.read_arguments(argv)
+    assert arguments.given["vocab_size"] == size != 6000
+    assert capsys.readouterr().out == f"vocab_size: {size}, that of {path}\n"
+    arguments, _ = wmt.read_arguments([*argv, "--vocab_size=77"])
+    assert arguments.given["vocab_size"] == 77
+    with pytest.raises(CommandError, match="nowhere"):
+        wmt.read_arguments([*argv, "--tokenizer=nowhere"])
 
 
 def test_a_recipe_is_found_by_name(tmp_path, monkeypatch, capsys):

@@ -119,21 +119,27 @@ def test_quantized_weights_may_differ_but_not_by_far():
         (compared(), "passed: 4 of 4 sentences equal"),
         (
             compared(ties=(2,), computed_in="float32"),
-            "passed: 3 of 4 sentences equal, computed in float32; other"
+            "passed: 3 of 4 sentences equal, 1 not, computed in float32; other"
             " tokens of the same score (within 0.001): sentence 2",
         ),
         (
             compared(different=(1, 3), far=(3,)),
-            "failed: 2 of 4 sentences equal; other tokens, score within"
+            "failed: 2 of 4 sentences equal, 2 not; other tokens, score within"
             " 0.25: sentence 1; other tokens, score 0.25 or more apart:"
             " sentence 3. Expected: only ties may differ: the weights are not"
             " quantized",
         ),
         (
             compared(different=(1, 2, 3), far=(1, 2, 3), exact=False),
-            "failed: 1 of 4 sentences equal; other tokens, score 0.25 or"
-            " more apart: sentence 1, 2, 3. Expected: at most 2 may be that"
-            " far apart",
+            "failed: 1 of 4 sentences equal, 3 not; other tokens, score 0.25 or"
+            " more apart: sentence 1, 2, 3. Expected: at most 2 may be 0.25"
+            " or more apart",
+        ),
+        (
+            compared(different=(2,), far=(2,), exact=False),
+            "passed: 3 of 4 sentences equal, 1 not; other tokens, score 0.25"
+            " or more apart: sentence 2. Limit: at most 2 may be 0.25 or more"
+            " apart",
         ),
         (
             compared(texts=(2,), exact=False),

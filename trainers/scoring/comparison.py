@@ -106,7 +106,22 @@ def table(comparison: dict, metrics: Sequence[str]) -> Iterator[str]:
                     line += f"  {_p_value(result[test]):>13}"
             yield line.rstrip()
         yield ""
-    yield f"*: p below {SIGNIFICANT}, against {rows[0]['name']}"
+    base = rows[0]["name"]
+    yield f"*: p below {SIGNIFICANT}, against {base}"
+    for row in rows[1:]:
+        yield _verdict(row["name"], base, metrics[0], row[metrics[0]])
+
+
+def _verdict(name: str, base: str, metric: str, result: dict) -> str:
+    """Says in a sentence which of two systems is better by BLEU."""
+    p_values = [result[test] for test in TESTS.values()]
+    if None in p_values:
+        return f"{name} has the translations of {base}"
+    if max(p_values) >= SIGNIFICANT:
+        return f"by {metric}, {name} and {base} differ no more than by chance"
+    winner, loser = (name, base) if result["difference"] > 0 else (base, name)
+    difference = abs(result["difference"])
+    return f"{winner} is better than {loser}, by {difference:.2f} {metric}"
 
 
 def _p_value(number: float | None) -> str:

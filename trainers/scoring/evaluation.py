@@ -106,13 +106,13 @@ def read_systems(
 ) -> Systems:
     """Reads the translations of the systems to compare; None for models.
 
-    The model of `choice` comes first. An element of `compare` is a file of
-    translations or a work directory.
+    The first of `compare` is the baseline and comes first, then the model of
+    `choice`. An element is a file of translations or a work directory.
 
     Raises ValueError if a path is repeated, if a file does not have one line
     per test pair, or if a model has other languages.
     """
-    paths = choice.options.workdir, *compare
+    paths = *compare[:1], choice.options.workdir, *compare[1:]
     expect(
         len(set(paths)) == len(paths),
         "each system once in compare",

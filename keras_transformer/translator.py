@@ -19,6 +19,7 @@ from keras_transformer.config import (
     check_alignment,
 )
 from keras_transformer.data.languages import Direction
+from keras_transformer.storage import box
 from keras_transformer.text import signs
 from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation import abilities, engines, loading
@@ -147,10 +148,12 @@ class Translator:
     @classmethod
     def load(
         cls,
-        workdir: str | os.PathLike | Sequence[str | os.PathLike],
+        workdir: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
         decoding: DecodingConfig | None = None,
         checkpoint: str | None = None,
         *,
+        source_language: str | None = None,
+        target_language: str | None = None,
         precision: str = DEFAULTS.precision,
         shortlist: bool = DEFAULTS.shortlist,
         engine: str = DEFAULTS.engine,
@@ -165,11 +168,13 @@ class Translator:
         Args:
             workdir: Path of a work directory of `kt-train`. Several paths make
                 an ensemble of models with the same vocabulary and languages;
-                options and shortlist are those of the first.
+                options and shortlist are those of the first. None is the
+                package's model of these languages.
             decoding: A `DecodingConfig`, by default the work directory's.
             checkpoint: "averaged", "best", "latest" or the path of a
                 checkpoint, which is for one model only. By default, for each
                 model, the first of these three that exists.
+            source_language, target_language: As in `with_languages`.
             precision: Dtype of weights and products, one of
                 `SEARCH_PRECISIONS`. With bfloat16 translations differ slightly
                 from float32.
@@ -194,6 +199,8 @@ class Translator:
                 several models are not an ensemble, or the engine lacks an
                 option.
         """
+        if workdir is None:
+            workdir = box.choose(source_language, target_language)
         if isinstance(workdir, str | os.PathLike):
             workdir = [workdir]
         own = abilities.EngineOptions(
@@ -208,7 +215,8 @@ class Translator:
         parts = loading.open_workdirs(
             workdir, decoding, checkpoint, own, options
         )
-        return cls(*parts[:-1], **parts.options)
+        translator = cls(*parts[:-1], **parts.options)
+        return translator.with_languages(source_language, target_language)
 
     @classmethod
     def from_pretrained(

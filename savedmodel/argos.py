@@ -20,6 +20,8 @@ from absl import logging
 
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.data.languages import name_of
+from keras_transformer.storage import card
+from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.text.tokenization import SHARED_FILE
 from keras_transformer.translator import Translator
 from savedmodel import ctranslate2
@@ -44,10 +46,7 @@ def write(export: Export) -> None:
     ctranslate2.write(export._replace(directory=model))
     (model / SHARED_FILE).rename(package / "sentencepiece.model")
     (package / "metadata.json").write_text(json.dumps(metadata, indent=2))
-    title = "# {from_name} - {to_name}".format_map(metadata)
-    maker = description["versions"]["keras_transformer"]
-    text = f"{title}\n\nMade with keras_transformer {maker}.\n"
-    (package / "README.md").write_text(text)
+    card.write(WorkDirectory(export.options.workdir), package)
     archive = shutil.make_archive(str(package), "zip", export.directory, name)
     pathlib.Path(archive).rename(export.directory / f"{name}.argosmodel")
     shutil.rmtree(package)

@@ -13,6 +13,7 @@ made and verified on the CPU, which leaves GPUs to other processes.
 """
 
 import contextlib
+import dataclasses
 import errno
 import importlib.metadata
 import itertools
@@ -36,6 +37,7 @@ from keras_transformer.config import (
     SearchConfig,
     TransformerConfig,
 )
+from keras_transformer.storage import box, card
 from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.text.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel import publishing, verify
@@ -137,6 +139,7 @@ def write(
     load_exporter(options.format).write(
         Export(translator, directory, options, description, examples)
     )
+    card.write(WorkDirectory(options.workdir), directory, **metadata(options))
     description["sha256"] = sums_of(directory)
     write_description(directory, description)
     return description
@@ -173,6 +176,14 @@ def make_description(source: Source, options: ExportOptions) -> dict:
         "decoding": search_of(translator.decoding),
         "versions": versions(options.format),
     }
+
+
+def metadata(options: ExportOptions) -> dict[str, typing.Any]:
+    """Returns what only an export knows of the metadata in a model card."""
+    libraries = {"huggingface": "transformers", "packed": "keras_transformer"}
+    if options.format in libraries:
+        return {"library_name": libraries[options.format]}
+    return {"tags": [options.format]}
 
 
 def write_description(directory: pathlib.Path, description: dict) -> None:
@@ -249,6 +260,8 @@ def check_source(
 
     It imports no framework, so errors are raised early.
     """
+    workdir.check_package()
+    card.read_card(workdir)
     config = workdir.read_section("model", TransformerConfig)
     before = workdir.read_section("decoding", DecodingConfig)
     if before.sampling:
@@ -315,6 +328,11 @@ def list_files(directory: pathlib.Path) -> list[str]:
 )
 def main(arguments: flags.Arguments) -> None:
     options = arguments.build(ExportOptions)
+    if not options.workdir:
+        with flags.user_errors():
+            path = box.choose(options.source_language, options.target_language)
+        languages = dict.fromkeys(("source_language", "target_language"))
+        options = dataclasses.replace(options, workdir=path, **languages)
     verify.hide_gpus()
     with contextlib.ExitStack() as stack:
         stack.enter_context(disk_errors(options.target))

@@ -19,7 +19,7 @@ import textwrap
 import types
 import typing
 
-from keras_transformer.base.fields import Fields, hp, required
+from keras_transformer.base.fields import GIVEN, Fields, hp, required
 from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig, TransformerConfig
@@ -57,6 +57,8 @@ class Format:
     # Modules that run an export but are not needed to write it. If they are
     # missing, the export is not verified, and a warning says so.
     verified_with: tuple[str, ...] = ()
+    # Whether an export is a work directory, which only this package runs.
+    is_workdir: bool = False
 
 
 FORMATS = {
@@ -103,6 +105,12 @@ FORMATS = {
         drops_unknown=True,
         verified_with=("torch", "transformers"),
     ),
+    "packed": Format(
+        "savedmodel.packed",
+        "a small work directory to give to others, for --workdir",
+        precisions=("int8",),
+        is_workdir=True,
+    ),
 }
 
 
@@ -130,16 +138,32 @@ def _describe_precisions():
 class ExportOptions(Fields):
     """The export."""
 
-    workdir: str = required("DIR", "Directory that kt-train made.")
+    workdir: str = hp(
+        "",
+        "Directory that kt-train made. Default: the package's model of"
+        " --source_language and --target_language.",
+        common=True,
+    )
+    source_language: str | None = hp(
+        None,
+        "Language that the package's model translates from.",
+        excludes={"workdir": GIVEN},
+    )
+    target_language: str | None = hp(
+        None,
+        "Language that the package's model translates into.",
+        excludes={"workdir": GIVEN},
+    )
     format: str = hp(
         "saved_model", "Export format.", choices=tuple(FORMATS), common=True
     )
     output: str = required("DIR", "Directory to make.")
     overwrite: bool = hp(False, "Replace an existing export.", common=True)
     precision: str = hp(
-        "float32",
-        f"Precision of the stored weights. {_describe_precisions()}.",
-        choices=EXPORT_PRECISIONS,
+        "default",
+        f"Precision of the stored weights. {_describe_precisions()}. Default:"
+        " the first of the format's.",
+        choices=("default", *EXPORT_PRECISIONS),
     )
     version: int = hp(
         1,
@@ -183,6 +207,9 @@ class ExportOptions(Fields):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.precision == "default":
+            first, *_ = FORMATS[self.format].precisions
+            object.__setattr__(self, "precision", first)
         check_precision(self.format, self.precision)
 
     @property

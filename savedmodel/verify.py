@@ -150,7 +150,10 @@ def _compare_search(
     sentences = [read_text(source, sentence).text for sentence in sentences]
     requests, inputs = _with_languages(translator, sentences)
     expected = translator.search(requests)
-    found = run(directory, inputs, beam_size)
+    if FORMATS[description["format"]].is_workdir:
+        found = run_workdir(directory, translator, requests)
+    else:
+        found = run(directory, inputs, beam_size)
     drops_unknown = FORMATS[description["format"]].drops_unknown
     kinds: dict[str, list[int]] = {
         kind: [] for kind in ("ties", "different", "far", "texts")
@@ -232,6 +235,27 @@ def run(
         lines = process.stderr.strip().splitlines() or ["no message"]
         raise ExportError(f"{directory} does not run: {lines[-1]}")
     return json.loads(process.stdout)
+
+
+def run_workdir(
+    directory: str | os.PathLike,
+    translator: "Translator",
+    requests: Sequence[str | Request],
+) -> dict:
+    """Runs an export that is a work directory. Returns output as `run` does.
+
+    `translator` has the search.
+    """
+    own = type(translator).load(
+        directory,
+        translator.decoding,
+        max_source_length=translator.max_source_length,
+    )
+    translations = [
+        {"ids": one.ids[0], "score": one.scores[0], "text": one.texts[0]}
+        for one in own.search(requests)
+    ]
+    return {"computed_in": None, "translations": translations}
 
 
 def read_description(directory: str | os.PathLike) -> dict:

@@ -13,12 +13,14 @@ SIGHUP, the server finishes accepted requests and exits with status 0. With
 See docs/serving.md.
 """
 
+import dataclasses
 import os
 import signal
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
+from keras_transformer.storage import box
 from trainers.serving.options import Limits, ServeOptions
 from trainers.translating.options import EnsembleOptions, check_ensemble
 
@@ -29,6 +31,11 @@ from trainers.translating.options import EnsembleOptions, check_ensemble
 def main(arguments: flags.Arguments) -> None:
     """Runs the command."""
     translator = arguments.build(EnsembleOptions)
+    if not translator.workdir:
+        with flags.user_errors():
+            paths = box.find()
+            box.tell(tuple(paths))
+        translator = dataclasses.replace(translator, workdir=",".join(paths))
     options, limits = arguments.build(ServeOptions), arguments.build(Limits)
     search = arguments.given_of(DecodingConfig)
     check_ensemble(translator, search)

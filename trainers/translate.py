@@ -13,14 +13,21 @@ kt-translate-document translates documents. kt-translate-corpus translates large
 files in shards.
 """
 
-from keras_transformer.base.fields import hp
+from collections.abc import Sequence
+
+from keras_transformer.base.fields import hp, names_of
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
+from keras_transformer.storage import box
+from keras_transformer.storage.card import describe
+from keras_transformer.storage.workdir import WorkDirectory
 from trainers.translating import lines
 from trainers.translating.options import (
     TRANSLATOR,
     EnsembleOptions,
+    LanguageOptions,
     OutputOptions,
     TranslatorChoice,
 )
@@ -34,14 +41,40 @@ class TranslateOptions(OutputOptions):
         "File with one line per input line: the required beginning of its"
         " translation, or a blank line.",
     )
+    about: bool = hp(
+        False, "Show the card of the model, and translate nothing.", common=True
+    )
+
+
+ABOUT = {"about", "workdir", *names_of(LanguageOptions)}
+
+
+def show_cards(arguments: flags.Arguments) -> None:
+    """Shows the cards of the work directories, or of the package's models."""
+    others = sorted(arguments.given.keys() - ABOUT)
+    expect(
+        not others,
+        "about without other flags",
+        *others,
+        error=flags.CommandError,
+    )
+    options = arguments.build(EnsembleOptions)
+    with flags.user_errors():
+        paths: Sequence[str] = options.workdirs
+        if not options.workdir:
+            paths = box.find(**arguments.given_of(LanguageOptions))
+        flags.show(*(describe(WorkDirectory(path)) for path in paths))
 
 
 @flags.command(
     "kt-translate", __doc__, *TRANSLATOR, TranslateOptions, DecodingConfig
 )
 def main(arguments: flags.Arguments) -> None:
-    translator = TranslatorChoice.of(arguments, EnsembleOptions)
     options = arguments.build(TranslateOptions)
+    if options.about:
+        show_cards(arguments)
+        return
+    translator = TranslatorChoice.of(arguments, EnsembleOptions)
     flags.check_streams("stdin", "stdout")
     translator.options.prepare_process()
     lines.run(translator, options, options.prefix_file)

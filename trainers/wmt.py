@@ -34,12 +34,13 @@ from keras_transformer.commands.startup import (
     prepare_cpu,
 )
 from keras_transformer.config import PRESETS, DecodingConfig, TransformerConfig
+from keras_transformer.storage import box
 from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.text.tokenization import Tokenizer
 from trainers.datasets.dataset import implied_dataset
 from trainers.run.cluster import find_cluster
 from trainers.run.data_config import DataConfig
-from trainers.run.inheritance import check_same, read_parent
+from trainers.run.inheritance import LANGUAGES, check_same, read_parent
 from trainers.run.training_config import Configuration, TrainingConfig
 
 RECIPES = importlib.resources.files("trainers") / "configs"
@@ -192,8 +193,13 @@ def read_configuration(
 
     Raises CommandError if a value is wrong, or values do not fit together.
     """
+    given = arguments.given
+    with flags.user_errors():
+        if given.get("init_from") == box.NAME:
+            languages = map(given.get, LANGUAGES)
+            given["init_from"] = box.choose(*languages)
     training = arguments.build(TrainingConfig)
-    workdir = arguments.given.get("workdir", "")
+    workdir = given.get("workdir", "")
     with flags.user_errors():
         parent = read_parent(training, workdir, data_section)
     inherited = {}

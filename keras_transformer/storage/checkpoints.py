@@ -7,6 +7,8 @@ weights/encoder.layer_0.feed_forward.inner.kernel. The header of the file has
 the step, the progress, the SHA-256 of each array with its dtype and shape, and
 a checksum of all these. A file exists only when complete: it is written under
 another name and renamed. The path of a checkpoint is given without its ending.
+
+A packed model (see `quantized`) has 8-bit integers. They are read as float32.
 """
 
 import contextlib
@@ -16,7 +18,7 @@ import os
 import pathlib
 import re
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import ml_dtypes
 import numpy as np
@@ -35,11 +37,13 @@ from keras_transformer.base.files import (
 FORMAT_VERSION = "3"
 # The exact keys of the header by version: a file of version 3 whose number has
 # become 2 is refused, too. In version 2, that of release 0.2.0, the checksums
-# cover only the bytes of arrays.
+# cover only the bytes of arrays. Version 4 has integers, with scales.
 HEADERS = {
     "2": {"format_version", "progress", "sha256"},
     "3": {"format_version", "progress", "sha256", "step", CHECKSUM},
+    "4": {"format_version", "progress", "sha256", "step", CHECKSUM},
 }
+SCALES = "scales/"  # before the name of an array of integers
 ENDING = ".safetensors"
 READ_BYTES = 1 << 20
 NAME = r"ckpt-(0|[1-9]\d*)"  # not ckpt-0006: steps have no leading zeros
@@ -158,11 +162,12 @@ class Checkpoint:
             self._version = header.get("format_version", "")
             if header.keys() != HEADERS.get(self._version):
                 raise ValueError(
-                    f"expected a header of format_version {FORMAT_VERSION}."
+                    f"expected a header of format_version {max(HEADERS)} or"
+                    " less (a newer keras_transformer may have made it)."
                     f" Received: format_version={self._version!r} with"
                     f" {', '.join(sorted(header))}"
                 )
-            if self._version == FORMAT_VERSION:
+            if self._version != "2":
                 check_checksum(header)
             self.progress: dict[str, typing.Any] = json.loads(
                 header["progress"]
@@ -176,12 +181,13 @@ class Checkpoint:
                     raise ValueError("expected numbers and strings by name")
         except (SafetensorError, RecursionError, ValueError) as error:
             raise ValueError(f"not a checkpoint: {error}") from error
+        if {*self._file.keys()} != self._sums.keys():
+            raise ValueError("expected an array for each checksum")
         self.shapes: dict[str, tuple[int, ...]] = {
             name: tuple(self._file.get_slice(name).get_shape())
             for name in self._file.keys()
+            if not name.startswith(SCALES)
         }
-        if self.shapes.keys() != self._sums.keys():
-            raise ValueError("expected an array for each checksum")
         step = header.get("step", self.progress.get("step"))
         named = re.fullmatch(NAME, os.path.basename(prefix))
         if named and step is not None and named[1] != str(step):
@@ -192,12 +198,19 @@ class Checkpoint:
     @property
     def weights_sha256(self) -> str:
         """A checksum of the weights, without the other groups of arrays."""
-        sums = {n: s for n, s in self._sums.items() if n.startswith("weights/")}
+        own = ("weights/", f"{SCALES}weights/")
+        sums = {n: s for n, s in self._sums.items() if n.startswith(own)}
         text = json.dumps(sums, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def read(self, name: str) -> np.ndarray:
         """Reads an array. Raises ValueError if it is missing or has changed."""
+        array = self._read(name)
+        if SCALES + name in self._sums:
+            return array.astype(np.float32) * self._read(SCALES + name)
+        return array
+
+    def _read(self, name):
         try:
             array = self._file.get_tensor(name)
         except SafetensorError as error:
@@ -216,8 +229,9 @@ def _write(prefix, groups, step, progress):
             if hasattr(member, "numpy"):
                 member = member.numpy()
             arrays[f"{group}/{name}"] = np.asarray(member)
+    has_scales = any(name.startswith(SCALES) for name in arrays)
     header = {
-        "format_version": FORMAT_VERSION,
+        "format_version": "4" if has_scales else FORMAT_VERSION,
         "step": str(step),
         "progress": json.dumps(progress),
         "sha256": json.dumps({n: _sha256(a) for n, a in arrays.items()}),
@@ -232,7 +246,9 @@ def write_safetensors(
 ) -> None:
     """Writes arrays and metadata as a `new_file` in the safetensors format.
 
-    The file gets normal permissions: those of safetensors make it private.
+    The same arrays make the same bytes: safetensors alone orders metadata by
+    chance. The file gets normal permissions: those of safetensors make it
+    private.
     """
     with new_file(path) as file:
         try:
@@ -240,8 +256,32 @@ def write_safetensors(
         except SafetensorError as error:
             raise OSError(str(error)) from error
         os.chmod(file.name, os.fstat(file.fileno()).st_mode)
-        with open(file.name, "rb") as written:
+        with open(file.name, "r+b") as written:
+            size = int.from_bytes(written.read(8), "little")
+            header = json.loads(written.read(size))
+            header["__metadata__"] = dict(sorted(metadata.items()))
+            text = json.dumps(header, ensure_ascii=False, separators=(",", ":"))
+            written.seek(8)
+            written.write(text.encode().ljust(size))
+            written.flush()
             os.fsync(written.fileno())
+
+
+def quantized(weights: Mapping[str, "keras.Variable"]) -> Groups:
+    """Returns the groups of a checkpoint of 8-bit integers.
+
+    A matrix has a scale for each row, its last axis: 127 scales are the largest
+    absolute value. Vectors stay float32.
+    """
+    integers, scales = {}, {}
+    for name, weight in weights.items():
+        array = np.asarray(weight.numpy(), np.float32)
+        if array.ndim > 1:
+            scale = np.abs(array).max(-1, keepdims=True) / np.float32(127)
+            scales[name] = scale = np.where(scale > 0, scale, np.float32(1))
+            array = np.rint(array / scale).astype(np.int8)
+        integers[name] = array
+    return {"weights": integers, f"{SCALES}weights": scales}
 
 
 def _sha256(array, version=FORMAT_VERSION):

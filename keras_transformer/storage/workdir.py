@@ -11,6 +11,10 @@
     averaged/         the mean of the newest ones (sec. 6.1): weights only
     logs/             logs for TensorBoard
     exports/          what other search engines run, made when first needed
+    card.toml         facts for the model card, if its user wrote some
+
+A packed model, which `kt-export --format=packed` makes, is a work directory,
+too: it has one checkpoint and `export.json`, and is never written.
 
 A corrupt checkpoint, or one with weights that are not finite, is never used:
 `find_intact` warns of it and uses the previous one. Other commands may read
@@ -32,7 +36,13 @@ from collections.abc import Iterator, Sequence
 from absl import logging
 
 from keras_transformer.base.fields import REMOVED_FIELDS, from_values, kinds_of
-from keras_transformer.base.files import read_json, sha256_of, write_atomically
+from keras_transformer.base.files import (
+    check_checksum,
+    check_sums,
+    read_json,
+    sha256_of,
+    write_atomically,
+)
 from keras_transformer.base.locking import lock_file, without_empty_directories
 from keras_transformer.base.refusals import expect
 from keras_transformer.config import (
@@ -70,6 +80,7 @@ if typing.TYPE_CHECKING:
 
 FORMAT_VERSION = 2
 LOCK = ".lock"
+PACKED = "packed"  # the format in the `export.json` of a packed model
 # The keys in config.json of the checksums of a vocabulary's files.
 TOKENIZER_SUMS = {
     name: name.replace(".model", "_sha256")
@@ -89,6 +100,7 @@ class WorkDirectory:
         self.shortlist_path = self.path / "shortlist.txt"
         self.logs = self.path / "logs"
         self.exports = self.path / "exports"
+        self.package_path = self.path / "export.json"
         self.latest = Checkpoints(self.path / "checkpoints")
         self.best = Checkpoints(self.path / "best")
         self.averaged = Checkpoints(self.path / "averaged")
@@ -102,6 +114,7 @@ class WorkDirectory:
         try:
             config = read_json(self.config_path)
         except FileNotFoundError:
+            self.check_package()
             raise ValueError(
                 "expected a work directory made by kt-train, with a"
                 f" config.json{suggest(self.path)}."
@@ -120,6 +133,25 @@ class WorkDirectory:
                 f" Received: format_version={version!r}{hint}"
             )
         return config
+
+    def read_package(self) -> dict[str, typing.Any]:
+        """Reads the `export.json` of a packed model, {} if this is none."""
+        found: dict[str, typing.Any] = {}
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found = read_json(self.package_path)
+        return found if found.get("format") == PACKED else {}
+
+    def check_package(self) -> None:
+        """Raises ValueError if this is a packed model and a file has changed.
+
+        Nothing else of a work directory is checked.
+        """
+        if found := self.read_package():
+            try:
+                check_checksum(found)
+            except ValueError as error:
+                raise ValueError(f"{self.package_path}: {error}") from None
+            check_sums(self.path, found["sha256"])
 
     def read_section(self, name: str, section: type) -> typing.Any:
         """Reads one section of `config.json` as its dataclass.
@@ -197,13 +229,15 @@ class WorkDirectory:
         return {key: NO_SAMPLING.get(key, fields[key]) for key in fields}
 
     def write_config(self, **sections: typing.Any) -> None:
-        """Writes dataclasses as the sections of `config.json`.
+        """Writes dataclasses, or values by name, as sections of `config.json`.
 
         Save the vocabulary first: `config.json` stores the SHA-256 of its
         files.
         """
         config: dict[str, typing.Any] = {
-            name: dataclasses.asdict(section)
+            name: section
+            if isinstance(section, dict)
+            else dataclasses.asdict(section)
             for name, section in sections.items()
         }
         for file, key in TOKENIZER_SUMS.items():
@@ -297,10 +331,17 @@ class WorkDirectory:
         return lock
 
     def check_path(self) -> None:
-        """Raises ValueError if the path is a file or below one.
+        """Raises ValueError if nothing can be written here.
 
-        Raises PermissionError if it cannot be written or made.
+        The path is a file or below one, or a packed model. Raises
+        PermissionError if it cannot be written or made.
         """
+        if self.read_package():
+            raise ValueError(
+                "a packed model is never changed: expected another workdir, and"
+                f" --init_from={self.path} to train it further. Received:"
+                f" workdir={str(self.path)!r}"
+            )
         paths = (self.path.absolute(), *self.path.absolute().parents)
         found = next(path for path in paths if path.exists())
         if not found.is_dir():
@@ -469,6 +510,8 @@ def open_ensemble(
     """
     directories = [WorkDirectory(path) for path in paths]
     expect(directories, "a work directory", "none")
+    for directory in directories:
+        directory.check_package()
     first, *others = directories
     expect(
         not others or checkpoint in (None, *CHECKPOINT_KINDS),

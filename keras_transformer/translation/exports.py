@@ -6,7 +6,8 @@ is an export of a checkpoint, made and checked by `conversion`. The checksum
 covers everything that determines the export. A separate process makes an export
 when it is first needed, so that the translating process imports no framework.
 Other processes wait for it. Then exports whose checkpoint no longer exists are
-removed.
+removed. The exports of packed models, and of work directories that cannot be
+written, are in the user's cache, $XDG_CACHE_HOME/keras_transformer.
 """
 
 import contextlib
@@ -56,9 +57,10 @@ def exported(
     model = [config.get(name) for name in names]
     contents = json.dumps([__version__, checksum, model, options])
     name = hashlib.sha256(contents.encode()).hexdigest()[:DIGITS]
-    path = workdir.exports / f"{format}-{name}"
-    if damage(path) is None:
-        return path
+    for home in (homes := _find_homes(workdir)):
+        path = home / f"{format}-{name}"
+        if damage(path) is None:
+            return path
     file = path.with_name(f".{path.name}.lock")
     with contextlib.ExitStack() as stack:
         try:
@@ -68,7 +70,8 @@ def exported(
                 f"expected {path}, or a work directory that can be written: as"
                 " a user who may write there run once kt-translate"
                 f" --workdir={workdir.path} --checkpoint={checkpoint}"
-                f" --engine={format}. Received: {error.strerror}"
+                f" --engine={format}; or set XDG_CACHE_HOME."
+                f" Received: {error.strerror}"
             ) from error
         found = damage(path)  # another process may have made it meanwhile
         if found is not None:
@@ -77,8 +80,19 @@ def exported(
             if sha256_of(checkpoint + ENDING) != checksum:
                 shutil.rmtree(path)
                 raise ValueError(f"{checkpoint} changed in its export")
-            _remove_old(workdir, format, path)
+            if homes[-1] == workdir.exports:
+                _remove_old(workdir, format, path)
     return path
+
+
+def _find_homes(workdir):
+    """Returns the directories of exports. New ones are made in the last."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    of_user = pathlib.Path(cache, "keras_transformer")
+    if workdir.read_package():
+        return [of_user]
+    own = [workdir.exports]
+    return own if os.access(workdir.path, os.W_OK) else [*own, of_user]
 
 
 def damage(path: pathlib.Path) -> str | None:

@@ -218,7 +218,7 @@ class CorpusConfig(Languages):
             f"{self.source_language=}",
         )
         kind = find_kind(self.dataset)
-        is_imported = self.language_tokens and not kind.help
+        is_imported = not kind.help
         if not kind.has_directions and not is_imported:
             kinds = [n for n, one in OPTIONS.items() if one.has_directions]
             raise ValueError(

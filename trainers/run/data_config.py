@@ -115,7 +115,7 @@ class DataConfig(CorpusConfig, LengthConfig):
         "Whether the vocabulary is of text in lower case, with marks for its"
         " capital letters: a model then also translates text in capitals. A"
         " given vocabulary must have been trained so.",
-        excludes={"dataset": "imported", "normalization": FOLDING},
+        excludes={"normalization": FOLDING},
         inherited=True,
     )
     byte_fallback: bool = hp(

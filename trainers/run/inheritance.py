@@ -124,6 +124,7 @@ def read_parent(
         )
         parent = own
     elif not own.latest.prefixes():
+        parent.check_package()
         parent.load_tokenizer()
         parent.check_checkpoint(training.init_checkpoint)
         expect(

@@ -48,7 +48,8 @@ class TrainingConfig(Fields, changeable=True):
         "",
         "Work directory whose weights and vocabulary the run begins with, as in"
         " fine-tuning. Its model, languages, max_length and decoding are the"
-        " defaults. Without it, weights are initialized at random.",
+        " defaults. box: the package's model of these languages. Without it,"
+        " weights are initialized at random.",
         resolved_by="init_from_path",
         changeable=False,
         common=True,

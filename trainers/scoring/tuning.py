@@ -110,6 +110,8 @@ def run(
     path = choice.options.workdir
     started = time.monotonic()
     with flags.user_errors():
+        if save:
+            WorkDirectory(path).check_path()
         data = read_data(path, choice.languages)
         expect(
             not choice.read_search().sampling,

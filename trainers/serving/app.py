@@ -83,6 +83,13 @@ def _page(html, policy):
     return HTMLResponse(html, headers={"Content-Security-Policy": policy})
 
 
+def _about(service):
+    models = {pair.model: None for pair in service.pairs.values()}
+    return Response(
+        "\n".join(model.about for model in models), media_type="text/plain"
+    )
+
+
 def _health(service):
     service.check_ready()
     return {"status": "ok"}
@@ -107,6 +114,7 @@ COMMON = Api(
             "The icon of the pages.",
             lambda _: Response(page.ICON, media_type="image/svg+xml"),
         ),
+        "/about": Get("The cards of the models, as Markdown.", _about),
         "/health": Get("Whether the server is ready.", _health),
         "/metrics": Get("Metrics for Prometheus.", _metrics),
     }

@@ -12,6 +12,7 @@ from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.storage.adapters import SwitchedAdapters, read_factors
+from keras_transformer.storage.card import describe
 from keras_transformer.storage.checkpoints import Checkpoint
 from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.translation import abilities, engines
@@ -31,11 +32,14 @@ Step = Callable[[], object]  # a step of the warm-up
 class Model:
     """A translator of one direction or many, with any search options.
 
-    The programs of `max_searches` other search options stay in memory.
+    The programs of `max_searches` other search options stay in memory. `about`
+    is its card.
     """
 
-    def __init__(self, translator: "Translator", max_searches: int):
-        self.translator = translator
+    def __init__(
+        self, translator: "Translator", max_searches: int, about: str = ""
+    ):
+        self.translator, self.about = translator, about
         self.switched: SwitchedAdapters | None = None
         self._with_decoding = functools.lru_cache(max_searches)(
             lambda decoding: translator.with_decoding(
@@ -160,7 +164,9 @@ def load_pairs(
     for languages, one in zip(models, choices, strict=True):
         if len(one.options.workdirs) > 1:
             logging.info("an ensemble: %s", one.options.workdir)
-        model = Model(open_translator(one), max_searches)
+        directories = map(WorkDirectory, one.options.workdirs)
+        about = "\n".join(map(describe, directories))
+        model = Model(open_translator(one), max_searches, about)
         if adapters:
             with flags.user_errors():
                 model.switched = _open_adapters(model.translator, adapters)

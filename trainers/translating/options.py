@@ -11,6 +11,7 @@ from keras_transformer.commands.flags import (
     Arguments,
     CommandError,
     split_list,
+    user_errors,
 )
 from keras_transformer.commands.startup import (
     DeviceOptions,
@@ -26,6 +27,7 @@ from keras_transformer.config import (
     changed_search,
 )
 from keras_transformer.data.languages import LANGUAGE_TOKENS, shortened
+from keras_transformer.storage import box
 from keras_transformer.storage.workdir import WorkDirectory, open_ensemble
 from keras_transformer.translation import abilities, engines
 from keras_transformer.translation.glossary import Check, Glossary, read_words
@@ -113,6 +115,12 @@ class SearchDeviceOptions(DeviceOptions):
 class TranslatorOptions(SearchDeviceOptions, WorkdirOptions):
     """The translator."""
 
+    workdir: str = hp(
+        "",
+        "Directory that kt-train made. Default: the package's model of"
+        " --source_language and --target_language.",
+        common=True,
+    )
     checkpoint: str | None = hp(
         None,
         "averaged, best, latest, or a path. Default: the first of these that"
@@ -149,10 +157,13 @@ class TranslatorOptions(SearchDeviceOptions, WorkdirOptions):
 class EnsembleOptions(TranslatorOptions):
     """The translator."""
 
-    workdir: str = required(
-        "DIR",
+    workdir: str = hp(
+        "",
         "Directory that kt-train made; or several, separated by commas:"
-        " models with the same languages are an ensemble, and search as one.",
+        " models with the same languages are an ensemble, and search as one."
+        " Default: the package's model of --source_language and"
+        " --target_language; of kt-serve: all.",
+        common=True,
     )
 
     @property
@@ -293,6 +304,11 @@ class TranslatorChoice(typing.NamedTuple):
         Raises CommandError if options contradict each other.
         """
         options = arguments.build(section)
+        languages = arguments.build(LanguageOptions)
+        if not options.workdir:
+            with user_errors():
+                path = box.choose(**vars(languages))
+            options = dataclasses.replace(options, workdir=path)
         search = arguments.given_of(DecodingConfig)
         check_ensemble(options, search)
         terminology = arguments.build(TerminologyOptions)
@@ -306,7 +322,7 @@ class TranslatorChoice(typing.NamedTuple):
         return cls(
             options,
             search,
-            arguments.build(LanguageOptions),
+            languages,
             arguments.build(ShortlistOptions).shortlist,
             terminology,
         )

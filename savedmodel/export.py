@@ -261,8 +261,8 @@ def check_source(
     It imports no framework, so errors are raised early.
     """
     workdir.check_package()
-    card.read_card(workdir)
     config = workdir.read_section("model", TransformerConfig)
+    card.read_card(workdir)
     before = workdir.read_section("decoding", DecodingConfig)
     if before.sampling:
         absl_logging.warning(

@@ -94,6 +94,8 @@ def read_card(workdir: WorkDirectory) -> Card:
         return Card(from_values(Facts, values), **tables)
     except FileNotFoundError:
         return Card(Facts(), [], [])
+    except RecursionError:
+        raise ValueError(f"{path}: nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -107,7 +109,7 @@ def _rows(values, name):
 
 def describe(workdir: WorkDirectory) -> str:
     """Returns the card of a model, without the metadata."""
-    card, languages = read_card(workdir), workdir.read_languages()
+    languages, card = workdir.read_languages(), read_card(workdir)
     config = workdir.read_section("model", TransformerConfig)
     facts, pair = card.facts, (languages.sources, languages.targets)
     source, target = (", ".join(codes) or "unknown" for codes in pair)
@@ -124,7 +126,7 @@ def describe(workdir: WorkDirectory) -> str:
         "Languages": f"From {source} into {target}.",
         "Model": f"A Transformer of {config.num_layers} encoder and"
         f" {config.decoder_depth} decoder layers of width {config.d_model}, and"
-        f" a vocabulary of {config.vocab_size:,} tokens, by keras_transformer"
+        f" a vocabulary of {config.vocab_size:,} tokens; keras_transformer"
         f" {__version__}.",
         "License": facts.license,
         "Training data": "\n".join(corpora),
@@ -158,7 +160,8 @@ def write(
     if card.facts.license:
         metadata["license"] = card.facts.license
     if card.scores:
-        metadata |= {"metrics": [*METRICS], "model-index": [_index(card)]}
+        known = [n for n in METRICS if any(getattr(s, n) for s in card.scores)]
+        metadata |= {"metrics": known, "model-index": [_index(card)]}
     lines = [
         f"{name}: {json.dumps(value, ensure_ascii=False)}\n"
         for name, value in metadata.items()

@@ -147,11 +147,16 @@ class WorkDirectory:
         Nothing else of a work directory is checked.
         """
         if found := self.read_package():
+            sums: typing.Any = found.get("sha256")
             try:
                 check_checksum(found)
+                is_inside = isinstance(sums, dict) and not any(
+                    ".." in name or os.path.isabs(name) for name in sums
+                )
+                expect(is_inside, "names of files in it", sha256=sums)
             except ValueError as error:
                 raise ValueError(f"{self.package_path}: {error}") from None
-            check_sums(self.path, found["sha256"])
+            check_sums(self.path, sums)
 
     def read_section(self, name: str, section: type) -> typing.Any:
         """Reads one section of `config.json` as its dataclass.

@@ -432,8 +432,8 @@ def test_without_a_place_for_it_the_command_is_named(faked, monkeypatch):
         rf"expected {directory.exports}/x-\w+, or a work directory that can be"
         " written: as a user who may write there run once kt-translate"
         f" --workdir={directory.path}"
-        f" --checkpoint={directory.choose_checkpoint()} --engine=x"
-        r"\. Received: Read-only file system",
+        f" --checkpoint={directory.choose_checkpoint()} --engine=x; or set"
+        r" XDG_CACHE_HOME\. Received: Read-only file system",
         str(told.value),
     )
     assert not calls

@@ -41,6 +41,7 @@ def test_a_package_has_what_argos_translate_reads():
     assert "verified: 4 of 4 sentences equal" in printed
     assert {path.name for path in directory.iterdir()} == {
         f"{NAME}.argosmodel",
+        "README.md",
         "export.json",
     }
     files = read(directory)
@@ -68,7 +69,7 @@ def test_a_package_has_what_argos_translate_reads():
     ctranslate2, _ = exports.exported("ctranslate2")
     model = (ctranslate2 / "model.bin").read_bytes()
     assert files[f"{NAME}/model/model.bin"] == model
-    assert files[f"{NAME}/README.md"].startswith(b"# English - German\n")
+    assert b"# Translation from en into de\n" in files[f"{NAME}/README.md"]
 
 
 def test_a_package_is_reloaded_as_the_model_of_ctranslate2():

@@ -83,7 +83,8 @@ def test_a_format_keeps_the_contract(format_name):
         "description",
     ]
     assert f"\n{format_name} " in f"\n{formats.describe()}"
-    assert formats.FORMATS[format_name].precisions[0] == "float32"
+    first = "int8" if formats.FORMATS[format_name].is_workdir else "float32"
+    assert formats.FORMATS[format_name].precisions[0] == first
 
 
 STUB = """

@@ -225,6 +225,7 @@ FORMATS = {
     "ctranslate2": None,  # its own `optimize` refuses what it does not know
     "huggingface": huggingface.DTYPES.__getitem__,
     "onnx": store_onnx,
+    "packed": None,  # it has one
     "saved_model": None,  # it has one
     "tflite": lambda value: tflite.convert("nowhere", value),
 }

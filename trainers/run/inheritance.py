@@ -112,6 +112,7 @@ def read_parent(
         workdir=own_path,
     )
     parent, own = WorkDirectory(path), WorkDirectory(own_path)
+    parent.check_package()
     if not parent.config_path.is_file():
         is_begun = own_path and own.config_path.is_file()
         before = (
@@ -124,7 +125,6 @@ def read_parent(
         )
         parent = own
     elif not own.latest.prefixes():
-        parent.check_package()
         parent.load_tokenizer()
         parent.check_checkpoint(training.init_checkpoint)
         expect(

@@ -163,7 +163,7 @@ class Checkpoint:
             if header.keys() != HEADERS.get(self._version):
                 raise ValueError(
                     f"expected a header of format_version {max(HEADERS)} or"
-                    " less (a newer keras_transformer may have made it)."
+                    " less (a newer version of this package writes others)."
                     f" Received: format_version={self._version!r} with"
                     f" {', '.join(sorted(header))}"
                 )

@@ -313,7 +313,7 @@ def described(**fields):
         (lambda path: (path / "config.json").unlink(), "config.json is missi"),
         (lambda path: shutil.rmtree(path / "averaged"), "tensors is missing"),
         (lambda path: (path / "tokenizer.model").unlink(), "model is missing"),
-        (newer("config.json", format_version=3), "a newer keras_transformer"),
+        (newer("config.json", format_version=3), "made by a newer version"),
         (described(sha256={"../run/x": "0"}), "export.json: expected names of"),
         (described(sha256=7), "export.json: expected names of files"),
         (described(checksum="0"), "export.json: expected the checksum"),
@@ -462,9 +462,8 @@ def test_the_server_has_all_their_directions(models, monkeypatch):
     assert options.workdirs == tuple(str(models / name) for name in MODELS)
     found = load_pairs(options, {}, 1)
     assert [f"{p.source}-{p.target}" for p in found] == PAIRS.split(", ")
-    service = types.SimpleNamespace(
-        pairs={(pair.source, pair.target): pair for pair in found}
-    )
+    models = dict.fromkeys(pair.model for pair in found)
+    service = types.SimpleNamespace(models=models)
     response = app.COMMON.gets["/about"].answer(service)
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
     titles = re.findall("^# .*", response.body.decode(), re.M)

@@ -84,10 +84,8 @@ def _page(html, policy):
 
 
 def _about(service):
-    models = {pair.model: None for pair in service.pairs.values()}
-    return Response(
-        "\n".join(model.about for model in models), media_type="text/plain"
-    )
+    cards = "\n".join(model.about for model in service.models)
+    return Response(cards, media_type="text/plain")
 
 
 def _health(service):

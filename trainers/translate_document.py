@@ -2,17 +2,25 @@
 
     kt-translate-document --workdir=DIR --format=html \
         < page.html > translated.html
+    kt-translate-document --workdir=DIR --columns=English --into=German \\
+        < table.xlsx > translated.xlsx
 
 It writes the same document with its sentences translated. White space, line
 ends, markup, placeholders such as %s or {name}, and addresses do not change. It
 needs the extra `documents`.
 """
 
-from keras_transformer.base.fields import Fields, hp
+from keras_transformer.base.fields import GIVEN, Fields, hp
+from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
-from keras_transformer.documents import AUTO, FORMATS, WITH_TRANSLATIONS
+from keras_transformer.documents import (
+    AUTO,
+    FORMATS,
+    WITH_COLUMNS,
+    WITH_TRANSLATIONS,
+)
 from trainers.translating import documents
 from trainers.translating.options import (
     TRANSLATOR,
@@ -36,6 +44,19 @@ class TranslateDocumentOptions(Fields):
         " its line, its source and its translation, and for each text that is"
         " left, with the reason.",
     )
+    columns: tuple[str, ...] = hp(
+        (),
+        "Of a table: names of the columns to translate, in the first row.",
+        needs={"into": GIVEN, "format": WITH_COLUMNS},
+        common=True,
+    )
+    into: tuple[str, ...] = hp(
+        (),
+        "The columns of their translations, new or existing: cells with text"
+        " stay.",
+        needs={"columns": GIVEN},
+        common=True,
+    )
     retranslate: bool = hp(
         False,
         "Also replace existing translations.",
@@ -46,6 +67,15 @@ class TranslateDocumentOptions(Fields):
         "Charset of the document. By default its byte order mark, then what it"
         " declares, else UTF-8.",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        expect(
+            len(self.columns) == len({*self.into}) == len(self.into)
+            and {*self.columns}.isdisjoint(self.into),
+            "another column in into for each of columns",
+            f"{self.columns=}, {self.into=}",
+        )
 
 
 @flags.command(

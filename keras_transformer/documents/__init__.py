@@ -28,6 +28,7 @@ from keras_transformer.documents import (
     odt,
     po,
     subtitles,
+    tables,
     text,
     xliff,
 )
@@ -61,6 +62,7 @@ class Format(typing.NamedTuple):
     is_container: bool = False  # whether its files are binary
     has_language: bool = False  # whether `read` has the option `target`
     extra: str = ""  # that it needs beside `documents`
+    has_columns: bool = False  # `read` has the options `columns`, `replace`
 
 
 def _messages(find, suffixes, sign, declaration=None, extra=""):
@@ -192,8 +194,28 @@ READERS: dict[str, Format] = {
     "odt": Format(
         odt.read,
         (".odt", ".ott"),
-        r"PK\x03\x04.{,60}?mimetypeapplication/vnd\.oasis\.opendocument\.",
+        r"PK\x03\x04.{,60}?mimetypeapplication/vnd\.oasis\.opendocument\.(?!s)",
         is_container=True,
+    ),
+    "csv": Format(tables.read_csv, (".csv",), has_columns=True),
+    "tsv": Format(
+        functools.partial(tables.read_csv, signs="\t", has_quotes=False),
+        (".tsv", ".tab"),
+        has_columns=True,
+    ),
+    "ods": Format(
+        tables.read_sheet,
+        (".ods", ".ots"),
+        r"PK\x03\x04.{,60}?mimetypeapplication/vnd\.oasis\.opendocument\.s",
+        is_container=True,
+        has_columns=True,
+    ),
+    "xlsx": Format(
+        tables.read_sheet,
+        (".xlsx", ".xlsm", ".xltx", ".xltm"),
+        r"PK\x03\x04(?=.*?PK\x03\x04.{,30}?xl/)",
+        is_container=True,
+        has_columns=True,
     ),
     # Matches any other archive, too: the reader reports what is missing.
     "docx": Format(
@@ -217,14 +239,21 @@ LIBRARIES = {
 }
 BYTE_ORDER_MARK = "\ufeff"
 AUTO = "auto"
+TABLES = tuple(n for n, format in READERS.items() if format.has_columns)
+WITH_COLUMNS = (*TABLES, AUTO)
 WITH_TRANSLATIONS = (
     *(name for name, format in READERS.items() if format.has_translations),
+    *TABLES,
     AUTO,
 )
 FORMATS = (*READERS, AUTO)
 # The formats whose documents are text.
 TEXT_FORMATS = (
-    *(name for name, format in READERS.items() if not format.is_container),
+    *(
+        name
+        for name, format in READERS.items()
+        if not (format.is_container or format.has_columns)
+    ),
     AUTO,
 )
 
@@ -238,6 +267,7 @@ def parse(
     charset: str = "",
     name: str = "",
     target: str = "",
+    columns: tables.Columns = (),
 ) -> Document:
     """Parses bytes or text as a document.
 
@@ -255,6 +285,8 @@ def parse(
         name: The file name, by which "auto" detects the format.
         target: Code of the target language. A document that declares its
             language, or that of its translations, gets this code.
+        columns: For tables: the name of each column to translate, and of the
+            column of its translations, which may be new.
 
     Raises ValueError if the format or charset is unknown, if the document does
     not fit it (the message has the line), or if the extra `documents` is not
@@ -273,8 +305,13 @@ def parse(
     if isinstance(data, str):
         data, charset = data.encode(), "utf-8"
     if format == AUTO:
-        format = detect(name, data)
+        format = detect(name, data, bool(columns))
     reader = READERS[format]
+    expect(
+        bool(columns) == reader.has_columns,
+        f"columns and into with a table ({', '.join(TABLES)}), only there",
+        f"{format=}, {columns=}",
+    )
     if reader.extra:
         check_installed(reader.extra)
     expect(
@@ -283,12 +320,14 @@ def parse(
         "a text" if is_text else f"{charset=}",
     )
     expect(
-        reader.has_translations or not replace,
+        reader.has_translations or reader.has_columns or not replace,
         "a format with translations, which can be replaced",
         f"{format=}",
     )
     options = (
-        {"replace": replace, "target": target}
+        {"columns": columns, "replace": replace}
+        if reader.has_columns
+        else {"replace": replace, "target": target}
         if reader.has_translations
         else {"target": target}
         if reader.has_language
@@ -296,8 +335,8 @@ def parse(
     )
     divide = functools.partial(split, language=language, fits=fits)
     if reader.is_container:
-        languages = (language, target)
-        return Document(*reader.read(data, divide, languages))
+        languages = () if reader.has_columns else ((language, target),)
+        return Document(*reader.read(data, divide, *languages, **options))
     content, found = decode(data, reader.declaration, charset)
     mark = BYTE_ORDER_MARK * content.startswith(BYTE_ORDER_MARK)
     pieces = [mark, *reader.read(content.removeprefix(mark), divide, **options)]
@@ -315,11 +354,11 @@ def parse(
     return Document(pieces, finish)
 
 
-def detect(name: str, data: bytes) -> str:
+def detect(name: str, data: bytes, is_table: bool = False) -> str:
     """Detects a document's format by its name's suffix, or else its content.
 
-    The default is "text". Raises ValueError if the content begins like XML, RTF
-    or another format without a reader.
+    The default is "text", or "csv" of a table. Raises ValueError if the content
+    begins like XML, RTF or another format without a reader.
 
     >>> detect("readme.md", b""), detect("", b"<!DOCTYPE html>")
     ('markdown', 'html')
@@ -334,7 +373,7 @@ def detect(name: str, data: bytes) -> str:
         for n, f in READERS.items()
         if regex.match(f.sign, start, regex.I | regex.S)
     )
-    found = next(itertools.chain(named, signed), "text")
+    found = next(itertools.chain(named, signed), "csv" if is_table else "text")
     is_sure = suffix in READERS[found].suffixes
     if found in ("text", "markdown") and not is_sure:
         other = known_format(suffix, start)

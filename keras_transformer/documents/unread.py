@@ -74,9 +74,9 @@ UNREAD = {
 }
 SUFFIXES = frozenset(
     """.xml .tmx .tbx .ts .plist .svg .ttml .dfxp .rss .fodt .rtf .pdf .ps .eps
-    .zip .gz .tar .7z .rar .bz2 .xz .doc .xls .xlsx .ppt .pptx .ods .odp .tex
+    .zip .gz .tar .7z .rar .bz2 .xz .doc .xls .ppt .pptx .odp .tex
     .ltx .sty .cls .bib .lrc .sub .sbv .smi .stl .mpl .ini .toml .cfg .conf
-    .env .desktop .lang .csv .tsv .tab .sql .py .js .jsx .mjs .cjs .tsx .java
+    .env .desktop .lang .sql .py .js .jsx .mjs .cjs .tsx .java
     .kt .swift .m .c .h .cpp .hpp .cc .cs .go .rs .rb .php .pl .lua .r .sh
     .bash .bat .ps1 .css .scss .sass .less .vue .svelte .dart .scala .rc .diff
     .patch .jsonl .ndjson .json5 .jsonc .ipynb .ics .vcf .dtd .mo .xcstrings

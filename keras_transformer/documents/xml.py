@@ -4,13 +4,14 @@ lxml parses the elements, but does not give their positions in the text. The
 tags, which are in the same order, give them.
 """
 
+import typing
+
 from keras_transformer.documents.markup import read_events
 
 
-def parse_xml(text: str) -> tuple:
-    """Returns the root of an XML text, its `Event`s, and its elements' spans.
+def parse_root(text: str) -> typing.Any:
+    """Returns the root of an XML text, an element of lxml.
 
-    The spans map each lxml element to the indices of its first and last event.
     Raises ValueError, with the line, if the text is not well-formed, or has a
     DOCTYPE, which could define entities.
     """
@@ -32,6 +33,18 @@ def parse_xml(text: str) -> tuple:
     if root.getroottree().docinfo.doctype:
         line = text[: text.find("<!DOCTYPE")].count("\n") + 1
         raise ValueError(f"line {line}: the XML must not have a DOCTYPE")
+    return root
+
+
+def parse_xml(text: str) -> tuple:
+    """Returns the root of an XML text, its `Event`s, and its elements' spans.
+
+    The spans map each lxml element to the indices of its first and last event.
+    Raises the errors of `parse_root`.
+    """
+    from lxml import etree
+
+    root = parse_root(text)
     events = list(read_events(text, is_xml=True))
     elements = root.iter(etree.Element)
     spans: dict = {}

@@ -1,5 +1,7 @@
 """Splits of a configuration: reading, counts, and errors that name them."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from commands import write_pairs
@@ -10,6 +12,7 @@ from keras_transformer.data.files.pairs import Pairs
 from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.text.tokenization import Tokenizer
 from trainers.datasets import dataset
+from trainers.datasets.dataset import read_split
 from trainers.run import corpora, experiment, session
 from trainers.run.data_config import DataConfig
 from trainers.run.tensorflow_engine import TensorFlowDevices
@@ -27,9 +30,15 @@ def configure(tmp_path):
             TransformerConfig(vocab_size=90),
             DataConfig(
                 dataset="files",
-                train_files=(write_pairs(tmp_path / "train", short[:60]),),
-                valid_files=(write_pairs(tmp_path / "valid", valid),),
-                **{"batch_tokens": 400, "max_length": 60, **data},
+                **{
+                    "train_files": (
+                        write_pairs(tmp_path / "train", short[:60]),
+                    ),
+                    "valid_files": (write_pairs(tmp_path / "valid", valid),),
+                    "batch_tokens": 400,
+                    "max_length": 60,
+                    **data,
+                },
             ),
             TrainingConfig(),
             DecodingConfig(),
@@ -76,6 +85,50 @@ def test_long_validation_pairs_are_counted(configure, read):
         " with more than 60 tokens; test: 0 pairs" in lines
     )
     assert len(made.valid_pairs) == 6
+
+
+def test_a_share_is_drawn_by_sources(tmp_path):
+    """A copy, or another target of a source, stays with the first."""
+    pairs = [(f"dog {n % 500}", f"Hund {n}") for n in range(2000)]
+    files = write_pairs(tmp_path / "a", pairs[:900])
+    others = write_pairs(tmp_path / "b", pairs[900:])
+    data = DataConfig(
+        dataset="files", train_files=(files, others), valid_share=0.2
+    )
+    valid, train = (read_split(data, name) for name in ("valid", "train"))
+    assert sorted([*valid, *train]) == sorted(pairs)
+    assert {s for s, _ in valid}.isdisjoint(s for s, _ in train)
+    assert len(valid) == len(list(valid)) == sum(valid.sizes)
+    assert 300 < len(valid) < 500 and len(train) == sum(train.sizes)
+    assert [a + b for a, b in zip(valid.sizes, train.sizes, strict=True)] == [
+        900,
+        1100,
+    ]
+    assert not read_split(data, "test")
+    few = dataclasses.replace(data, valid_share=0.03)
+    assert not read_split(few, "valid")
+    assert len(read_split(few, "train")) == 2000
+    [(source, _), *_] = valid
+    assert (source, "x") not in read_split(few, "train")
+
+
+@pytest.mark.parametrize(
+    "share, told",
+    [
+        (0.5, "valid_share=0.5: 108 of 200 pairs"),
+        (0.1, "valid_share=0.1: fewer than 100 of 200 pairs, so no validation"),
+    ],
+)
+def test_a_drawn_share_is_told(configure, read, tmp_path, share, told):
+    write_pairs(tmp_path / "own", make_pairs(200))
+    _, lines = read(
+        configure(
+            train_files=(str(tmp_path / "own"),),
+            valid_files=(),
+            valid_share=share,
+        )
+    )
+    assert told in lines
 
 
 def test_pairs_on_both_sides_are_counted(configure, read):

@@ -349,6 +349,12 @@ def test_an_engine_computes_layers_again(command, tmp_path, monkeypatch):
     assert models == [open_trainer(argv).engine.model]
 
 
+def test_so_few_pairs_are_no_language(command, tmp_path, capsys):
+    open_trainer([*command, f"--workdir={tmp_path}"])
+    out = capsys.readouterr().out
+    assert "\n  note: 300 pairs can be learned by heart, but no language" in out
+
+
 def test_trying_the_largest_batch_leaves_no_trace(command, tmp_path):
     argv = [*command, "--dropout=0.3", "--remat=layers"]
     trainer = open_trainer([*argv, f"--workdir={tmp_path}"])

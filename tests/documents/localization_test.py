@@ -237,7 +237,7 @@ def test_formats_without_a_reader_are_no_text(text):
     assert documents.parse(text, "text")  # if one says so
 
 
-@pytest.mark.parametrize("name", ["a.tex", "a.csv", "A.PY", "a.rst", "a.plist"])
+@pytest.mark.parametrize("name", ["a.tex", "a.sql", "A.PY", "a.rst", "a.plist"])
 def test_suffixes_without_a_reader_are_no_text(name):
     with pytest.raises(ValueError, match="a known format: .*the suffix"):
         documents.detect(name, b"The child sleeps.")

@@ -84,12 +84,14 @@ wmt --train_files=pairs.en | PREFIX.en | .tsv or .csv | Received: pairs.en
 wmt --train_files=empty | empty.en: expected lines
 wmt --train_files=utf_16 | utf_16.en: expected text in UTF-8 | UTF-16
 wmt --train_files=latin | latin.de, line 1: not UTF-8 | byte 2
-wmt --train_files=book.xlsx | CSV (UTF-8) | Received: book.xlsx
+wmt --train_files=book.xlsx | book.xlsx: line 1: Premature
+wmt --train_files=book.xls | .xlsx, .ods or CSV (UTF-8) | Received: book.xls
+wmt --valid_share=0.1 --valid_files=pairs | valid_share excludes valid_files
 wmt --valid_files=x | No such file: x.en
 wmt --valid_files=utf_16 | iconv -f UTF-16 -t UTF-8
 wmt --target_language=fr | No such file: pairs.fr
 wmt --source_language=en --target_language=en | that differ
-prepare --train_files=BOOK.ODS | CSV | BOOK.ODS
+prepare --train_files=BOOK.ODS | No such file: BOOK.ODS
 prepare --train_files=nowhere | No such file
 parse --train_trees=nowhere | No such file
 parse_evaluate --trees=nowhere | No such file
@@ -208,7 +210,11 @@ translate_document <broken.docx | standard input: | intact zip
 translate_document <xml.docx | standard input: word/document.xml: line 1
 translate_document <old.doc | zip archive | of old programs
 translate_document <page.pdf | text, html | PDF
-translate_document <book.xlsx | Word document | xl/workbook.xml
+translate_document <book.xlsx | expected columns and into with a table
+translate_document --columns=a --into=b <book.xlsx | input: line 1: Premature
+translate_document --columns=a | columns needs into
+translate_document --columns=x,y --into=z | in into for each of columns
+translate_document --columns=a --into=b --format=html | columns needs format
 translate_document <latin.de | standard input: line 1 is not UTF-8
 translate_document letter.docx | letter.docx | standard input: < FILE >
 translate_document --format=pdf | 'docx', | 'pdf'
@@ -219,7 +225,7 @@ serve --port=99999 | at most 65535 | 99999
 serve --api_keys=keys | a key in each line
 serve --api_keys=nowhere | No such file
 evaluate --test_files= | --test_files=PREFIX
-evaluate --test_files=book.xlsx | CSV | book.xlsx
+evaluate --test_files=book.xls | CSV | book.xls
 evaluate --test_files=nowhere | No such file
 evaluate --test_files= --test_set=wmt99 | en-de | 'wmt99'
 evaluate --test_files=uneven | Received: 2 in uneven.en, 1 in uneven.de

@@ -94,6 +94,17 @@ def test_a_file_is_translated_as_by_the_library(served, name, content, charset):
     assert found.headers["cache-control"] == "no-store"
 
 
+def test_columns_of_a_table_are_translated(served):
+    data, fields = b"a,b,n\nOne dog.,A,1\n", {"columns": "a,b", "into": "c,d"}
+    found = download(served, "a.csv", data, **fields)
+    columns = [("a", "c"), ("b", "d")]
+    expected = translated(data, name="a.csv", columns=columns).data
+    assert found.content == expected and b",c,d\n" in expected
+    for wrong in ({}, {"columns": "a,b", "into": "c"}, {"columns": "x"}):
+        assert send(served, "a.csv", data, **wrong).status_code == 400
+    assert send(served, "a.txt", data, **fields).status_code == 400
+
+
 @pytest.mark.parametrize(
     ("header", "name"),
     [

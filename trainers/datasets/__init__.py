@@ -40,8 +40,8 @@ DATASETS = {
     ),
     "files": Kind(
         "trainers.datasets.files.Files",
-        help="parallel text files; CSV, TSV, JSONL, Parquet, TMX, PO, MO,"
-        " XLIFF, Qt's TS",
+        help="parallel text files; CSV, TSV, XLSX, ODS, JSONL, Parquet, TMX,"
+        " PO, MO, XLIFF, Qt's TS",
         train_files="PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], a file such"
         " as x.csv[.gz] or x.mo, a folder or pattern of them, a data set saved"
         " by `datasets`; or several, separated by commas",

@@ -13,6 +13,8 @@ from keras_transformer.data.files.records import (
 from keras_transformer.data.languages import read_directions
 from trainers.datasets.dataset import CorpusConfig, Dataset
 
+LEAST_DRAWN = 100  # validation pairs: the BLEU of fewer says nothing
+
 
 class Files(Dataset[CorpusConfig]):
     """Files of pairs. With several target languages, sources have tags."""
@@ -29,6 +31,16 @@ class Files(Dataset[CorpusConfig]):
         )
 
     def read(self, data: CorpusConfig, split: str) -> Pairs:
+        share = getattr(data, "valid_share", 0.0)
+        if not share or split == "test":
+            return self._read(data, split)
+        pairs = self._read(data, "train")
+        valid, train = pairs.divide(share)
+        if len(valid) < LEAST_DRAWN:
+            valid, train = Pairs.chain([]), pairs
+        return valid if split == "valid" else train
+
+    def _read(self, data, split):
         names = data.files_of(split)
         languages = data.source_language, data.target_language
         if (data.tags or data.language_tokens) and names:

@@ -15,6 +15,7 @@ from trainers.run.progress import span
 MIB, GIB = 2**20, 2**30
 # A smaller `batch_tokens` is proposed if more than this share of a batch is
 # padding, and an epoch has at most this many batches.
+FEW_PAIRS = 1000
 MOST_PADDING, FEW_BATCHES = 0.5, 100
 
 
@@ -127,12 +128,20 @@ def budget_lines(
     if 0 < config.train_minutes * 60 < seconds:
         affordable = config.train_minutes * 60 / seconds_per_step
         time = f"about {affordable:,.0f} in {span(config.train_minutes * 60)}"
+    few = []
+    if len(batches.corpus) < FEW_PAIRS and not config.init_from:
+        few = [
+            f"  note: {counted(len(batches.corpus), 'pair')} can be learned by"
+            " heart, but no language: for new sentences, take thousands, or"
+            " begin with a trained model (--init_from)"
+        ]
     xla = "is not used"
     if engine.num_programs:
         xla = f"compiles {counted(engine.num_programs, 'program')}"
     return [
         f"budget: {engine.model.count_params():,} parameters;"
-        f" {config.train_steps:,} steps are {epochs:.1f} epochs of {steps:,}",
+        f" {config.train_steps:,} steps are {epochs:,.1f} epochs of"
+        f" {counted(steps, 'batch', 'batches')}",
         f"  a step: {source:,.0f} source and {target:,.0f} target tokens on"
         f" average, on {counted(task.devices.num_replicas, 'replica')} in"
         f" {counted(config.accumulate_steps, 'micro-batch', 'micro-batches')}"
@@ -141,6 +150,7 @@ def budget_lines(
         f"  memory of a replica: {sizes}, and the activations",
         f"  the largest batches, {shapes} tokens, fit into memory:"
         f" {seconds_per_step:.2f} s a step, so {time} without validation",
+        *few,
         *notes_on(task, affordable),
     ]
 

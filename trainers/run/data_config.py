@@ -33,6 +33,7 @@ class RunData(typing.Protocol):
     language_tokens: str = ""
     language_temperature: float = 1.0
     train_files: tuple[str, ...] = ()
+    valid_share: float = 0.0
     vocabulary_symbols: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
 
@@ -54,6 +55,18 @@ class DataConfig(CorpusConfig, LengthConfig):
         "Validation pairs, as train_files; with prepared: as with files."
         " Without them, no validation.",
         needs={"dataset": OF_FILES},
+        changeable=True,
+        common=True,
+    )
+    valid_share: float = hp(
+        0.0,
+        "Share of train_files that becomes validation pairs, drawn by checksums"
+        " of their sources, so that copies stay together; none if these are"
+        " fewer than 100.",
+        low=0.0,
+        below=1.0,
+        needs={"dataset": OF_TEXT_FILES},
+        excludes={"valid_files": GIVEN, "guided_alignment": GIVEN},
         changeable=True,
         common=True,
     )
@@ -261,6 +274,7 @@ class DataConfig(CorpusConfig, LengthConfig):
             train_files=files,
             valid_files=files,
             test_files=files,
+            valid_share=0.0,
             mixture="",  # it names other files
         )
 

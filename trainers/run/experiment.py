@@ -223,6 +223,10 @@ def read_experiment(opening: Opening) -> Experiment:
     data, training = configuration.data, configuration.training
     train, *others = (read_split(data, name) for name in SPLITS)
     valid, test = (pairs.in_memory() for pairs in others)
+    if data.valid_share:
+        what = f"{len(valid):,} of {len(train) + len(valid):,} pairs"
+        none = f"fewer than 100 of {len(train):,} pairs, so no validation"
+        log(f"valid_share={data.valid_share:g}: {what if valid else none}")
     expect(
         valid or not training.patience,
         "validation pairs with patience",

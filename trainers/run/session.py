@@ -46,8 +46,9 @@ def make_translation_metric(
 ) -> metrics.DirectionalMetric:
     """Makes the metric of a translation run."""
     data = typing.cast(DataConfig, configuration.data)
+    valid_files = data.train_files if data.valid_share else data.valid_files
     return metrics.make_metric(
-        data.directions_in(*data.valid_files, *data.test_files),
+        data.directions_in(*valid_files, *data.test_files),
         configuration.training.bleu_tokenizer,
     )
 

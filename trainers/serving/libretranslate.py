@@ -62,8 +62,10 @@ async def translate_file(service: Service, fields: Values) -> dict:
         fields, service.glossaries, service.limits
     )
     adapter = requests.read_text(fields, "adapter", "")
+    columns = requests.read_columns(fields)
     key, notes = await service.translate_file(
-        name, file, source, target, terminology, adapter, fields["client"]
+        *(name, file, source, target, terminology, adapter),
+        *(fields["client"], columns),
     )
     base = (service.options.public_url or fields["address"]).rstrip("/")
     address = f"{base}/download_file/{quote(key)}"
@@ -178,7 +180,7 @@ API = Api(
             "LibreTranslate's: translates a file; the answer has its address.",
             translate_file,
             {"file": FILE, "source": TEXT, "target": TEXT},
-            {"adapter": TEXT, **TERMINOLOGY},
+            {"adapter": TEXT, "columns": TEXT, "into": TEXT, **TERMINOLOGY},
             FILE_FORM,
         ),
         "/detect": Post(

@@ -204,7 +204,17 @@ function ownTerms() {
   return lines.length ? Object.fromEntries(terms) : null;
 }
 
+// The columns of a table to translate, and those of their translations; null if the user gives none.
+function columnsOf(file) {
+  if (!/\.(csv|tsv|tab|ods|ots|xlsx|xlsm|xltx|xltm)$/i.test(file.name)) return {};
+  const columns = prompt("Names of the columns to translate, separated by commas:", "");
+  const into = columns && prompt("Into these columns, which may be new:", "");
+  return into ? { columns, into } : null;
+}
+
 function translateFile(file) {
+  const columns = columnsOf(file);
+  if (!columns) return;
   clear();
   find("target").classList.remove("stale");
   run(async (signal) => {
@@ -212,7 +222,7 @@ function translateFile(file) {
     if (objection) return complain(objection);
     const terms = find("glossary").value || (ownTerms() && JSON.stringify(ownTerms()));
     const form = new FormData();
-    for (const [name, value] of Object.entries({ ...requested(), ...(terms && { glossary: terms }) })) {
+    for (const [name, value] of Object.entries({ ...requested(), ...columns, ...(terms && { glossary: terms }) })) {
       form.append(name, value);
     }
     form.append("file", file);

@@ -24,6 +24,7 @@ from absl import logging
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
+from keras_transformer.documents.tables import Columns
 from trainers.serving.requests import BadRequest
 
 NUM_PROCESSES = 2  # one of them reads only files of at most SMALL bytes
@@ -48,6 +49,7 @@ def advance(
     languages: tuple[str, str],
     fits: Callable[[str], bool],
     results: Sequence[list],
+    columns: Columns = (),
 ) -> Step:
     """Returns the next `Step` of a file, given the results of earlier stages.
 
@@ -56,7 +58,10 @@ def advance(
     """
     language, target = languages
     document = documents.parse(
-        data, documents.AUTO, language, fits, name=name, target=target
+        *(data, documents.AUTO, language, fits),
+        name=name,
+        target=target,
+        columns=columns,
     )
     work = documents.stages(document)
     stage = next(work)
@@ -138,6 +143,7 @@ class Readers:
         languages: tuple[str, str],
         fits: Callable,
         results: list,
+        columns: Columns = (),
     ) -> Step:
         """Calls the function `advance` in a process.
 
@@ -150,7 +156,7 @@ class Readers:
         """
         size = file.seek(0, os.SEEK_END)
         memory = self._memory + MEMORY_PER_BYTE * size
-        call = memory, name, languages, pickle.dumps(fits), results
+        call = memory, name, languages, pickle.dumps(fits), results, columns
         large: typing.Any = contextlib.nullcontext()
         if size > SMALL:
             large = self._large.of(client)
@@ -256,7 +262,7 @@ def main() -> None:
             data, memory, *call = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        name, languages, fits, results = call
+        name, languages, fits, results, columns = call
         used = resource.getrusage(resource.RUSAGE_SELF)
         seconds = int(used.ru_utime + used.ru_stime) + 1 + _seconds(len(data))
         for kind, most in (
@@ -266,7 +272,8 @@ def main() -> None:
             resource.setrlimit(kind, (most, resource.RLIM_INFINITY))
         answer: Step | Exception
         try:
-            answer = advance(data, name, languages, unpickle(fits), results)
+            read = unpickle(fits)
+            answer = advance(data, name, languages, read, results, columns)
         except ValueError as error:
             answer = ValueError(str(error))
         except MemoryError:

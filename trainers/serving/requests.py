@@ -23,6 +23,7 @@ from starlette.types import Message, Receive
 from keras_transformer import documents
 from keras_transformer.base.fields import Fields, hp
 from keras_transformer.base.refusals import expect
+from keras_transformer.commands.flags import split_list
 from keras_transformer.config import DecodingConfig
 from keras_transformer.documents.charsets import decode
 from keras_transformer.translation import abilities
@@ -228,6 +229,15 @@ def read_file(fields: Values, name: str) -> tuple[str, typing.BinaryIO]:
         name=path.name,
     )
     return path.name, value.file
+
+
+def read_columns(fields: Values) -> list[tuple[str, str]]:
+    """Reads the columns of a table, and those of their translations."""
+    columns, into = (
+        split_list(read_text(fields, name, "")) for name in ("columns", "into")
+    )
+    check(len(columns) == len(into), "as many columns in into", columns, into)
+    return list(zip(columns, into, strict=True))
 
 
 def read_requests(

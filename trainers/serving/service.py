@@ -19,6 +19,7 @@ from keras_transformer import documents
 from keras_transformer.base.refusals import expect
 from keras_transformer.config import changed_search
 from keras_transformer.data.languages import shortened
+from keras_transformer.documents.tables import Columns
 from keras_transformer.translation.glossary import Glossary
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
@@ -352,17 +353,19 @@ class Service:
         terminology: Terminology,
         adapter: str = "",
         client: str = "",
+        columns: Columns = (),
     ) -> tuple[str, list[str]]:
         """Translates a file. Returns its key in `downloads`, and notes.
 
-        The format follows from the file's name. `source` may be `AUTO`. Files
-        of each `client` are read in turns. The
-        notes are about truncated sentences, and texts that were not translated.
+        The format follows from the file's name. `source` may be `AUTO`.
+        `columns` are as in `documents.parse`. Files of each `client` are read
+        in turns. The notes are about truncated sentences, and texts that were
+        not translated.
         """
         worker = self._make_worker()
         self._check_adapter(adapter)
         read: typing.Any = functools.partial(
-            self._readers.advance, client, file, name
+            self._readers.advance, client, file, name, columns=columns
         )
         share = None
         if source.lower() == AUTO:

@@ -23,6 +23,8 @@ def run(
     choice: TranslatorChoice,
     format: str,
     document_map: str,
+    columns: Sequence[str],
+    into: Sequence[str],
     retranslate: bool,
     charset: str,
 ) -> None:
@@ -44,6 +46,7 @@ def run(
             return documents.parse(
                 *(data, format, language or "en", fits, retranslate, charset),
                 target=target,
+                columns=list(zip(columns, into, strict=True)),
             )
         except ValueError as error:
             raise flags.CommandError(f"standard input: {error}") from error

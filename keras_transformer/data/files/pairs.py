@@ -72,6 +72,33 @@ class Pairs:
 
         return Pairs(read, len(self), self.sizes, self.directions)
 
+    def divide(self, share: float) -> tuple["Pairs", "Pairs"]:
+        """Divides the pairs by checksums of their sources; reads them once.
+
+        All pairs with the same source are on the same side. Returns those that
+        are drawn, about `share` of all sources, and the others.
+        """
+
+        def is_drawn(pair: tuple[str, str]) -> bool:
+            return zlib.crc32(pair[0].encode()) < share * 2**32
+
+        rows = iter(self)
+        drawn = [
+            sum(map(is_drawn, itertools.islice(rows, size)))
+            for size in self.sizes
+        ]
+        others = [a - b for a, b in zip(self.sizes, drawn, strict=True)]
+        return (
+            Pairs(
+                lambda: filter(is_drawn, self),
+                *(sum(drawn), drawn, self.directions),
+            ),
+            Pairs(
+                lambda: itertools.filterfalse(is_drawn, self),
+                *(sum(others), others, self.directions),
+            ),
+        )
+
     def in_memory(self) -> "Pairs":
         """Reads the pairs once and keeps them in memory."""
         pairs = list(self)

@@ -35,7 +35,7 @@ from keras_transformer.data.files.tmx import LeftOut, read_tmx
 
 Records = Iterator[tuple[str, typing.Any]]
 PACKED = (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
-SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+SPREADSHEETS = (".xls", ".xlsb", ".numbers")
 MOST_CHARACTERS = 2**31 - 1  # in a field of CSV
 SAMPLE = 1000  # first rows, by which the delimiter is chosen
 _SHORT = reprlib.Repr()  # works for values nested too deeply for `repr`, too
@@ -232,6 +232,11 @@ def _read_catalogue(reader, path, languages):
     return getattr(shelf, reader)(path, languages)
 
 
+def _read_workbook(path, columns):
+    shelf = importlib.import_module("keras_transformer.documents.tables")
+    return shelf.read_records(path, columns)
+
+
 _read_csv = functools.partial(read_table, delimiters=",;\t", has_quotes=True)
 # In TSV, a quote is an ordinary character, as in most corpora.
 _read_tsv = functools.partial(read_table, delimiters="\t", has_quotes=False)
@@ -248,6 +253,9 @@ FORMS: dict[str, Callable[[pathlib.Path, Sequence[str]], Records]] = {
     ".xlf": functools.partial(_read_catalogue, "read_xliff"),
     ".xliff": functools.partial(_read_catalogue, "read_xliff"),
     ".ts": functools.partial(_read_catalogue, "read_ts"),
+    ".xlsx": _read_workbook,
+    ".xlsm": _read_workbook,
+    ".ods": _read_workbook,
     ".parquet": read_arrow,
     ".arrow": read_arrow,
 }
@@ -280,8 +288,8 @@ def find_record_files(name: str) -> list[pathlib.Path]:
         raise ValueError(f"expected text: unpack it first. Received: {path}")
     if path.suffix.lower() in SPREADSHEETS:
         raise ValueError(
-            "expected text: save the spreadsheet as CSV (UTF-8), with the names"
-            f" of the columns as its first row. Received: {path}"
+            "expected a spreadsheet as .xlsx, .ods or CSV (UTF-8), with the"
+            f" names of the columns as its first row. Received: {path}"
         )
     if glob.has_magic(name) and not path.exists():
         files = [

@@ -507,7 +507,7 @@ def test_architecture_names_every_folder_and_every_shelf_has_a_page():
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*"):
             name = path.relative_to(ROOT / package).as_posix()
-            is_code = path.name != "__pycache__" and "box/" not in name
+            is_code = path.name != "__pycache__" and "box" not in path.parts
             if path.is_dir() and is_code:
                 assert f"`{name}/`" in text, path
     links = set(re.findall(r"\((\w+/[\w/]*README\.md)\)", text))

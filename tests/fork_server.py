@@ -103,7 +103,7 @@ def full_disk_at_once():
 
 
 def interrupted_at_the_door():
-    def run(*_):
+    def run(*_, **__):
         os.kill(os.getpid(), signal.SIGINT)
 
     session.run = run

@@ -159,20 +159,25 @@ def test_given_vocabularies_decide_the_sizes(trained):
     assert (sizes(*given), sizes()) == ((70, 90), (37000, 37000))
 
 
-def export_to(directory, format_name, translator):
-    """Writes an export. Returns its description."""
+def export_to(directory, format_name, translator, workdir):
+    """Writes an export of a translator of a work directory.
+
+    Returns its description.
+    """
     return export.write(
         export.Source(translator, [], ("en", "de")),
         export.ExportOptions(
-            workdir=str(directory), format=format_name, output=str(directory)
+            workdir=str(workdir), format=format_name, output=str(directory)
         ),
         directory,
     )
 
 
-def test_ctranslate2_translates_as_the_translator(translator, tmp_path):
+def test_ctranslate2_translates_as_the_translator(
+    translator, trained, tmp_path
+):
     greedy = translator.with_decoding(beam_size=1)
-    description = export_to(tmp_path, "ctranslate2", greedy)
+    description = export_to(tmp_path, "ctranslate2", greedy, trained[1])
     assert description["source_vocab_size"] == 70
     assert description["vocab_size"] == 90
     answers = reload.load(tmp_path, description)(SENTENCES)
@@ -187,14 +192,14 @@ def test_ctranslate2_translates_as_the_translator(translator, tmp_path):
     [("tflite", "save_searches"), ("onnx", "make_model")],
 )
 def test_both_files_lie_beside_a_model_of_ids(
-    translator, format_name, function, tmp_path, monkeypatch
+    translator, trained, format_name, function, tmp_path, monkeypatch
 ):
     """`reload` reads them; the model itself needs no test of its own."""
     module = formats.load_exporter(format_name)
     monkeypatch.setattr(module, function, lambda *arguments: onnx.ModelProto())
     for name in ("convert", "_quantize"):
         monkeypatch.setattr(module, name, lambda *a: b"", raising=False)
-    description = export_to(tmp_path, format_name, translator)
+    description = export_to(tmp_path, format_name, translator, trained[1])
     assert set(FILES) <= set(description["sha256"])
     encode, decode, _ = reload_tokenizer.load_tokenizer(tmp_path, description)
     pair = translator.tokenizer
@@ -229,7 +234,7 @@ def test_a_saved_model_of_two_vocabularies_answers_in_text(
     joint, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(joint, "checkpoint", "averaged/ckpt-3")
-    export_to(tmp_path, "saved_model", joint)
+    export_to(tmp_path, "saved_model", joint, tmp_path)
     lines = ["the dog", "", "ß ä ☃ C:\\x", "Straße ''", ">>fra<< the"]
     lines.append("dog " * 9)
     comparison = verify.compare(joint, tmp_path, lines)

@@ -231,10 +231,10 @@ def joint():
 
 @pytest.mark.slow("format")
 def test_a_saved_model_of_two_vocabularies_answers_in_text(
-    joint, tmp_path, monkeypatch
+    joint, trained, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(joint, "checkpoint", "averaged/ckpt-3")
-    export_to(tmp_path, "saved_model", joint, tmp_path)
+    export_to(tmp_path, "saved_model", joint, trained[1])
     lines = ["the dog", "", "ß ä ☃ C:\\x", "Straße ''", ">>fra<< the"]
     lines.append("dog " * 9)
     comparison = verify.compare(joint, tmp_path, lines)

@@ -133,9 +133,10 @@ def test_opus_mt(corpus):
     printed = run(wmt, *QUICK, "--batch_tokens=400", "--num_buckets=1")
     assert "initial weights: runs/opus_en_de/averaged/ckpt-0" in printed
     compared = json.loads(run(after, *search).splitlines()[-1])["compare"]
-    [other] = compared["systems"]
-    assert other["name"] == "runs/opus_en_de"
-    assert other["BLEU"]["score"] == pytest.approx(score["bleu"], abs=0.01)
+    original = compared["baseline"]
+    assert original["name"] == "runs/opus_en_de"
+    assert original["BLEU"]["score"] == pytest.approx(score["bleu"], abs=0.01)
+    assert [new["name"] for new in compared["systems"]] == ["runs/domain"]
 
 
 def test_a_client(capsys):
@@ -316,8 +317,7 @@ def test_messages_of_a_program(debian):
     scores = json.loads(run(words, *search).splitlines()[-1])
     assert scores["score_command"] == 0  # two steps are no training
     scores = json.loads(run(compare, *search).splitlines()[-1])
-    [memory] = scores["compare"]["systems"]
-    assert memory["name"].endswith("known.memory")
+    assert scores["compare"]["baseline"]["name"].endswith("known.memory")
 
     init, translate, clear, check, adapt, translate_rest = others
     programs = [command[0] for command in (init, clear, check)]

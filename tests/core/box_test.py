@@ -224,6 +224,7 @@ def test_all_engines_have_the_same_weights(engine, monkeypatch, tmp_path):
     assert not (packed.path / "exports").exists()
 
 
+@pytest.mark.slow("process")
 def test_an_export_of_a_read_only_directory_is_in_the_cache(
     monkeypatch, tmp_path
 ):

@@ -290,6 +290,7 @@ def test_the_command_draws_one_direction_of_many(tmp_path, capsys):
     assert "eng_Latn" in (tmp_path / "figure.html").read_text()
 
 
+@pytest.mark.slow("family")
 def test_the_first_token_of_all_outputs_is_in_warm_programs():
     translator = open_model("nllb")
     for _, make, _ in translator.programs(1):

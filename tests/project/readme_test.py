@@ -146,6 +146,7 @@ def test_litert_translates_standard_input(exported, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines() == expected
 
 
+@pytest.mark.slow("format")
 def test_onnx_runtime_translates_a_sentence(exported, capsys):
     exported("onnx")
     run(script_of("docs/exports.md", "## ONNX Runtime"))

@@ -71,6 +71,7 @@ def main(argv: list[str] | None = None) -> None:
             options.dry_run,
             options.device,
             load("trainers.parsing.metric").make_parsing_metric,
+            fits_warmup=wmt.fits_warmup(arguments, options.recipe),
         )
 
 

@@ -152,6 +152,11 @@ def shorter_warmup(
     return {"warmup_steps": changed}
 
 
+def fits_warmup(arguments: flags.Arguments, recipe: str | None) -> bool:
+    """Tells whether the warm-up is a recipe's, and may become shorter."""
+    return bool(recipe) and "warmup_steps" not in arguments.own
+
+
 def given_sizes(
     recipe: dict[str, typing.Any], own: dict[str, typing.Any]
 ) -> dict[str, int]:
@@ -299,8 +304,7 @@ def main(argv: list[str] | None = None) -> None:
             options.workdir,
             options.dry_run,
             options.device,
-            fits_warmup=bool(options.recipe)
-            and "warmup_steps" not in arguments.own,
+            fits_warmup=fits_warmup(arguments, options.recipe),
         )
 
 

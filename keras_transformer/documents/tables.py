@@ -182,6 +182,15 @@ class _Row(typing.NamedTuple):
             for n in range(cell.begin, min(cell.end, MOST_COLUMNS))
         }
 
+    def has_more(self, column: int) -> bool:
+        """Tells whether a cell has a formula or a comment, text or not."""
+        more = "*[local-name()='f' or local-name()='annotation']"
+        return any(
+            cell.element.xpath(f"{more} | @*[local-name()='formula']")
+            for cell in self.cells
+            if cell.begin <= column < cell.end
+        )
+
     def names(self) -> list[str]:
         """Returns the texts up to the last one."""
         texts = self.texts()
@@ -423,9 +432,11 @@ class _Sheet(typing.NamedTuple):
             for source, target in places * (row is not rows[0]):
                 write = functools.partial(xml.write, target, source)
                 both = texts.get(source, ""), texts.get(target, "")
-                made[target] = _cell(
-                    both, xml.cell(target), write, self.split, self.replace
-                )
+                raw = xml.cell(target)
+                if both[0].strip() and row.has_more(target):
+                    made[target] = Left(raw, "a formula or a comment")
+                    continue
+                made[target] = _cell(both, raw, write, self.split, self.replace)
             lines = Block([], source="\n" * (row.number - last))
             edits += [(begin, begin, [lines]), *xml.edits(made, end)]
             last = row.number

@@ -31,8 +31,8 @@ def find(
     models = [WorkDirectory(path) for path in sorted(BOX.glob("[!._]*/"))]
     if not models:
         raise ValueError(
-            "expected --workdir=DIR, or a complete installation, with models in"
-            f" {BOX}. Received: no workdir, no models"
+            "expected --workdir=DIR: this installation has no models in"
+            f" {BOX}. Received: no workdir"
         )
     found = []
     for model in models:

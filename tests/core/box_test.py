@@ -386,7 +386,7 @@ def test_without_models_the_line_tells_what_to_do(
     (tmp_path / "__pycache__").mkdir()
     for main in (translate.main, translate_document.main, serve.main):
         error = fails(main, [], capsys)
-        assert "expected --workdir=DIR, or a complete installation" in error
+        assert "expected --workdir=DIR: this installation has no" in error
         assert str(tmp_path) in error
     (tmp_path / "half").mkdir()
     error = fails(translate.main, [], capsys)

@@ -162,6 +162,27 @@ def test_an_empty_cell_between_others_is_filled():
     assert '>7</v></c><c r="D3"' in members(data)["xl/worksheets/b.xml"]
 
 
+@pytest.mark.parametrize(
+    "has_more",
+    [
+        '<c r="D3"><f>A3</f></c>',
+        '<c r="D3"><f>A3</f><v>old</v></c>',
+        '<c r="D3"><annotation>Why?</annotation></c>',
+    ],
+)
+def test_a_formula_or_a_comment_stays(has_more):
+    head = NEW.format(2, "", "German")
+    sheet = SHEET.format(head=head, one=has_more, two="", three="")
+    data = archive(WORKBOOK | {"xl/worksheets/b.xml": sheet})
+    for replace in (False, True):
+        translated, document = shout(data, replace=replace)
+        found = members(translated)["xl/worksheets/b.xml"]
+        assert has_more in found
+        assert ">X<" in found
+        reasons = [unread.reason for unread in document.left]
+        assert reasons == ["a formula or a comment"]
+
+
 def test_a_sheet_of_opendocument_has_another_column():
     """Equal cells and rows that are stored once are divided as needed."""
     data, _ = shout(OPEN_DOCUMENT, [*INTO, ("English", "French")])

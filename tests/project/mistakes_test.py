@@ -87,6 +87,7 @@ wmt --train_files=latin | latin.de, line 1: not UTF-8 | byte 2
 wmt --train_files=book.xlsx | book.xlsx: line 1: Premature
 wmt --train_files=book.xls | .xlsx, .ods or CSV (UTF-8) | Received: book.xls
 wmt --valid_share=0.1 --valid_files=pairs | valid_share excludes valid_files
+wmt --target_language=de,fr --valid_share=0.1 | valid_files instead of
 wmt --valid_files=x | No such file: x.en
 wmt --valid_files=utf_16 | iconv -f UTF-16 -t UTF-8
 wmt --target_language=fr | No such file: pairs.fr

@@ -227,6 +227,12 @@ class DataConfig(CorpusConfig, LengthConfig):
             f"{self.target_language=}, {self.mixture=}, {self.modifiers=}",
         )
         expect(
+            not self.valid_share or len(self.pairs) == 1,
+            "valid_files instead of valid_share with several languages, which"
+            " may have the same sentences",
+            f"{self.target_language=}, {self.valid_share=}",
+        )
+        expect(
             len(self.pairs) != 1 or self.language_temperature == 1,
             "several languages with language_temperature",
             f"{self.target_language=}, {self.language_temperature=}",

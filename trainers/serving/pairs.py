@@ -165,7 +165,8 @@ def load_pairs(
         if len(one.options.workdirs) > 1:
             logging.info("an ensemble: %s", one.options.workdir)
         directories = map(WorkDirectory, one.options.workdirs)
-        about = "\n".join(map(describe, directories))
+        with flags.user_errors():
+            about = "\n".join(map(describe, directories))
         model = Model(open_translator(one), max_searches, about)
         if adapters:
             with flags.user_errors():

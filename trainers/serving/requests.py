@@ -394,8 +394,8 @@ def check_key(
     if keys is None:
         return
     headers = request.headers
-    bare = re.sub(r"(?i)^bearer\b\s*", "", headers.get("authorization", ""))
-    key = key or headers.get("x-api-key", bare)
+    bare = re.sub(r"(?i)^bearer(\s+|$)", "", headers.get("authorization", ""))
+    key = key or headers.get("x-api-key") or bare
     if not isinstance(key, str) or not key:
         raise HTTPException(403, "api_key is missing")
     digest = _digest(key)

@@ -147,12 +147,12 @@ class Service:
         self.failure: Exception | None = None
 
     def read_files(self) -> None:
-        """Reads glossaries and keys. If a file is wrong, the old ones stay."""
-        keys = read_keys(self.options.api_keys)
+        """Reads keys, then glossaries; the old ones stay if a file is wrong."""
+        self.keys = read_keys(self.options.api_keys)
         found = read_glossaries(self.options.glossaries)
         for glossary in found.values():
             glossary.find("")  # makes its index before a request does
-        self.glossaries, self.keys = found, keys
+        self.glossaries = found
 
     def warm_up(self) -> Iterator[str]:
         """Makes the programs of all models, and yields what there is to tell.

@@ -10,9 +10,9 @@ OUTPUT/counts.tsv the number of its pairs.
 
 OUTPUT/train.en-de.en and .de have the pairs of English and German, and so on
 for each of --languages; `valid` has other documents, and `test-NAME` the
-documents that `TESTS` names. A pair of a test whose English stands in the
-training set of any language, or whose translation stands in that of its own, is
-in `known-test-NAME` instead.
+documents that `TESTS` names. A pair of a test document is in
+`known-test-NAME` instead, if the training set of any language has its English,
+or the training set of its own language has its translation.
 """
 
 import argparse
@@ -68,7 +68,7 @@ class Source(typing.NamedTuple):
 
 
 def dashed(language, *others):
-    """The code with the country of Brazil, and with that of other languages."""
+    """Returns a code: pt-BR for pt, and with a country for `others`."""
     if language in ("pt", *others):
         return COUNTRIES[language].replace("_", "-")
     return language
@@ -90,7 +90,7 @@ def read_libreoffice_help(folders, language):
 
 
 def paragraphs(path):
-    """Texts of a page's paragraphs and headings; without those of code."""
+    """Returns the texts of paragraphs and headings by id, without code."""
     found = {}
     tree = lxml_html.fromstring(path.read_bytes())
     for element in tree.iter("p", "h1", "h2", "h3", "h4", "h5", "h6"):
@@ -104,10 +104,10 @@ def paragraphs(path):
 
 
 def read_pages(place, folders, language):
-    """Paragraphs of a manual, whose pages are the same in all languages.
+    """Yields the pages of a manual, which has the same pages in all languages.
 
-    `place` has {} for the language. Pages with more or fewer paragraphs than in
-    English are left out.
+    `place` has {} for the language. The reader skips a page that has more or
+    fewer paragraphs than its English page.
     """
     here, there = (
         folders.get(code) or folders[""] for code in (ENGLISH, language)
@@ -522,7 +522,7 @@ CYRILLIC = re.compile(r"[\u0400-\u04ff]")
 
 
 def plain(text):
-    """What a reader sees: no tags, no marks of keys, no selection of forms."""
+    """Returns a text without tags and key marks, "" if it selects forms."""
     if not text or SELECTION.search(text):
         return ""
     text = html.unescape(TAG.sub("", text)).replace("\xad", "")

@@ -1265,7 +1265,10 @@ def test_keys_are_required_if_there_are_any(tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("# ours\nfirst\n\n second \n")
     fields = {"q": "a", **BOTH}
-    with running(api_keys=str(keys)) as served:
+    glossaries = tmp_path / "glossaries"
+    glossaries.mkdir()
+    (glossaries / "good.tsv").write_text("a\tb\n")
+    with running(api_keys=str(keys), glossaries=str(glossaries)) as served:
         for key in ("first", "second"):
             post(served, "/translate", api_key=key, **fields)
         for key in (None, "", "First", "# ours", 1, ["first"]):
@@ -1293,7 +1296,8 @@ def test_keys_are_required_if_there_are_any(tmp_path):
         server.reload(served.service)  # which has no key: the old ones stay
         assert status_with(served, "X-API-Key", "first") == 200
         keys.write_text("third\n")
-        server.reload(served.service)
+        (glossaries / "broken.tsv").write_text("no tab\n")
+        server.reload(served.service)  # a wrong glossary keeps no old key
         assert status_with(served, "X-API-Key", "first") == 403
         assert status_with(served, "X-API-Key", "third") == 200
 

@@ -144,13 +144,13 @@ def _warm_up(service):
 
 
 def reload(service: Service) -> None:
-    """Reads glossaries and keys again. Logs an error if they are wrong."""
+    """Reads keys and glossaries again. Logs an error if they are wrong."""
     try:
         gc.disable()  # a collection would stop all threads to scan all terms
         service.read_files()
         gc.freeze()
     except (ValueError, OSError) as error:
-        logging.error("glossaries and keys stay as they were: %s", error)
+        logging.error("glossaries, or wrong keys, stay as they were: %s", error)
     else:
         flags.show(
             f"glossaries: {', '.join(service.glossaries) or 'none'};"

@@ -22,7 +22,11 @@ from keras_transformer.commands.startup import end_on_interrupt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.storage import box
 from trainers.serving.options import Limits, ServeOptions
-from trainers.translating.options import EnsembleOptions, check_ensemble
+from trainers.translating.options import (
+    EnsembleOptions,
+    check_ensemble,
+    join_workdirs,
+)
 
 
 @flags.command(
@@ -35,7 +39,9 @@ def main(arguments: flags.Arguments) -> None:
         with flags.user_errors():
             paths = box.find()
             box.tell(tuple(paths))
-        translator = dataclasses.replace(translator, workdir=",".join(paths))
+        translator = dataclasses.replace(
+            translator, workdir=join_workdirs(paths)
+        )
     options, limits = arguments.build(ServeOptions), arguments.build(Limits)
     search = arguments.given_of(DecodingConfig)
     check_ensemble(translator, search)

@@ -41,10 +41,17 @@ from trainers.datasets.dataset import implied_dataset
 from trainers.run.cluster import find_cluster
 from trainers.run.data_config import DataConfig
 from trainers.run.inheritance import LANGUAGES, check_same, read_parent
-from trainers.run.training_config import Configuration, TrainingConfig
+from trainers.run.training_config import (
+    Configuration,
+    TrainingConfig,
+    as_flags,
+    shorter_warmup,
+)
 
 RECIPES = importlib.resources.files("trainers") / "configs"
 PARSERS = "parse"  # prefix of the recipes of kt-parse
+# Fields that decide about the warm-up.
+WARMUP = {"learning_rate_scale", "schedule", "warmup_steps"}
 
 
 def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
@@ -120,41 +127,61 @@ def read_arguments(
             # The recipe first, so that later flag files override it.
             given = flags.parse([*files, *argv], description, *sections).given
             arguments = flags.Arguments(given, own)
-        arguments.given.update(shorter_warmup(recipe, own))
+        if fits_warmup(arguments, options.recipe):
+            arguments.given.update(
+                saved_warmup(arguments.given)
+                or warmup_of_few(recipe, own.get("train_steps"))
+            )
         arguments.given.update(given_sizes(recipe, own))
         options = arguments.build(sections[0])
     arguments.given.update(implied_dataset(arguments.given))
     return arguments, options
 
 
-def shorter_warmup(
-    recipe: dict[str, typing.Any], own: dict[str, typing.Any]
-) -> dict[str, int]:
-    """Makes a recipe's warm-up a tenth of the updates if `own` has few.
+def saved_warmup(given: dict[str, typing.Any]) -> dict[str, typing.Any]:
+    """Returns the warm-up with which the run of `given` began, or {}.
+
+    Shows a line if it is not that of `given`.
+    """
+    workdir = WorkDirectory(given["workdir"])
+    if not (workdir.latest.prefixes() and workdir.config_path.exists()):
+        return {}
+    with flags.user_errors():
+        before = workdir.read_section("training", TrainingConfig)
+    names = ["warmup_steps"]
+    if before.schedule == given.get("schedule", "noam") == "noam":
+        names.append("learning_rate_scale")
+    saved = {name: getattr(before, name) for name in names}
+    if saved["warmup_steps"] != given.get("warmup_steps"):
+        flags.show(f"{as_flags(saved)}, as the run began")
+    return saved
+
+
+def warmup_of_few(
+    recipe: dict[str, typing.Any], steps: int | None
+) -> dict[str, typing.Any]:
+    """Makes a recipe's warm-up a tenth of `steps` if these are few.
 
     Else at least half of them would be warm-up. Shows a line about the change,
-    and returns the changed flag, or {}.
+    and returns the changed fields, or {}.
 
-    >>> recipe = {"train_steps": 12000, "warmup_steps": 1000}
-    >>> shorter_warmup(recipe, {"train_steps": 600})
-    warmup_steps: 60 instead of 1000, a tenth of the updates
-    {'warmup_steps': 60}
-    >>> shorter_warmup(recipe, {"train_steps": 2000})
+    >>> warmup_of_few({"schedule": "cosine", "warmup_steps": 1000}, 2000)
     {}
     """
-    steps, warmup = own.get("train_steps"), recipe.get("warmup_steps", 0)
-    if steps is None or steps >= 2 * warmup or "warmup_steps" in own:
+    warmup = recipe.get("warmup_steps", 0)
+    if steps is None or steps >= 2 * warmup:
         return {}
-    changed = max(1, steps // 10)
+    changed = shorter_warmup(recipe, steps)
     flags.show(
-        f"warmup_steps: {changed} instead of {warmup}, a tenth of the updates"
+        f"{as_flags(changed)} instead of --warmup_steps={warmup}: a tenth of"
+        " the updates, and the same peak learning rate"
     )
-    return {"warmup_steps": changed}
+    return changed
 
 
 def fits_warmup(arguments: flags.Arguments, recipe: str | None) -> bool:
     """Tells whether the warm-up is a recipe's, and may become shorter."""
-    return bool(recipe) and "warmup_steps" not in arguments.own
+    return bool(recipe) and not WARMUP & arguments.own.keys()
 
 
 def given_sizes(

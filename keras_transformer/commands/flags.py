@@ -53,11 +53,22 @@ def with_home(text: str) -> str:
 def split_list(text: str) -> tuple[str, ...]:
     r"""Splits a text at its commas, except those written as `\,`.
 
-    >>> split_list(r"a,b\,c")
-    ('a', 'b,c')
+    A backslash before a comma or a backslash is written as two.
+
+    >>> split_list(r"a,b\,c,d\\,e\.")
+    ('a', 'b,c', 'd\\', 'e\\.')
     """
-    items = re.split(r"(?<!\\),", text)
-    return tuple(item.replace(r"\,", ",") for item in items if item)
+    items = re.findall(r"(?:\\[\\,]|[^,])+", text)
+    return tuple(re.sub(r"\\([\\,])", r"\1", item) for item in items)
+
+
+def join_list(items: Iterable[str]) -> str:
+    r"""Joins texts, so that `split_list` divides them again.
+
+    >>> join_list(["a", "b,c", "d\\"])
+    'a,b\\,c,d\\\\'
+    """
+    return ",".join(re.sub(r"[\\,]", r"\\\g<0>", item) for item in items)
 
 
 READERS: dict[type, Callable[[str], typing.Any]] = {
@@ -152,9 +163,11 @@ def parse(
             name, False, "", flag_values=values, short_name=short
         )
     values.set_gnu_getopt()
-    argv = [_with_underscores(a, values) for a in _flagfiles_first(argv)]
+    argv = _flagfiles_first(argv)
     try:
-        rest = values(["command", *argv])[1:]
+        read = values.read_flags_from_files(argv)
+        named = [_with_underscores(argument, values) for argument in read]
+        rest = values(["command", *named])[1:]
     except flags.Error as error:
         hint = _hint(error, values, description)
         raise CommandError(_one_line(error) + hint) from error
@@ -424,7 +437,7 @@ def _spell(value: typing.Any, kind: type) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return ",".join(item.replace(",", r"\,") for item in value)
+        return join_list(value)
     return str(value)
 
 

@@ -77,6 +77,7 @@ def test_defaults_are_the_fields_own(section):
         Meal(drink="none"),
         Meal(spoons=2**63 - 1, salt=1 / 3),
         Meal(guests=("Ann, the cook", "Bob")),
+        Meal(guests=("a\\", "b\\,", "\\\\,c\\\\", r"d\.\\")),
     ],
 )
 def test_config_to_flags_to_config_is_identity(config):
@@ -105,6 +106,16 @@ def test_spellings():
 def test_command_line_beats_flag_file_beats_base_beats_default(tmp_path):
     path = tmp_path / "meal.flags"
     path.write_text("# how it is\n// served\n\n--spoons=5\n--salt=0.1\n")
+    hyphens = tmp_path / "run.flags"
+    hyphens.write_text(f"--train-steps=5\n--flagfile={path}.2\n")
+    (tmp_path / "meal.flags.2").write_text("--nojit-compile\n--init-from=a-b\n")
+    argv = [f"--flagfile={hyphens}", "--log-steps", "7"]
+    assert flags.parse(argv, "", TrainingConfig).given == {
+        "train_steps": 5,
+        "jit_compile": False,
+        "init_from": "a-b",
+        "log_steps": 7,
+    }
     argv = ["--salt=0.2", f"--flagfile={path}"]  # the order does not matter
     arguments = flags.parse(argv, "", Meal)
     meal = arguments.build(Meal, spoons=3, salt=0.9, dish="stew")

@@ -421,7 +421,8 @@ def test_the_budget_tells_what_a_short_training_leaves_out():
     task = task_with(make_batches(), training)
     assert notes_on(task, 1000) == notes_on(task, 600) == []
     [warm_up] = notes_on(task, 599)
-    assert "--warmup_steps=59 makes it a tenth" in warm_up
+    flags = "--warmup_steps=59 --learning_rate_scale=0.443"  # (59 / 300)**0.5
+    assert f"{flags} makes it a tenth" in warm_up
     _, validation = notes_on(task, 199)
     assert "--valid_steps=200 is more than the steps" in validation
 

@@ -726,36 +726,60 @@ def test_averaging_nothing(command, tmp_path):
 
 def test_the_warm_up_is_a_tenth_of_a_few_minutes(command, tmp_path, capsys):
     """300 steps of a millisecond. A run that has begun keeps its warm-up."""
+    own = [flag for flag in command if not flag.startswith("--warmup_steps")]
+    argv = ["--recipe=quickstart", *own, f"--workdir={tmp_path}"]
 
-    def open_run(minutes, warmup=1000):
-        limits = f"--train_minutes={minutes}", f"--warmup_steps={warmup}"
-        argv = [*command, *limits, "--train_steps=9999"]
-        arguments, options = wmt.read_arguments([*argv, "--workdir=none"])
+    def open_run(*limits):
+        arguments, options = wmt.read_arguments([*argv, *limits])
         configuration = wmt.read_configuration(arguments, options.preset)
         trainer = session.open_trainer(
-            configuration, tmp_path, keep=True, fits_warmup=True
+            configuration,
+            tmp_path,
+            keep=True,
+            fits_warmup=wmt.fits_warmup(arguments, options.recipe),
         )
         saved = json.loads((tmp_path / "config.json").read_text())["training"]
-        assert saved["warmup_steps"] == trainer.config.warmup_steps
-        scheduled = trainer.experiment.schedule.get_config()["warmup_steps"]
-        return scheduled, capsys.readouterr().out
+        schedule = trainer.experiment.schedule.get_config()
+        found = schedule["warmup_steps"], schedule["scale"]
+        assert (saved["warmup_steps"], saved["learning_rate_scale"]) == found
+        return found, capsys.readouterr().out
 
-    assert open_run(0.005, 140)[0] == open_run(0.0, 140)[0] == 140
-    warmup, out = open_run(0.005)
-    assert warmup == 30
-    assert (
-        "\nwarmup_steps: 30 instead of 1000, a tenth of the updates that 0.005"
-        " minutes allow\n" in out
+    few, many = "--train_minutes=0.005", "--train_minutes=0.5"
+    steps = "--train_steps=9999"
+    assert open_run(few, steps, "--warmup_steps=140")[0] == (140, 2.0)
+    assert open_run("--train_minutes=0", steps)[0] == (400, 2.0)
+    assert open_run(few, steps, "--learning_rate_scale=2")[0] == (400, 2.0)
+    found, out = open_run(few, steps)
+    assert found == (30, 0.548)
+    assert (  # 2 * (30 / 400)**0.5: the same peak
+        "\n--warmup_steps=30 --learning_rate_scale=0.548 instead of"
+        " --warmup_steps=400: a tenth of the updates that 0.005 minutes allow,"
+        " and the same peak learning rate\n" in out
     )
-    argv = [*command, f"--workdir={tmp_path}", "--train_steps=1"]
-    wmt.main([*argv, "--warmup_steps=30"])
-    assert open_run(0.005)[0] == open_run(0.5)[0] == 30
+    found, out = open_run("--train_steps=700", "--train_minutes=0")
+    assert found == (70, 0.837)
+    assert out.startswith(
+        "--warmup_steps=70 --learning_rate_scale=0.837 instead of"
+        " --warmup_steps=400: a tenth of the updates, and the same peak"
+    )
+    wmt.main([*argv, "--train_steps=20", "--train_minutes=0"])
+    capsys.readouterr()
+    for limits in (few, steps), (many, steps), ("--train_steps=30",):
+        found, out = open_run(*limits)  # its own, and no line of another
+        assert found == (2, 0.141)
+        assert out.startswith(
+            "--warmup_steps=2 --learning_rate_scale=0.141, as"
+        )
+        assert out.count("warmup_steps") == 1
 
 
 def test_what_is_a_recipe_s_is_not_one_s_own():
     argv = ["--workdir=run", "--recipe=multi30k_ende", "--train_steps=700"]
     arguments, _ = wmt.read_arguments(argv)
     assert arguments.given["warmup_steps"] == 70
+    assert (
+        "learning_rate_scale" not in arguments.given
+    )  # its schedule is cosine
     assert {*arguments.own} == {"workdir", "recipe", "train_steps"}
     arguments, _ = wmt.read_arguments([*argv, "--warmup_steps=900"])
     assert arguments.given["warmup_steps"] == 900

@@ -11,6 +11,7 @@ from keras_transformer.data.batches import Shape, make_batches
 from keras_transformer.text.writing import counted
 from trainers.run.engine import Engine, OutOfMemoryError, Task
 from trainers.run.progress import span
+from trainers.run.training_config import as_flags, shorter_warmup
 
 MIB, GIB = 2**20, 2**30
 # A smaller `batch_tokens` is proposed if more than this share of a batch is
@@ -168,9 +169,12 @@ def notes_on(task: Task, steps: float) -> list[str]:
             f"{task.data.batch_tokens}; --batch_tokens={fewer_tokens} halves it"
         )
     if steps < config.train_steps and config.updates_to_peak > steps / 2:
+        shorter = shorter_warmup(
+            vars(config) | {"warmup_steps": config.updates_to_peak}, steps
+        )
         notes.append(
             "  note: at least half of the steps are warm-up;"
-            f" --warmup_steps={max(1, int(steps / 10))} makes it a tenth"
+            f" {as_flags(shorter)} makes it a tenth"
         )
     if config.valid_steps > steps:
         notes.append(

@@ -27,7 +27,12 @@ from trainers.run.engine import Devices
 from trainers.run.experiment import Opening, open_experiment
 from trainers.run.loop import Trainer
 from trainers.run.progress import Log, log
-from trainers.run.training_config import Configuration, TrainingConfig
+from trainers.run.training_config import (
+    Configuration,
+    TrainingConfig,
+    as_flags,
+    shorter_warmup,
+)
 from trainers.run.validation import show_result
 
 # The engine of each Keras backend.
@@ -132,7 +137,7 @@ def open_trainer(
 
     With `keep`, writes configuration, vocabulary and flags there. Tries the
     largest batches. With `fits_warmup`, a new run whose `train_minutes` would
-    be mostly warm-up has a shorter one, which it keeps when it resumes.
+    be mostly warm-up has a shorter one.
 
     Raises CommandError if flags, data or the work directory are bad, or if a
     batch does not fit into memory.
@@ -142,8 +147,6 @@ def open_trainer(
         engine = importlib.import_module(ENGINES[keras.backend.backend()])
         devices = engine.open_devices(configuration.training, device)
         configuration, told = with_precision(configuration, workdir, devices)
-        if fits_warmup:
-            configuration = with_saved_warmup(configuration, workdir)
         if not devices.num_gpus:
             check_products(configuration.training.precision or "float32")
     workers = devices.workers
@@ -160,13 +163,16 @@ def open_trainer(
         restored = trainer.restore()
         seconds_per_step = try_batches(experiment, trainer.engine)
         if fits_warmup and not restored:
-            shorter = shorter_warmup(trainer, seconds_per_step)
-            if shorter.warmup_steps != trainer.config.warmup_steps:
+            changes = fitted_warmup(trainer, seconds_per_step)
+            if changes:
+                before = trainer.config
                 tell(
-                    f"warmup_steps: {shorter.warmup_steps} instead of"
-                    f" {trainer.config.updates_to_peak}, a tenth of the updates"
-                    f" that {shorter.train_minutes:g} minutes allow"
+                    f"{as_flags(changes)} instead of"
+                    f" --warmup_steps={before.updates_to_peak}: a tenth of the"
+                    f" updates that {before.train_minutes:g} minutes allow, and"
+                    " the same peak learning rate"
                 )
+                shorter = dataclasses.replace(before, **changes)
                 experiment = experiment.with_training(shorter)
                 del trainer  # and the memory of its devices
                 trainer = Trainer(experiment, devices.make_engine(experiment))
@@ -204,31 +210,20 @@ def with_precision(
     return dataclasses.replace(configuration, training=training), told
 
 
-def with_saved_warmup(
-    configuration: Configuration, workdir: WorkDirectory
-) -> Configuration:
-    """Returns the configuration with the warm-up that its run began with."""
-    if not (workdir.latest.prefixes() and workdir.config_path.exists()):
-        return configuration
-    before = workdir.read_section("training", TrainingConfig)
-    training = dataclasses.replace(
-        configuration.training, warmup_steps=before.warmup_steps
-    )
-    return dataclasses.replace(configuration, training=training)
+def fitted_warmup(trainer: Trainer, seconds_per_step: float) -> dict:
+    """Returns the fields of a shorter warm-up if time allows few updates.
 
-
-def shorter_warmup(trainer: Trainer, seconds_per_step: float) -> TrainingConfig:
-    """Makes the warm-up a tenth of the updates if time allows only few.
-
-    All workers use the chief's time of a step. Returns the training as it is if
-    less than half of the updates are warm-up, or its steps end it earlier.
+    All workers use the chief's time of a step. Returns {} if less than half of
+    the updates are warm-up, or its steps end the training earlier.
     """
     config, workers = trainer.config, trainer.workers
     steps = config.train_minutes * 60 / seconds_per_step
     (steps,) = workers.all_reduce_sum([steps if workers.is_chief else 0.0])
     if not 0 < steps < min(config.train_steps, 2 * config.updates_to_peak):
-        return config
-    return dataclasses.replace(config, warmup_steps=max(1, int(steps / 10)))
+        return {}
+    return shorter_warmup(
+        vars(config) | {"warmup_steps": config.updates_to_peak}, steps
+    )
 
 
 def write_flags(workdir: WorkDirectory, configuration: Configuration) -> None:

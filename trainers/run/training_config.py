@@ -3,6 +3,8 @@
 import dataclasses
 import os
 import pathlib
+import typing
+from collections.abc import Mapping
 
 from keras_transformer.base.fields import GIVEN, Fields, check_options, hp
 from keras_transformer.base.refusals import expect
@@ -39,6 +41,37 @@ SCHEDULES = ("noam", "constant", "linear", "cosine")
 DECAYING_SCHEDULES = ("linear", "cosine")  # they decay to 0 at the end
 PAPER_WARMUP_STEPS = 4000
 GUIDED_ALIGNMENT_WEIGHT = 0.05  # Garg et al. 2019
+
+
+def shorter_warmup(
+    given: Mapping[str, typing.Any], updates: float
+) -> dict[str, typing.Any]:
+    """Returns fields that make the warm-up a tenth of the updates.
+
+    The peak learning rate stays that of the fields `given`. That of noam is
+    learning_rate_scale * (d_model * warmup_steps)^-0.5.
+
+    >>> shorter_warmup({"warmup_steps": 400, "learning_rate_scale": 2.0}, 600)
+    {'warmup_steps': 60, 'learning_rate_scale': 0.775}
+    """
+    steps = max(1, int(updates / 10))
+    if given.get("schedule", TrainingConfig.schedule) != "noam":
+        return {"warmup_steps": steps}
+    scale = given.get("learning_rate_scale", PAPER_SCALE)
+    scale *= (steps / given["warmup_steps"]) ** 0.5
+    return {
+        "warmup_steps": steps,
+        "learning_rate_scale": float(f"{scale:.3g}"),
+    }
+
+
+def as_flags(fields: Mapping[str, typing.Any]) -> str:
+    """Spells numbers as a command line does.
+
+    >>> as_flags({"warmup_steps": 60, "learning_rate_scale": 0.775})
+    '--warmup_steps=60 --learning_rate_scale=0.775'
+    """
+    return " ".join(f"--{name}={value}" for name, value in fields.items())
 
 
 class TrainingConfig(Fields, changeable=True):

@@ -18,7 +18,11 @@ from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.translation import abilities, engines
 from keras_transformer.translation.requests import Request
 from trainers.translating.lines import open_translator
-from trainers.translating.options import TranslatorChoice, TranslatorOptions
+from trainers.translating.options import (
+    TranslatorChoice,
+    TranslatorOptions,
+    join_workdirs,
+)
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator
@@ -146,7 +150,7 @@ def load_pairs(
             languages = WorkDirectory(path).read_languages()
         models.setdefault(languages, []).append(path)
     choice = TranslatorChoice(options, search, languages=None)
-    choices = [choice.at(",".join(paths)) for paths in models.values()]
+    choices = [choice.at(join_workdirs(paths)) for paths in models.values()]
     with flags.user_errors():
         for one in choices:  # checks all before loading the first
             one.check()

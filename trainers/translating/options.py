@@ -10,6 +10,7 @@ from keras_transformer.base.refusals import expect
 from keras_transformer.commands.flags import (
     Arguments,
     CommandError,
+    join_list,
     split_list,
     user_errors,
 )
@@ -176,6 +177,11 @@ def split_workdirs(text: str) -> tuple[str, ...]:
     """Splits the paths of work directories at commas, unless it is one."""
     paths = () if os.path.exists(text) else split_list(text)
     return paths or (text,)
+
+
+def join_workdirs(paths: Sequence[str]) -> str:
+    """Joins paths of work directories, for `split_workdirs`."""
+    return paths[0] if len(paths) == 1 else join_list(paths)
 
 
 def check_ensemble(

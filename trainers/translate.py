@@ -7,7 +7,8 @@
 It writes one line for each input line, in order. Blank lines stay blank. On a
 terminal, each line is translated immediately. With --alignments, ' ||| ' and
 the links of words follow each translation: 1-0 means that the first target word
-translates the second source word.
+translates the second source word. With the extra serve, a warning tells if the
+text is in another language than the model's.
 
 kt-translate-document translates documents. kt-translate-corpus translates large
 files in shards.

@@ -1,5 +1,6 @@
 """Packed models, the package's models, and model cards."""
 
+import dataclasses
 import functools
 import glob
 import io
@@ -53,6 +54,7 @@ from trainers.run.data_config import DataConfig
 from trainers.run.training_config import TrainingConfig
 from trainers.serving import app, server
 from trainers.serving.pairs import load_pairs
+from trainers.translating.options import join_workdirs
 
 FACTS = """
 name = "Numbers"
@@ -455,12 +457,19 @@ def test_training_begins_with_them(models, tmp_path, capsys):
     assert f"initial weights: {models / 'xx-en'}" in capsys.readouterr().out
 
 
-def test_the_server_has_all_their_directions(models, monkeypatch):
+def test_the_server_has_all_their_directions(models, monkeypatch, tmp_path):
+    """Also in a folder with a comma, which may be a model of an ensemble."""
     run = unittest.mock.Mock()
     monkeypatch.setattr(server, "run", run)
+    there = tmp_path / "a,b"
+    there.symlink_to(models)
+    monkeypatch.setattr(box, "BOX", there)
     serve.main([])
     options = run.call_args.args[0]
-    assert options.workdirs == tuple(str(models / name) for name in MODELS)
+    assert options.workdirs == tuple(str(there / name) for name in MODELS)
+    same = [str(path / "en-xx") for path in (models, there)]
+    two = dataclasses.replace(options, workdir=join_workdirs(same))
+    assert [p.target for p in load_pairs(two, {}, 1)] == ["de", "fr"]
     found = load_pairs(options, {}, 1)
     assert [f"{p.source}-{p.target}" for p in found] == PAIRS.split(", ")
     models = dict.fromkeys(pair.model for pair in found)

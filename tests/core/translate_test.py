@@ -178,11 +178,17 @@ def test_all_samples_are_written_unless_one_is_chosen(search, n_best, expected):
     assert decoding.count_outputs(n_best) == expected
 
 
-def test_several_samples_of_a_line_are_an_n_best_list(monkeypatch, capfdbinary):
-    stdin = io.TextIOWrapper(io.BytesIO(b"a dog\n\na red tree\n"))
-    monkeypatch.setattr(sys, "stdin", stdin)
+def test_several_samples_of_a_line_are_an_n_best_list(
+    monkeypatch, capfdbinary, caplog
+):
+    """The text is German, that of the model English."""
+    text = b"der Lehrer ist im alten Haus\n\nein Hund und die Katze\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
     argv = [f"--workdir={RUN}", "--sampling", "--num_samples=3", "--seed=3"]
     translate.main(argv)
+    assert "looks like German, but the model translates from English" in (
+        caplog.text
+    )
     lines = capfdbinary.readouterr().out.decode().splitlines()
     rows = [line.split(" ||| ") for line in lines]
     assert [int(number) for number, _, _ in rows] == [1] * 3 + [2] + [3] * 3

@@ -1291,6 +1291,10 @@ def test_keys_are_required_if_there_are_any(tmp_path):
             ("X-API-Key", "", 403),
         ):
             assert status_with(served, name, header) == status, header
+        for name, empty in itertools.permutations(
+            ("X-API-Key", "Authorization")
+        ):  # an empty header is none
+            assert status_with(served, name, "first", {empty: ""}) == 200
         assert settings_of(served)["keyRequired"]
         keys.write_text("\n")
         server.reload(served.service)  # which has no key: the old ones stay
@@ -1302,10 +1306,12 @@ def test_keys_are_required_if_there_are_any(tmp_path):
         assert status_with(served, "X-API-Key", "third") == 200
 
 
-def status_with(served, name, value):
-    """Returns the status of a translation with a header."""
+def status_with(served, name, value, others=None):
+    """Returns the status of a translation with a header, and others."""
     return served.client.post(
-        "/translate", json={"q": "a", **BOTH}, headers={name: value}
+        "/translate",
+        json={"q": "a", **BOTH},
+        headers={name: value, **(others or {})},
     ).status_code
 
 

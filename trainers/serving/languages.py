@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 
 from absl import logging
 from babel.core import get_global, parse_locale
-from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from keras_transformer.data.languages import shortened
+from trainers.translating.detection import load_identifier
 
 # Codes of LibreTranslate that are in no standard.
 ALIASES = {"pb": "pt_BR", "zt": "zh_Hant"}
@@ -116,7 +116,7 @@ class Detector:
         self._identifier = None
         if len(codes) == 1:
             return
-        identifier = copy.copy(_load_identifier())
+        identifier = copy.copy(load_identifier())
         known = sorted(self._codes.keys() & labels.keys())
         found = {self._codes[base] for base in known}
         missing = [code for code in codes if code not in found]
@@ -145,11 +145,5 @@ class Detector:
 
 def _labels():
     """Returns the detector's label for each language that it knows."""
-    labels = sorted(_load_identifier().labels, key=lambda x: (-len(x), x))
+    labels = sorted(load_identifier().labels, key=lambda x: (-len(x), x))
     return {_read(label)[0]: label for label in labels}
-
-
-@functools.cache
-def _load_identifier():
-    """Loads the detector with all its languages, which takes a second."""
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

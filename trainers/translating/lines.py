@@ -25,6 +25,7 @@ from keras_transformer.translation.requests import (
     UntaggedError,
     make_requests,
 )
+from trainers.translating.detection import watched
 from trainers.translating.options import OutputOptions, TranslatorChoice
 
 if typing.TYPE_CHECKING:
@@ -234,6 +235,9 @@ def run(
             search.check_number(options.n_best or 1, "n_best")
             search.check_seed(options.seed or None)
         translator = open_translator(choice).with_seed(options.seed)
+        if requests is lines:
+            source_language, _ = choice.read_direction()
+            requests = watched(lines, source_language.split(","))
         outputs = translate_lines(
             translator,
             requests,

@@ -17,17 +17,23 @@ from the records of the run in DIR/logs.
 
 import typing
 
-from keras_transformer.base.fields import hp, required, unhandled
+from keras_transformer.base.fields import (
+    Fields,
+    hp,
+    required,
+    same_field,
+    unhandled,
+)
 from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.figures import saving
+from keras_transformer.storage import box
 from trainers.figures import attention
 from trainers.translating.options import (
     LanguageOptions,
     TranslatorChoice,
     TranslatorOptions,
-    WorkdirOptions,
 )
 
 LENGTHS = ("extra_length", "max_output_length")  # also limit a reference
@@ -36,9 +42,10 @@ UNUSED = ("ensemble", "glossary_mode", "glossary_bonus")
 ATTENTION = {"plot": "attention"}  # what most options need
 
 
-class VisualizeOptions(WorkdirOptions):
+class VisualizeOptions(Fields):
     """The figure."""
 
+    workdir: str = same_field(TranslatorOptions, "workdir")
     output: str = required(
         "FILE", "File to write: .html (attention only), .svg, .png or .pdf."
     )
@@ -103,6 +110,9 @@ class VisualizeOptions(WorkdirOptions):
         super().__post_init__()
         if self.plot != "attention":
             saving.suffix_of(self.output, saving.SUFFIXES)
+            expect(
+                self.workdir, "--workdir=DIR with plot=training", "no workdir"
+            )
             return
         expect(
             self.text.strip() and not self.reference.isspace(),
@@ -156,9 +166,11 @@ def draw(
 ) -> None:
     """Draws and writes the figure. `search` has the given search flags."""
     if options.plot == "attention":
-        model = TranslatorOptions(
-            workdir=options.workdir, checkpoint=options.checkpoint
-        )
+        path = options.workdir
+        if not path:
+            with flags.user_errors():
+                path = box.choose(**vars(languages))
+        model = TranslatorOptions(workdir=path, checkpoint=options.checkpoint)
         attention.run(
             TranslatorChoice(model, search, languages),
             options.text,

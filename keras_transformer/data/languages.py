@@ -238,9 +238,17 @@ class Languages(Fields):
         return languages or {"": self.target_language}
 
     def directions_in(self, *prefixes: str) -> dict[str, str]:
-        """Returns `pairs_in` like {"en-de": "de"}, or `directions` if none."""
-        found = self.pairs_in(*prefixes) if self.language_tokens else []
-        return {"-".join(codes): codes[1] for codes in found} or self.directions
+        """Returns `pairs_in` like {"en-de": "de"}, or `directions` if none.
+
+        With tags these are the names, as in `directions`.
+        """
+        if not (self.tags or self.language_tokens):
+            return self.directions
+        found = {
+            self.tags.get(codes[1], "-".join(codes)): codes[1]
+            for codes in self.pairs_in(*prefixes)
+        }
+        return found or self.directions
 
 
 def _choose(name, preposition, languages, chosen):
@@ -283,11 +291,11 @@ def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
 
     A direction has the pairs of each prefix with files in both languages. With
     tags, each source begins with its tag, but a blank source stays blank.
-    `sizes` has the number of pairs in each direction.
+    A direction without files has none. `sizes` has the number of pairs in each
+    of the others.
 
-    Raises FileNotFoundError if no prefix has a file in a language with a tag,
-    or if a prefix has files for no direction. Raises ValueError as
-    `read_aligned_files` does.
+    Raises FileNotFoundError if a prefix has files for no direction. Raises
+    ValueError as `read_aligned_files` does.
     """
     tags = languages.tags
     for prefix in prefixes:
@@ -298,16 +306,14 @@ def read_directions(prefixes: Sequence[str], languages: Languages) -> Pairs:
             if not tags:  # any of its directions will do
                 endings = " and ".join(f"{prefix}.{c}" for c in wanted[0])
             raise FileNotFoundError(f"No such file: {endings}, or their .gz")
-    codes = languages.pairs if tags else languages.pairs_in(*prefixes)
     directions = {
-        (source, target): read_aligned_files(
-            # If none has the language, the error names a missing file.
-            prefixes_with(prefixes, *(() if tags else (source,)), target)
-            or prefixes,
-            source,
-            target,
+        (source, target): read_aligned_files(files, source, target)
+        for source, target in languages.pairs
+        if (
+            files := prefixes_with(
+                prefixes, *(() if tags else (source,)), target
+            )
         )
-        for source, target in codes
     }
 
     def read() -> Iterator[tuple[str, str]]:

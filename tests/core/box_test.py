@@ -48,6 +48,7 @@ from trainers import (
     translate_corpus,
     translate_document,
     tune,
+    visualize,
     wmt,
 )
 from trainers.run.data_config import DataConfig
@@ -412,6 +413,7 @@ def test_commands_use_the_package_s_models(
         (evaluate.main, [test]),
         (score.main, [test]),
         (align.main, [test, "--alignment_layer=1"]),
+        (visualize.main, ["--text=one dog", f"--output={tmp_path}/a.html"]),
     ):
         outputs = [
             re.sub('"seconds": .*?[,}]', "", run(main, argv))

@@ -154,17 +154,18 @@ def test_directions_come_one_after_the_other(tmp_path):
     assert len(found) == 5 and found.sizes == [2, 3]
 
 
-def test_a_file_of_each_prefix_and_of_each_language_must_be_there(tmp_path):
+def test_each_prefix_must_have_files_of_a_direction(tmp_path):
     german = write_sides(tmp_path / "german", en=["a"], de=["A"])
     alone = write_sides(tmp_path / "alone", en=["a"])
     no_source = write_sides(tmp_path / "no_source", de=["A"], fr=["É"])
     for prefixes, missing in (
-        ([german], f"{german}.fr or {german}.fr.gz"),
         ([german, alone], f"{alone}.de or {alone}.fr, or their .gz"),
         ([no_source], f"{no_source}.en or {no_source}.en.gz"),
     ):
         with pytest.raises(FileNotFoundError, match=f"No such file: {missing}"):
             read_directions(prefixes, Languages("en", "de,fr"))
+    found = read_directions([german], Languages("en", "de,fr"))
+    assert list(found) == [("<2de> a", "A")] and found.sizes == [1]
 
 
 @pytest.mark.parametrize(
@@ -294,6 +295,26 @@ def test_a_resumed_training_has_the_same_batches(run, flags):
     """It resumes from a checkpoint in the second epoch, as after a kill."""
     assert run.log.index("epoch 2: 80 of de") < run.log.index("step 6 ")
     check_resumed(flags, run.path, 6, run.log)
+
+
+def test_a_child_needs_pairs_of_one_language_only(
+    run, files, flags, tmp_path, capsys
+):
+    """A new model needs those of each. The child keeps the other tags."""
+    argv = [*flags, f"--train_files={files['more']}", "--train_steps=1"]
+    argv += ["--language_temperature=1", "--valid_steps=1"]
+    argv += [f"--workdir={tmp_path}/run"]
+    message = fails(wmt.main, argv, capsys)
+    assert "language of a new model. Received: none of fr" in message
+    english, german = read(files["valid"], "en", "de")
+    german = write_sides(tmp_path / "valid", en=english, de=german)
+    argv += [f"--valid_files={german}", f"--test_files={german}"]
+    log = train([*argv, f"--init_from={run.path}"])
+    assert "training: 30 pairs read" in log and "mixture" not in log
+    assert re.search(r"\| BLEU \(char\) [\d.]+ \(best\) \|", log)
+    assert "on 6 sentences" in log
+    child = WorkDirectory(tmp_path / "run").read_languages()
+    assert child == Languages("en", "de,fr")
 
 
 def test_a_vocabulary_without_the_tags_is_refused(flags, tmp_path, capsys):
@@ -520,6 +541,15 @@ def test_evaluate_measures_each_direction(
     assert result["bleu"] == pytest.approx(sum(scores) / 2)
     assert set(result) == {"bleu", "directions", "seconds"}
     assert (tmp_path / "out").read_text().splitlines() == ours
+
+
+def test_evaluate_measures_the_languages_that_have_files(run, capsys, files):
+    argv = [f"--workdir={run.path}", f"--test_files={files['more']}"]
+    *_, last = lines_of(evaluate.main, argv, capsys)
+    german = [*argv, "--target_language=de"]
+    *_, expected = lines_of(evaluate.main, german, capsys)
+    last, expected = map(json.loads, (last, expected))
+    assert last["bleu"] == expected["bleu"] and "directions" not in last
 
 
 def test_compare_needs_a_direction(run, capsys, tmp_path, files):

@@ -51,7 +51,7 @@ def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ((PAGE, "--text=a"), "expected --workdir=DIR. Received: no workdir"),
+        ((TRAINING[1], SVG), "expected --workdir=DIR with plot=training. Rece"),
         (FROM_RUN, "expected --output=FILE. Received: no output"),
         ((*FROM_RUN, "--output=a.gif"), "with .html or .svg or .png or .pdf."),
         ((FROM_RUN[0], PAGE, "--text= "), "expected --text=SENTENCE"),

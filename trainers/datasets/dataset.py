@@ -112,13 +112,14 @@ def to_translate(
 ) -> PairsToTranslate:
     """Groups pairs by direction, as a translator and a metric take them.
 
-    `names` are the directions of a `DirectionalMetric`. With several target
-    languages and tags, pairs with a blank source are left out, as they have no
-    tag.
+    `names` are the directions of a `DirectionalMetric`; those without pairs are
+    left out. With several target languages and tags, pairs with a blank source
+    are left out, too, as they have no tag.
     """
-    if not pairs.directions:
-        return {tag: with_tag(pairs, tag) for tag in names}
     found: PairsToTranslate = {}
+    if not pairs.directions:
+        found |= {tag: with_tag(pairs, tag) for tag in names}
+        return {tag: rows for tag, rows in found.items() if rows}
     for codes, part in pairs.by_direction():
         of = data.direction(*codes)
         found["-".join(codes)] = [

@@ -110,7 +110,9 @@ def open_mixture(
 
     Raises ValueError if no pair is left in one of the corpora.
     """
-    names = ["-".join(codes) for codes in pairs.directions] or list(data.tags)
+    names = ["-".join(codes) for codes in pairs.directions] or [
+        target for _, target in data.pairs_in(*data.train_files)
+    ]
     if not (data.mixture or len(names) > 1):
         return None
     kept = corpus.canonical.kept_of(pairs.sizes)

@@ -42,6 +42,10 @@ class RunData(typing.Protocol):
         """`Languages.tags`; empty for a task without languages."""
         return {}
 
+    def pairs_in(self, *prefixes: str) -> list[tuple[str, str]]:
+        """`Languages.pairs_in`; empty for a task without languages."""
+        return []
+
     @property
     def given_tokenizers(self) -> dict[str, str]:
         """`DataConfig.given_tokenizers`."""

@@ -232,6 +232,13 @@ def read_experiment(opening: Opening) -> Experiment:
         "validation pairs with patience",
         f"patience={training.patience}, no pairs",
     )
+    read = {target for _, target in data.pairs_in(*data.train_files)}
+    missing = data.tags.keys() - read
+    expect(
+        training.init_from or not missing,
+        "training pairs of each target language of a new model",
+        f"none of {', '.join(sorted(missing))}",
+    )
     seen: set[tuple[str, str]] = set()
     train = train.noting({*valid, *test}, seen)
     tokenizer = open_tokenizer(workdir, configuration, train, log)

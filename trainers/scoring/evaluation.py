@@ -55,10 +55,10 @@ def read_directions(
 ) -> list[Direction]:
     """Reads the test pairs of each direction.
 
-    With `language_tokens`, only directions that have test files are read.
+    Of several directions, only those that have test files are read.
     """
     pairs = data.pairs
-    if data.language_tokens and not test.test_set:
+    if len(pairs) > 1 and not test.test_set:
         files = test.test_files or data.test_files
         pairs = data.pairs_in(*files) or pairs[:1]
     found = []
@@ -230,7 +230,8 @@ def run(
         with flags.user_errors():
             lines = itertools.chain.from_iterable(outputs)
             write_atomically(output, "".join(f"{line}\n" for line in lines))
-    names = [*data.tags] or _names(one.languages for one in directions)
+    codes = [one.languages for one in directions]
+    names = [target for _, target in codes] if data.tags else _names(codes)
     result = measure(directions, outputs, names)
     if compare:
         systems[choice.options.workdir] = outputs[0]

@@ -11,7 +11,7 @@ VENV_PEERS := .venv-peers
 PEERS := ctranslate2 joeynmt opennmt_tf pytorch transformers
 PEERS_PYTHON ?= python3.11
 
-.PHONY: help quickstart test test-rest test-all test-cpus test-random test-jax test-beam test-argos lint format notebook docs peers clean
+.PHONY: help quickstart test test-rest test-all test-cpus test-random test-jax test-beam test-argos lint format constraints notebook docs peers clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this text.
@@ -57,6 +57,10 @@ lint: $(VENV)/installed-test  ## Check style, format and types.
 format: $(VENV)/installed-test  ## Format the code, and fix what can be fixed.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+constraints: $(VENV)/installed-test  ## Write constraints.txt, the versions of the server's image.
+	{ grep '^#' constraints.txt; $(BIN)/pip freeze --exclude-editable; } > constraints.new
+	mv constraints.new constraints.txt
 
 notebook: $(VENV)/installed-test  ## Run the notebook of the site, and store its outputs.
 	PYTHONPATH=. $(BIN)/python docs/site/notebooks.py examples/annotated_transformer.ipynb

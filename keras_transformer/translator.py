@@ -10,6 +10,7 @@ import os
 import typing
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 from absl import logging
 
 from keras_transformer.base.fields import check_positive
@@ -35,6 +36,7 @@ from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
     Encoding,
     Request,
+    Row,
     SentencePairs,
     Sentences,
     Terminology,
@@ -49,6 +51,7 @@ from keras_transformer.translation.requests import (
 )
 from keras_transformer.translation.results import (
     Alignment,
+    PairReading,
     PairScore,
     Translation,
     check_finite,
@@ -534,11 +537,7 @@ class Translator:
             FloatingPointError: The model's logits are not finite.
         """
         return [
-            PairScore(
-                [*row.target_ids[row.num_given :]],
-                log_probs[row.num_given : len(row.target_ids)].tolist(),
-                [*row.notes],
-            )
+            _pair_score(row, log_probs)
             for _, _, row, log_probs in self._read(pairs, self._search.score)
         ]
 
@@ -562,8 +561,8 @@ class Translator:
             TypeError, ValueError, FloatingPointError: As `score`.
         """
         return [
-            Alignment(links, bool(note))
-            for _, _, links, note in self._align(pairs, word_side)
+            Alignment(self._links(word_side, *read), bool(read[2].notes))
+            for read in self._read(pairs, self._search.attention)
         ]
 
     def align_spans(self, pairs: SentencePairs) -> list[list[SpanLink]]:
@@ -573,11 +572,32 @@ class Translator:
         unless it has no attention. Returns the `SpanLink`s of each pair, sorted
         by target position. Arguments and errors are as in `align`.
         """
+        return [
+            _span_links(self._links(span_side, *read), *read[:2])
+            for read in self._read(pairs, self._search.attention)
+        ]
+
+    def read(self, pairs: SentencePairs) -> list[PairReading]:
+        """Computes `score`, `align` and `align_spans` in one pass.
+
+        Arguments and errors are as in `score`. Returns a `PairReading` for each
+        pair, in order.
+        """
         results = []
-        for source, target, links, _ in self._align(pairs, span_side):
-            sources, targets = word_spans(source), word_spans(target)
-            found = [SpanLink(sources[i], targets[j]) for i, j in links]
-            results.append(sorted(found, key=lambda link: link.target))
+        for request, target, row, (log_probs, attention) in self._read(
+            pairs, self._search.read
+        ):
+            words, spans = (
+                self._links(side, request, target, row, attention)
+                for side in (word_side, span_side)
+            )
+            results.append(
+                PairReading(
+                    _pair_score(row, log_probs),
+                    Alignment(words, bool(row.notes)),
+                    _span_links(spans, request, target),
+                )
+            )
         return results
 
     @property
@@ -599,22 +619,15 @@ class Translator:
             self.seed,
         )
 
-    def _align(self, pairs, make_side):
-        """Yields source, target, links and notes of each pair.
-
-        `make_side` makes the `Side` of a string from its tokens.
-        """
-        for request, target, row, found in self._read(
-            pairs, self._search.attention
-        ):
-            source, of_text = request.text, self.encoding.tokenizer_of(request)
-            end = len(row.target_ids) - 1
-            links = align_words(
-                found[row.num_given : end, row.tag_length :],  # without tags
-                make_side(source, tokens_of(of_text.source, source)),
-                make_side(target, tokens_of(of_text.target, target)),
-            )
-            yield source, target, links, row.notes
+    def _links(self, make_side, request, target, row, attention):
+        """Links words of a pair; `make_side` makes a `Side` from tokens."""
+        source, of_text = request.text, self.encoding.tokenizer_of(request)
+        end = len(row.target_ids) - 1
+        return align_words(
+            attention[row.num_given : end, row.tag_length :],  # without tags
+            make_side(source, tokens_of(of_text.source, source)),
+            make_side(target, tokens_of(of_text.target, target)),
+        )
 
     def _read(self, pairs, method):
         """Yields request, translation, row and result of a method for pairs."""
@@ -625,8 +638,27 @@ class Translator:
         for request, (_, target), row, result in zip(
             requests, pairs, rows, method(rows), strict=True
         ):
-            check_finite(result, request.text)
+            for numbers in result if isinstance(result, tuple) else [result]:
+                check_finite(numbers, request.text)
             yield request, target, row, result
+
+
+def _pair_score(row: Row, log_probs: np.ndarray) -> PairScore:
+    """Makes a `PairScore`, without tokens of padding and of the direction."""
+    return PairScore(
+        [*row.target_ids[row.num_given :]],
+        log_probs[row.num_given : len(row.target_ids)].tolist(),
+        [*row.notes],
+    )
+
+
+def _span_links(
+    links: Sequence[tuple[int, int]], request: Request, target: str
+) -> list[SpanLink]:
+    """Gives linked words their places in the texts, sorted by the target's."""
+    sources, targets = word_spans(request.text), word_spans(target)
+    found = [SpanLink(sources[i], targets[j]) for i, j in links]
+    return sorted(found, key=lambda link: link.target)
 
 
 def _notes_on_words(reading: signs.Reading) -> Iterator[str]:

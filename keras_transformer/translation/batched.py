@@ -167,6 +167,9 @@ class BatchedSearch:
     def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
         return self._of_pairs(Inference.alignment_ids, rows)
 
+    def read(self, rows: Sequence[Row]) -> list[tuple[np.ndarray, np.ndarray]]:
+        return self._of_pairs(Inference.read_ids, rows)
+
     def _of_pairs(self, kind, rows):
         """Runs a method of `Inference`; returns its result for each row."""
         lengths = [max(len(r.source_ids), len(r.target_ids)) for r in rows]
@@ -176,7 +179,10 @@ class BatchedSearch:
                 [rows[i].source_ids for i in batch],
                 [rows[i].target_ids for i in batch],
             )
-            for i, row in zip(batch, self.run(kind, arrays), strict=False):
+            found = self.run(kind, arrays)
+            if not isinstance(found, np.ndarray):  # several results a row
+                found = zip(*found, strict=True)
+            for i, row in zip(batch, found, strict=False):
                 results[i] = row
         return results
 

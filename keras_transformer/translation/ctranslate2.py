@@ -66,6 +66,7 @@ SMALLEST_ROOM = 1024
 # A length penalty that changes no score. With 0, a search for all hypotheses
 # would end when the most probable one has finished.
 NO_PENALTY = 1e-30
+LARGEST_LOGITS = 1 << 25  # maximum number of logits in the results of a batch
 MISSING = -1e9  # a lower log-probability means that there is no hypothesis
 
 
@@ -218,23 +219,42 @@ class CTranslate2Search:
         return [np.array(result.log_probs) for result in found]
 
     def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
-        first = int(aligns_when_read(self.model.config, self.limits.decoding))
-        results = []
         found = self._of_pairs(rows, self._attention_call)
-        for row, result in zip(rows, found, strict=True):
-            shape = len(row.target_ids) - 1, len(row.source_ids)
-            attention = np.zeros(shape, np.float32)
-            weights = result.attention[0][first:][: len(attention)]
-            if weights and weights[0]:  # not of a blank source
-                attention[:, : len(weights[0])] = weights
-            results.append(attention)
-        return results
+        return [
+            self._attention(row, result)
+            for row, result in zip(rows, found, strict=True)
+        ]
+
+    def read(self, rows: Sequence[Row]) -> list[tuple[np.ndarray, np.ndarray]]:
+        call = functools.partial(self._attention_call, logits=True)
+        most = LARGEST_LOGITS // len(self.model.pieces[1])
+        found = self._of_pairs(rows, call, most)
+        return [
+            (
+                _log_probs(row, result)
+                if result.logits
+                else self.score([row])[0],  # of a blank source
+                self._attention(row, result),
+            )
+            for row, result in zip(rows, found, strict=True)
+        ]
+
+    def _attention(self, row, result):
+        """Makes the attention of a row from the result of its call."""
+        first = int(aligns_when_read(self.model.config, self.limits.decoding))
+        shape = len(row.target_ids) - 1, len(row.source_ids)
+        attention = np.zeros(shape, np.float32)
+        weights = result.attention[0][first:][: len(attention)]
+        if weights and weights[0]:  # not of a blank source
+            attention[:, : len(weights[0])] = weights
+        return attention
 
     # Calls of CTranslate2
 
-    def _batches(self, lengths):
+    def _batches(self, lengths, most=None):
         threads = self.model.num_threads
-        return few_batches_of(lengths, self.batch_tokens, threads)
+        most = min(most or self.batch_tokens, self.batch_tokens)
+        return few_batches_of(lengths, most, threads)
 
     def _batches_alike(self, rows, indices, limits):
         """Batches the rows at `indices` that may share a call of CTranslate2.
@@ -264,13 +284,17 @@ class CTranslate2Search:
             for i, future in zip(batch, futures, strict=True):
                 yield i, future.result(), limit
 
-    def _of_pairs(self, rows, call):
-        """Runs a call with whole `target_ids`; returns a result per row."""
+    def _of_pairs(self, rows, call, most=None):
+        """Runs a call with whole `target_ids`; returns a result per row.
+
+        A batch has at most `most` tokens, by default `batch_tokens`.
+        """
         limits = [len(row.target_ids) for row in rows]
         lengths = [
             max(len(row.source_ids), len(row.target_ids)) for row in rows
         ]
-        calls = self._calls(rows, self._batches(lengths), call, limits)
+        batches = self._batches(lengths, most)
+        calls = self._calls(rows, batches, call, limits)
         found = {i: result for i, result, _ in calls}
         return [found[i] for i in range(len(rows))]
 
@@ -288,7 +312,7 @@ class CTranslate2Search:
             suppress_sequences=self._targets(rows[0].forbidden) or None,
         )
 
-    def _attention_call(self, rows, limit):
+    def _attention_call(self, rows, limit, logits=False):
         """Forces targets without EOS; one more step reads the last token."""
         return self._translate(
             rows,
@@ -296,6 +320,7 @@ class CTranslate2Search:
             beam_size=1,
             max_decoding_length=limit,
             return_attention=True,
+            return_logits_vocab=logits,
         )
 
     def _score_call(self, rows, limit):
@@ -389,6 +414,16 @@ class CTranslate2Search:
         scores = np.array(log_probs) / np.array(penalties)
         order = np.argsort(-scores, kind="stable")
         return Found([ids[i] for i in order], scores[order])
+
+
+def _log_probs(row, result):
+    """Computes the log-probability of each token of a forced target."""
+    steps = result.logits[0][: len(row.target_ids)]
+    logits = np.array([np.array(step) for step in steps])  # [T, V]
+    highest = logits.max(axis=1)
+    sums = np.exp(logits - highest[:, None]).sum(axis=1)
+    chosen = logits[np.arange(len(logits)), row.target_ids]
+    return chosen - highest - np.log(sums)
 
 
 def check_machine(options: EngineOptions) -> None:

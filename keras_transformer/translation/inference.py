@@ -4,7 +4,7 @@ Translators and every export compile or run these functions.
 """
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import keras
 from keras import ops
@@ -231,11 +231,25 @@ class Inference:
         `aligns_when_read`.
         """
         model = self.models[0]
+        with recorded_weights() as weights:
+            model.decode(shift_right(labels), model.encode(source_ids))
+        return self._alignment(weights, source_ids)
+
+    def read_ids(
+        self, source_ids: Tensor, labels: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Computes `score_ids` and `alignment_ids` at once."""
+        with recorded_weights() as weights:
+            log_probs = self.score_ids(source_ids, labels)
+        return log_probs, self._alignment(weights, source_ids)
+
+    def _alignment(
+        self, weights: Mapping[typing.Any, Tensor], source_ids: Tensor
+    ) -> Tensor:
+        """Makes the result of `alignment_ids` from the recorded attention."""
+        model = self.models[0]
         layer = find_alignment_layer(model.config, self.decoding)
         block = model.decoder.blocks[layer - 1]
-        memory = model.encode(source_ids)
-        with recorded_weights() as weights:
-            model.decode(shift_right(labels), memory)
         attention = ops.cast(weights[block.cross_attention], "float32")
         head = self.decoding.alignment_head
         if head:

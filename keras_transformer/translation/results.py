@@ -5,6 +5,7 @@ import typing
 import numpy as np
 
 from keras_transformer.commands.flags import RunError
+from keras_transformer.translation.alignment import SpanLink
 from keras_transformer.translation.requests import shown
 
 
@@ -60,6 +61,20 @@ class Alignment(typing.NamedTuple):
 
     links: list[tuple[int, int]]
     truncated: bool
+
+
+class PairReading(typing.NamedTuple):
+    """What one pass over a pair tells: probabilities and links of words.
+
+    Attributes:
+        score: The `PairScore`.
+        alignment: The `Alignment`.
+        spans: The links of `Translator.align_spans`.
+    """
+
+    score: PairScore
+    alignment: Alignment
+    spans: list[SpanLink]
 
 
 class NotFiniteError(FloatingPointError, RunError):

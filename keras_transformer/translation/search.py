@@ -108,6 +108,9 @@ class Search(typing.Protocol):
         `Inference.alignment_ids`.
         """
 
+    def read(self, rows: Sequence[Row]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Computes the results of `score` and `attention` for each row."""
+
     def programs(self, num_best: int, given: Sequence[int] = ()) -> Steps:
         """Yields the steps that make programs for rows without a prefix.
 
@@ -155,6 +158,9 @@ class Around(abc.ABC):
 
     def attention(self, rows: Sequence[Row]) -> list[np.ndarray]:
         return self.inner.attention(rows)
+
+    def read(self, rows: Sequence[Row]) -> list[tuple[np.ndarray, np.ndarray]]:
+        return self.inner.read(rows)
 
     def programs(self, num_best: int, given: Sequence[int] = ()) -> Steps:
         return self.inner.programs(num_best, given)

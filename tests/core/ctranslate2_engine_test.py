@@ -141,7 +141,17 @@ def test_pairs_are_scored_and_aligned_as_by_the_model(load):
         assert one.ids == other.ids
         np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-4)
     assert engine.align(pairs) == native.align(pairs)
-    assert engine.align_spans(pairs) == native.align_spans(pairs)
+    spans = native.align_spans(pairs)
+    assert engine.align_spans(pairs) == spans
+    for translator in (engine, native):  # the same in one pass
+        together = translator.read(pairs)
+        assert [one.alignment for one in together] == native.align(pairs)
+        assert [one.spans for one in together] == spans
+        for one, other in zip(together, expected, strict=True):
+            assert one.score.ids == other.ids
+            np.testing.assert_allclose(
+                one.score.log_probs, other.log_probs, atol=1e-4
+            )
 
 
 @pytest.mark.parametrize("decoding", [GREEDY, BEAM])

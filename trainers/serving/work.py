@@ -64,12 +64,12 @@ class SearchWork:
     def cost(self) -> float:
         """The cost of a token, compared with the server's own search.
 
-        Details read each hypothesis twice.
+        Details read each hypothesis once more.
         """
         own = self.model.translator.decoding.num_hypotheses
         rows = self.decoding.num_hypotheses
         read = rows if self.everything else 1
-        return (rows + 2 * self.details * read) / own
+        return (rows + self.details * read) / own
 
     def __call__(self, items: Sequence[Request]) -> list[Answer]:
         """Translates sentences; see `trainers.serving.batcher.Work`."""
@@ -128,21 +128,21 @@ def _details(
     translator: "Translator", pairs: Sequence[tuple[Request, str]]
 ) -> Iterator[dict[str, list]]:
     """Yields the details of each pair of a sentence and its translation."""
-    scores, alignments = translator.score(pairs), translator.align(pairs)
-    for (request, text), score, alignment in zip(
-        pairs, scores, alignments, strict=True
+    for (request, text), reading in zip(
+        pairs, translator.read(pairs), strict=True
     ):
+        log_probs = reading.score.log_probs
         both = text_tokenizer(translator.tokenizer, request.direction)
         [tokens] = both.target.tokens([text])
         words = text.split()
-        log_probs = np.zeros(len(words) + 1)  # the last for white space
+        of_words = np.zeros(len(words) + 1)  # the last for white space
         # Without EOS; a translation may be longer than what can be scored.
-        for token, log_prob in zip(tokens, score.log_probs, strict=False):
-            log_probs[token.word] += log_prob
+        for token, log_prob in zip(tokens, log_probs, strict=False):
+            of_words[token.word] += log_prob
         yield {
-            "tokens": _probable([t.text for t in tokens], score.log_probs),
-            "words": _probable(words, log_probs),
-            "alignment": alignment.links,
+            "tokens": _probable([t.text for t in tokens], log_probs),
+            "words": _probable(words, of_words),
+            "alignment": reading.alignment.links,
         }
 
 

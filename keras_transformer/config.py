@@ -364,9 +364,9 @@ class SearchConfig(Fields, changeable=True):
         "transformers",
         "When a beam search ends. transformers: no unfinished hypothesis, at"
         " its present length, scores better than the worst of beam_size"
-        " finished ones. exact: none can still enter the best ones; it takes"
-        " longer. fairseq (CTranslate2 with a length penalty does the same),"
-        " marian, opennmt_tf: as in these systems.",
+        " finished ones. exact: no hypothesis can still become one of the"
+        " best; slower. fairseq (CTranslate2 with a length penalty does the"
+        " same), marian, opennmt_tf: as in these systems.",
         choices=("exact", "transformers", "fairseq", "marian", "opennmt_tf"),
     )
     extra_length: int = hp(
@@ -423,22 +423,22 @@ class DecodingConfig(SearchConfig, changeable=True):
     )
     glossary_mode: str = hp(
         "prefer",
-        "Terms of a glossary: prefer makes them more probable, and a line says"
-        " which a translation lacks; force puts them into every translation,"
-        " also where they break the sentence.",
+        "prefer makes terms of a glossary more probable, and a warning names"
+        " missing ones; force requires them, even if they break the sentence.",
         choices=("prefer", "force"),
     )
     glossary_bonus: float = hp(
         2.0,
-        "With prefer: the bonus of each token of a term, added to its"
-        " log-probability.",
+        "With prefer: bonus that is added to the log-probability of each"
+        " token of a term.",
         low=0.0,
         high=100.0,
     )
     num_samples: int = hp(
         1,
-        "Sampling: samples of each sentence. kt-translate and translate_corpus"
-        " write all, as n_best does, unless consensus chooses one.",
+        "Sampling: samples of each sentence. kt-translate and"
+        " kt-translate-corpus write all, as n_best does, unless consensus"
+        " selects one.",
         low=1,
         high=10**4,
         **_SAMPLING,

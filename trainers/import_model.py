@@ -58,8 +58,8 @@ class ImportModelOptions(Fields):
     )
     vocabulary_from: tuple[str, ...] = hp(
         (),
-        "Text files, by patterns such as 'corpus.*', also .gz. A multilingual"
-        " model keeps only what they need of its vocabulary.",
+        "Text files, also .gz, or patterns such as 'corpus.*'. A multilingual"
+        " model keeps only the part of its vocabulary that they need.",
     )
 
 

@@ -35,7 +35,9 @@ class MakeShortlistOptions(WorkdirOptions):
         100, "Pairs with a longer side, in tokens, are skipped.", low=2
     )
     num_translations: int = hp(
-        50, "Translations of a source token, at most, and its copy.", low=1
+        50,
+        "Maximum number of translations of a source token, besides its copy.",
+        low=1,
     )
 
 

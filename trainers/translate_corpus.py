@@ -36,8 +36,8 @@ class TranslateCorpusOptions(Fields):
     )
     shard_lines: int = hp(
         100_000,
-        "Lines of a shard, which are lost if the command is killed. Its text is"
-        " in memory.",
+        "Lines of a shard. A killed command loses the lines of one shard; the"
+        " text of a shard is in memory.",
         low=1,
         high=10**9,
         needs={"input": GIVEN},

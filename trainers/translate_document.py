@@ -34,7 +34,7 @@ class TranslateDocumentOptions(Fields):
 
     format: str = hp(
         AUTO,
-        "Format of the document. auto: what its content says.",
+        "Format of the document. auto: detected from its content.",
         choices=FORMATS,
         common=True,
     )
@@ -46,14 +46,15 @@ class TranslateDocumentOptions(Fields):
     )
     columns: tuple[str, ...] = hp(
         (),
-        "Of a table: names of the columns to translate, in the first row.",
+        "Names of the columns of a table that are translated, in the first"
+        " row.",
         needs={"into": GIVEN, "format": WITH_COLUMNS},
         common=True,
     )
     into: tuple[str, ...] = hp(
         (),
-        "The columns of their translations, new or existing: cells with text"
-        " stay.",
+        "Columns for the translations, new or existing; cells with text are"
+        " kept.",
         needs={"columns": GIVEN},
         common=True,
     )
@@ -64,8 +65,8 @@ class TranslateDocumentOptions(Fields):
     )
     charset: str = hp(
         "",
-        "Charset of the document. By default its byte order mark, then what it"
-        " declares, else UTF-8.",
+        "Charset of the document, if it has no byte order mark. Default: the"
+        " declared one, else UTF-8.",
     )
 
     def __post_init__(self) -> None:

@@ -41,8 +41,8 @@ class DeviceOptions(Fields):
     )
     device: str | None = hp(
         None,
-        "Kind of device that must compute: the command ends with an error if"
-        " there is none. Default: the fastest kind that there is.",
+        "Kind of device that must compute; if there is none, the command ends"
+        " with an error. Default: the fastest available kind.",
         choices=DEVICES,
         common=True,
     )

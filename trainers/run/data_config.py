@@ -76,7 +76,7 @@ class DataConfig(CorpusConfig, LengthConfig):
     )
     test_files: tuple[str, ...] = hp(
         (),
-        "The same of test pairs, translated when training ends.",
+        "Test pairs, as valid_files; they are translated when training ends.",
         needs={"dataset": OF_FILES},
         changeable=True,
         common=True,
@@ -129,16 +129,16 @@ class DataConfig(CorpusConfig, LengthConfig):
     )
     case_marks: bool = hp(
         False,
-        "Whether the vocabulary is of text in lower case, with marks for its"
-        " capital letters: a model then also translates text in capitals. A"
-        " given vocabulary must have been trained so.",
+        "Whether the vocabulary is of text in lower case with marks for"
+        " capital letters, so that a model also translates text in capitals. A"
+        " given vocabulary must have such marks.",
         excludes={"normalization": FOLDING},
         inherited=True,
     )
     byte_fallback: bool = hp(
         False,
-        "Whether a new vocabulary has 256 bytes, which write what it lacks: new"
-        " characters, and the rarest of the corpus.",
+        "Whether a new vocabulary has 256 tokens for bytes, which write"
+        " characters without a token: new ones, and the rarest of the corpus.",
         excludes={"dataset": OF_IDS},
         changeable=True,
     )
@@ -150,8 +150,8 @@ class DataConfig(CorpusConfig, LengthConfig):
     )
     normalization: str = hp(
         NORMALIZATIONS[0],
-        "How a new vocabulary changes text, by SentencePiece's name; _cf: into"
-        " lower case, translations, too.",
+        "How a new vocabulary normalizes text, by SentencePiece's name; _cf:"
+        " to lower case, also in translations.",
         choices=NORMALIZATIONS,
         excludes={"dataset": OF_IDS},
         changeable=True,

@@ -18,8 +18,8 @@ class TestOptions(Fields):
     )
     test_set: str = hp(
         "",
-        "A test set by sacreBLEU's name, such as wmt14/full, which sacreBLEU"
-        " downloads at its first use.",
+        "Name of a test set in sacreBLEU, such as wmt14/full, which sacreBLEU"
+        " downloads at the first use.",
     )
 
 

@@ -22,12 +22,12 @@ class ServeOptions(Fields):
         "",
         "Address of the server as clients see it, such as"
         " https://example.org/nmt, for the addresses of translated files."
-        " Default: what the request says.",
+        " Default: from the Host header.",
     )
     api_keys: str | None = hp(
         None,
-        "File of the keys that clients must give, one a line, which SIGHUP"
-        " reads again. Default: no key is needed.",
+        "File of API keys, one a line; clients must give one. SIGHUP reads"
+        " the file again. Default: no key is needed.",
         common=True,
     )
     cors_origins: tuple[str, ...] = hp(
@@ -50,9 +50,9 @@ class ServeOptions(Fields):
     )
     adapter: tuple[str, ...] = hp(
         (),
-        "Low-rank adapters that requests choose by NAME: NAME=DIR, a work"
-        " directory of kt-train --lora_rank with the weights of --workdir,"
-        " or several, separated by commas.",
+        "Low-rank adapters that requests choose by NAME: NAME=DIR, or"
+        " several, separated by commas. DIR is a work directory of kt-train"
+        " --lora_rank with the weights of --workdir.",
     )
     max_batch_tokens: int = hp(
         4096,
@@ -124,8 +124,8 @@ class Limits(Fields):
     )
     max_reader_mib: int = hp(
         256,
-        "MiB of memory that a process may take to read a file, and 128 more for"
-        " each of its MiB.",
+        "MiB of memory that a process may use to read a file, besides 128 for"
+        " each MiB of the file.",
         low=64,
     )
     max_texts: int = hp(128, "Texts in a request.", low=1)
@@ -146,5 +146,5 @@ class Limits(Fields):
     )
     max_beam_size: int = hp(8, "Beam size.", low=1, high=10**4)
     max_connections: int = hp(
-        1000, "Open connections; requests of more are refused.", low=1
+        1000, "Open connections; further ones are refused.", low=1
     )

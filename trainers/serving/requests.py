@@ -67,8 +67,8 @@ class TranslationRequest(Fields):
     n_best: int = hp(1, "Number of translations, best first.", low=1)
     seed: int | None = hp(
         None,
-        "Sampling: the same seed draws the same samples. Default: others each"
-        " time.",
+        "Seed of sampling: equal seeds draw equal samples. Default: a new"
+        " seed.",
         low=0,
         high=2**32 - 1,
     )

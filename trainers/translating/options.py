@@ -54,14 +54,15 @@ class SearchDeviceOptions(DeviceOptions):
     jit_compile: bool | None = hp(
         None,
         "Compile with XLA, which takes seconds for each shape of a batch."
-        " Default: kt-serve does so for sentences that come alone, where"
-        " it measures that this is faster.",
+        " Default: only kt-serve, for single sentences, where it measures that"
+        " this is faster.",
     )
     engine: str = hp(
         "native",
-        "What searches: native, the framework; ctranslate2, an export, which"
-        " is made in the work directory at the first call. It needs the extra"
-        " of this name; search options that are not set follow it.",
+        "Engine of the search: native, the framework; ctranslate2, an export"
+        " that the first call makes in the work directory. ctranslate2 needs"
+        " the extra of this name, and sets the search options that are not"
+        " given.",
         choices=SEARCH_ENGINES,
         excludes={"jit_compile": True, "backend": GIVEN},
         common=True,
@@ -229,13 +230,14 @@ class TerminologyOptions(Fields):
 
     glossary: str | None = hp(
         None,
-        "File with a term in each line: the term, a tab, and its translation,"
-        " which translations of sentences with the term then have.",
+        "File of terms, one a line: the term, a tab, and its translation, for"
+        " sentences with the term.",
         common=True,
     )
     avoid: str | None = hp(
         None,
-        "File of words and phrases, one a line, that translations do not have.",
+        "File of words and phrases, one a line, that no translation may"
+        " contain.",
     )
 
     def read(
@@ -271,13 +273,14 @@ class OutputOptions(Fields):
     )
     alignments: bool = hp(
         False,
-        "After each translation write ' ||| ' and the links of its words:"
-        " source-target, from 0, by the attention of --alignment_layer.",
+        "After each translation, write ' ||| ' and the links between its"
+        " words: source-target, from 0, from the attention of"
+        " --alignment_layer.",
     )
     seed: int = hp(
         0,
-        "With sampling: another seed, other samples. A line's depend on"
-        " it and on the text of the line.",
+        "Seed of sampling. The samples of a line depend on it and on the text"
+        " of the line.",
         low=0,
         high=2**32 - 1,
     )

@@ -51,11 +51,11 @@ def find_model(name: str | os.PathLike) -> pathlib.Path:
     name = os.fspath(name)
     if address := ADDRESS.fullmatch(name):
         name = PREFIX + "@".join(filter(None, address.groups()))
-    if not name.startswith(PREFIX):
+    if "://" not in name:
         if hint := suggest(name):
             raise ValueError(f"expected a directory{hint}. Received: {name!r}")
         return pathlib.Path(name)
-    parts = NAME.fullmatch(name[5:])
+    parts = NAME.fullmatch(name.removeprefix(PREFIX))
     if not parts:
         raise ValueError(
             f"expected {PREFIX}OWNER/NAME[@REVISION]. Received: {name!r}"

@@ -365,10 +365,16 @@ def test_trying_the_largest_batch_leaves_no_trace(command, tmp_path):
 
 
 def test_a_batch_beyond_all_memory_is_not_tried(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(budget, "free_memory", lambda: 1000)
-    trainer = open_trainer([*command, f"--workdir={tmp_path}"])
-    with pytest.raises(CommandError, match="0.0 GiB of memory are free: .*as "):
+    monkeypatch.setattr(budget, "free_memory", lambda: 100_000)
+    argv = [*command, f"--workdir={tmp_path}", "--batch_tokens=999999999999"]
+    trainer = open_trainer(argv)
+    with pytest.raises(CommandError, match="0.0 GiB of memory are free") as e:
         try_batches(trainer.experiment, trainer.engine)
+    found = re.search("batch, (.+) x (.+) tokens.* such as (.+)", str(e.value))
+    rows, length, fitting = (
+        int(text.replace(",", "")) for text in found.groups()
+    )
+    assert 0 < fitting < rows * length  # the corpus fills no larger batch
 
 
 def test_too_long_a_batch_is_one_clear_line(command, tmp_path, monkeypatch):

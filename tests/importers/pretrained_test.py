@@ -230,6 +230,7 @@ def test_a_command_imports_from_the_hub(server, tmp_path, capsys, monkeypatch):
     [
         ("hf://marian", "expected hf://OWNER/NAME"),
         ("hf://a/b/c", "Received: 'hf://a/b/c'"),
+        ("https://hub.org/a/b", "Received: 'https://hub.org/a/b'"),
         ("hf://owner/none", "hf://owner/none cannot be downloaded: "),
         ("hf://owner/marian@v2", "404"),
         ("no/such/directory", "expected a directory that holds a model"),

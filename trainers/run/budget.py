@@ -74,7 +74,8 @@ def check_memory(task: Task, engine: Engine, rows: int, length: int) -> None:
     tokens = rows * length // task.rows_multiple
     needed, free = tokens * stored * size, free_memory()
     if needed > free and not task.devices.num_gpus:
-        fitting = task.data.batch_tokens * free // needed // 3
+        fitting = min(task.data.batch_tokens, rows * length)
+        fitting = fitting * free // needed // 3
         raise CommandError(
             f"the largest batch, {rows:,} x {length} tokens, needs more than"
             f" {needed / GIB:,.1f} GiB, and {free / GIB:,.1f} GiB of memory are"

@@ -22,7 +22,7 @@ from keras_transformer.config import (
 from keras_transformer.data.languages import Direction
 from keras_transformer.storage import box
 from keras_transformer.text import signs
-from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.tokenization import Token, Tokenizer, TokenizerPair
 from keras_transformer.translation import abilities, engines, loading
 from keras_transformer.translation.alignment import (
     SpanLink,
@@ -587,13 +587,16 @@ class Translator:
         for request, target, row, (log_probs, attention) in self._read(
             pairs, self._search.read
         ):
+            tokens = self._tokens(request, target)
             words, spans = (
-                self._links(side, request, target, row, attention)
+                self._links(side, request, target, row, attention, tokens)
                 for side in (word_side, span_side)
             )
+            score = _pair_score(row, log_probs)
             results.append(
                 PairReading(
-                    _pair_score(row, log_probs),
+                    score,
+                    _word_log_probs(target, tokens[1], score.log_probs),
                     Alignment(words, bool(row.notes)),
                     _span_links(spans, request, target),
                 )
@@ -619,14 +622,22 @@ class Translator:
             self.seed,
         )
 
-    def _links(self, make_side, request, target, row, attention):
+    def _tokens(self, request, target):
+        """Returns the tokens of both sides of a pair."""
+        of_text = self.encoding.tokenizer_of(request)
+        return (
+            tokens_of(of_text.source, request.text),
+            tokens_of(of_text.target, target),
+        )
+
+    def _links(self, make_side, request, target, row, attention, tokens=None):
         """Links words of a pair; `make_side` makes a `Side` from tokens."""
-        source, of_text = request.text, self.encoding.tokenizer_of(request)
+        sources, targets = tokens or self._tokens(request, target)
         end = len(row.target_ids) - 1
         return align_words(
             attention[row.num_given : end, row.tag_length :],  # without tags
-            make_side(source, tokens_of(of_text.source, source)),
-            make_side(target, tokens_of(of_text.target, target)),
+            make_side(request.text, sources),
+            make_side(target, targets),
         )
 
     def _read(self, pairs, method):
@@ -650,6 +661,17 @@ def _pair_score(row: Row, log_probs: np.ndarray) -> PairScore:
         log_probs[row.num_given : len(row.target_ids)].tolist(),
         [*row.notes],
     )
+
+
+def _word_log_probs(
+    text: str, tokens: Sequence[Token], log_probs: Sequence[float]
+) -> list[float]:
+    """Sums the log-probabilities of the tokens of each word of a text."""
+    found = [0.0] * (len(text.split()) + 1)  # the last for white space
+    # Without EOS; a translation may be longer than what can be scored.
+    for token, log_prob in zip(tokens, log_probs, strict=False):
+        found[token.word] += log_prob
+    return found[:-1]
 
 
 def _span_links(

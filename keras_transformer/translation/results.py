@@ -68,11 +68,14 @@ class PairReading(typing.NamedTuple):
 
     Attributes:
         score: The `PairScore`.
+        word_log_probs: The log-probability of each word of the translation, as
+            `str.split` finds them: the sum of its tokens'.
         alignment: The `Alignment`.
         spans: The links of `Translator.align_spans`.
     """
 
     score: PairScore
+    word_log_probs: list[float]
     alignment: Alignment
     spans: list[SpanLink]
 

@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 
+from keras_transformer.confidence import assessment
 from keras_transformer.config import NO_SAMPLING
 from keras_transformer.data.batches import Batches
 from keras_transformer.model import Transformer
@@ -20,6 +21,7 @@ from trainers.run.engine import LossSums
 from trainers.run.experiment import Experiment
 from trainers.run.progress import Log
 
+MOST_CALIBRATED = 3000  # validation pairs for the confidence
 SAMPLES = 3  # translations shown when training ends
 
 
@@ -102,4 +104,37 @@ def show_result(experiment: Experiment, log: Log) -> None:
         f"{name} {metric.label} {metric.score(outputs, groups)}"
         f" on {len(pairs)} sentences, averaged checkpoints, beam"
         f" {translator.decoding.beam_size}"
+    )
+    calibrate(experiment, translator, log)
+
+
+def calibrate(experiment: Experiment, translator: Translator, log: Log) -> None:
+    """Fits the confidence of the averaged weights to validation pairs.
+
+    Writes it into the work directory, and logs what it is worth, or why it
+    cannot be fitted.
+    """
+    pairs = [
+        pair
+        for group in to_translate(
+            experiment.data,
+            experiment.metric.by_direction,
+            experiment.valid_pairs,
+        ).values()
+        for pair in group
+    ]
+    if not pairs or not translator.languages.source_language:
+        return
+    step = -(-len(pairs) // MOST_CALIBRATED)
+    try:
+        calibration = assessment.calibrate(translator, pairs[::step])
+    except ValueError as error:
+        log(f"confidence: not calibrated: {error}")
+        return
+    calibration.write(assessment.path_of(translator))
+    measured = calibration.measured
+    log(
+        f"confidence: calibrated on {measured['pairs']:,} validation pairs;"
+        f" calibration error {measured['calibration_error']:.3f},"
+        f" correlation with chrF {measured['correlation']:.2f}"
     )

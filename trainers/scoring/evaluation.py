@@ -14,11 +14,15 @@ from keras_transformer.commands import flags
 from keras_transformer.data.files.pairs import find_file
 from keras_transformer.data.languages import prefixes_with, shortened
 from keras_transformer.storage.workdir import WorkDirectory
-from keras_transformer.translation.metrics import TranslationMetric
+from keras_transformer.translation.metrics import (
+    TranslationMetric,
+    sentence_chrf,
+)
 from trainers.datasets.dataset import find_dataset
 from trainers.run.data_config import DataConfig
 from trainers.run.training_config import TrainingConfig
 from trainers.scoring import comparison
+from trainers.scoring.confidence import report, translate_and_assess
 from trainers.scoring.options import MetricOptions, TestOptions
 from trainers.scoring.score_command import parse_command, run_command
 from trainers.scoring.test_sets import (
@@ -197,6 +201,8 @@ def run(
     output: str | None,
     compare: tuple[str, ...],
     score_command: str | None,
+    confidence: bool,
+    confidence_plot: str | None,
 ) -> None:
     """Translates the test set and shows the scores."""
     path = choice.options.workdirs[0]
@@ -208,6 +214,8 @@ def run(
         directions = read_directions(data, test, tokenizer)
         if compare or command:
             check_single(directions, "compare" if compare else "score_command")
+        if confidence_plot:
+            flags.check_output(confidence_plot)
         for file in references:
             check_single(directions, "references")
             stream = read_text(file)
@@ -221,10 +229,14 @@ def run(
     translator = open_translator(choice._replace(languages=None))
     into = [translator.with_languages(*one.languages) for one in directions]
     started = time.monotonic()
-    outputs = [
-        its.translate(one.sources)
-        for its, one in zip(into, directions, strict=True)
-    ]
+    outputs, assessed = [], []
+    for its, one in zip(into, directions, strict=True):
+        if confidence:
+            texts, assessments = translate_and_assess(its, one.sources)
+            assessed += assessments
+        else:
+            texts = its.translate(one.sources)
+        outputs.append(texts)
     seconds = time.monotonic() - started
     if output:
         with flags.user_errors():
@@ -236,6 +248,10 @@ def run(
     if compare:
         systems[choice.options.workdir] = outputs[0]
         result["compare"] = show_comparison(systems, choice, directions[0])
+    if confidence:
+        result["confidence"] = report(
+            assessed, _chrf(directions, outputs), confidence_plot
+        )
     result["seconds"] = round(seconds, 3)
     try:
         if command:
@@ -248,6 +264,17 @@ def run(
             result["score_command_signature"] = score_command
     finally:  # the other scores are shown even if the program fails
         flags.show(json.dumps(result))
+
+
+def _chrf(directions, outputs):
+    """Computes the chrF of each sentence with its first reference."""
+    return [
+        sentence_chrf(output, reference)
+        for one, translations in zip(directions, outputs, strict=True)
+        for output, reference in zip(
+            translations, one.references[0], strict=True
+        )
+    ]
 
 
 def _names(pairs):

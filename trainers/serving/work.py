@@ -7,7 +7,6 @@ import math
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-import numpy as np
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
@@ -131,17 +130,13 @@ def _details(
     for (request, text), reading in zip(
         pairs, translator.read(pairs), strict=True
     ):
-        log_probs = reading.score.log_probs
         both = text_tokenizer(translator.tokenizer, request.direction)
         [tokens] = both.target.tokens([text])
-        words = text.split()
-        of_words = np.zeros(len(words) + 1)  # the last for white space
-        # Without EOS; a translation may be longer than what can be scored.
-        for token, log_prob in zip(tokens, log_probs, strict=False):
-            of_words[token.word] += log_prob
         yield {
-            "tokens": _probable([t.text for t in tokens], log_probs),
-            "words": _probable(words, of_words),
+            "tokens": _probable(
+                [t.text for t in tokens], reading.score.log_probs
+            ),
+            "words": _probable(text.split(), reading.word_log_probs),
             "alignment": reading.alignment.links,
         }
 

@@ -29,8 +29,10 @@ from trainers.translating.detection import watched
 from trainers.translating.options import OutputOptions, TranslatorChoice
 
 if typing.TYPE_CHECKING:
+    from keras_transformer.confidence.assessment import Assessor
     from keras_transformer.translator import Translator
 
+ASSESSMENT = "keras_transformer.confidence.assessment"
 CHUNK = 4096  # lines read, sorted and translated together
 
 
@@ -74,6 +76,15 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
             )
         found = choice.terminology.read(translator.check_forms)
         return translator.with_terminology(found)
+
+
+def open_assessor(translator: "Translator") -> "Assessor":
+    """Opens the assessor of a translator.
+
+    Raises CommandError if the model is not calibrated.
+    """
+    with flags.user_errors():
+        return load(ASSESSMENT).Assessor.of(translator)
 
 
 def read_lines(
@@ -138,12 +149,14 @@ def translate_lines(
     alignments: bool = False,
     first: int = 1,
     warn: Callable = logging.warning,
+    assessor: "Assessor | None" = None,
 ) -> Iterator[str]:
     """Yields the output lines for input lines.
 
     `chunk_size` lines are translated together. `n_best` and `alignments` are as
     in `OutputOptions`. `warn` is called for each note on a line, such as a
-    truncation; `first` is the number of the first line in its messages.
+    truncation; `first` is the number of the first line in its messages. With an
+    `assessor`, and without `n_best`, each line also has the confidence.
 
     Raises RunError if the model's logits are not finite, CommandError if a line
     has no tag.
@@ -151,7 +164,10 @@ def translate_lines(
     lines, done = iter(lines), 0
     while chunk := make_requests(list(itertools.islice(lines, chunk_size))):
         try:
-            results = translator.search(chunk, num_best=n_best or 1)
+            if assessor:
+                results, assessed = assessor.search(chunk)
+            else:
+                results = translator.search(chunk, num_best=n_best or 1)
         except UntaggedError as error:
             number = first + done + error.index
             raise flags.CommandError(
@@ -174,8 +190,16 @@ def translate_lines(
                     columns = [text]
                 if alignments:
                     columns.append(next(links))
+                if assessor:
+                    columns += _shown(assessed[number - first - done])
                 yield " ||| ".join(columns)
         done += len(chunk)
+
+
+def _shown(assessment):
+    """Returns the columns of an assessment: probability and reasons."""
+    reasons = "; ".join(assessment.reasons)
+    return [f"{assessment.probability:.2f}", *([reasons] if reasons else [])]
 
 
 def pharaoh(links: Iterable[tuple[int, int]]) -> str:
@@ -218,7 +242,10 @@ def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
 
 
 def run(
-    choice: TranslatorChoice, options: OutputOptions, prefix_file: str | None
+    choice: TranslatorChoice,
+    options: OutputOptions,
+    prefix_file: str | None,
+    confidence: bool,
 ) -> None:
     """Translates the lines of standard input. Arguments are as the flags."""
     lines = read_input()
@@ -235,6 +262,7 @@ def run(
             search.check_number(options.n_best or 1, "n_best")
             search.check_seed(options.seed or None)
         translator = open_translator(choice).with_seed(options.seed)
+        assessor = open_assessor(translator) if confidence else None
         if requests is lines:
             source_language, _ = choice.read_direction()
             requests = watched(lines, source_language.split(","))
@@ -244,5 +272,6 @@ def run(
             1 if sys.stdin.isatty() else CHUNK,
             search.count_outputs(options.n_best),
             options.alignments,
+            assessor=assessor,
         )
         write_lines(outputs, sys.stdout.buffer)

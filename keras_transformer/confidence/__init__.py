@@ -1,0 +1,1 @@
+"""How sure a translation is: calibrated probabilities, and checks by rule."""

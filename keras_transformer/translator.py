@@ -11,7 +11,6 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from absl import logging
 
 from keras_transformer.base.fields import check_positive
 from keras_transformer.config import (
@@ -55,6 +54,7 @@ from keras_transformer.translation.results import (
     PairScore,
     Translation,
     check_finite,
+    warn_of_notes,
 )
 from keras_transformer.translation.search import Setup, Step
 from keras_transformer.translation.shortlist import Shortlist
@@ -63,6 +63,7 @@ if typing.TYPE_CHECKING:
     from keras_transformer.translation.inference import Inference
 
 # Modules that few translators need are imported on first use.
+CONFIDENCE = "keras_transformer.confidence.assessment"
 IMPORTERS = "keras_transformer.importers"
 INFERENCE = "keras_transformer.translation.inference"
 DEFAULTS = abilities.EngineOptions()
@@ -513,9 +514,7 @@ class Translator:
     def _search_and_warn(self, strings, prefixes, num_best):
         """Works as `search`, and logs each note as a warning."""
         found = self.search(strings, prefixes, num_best)
-        for number, translation in enumerate(found, 1):
-            for note in translation.notes:
-                logging.warning("sentence %d %s", number, note)
+        warn_of_notes(found)
         return found
 
     def score(self, pairs: SentencePairs) -> list[PairScore]:
@@ -602,6 +601,28 @@ class Translator:
                 )
             )
         return results
+
+    def assessor(self) -> typing.Any:
+        """Returns the `Assessor`, which tells how sure translations are.
+
+        Raises ValueError if the model is not calibrated, or if the translator
+        is an ensemble or samples.
+        """
+        assessment = importlib.import_module(CONFIDENCE)
+        return assessment.Assessor.of(self)
+
+    def calibrate(self, pairs: SentencePairs) -> typing.Any:
+        """Fits the confidence to validation pairs, and keeps it in a file.
+
+        The file is `confidence.json` in the work directory. Returns the
+        `Calibration`.
+
+        Raises ValueError if the pairs are too few, and as `assessor`.
+        """
+        assessment = importlib.import_module(CONFIDENCE)
+        calibration = assessment.calibrate(self, pairs)
+        calibration.write(assessment.path_of(self))
+        return calibration
 
     @property
     def fits(self) -> Callable[[str], bool]:

@@ -15,7 +15,7 @@ above it shows the differences between systems and their significance.
 from keras_transformer.base.fields import Fields, hp
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from trainers.scoring import confidence, evaluation
+from trainers.scoring import evaluation
 from trainers.scoring.options import MetricOptions, TestOptions
 from trainers.translating.options import (
     TRANSLATOR,
@@ -90,7 +90,7 @@ def main(arguments: flags.Arguments) -> None:
     translator.options.prepare_process()
     others = dict(vars(options))
     if others.pop("calibrate"):
-        confidence.calibrate(translator, test)
+        evaluation.calibrate(translator, test)
         return
     evaluation.run(translator, test, metric, **others)
 

@@ -16,6 +16,7 @@ from keras_transformer.confidence.calibration import (
 )
 from keras_transformer.confidence.checks import Finding, check
 from keras_transformer.confidence.features import FEATURES, features_of
+from keras_transformer.confidence.report import Report
 from keras_transformer.data.languages import Direction
 from keras_transformer.translation.requests import Request
 from keras_transformer.translation.results import Translation
@@ -150,6 +151,12 @@ class Assessor:
             doubt = _doubt(found[index].texts[0], one.word_log_probs, lowering)
             results[index] = Assessment(chance, words, one.findings, doubt)
         return results
+
+    def report(
+        self, assessed: Sequence[Assessment], chrf: Sequence[float]
+    ) -> Report:
+        """Measures assessments with the sentences' chrF, in [0, 100]."""
+        return Report.of([one.probability for one in assessed], chrf)
 
 
 def calibrate(

@@ -1,8 +1,10 @@
 """The results that a `Translator` returns."""
 
 import typing
+from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 
 from keras_transformer.commands.flags import RunError
 from keras_transformer.translation.alignment import SpanLink
@@ -78,6 +80,13 @@ class PairReading(typing.NamedTuple):
     word_log_probs: list[float]
     alignment: Alignment
     spans: list[SpanLink]
+
+
+def warn_of_notes(found: Sequence[Translation]) -> None:
+    """Logs each note on a translation as a warning."""
+    for number, translation in enumerate(found, 1):
+        for note in translation.notes:
+            logging.warning("sentence %d %s", number, note)
 
 
 class NotFiniteError(FloatingPointError, RunError):

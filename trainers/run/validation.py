@@ -5,7 +5,6 @@ import itertools
 
 import numpy as np
 
-from keras_transformer.confidence import assessment
 from keras_transformer.config import NO_SAMPLING
 from keras_transformer.data.batches import Batches
 from keras_transformer.model import Transformer
@@ -127,12 +126,10 @@ def calibrate(experiment: Experiment, translator: Translator, log: Log) -> None:
         return
     step = -(-len(pairs) // MOST_CALIBRATED)
     try:
-        calibration = assessment.calibrate(translator, pairs[::step])
+        measured = translator.calibrate(pairs[::step]).measured
     except ValueError as error:
         log(f"confidence: not calibrated: {error}")
         return
-    calibration.write(assessment.path_of(translator))
-    measured = calibration.measured
     log(
         f"confidence: calibrated on {measured['pairs']:,} validation pairs;"
         f" calibration error {measured['calibration_error']:.3f},"

@@ -16,18 +16,20 @@ from keras_transformer.data.languages import prefixes_with, shortened
 from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.translation.metrics import (
     TranslationMetric,
+    make_metric,
     sentence_chrf,
 )
-from trainers.datasets.dataset import find_dataset
+from keras_transformer.translation.results import warn_of_notes
+from trainers.datasets.dataset import find_dataset, to_translate
 from trainers.run.data_config import DataConfig
 from trainers.run.training_config import TrainingConfig
 from trainers.scoring import comparison
-from trainers.scoring.confidence import report, translate_and_assess
 from trainers.scoring.options import MetricOptions, TestOptions
 from trainers.scoring.score_command import parse_command, run_command
 from trainers.scoring.test_sets import (
     check_lines,
     read_data,
+    read_pairs,
     read_references,
     read_text,
 )
@@ -228,15 +230,19 @@ def run(
                 flags.check_output(output, read)
     translator = open_translator(choice._replace(languages=None))
     into = [translator.with_languages(*one.languages) for one in directions]
+    with flags.user_errors():
+        assessors = [its.assessor() for its in into if confidence]
     started = time.monotonic()
-    outputs, assessed = [], []
+    outputs: list[list[str]] = []
+    assessed: list[typing.Any] = []
     for its, one in zip(into, directions, strict=True):
-        if confidence:
-            texts, assessments = translate_and_assess(its, one.sources)
+        if assessors:
+            found, assessments = assessors[len(outputs)].search(one.sources)
+            warn_of_notes(found)
+            outputs.append([translation.texts[0] for translation in found])
             assessed += assessments
         else:
-            texts = its.translate(one.sources)
-        outputs.append(texts)
+            outputs.append(its.translate(one.sources))
     seconds = time.monotonic() - started
     if output:
         with flags.user_errors():
@@ -249,9 +255,11 @@ def run(
         systems[choice.options.workdir] = outputs[0]
         result["compare"] = show_comparison(systems, choice, directions[0])
     if confidence:
-        result["confidence"] = report(
-            assessed, _chrf(directions, outputs), confidence_plot
-        )
+        report = assessors[0].report(assessed, _chrf(directions, outputs))
+        flags.show(*report.table())
+        if confidence_plot:
+            report.save(confidence_plot)
+        result["confidence"] = report.values
     result["seconds"] = round(seconds, 3)
     try:
         if command:
@@ -264,6 +272,31 @@ def run(
             result["score_command_signature"] = score_command
     finally:  # the other scores are shown even if the program fails
         flags.show(json.dumps(result))
+
+
+def calibrate(choice: TranslatorChoice, test: TestOptions) -> None:
+    """Fits the confidence of a model, and writes it to its work directory.
+
+    The pairs are the test files, by default the validation pairs of the data.
+    """
+    path = choice.options.workdir
+    with flags.user_errors():
+        expect(
+            not WorkDirectory(path).read_package(),
+            "a work directory that may be written with calibrate",
+            "a packed model",
+            where=path,
+        )
+        expect(not test.test_set, "calibrate with test_files", test.test_set)
+        data = read_data(path, choice.languages)
+        files = test.test_files or data.valid_files
+        metric = make_metric(data.directions_in(*files), "auto")
+        found = read_pairs(data, "valid", test.test_files)
+        groups = to_translate(data, metric.by_direction, found)
+    pairs = [pair for group in groups.values() for pair in group]
+    translator = open_translator(choice)
+    with flags.user_errors():
+        flags.show(json.dumps(translator.calibrate(pairs).measured))
 
 
 def _chrf(directions, outputs):

@@ -29,10 +29,8 @@ from trainers.translating.detection import watched
 from trainers.translating.options import OutputOptions, TranslatorChoice
 
 if typing.TYPE_CHECKING:
-    from keras_transformer.confidence.assessment import Assessor
     from keras_transformer.translator import Translator
 
-ASSESSMENT = "keras_transformer.confidence.assessment"
 CHUNK = 4096  # lines read, sorted and translated together
 
 
@@ -76,15 +74,6 @@ def open_translator(choice: TranslatorChoice) -> "Translator":
             )
         found = choice.terminology.read(translator.check_forms)
         return translator.with_terminology(found)
-
-
-def open_assessor(translator: "Translator") -> "Assessor":
-    """Opens the assessor of a translator.
-
-    Raises CommandError if the model is not calibrated.
-    """
-    with flags.user_errors():
-        return load(ASSESSMENT).Assessor.of(translator)
 
 
 def read_lines(
@@ -149,14 +138,14 @@ def translate_lines(
     alignments: bool = False,
     first: int = 1,
     warn: Callable = logging.warning,
-    assessor: "Assessor | None" = None,
+    assessor: typing.Any = None,
 ) -> Iterator[str]:
     """Yields the output lines for input lines.
 
     `chunk_size` lines are translated together. `n_best` and `alignments` are as
     in `OutputOptions`. `warn` is called for each note on a line, such as a
     truncation; `first` is the number of the first line in its messages. With an
-    `assessor`, and without `n_best`, each line also has the confidence.
+    `Assessor`, and without `n_best`, each line also has the confidence.
 
     Raises RunError if the model's logits are not finite, CommandError if a line
     has no tag.
@@ -262,7 +251,8 @@ def run(
             search.check_number(options.n_best or 1, "n_best")
             search.check_seed(options.seed or None)
         translator = open_translator(choice).with_seed(options.seed)
-        assessor = open_assessor(translator) if confidence else None
+        with flags.user_errors():
+            assessor = translator.assessor() if confidence else None
         if requests is lines:
             source_language, _ = choice.read_direction()
             requests = watched(lines, source_language.split(","))

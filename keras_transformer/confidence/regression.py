@@ -4,7 +4,7 @@ import typing
 
 import numpy as np
 
-PENALTY = 1e-3  # of squared weights, for each example
+PENALTY = 1.0  # of half the squared weights, beside the sum over examples
 STEPS = 50  # of Newton's method, which converges in fewer than ten
 NUM_BINS = 10
 
@@ -25,7 +25,7 @@ class Regression(typing.NamedTuple):
         means, scales = features.mean(axis=0), features.std(axis=0)
         scales = np.where(scales > 1e-9, scales, 1.0)
         x = _with_bias((features - means) / scales)
-        penalties = np.full(x.shape[1], PENALTY * len(x))
+        penalties = np.full(x.shape[1], PENALTY)
         penalties[0] = 1e-9  # the bias is free
         weights = np.zeros(x.shape[1])
         for _ in range(STEPS):

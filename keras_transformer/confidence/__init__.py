@@ -1,0 +1,1 @@
+"""How sure a translation is, and checks by rule."""

@@ -1,1 +1,1 @@
-"""How sure a translation is: calibrated probabilities, and checks by rule."""
+"""How sure a translation is, and checks by rule."""

@@ -5,6 +5,7 @@ only what is seldom true of a good translation: what a translator may do as
 well, such as to write `3` in letters, is no finding.
 """
 
+import bisect
 import collections
 import itertools
 import typing
@@ -63,13 +64,8 @@ def check(
     [Finding(kind='number', text='number 30 is missing', is_question=False), \
 Finding(kind='number', text='number 20 is added', is_question=False)]
     """
-    pair = Pair(
-        source,
-        translation,
-        tuple(map(base_language, languages)),
-        links,
-        terms,
-    )
+    own, other = map(base_language, languages)
+    pair = Pair(source, translation, (own, other), links, terms)
     return [
         Finding(kind, text, kind in QUESTIONS)
         for kind, find in CHECKS.items()
@@ -79,39 +75,51 @@ Finding(kind='number', text='number 20 is added', is_question=False)]
 
 # Numbers
 
-# Digits in any script, with the signs between them.
-NUMBER = regex.compile(
+# Digits in any script, and the signs between them: 1,000.5, 12/31/2024, 10:30.
+WRITTEN = regex.compile(r"\p{Nd}++(?:[.,:/'\u2019\u00a0\u202f ]\p{Nd}++)*+")
+GROUPS = regex.compile(
     r"\p{Nd}++(?:[.,'\u2019\u00a0\u202f ]\p{Nd}{3}(?!\p{Nd}))*+"
 )
-DIGITS = regex.compile(r"\p{Nd}")
+AFTERNOON = regex.compile(
+    r"(?<!\p{Nd})0?([1-9]|1[01])(?=(?::\p{Nd}\p{Nd})?\s?p\.?m\b)", regex.I
+)
+DECIMAL = regex.compile(r"\p{Nd}++[.,]\p{Nd}++")
 LARGEST_WORD = 12  # a translator may write such a number in letters
 
 
-def missing_numbers(pair: Pair) -> Iterator[str]:
-    """Compares digits: signs between them differ by language, as in 1,000.5.
+def changed_numbers(pair: Pair) -> Iterator[str]:
+    """Compares the groups of digits, since other signs differ by language.
 
-    A small number may be in letters on one side.
+    A small number may be in letters on one side, and 5 pm may be 17:00.
     """
-    lost, new = _differences(*(_numbers(t) for t in pair[:2]))
-    if not (lost or new) or _digits(pair.source) == _digits(pair.translation):
+    texts = [
+        AFTERNOON.sub(lambda match: str(int(match[1]) + 12), text)
+        for text in pair[:2]
+    ]
+    counts = [_numbers(text) for text in texts]
+    lost, new = map(set, _differences(*counts))
+    if "".join(counts[0].elements()) == "".join(counts[1].elements()):
         return
-    large = [n for n in lost if int(n) > LARGEST_WORD]
-    if lost and new or large:
-        yield from (f"number {n} is missing" for n in lost)
-    if lost and new or any(int(n) > LARGEST_WORD for n in new):
-        yield from (f"number {n} is added" for n in new)
+    lost_names, new_names = (
+        [n for n in WRITTEN.findall(text) if not groups.isdisjoint(_numbers(n))]
+        for text, groups in zip(texts, (lost, new), strict=True)
+    )
+    if (
+        (lost and new)
+        or any(len(n) > 2 or int(n) > LARGEST_WORD for n in lost | new)
+        or any(map(DECIMAL.fullmatch, lost_names + new_names))
+    ):
+        yield from (f"number {name} is missing" for name in lost_names)
+        yield from (f"number {name} is added" for name in new_names)
 
 
 def _numbers(text):
-    """Counts the numbers of a text, without thousands signs."""
+    """Counts the groups of digits, without signs between thousands."""
     return collections.Counter(
-        str(int("".join(DIGITS.findall(m.group()))))
-        for m in NUMBER.finditer(text)
+        "".join(str(int(d)) for d in match.group() if d.isdecimal()).lstrip("0")
+        or "0"
+        for match in GROUPS.finditer(text)
     )
-
-
-def _digits(text):
-    return "".join(str(int(d)) for d in DIGITS.findall(text))
 
 
 def _differences(source, translation):
@@ -120,7 +128,7 @@ def _differences(source, translation):
 
 # Units
 
-# A unit in each row: signs, which are read as they are, and beginnings of words.
+# A unit in each row: signs, read as they are, and beginnings of words.
 UNITS = {
     form: row.split()[0]
     for row in """
@@ -188,7 +196,8 @@ def _units(text):
 # Addresses and placeholders
 
 ADDRESS = regex.compile(r"://|^www\.|[^\s@]@[^\s@]+\.")
-PHRASE = regex.compile(r"\{\s*+[^\s}]++[\s=(,]|\{=")  # {a part of a formula}
+# What a translator may change: {part of a formula}, $5, a brace.
+OTHER = regex.compile(r"\{\s*+[^\s}]++[\s=(,][^}]|\{=|[{}]$|[%$]L?[0-9]")
 
 
 def changed_addresses(pair: Pair) -> Iterator[str]:
@@ -200,24 +209,25 @@ def changed_placeholders(pair: Pair) -> Iterator[str]:
 
 
 def _placeholders(pair, kind):
-    """Compares what must stay; an ending of the translation may follow it."""
-    counts = [count_placeholders(t, MESSAGES) for t in pair[:2]]
-    lost, new = _differences(*counts)
-    known = tuple(counts[0])
-    found = [
-        (name, "missing")
-        for name in lost
-        if pair.translation.count(name) < pair.source.count(name)
-    ] + [(name, "added") for name in new if not name.startswith(known)]
-    for name, what in found:
-        is_address = bool(ADDRESS.search(name))
-        if (kind == "address") == is_address and not PHRASE.match(name):
-            yield f"{kind} {name} is {what}"
+    """Compares what must stay. The name and the ending of a word may follow."""
+    counts = [count_placeholders(text, MESSAGES) for text in pair[:2]]
+    lost, new = map(sorted, _differences(*counts))
+    for name in [*lost]:
+        at = bisect.bisect(new, name)
+        if new[at:] and regex.match(r"[)\]]?-", new[at][len(name) :]):
+            if new[at].startswith(name):
+                lost.remove(name)
+                del new[at]
+    for names, what in (lost, "missing"), (new, "added"):
+        for name in names:
+            is_address = bool(ADDRESS.search(name))
+            if (kind == "address") == is_address and not OTHER.match(name):
+                yield f"{kind} {name} is {what}"
 
 
 # Signs in pairs
 
-BRACKETS = "()", "[]", "{}"
+BRACKETS = ("(", ")"), ("[", "]"), ("{", "}")
 QUOTATION = regex.compile('["„“”«»]')
 
 
@@ -282,14 +292,20 @@ def _repeated(text):
 # Code, and names with signs inside.
 CODE = regex.compile(r"`[^`]*+`|(?<!\S)(?=\S*?\w(?:[^\w\s'’-]|_)\w)\S++")
 PLAIN = regex.compile(r"\p{L}[\p{L}\p{M}'’-]*+|\S")
-ENOUGH = 4  # words
+ENOUGH = 4  # words: names have fewer that begin with small letters
 
 
 def untranslated(pair: Pair) -> Iterator[str]:
-    """Finds words of the source in the translation, more than names have."""
+    """Finds words of the source in the translation.
+
+    A text may be equal as a whole, or have a long part of the source.
+    """
     if pair.languages[0] == pair.languages[1]:
         return
     source, translation = (PLAIN.findall(_without_code(t)) for t in pair[:2])
+    if source == translation and _small_words(source) >= ENOUGH / 2:
+        yield "all of it is untranslated"
+        return
     known = set(zip(*(source[n:] for n in range(ENOUGH)), strict=False))
     run: list[str] = []
     for n in range(len(translation)):
@@ -297,9 +313,13 @@ def untranslated(pair: Pair) -> Iterator[str]:
         if tuple(phrase) in known and all(w[0].isalpha() for w in phrase):
             run += phrase[-1:] if run else phrase
         else:
-            if sum(len(w) > 1 and w.islower() for w in run) >= ENOUGH:
+            if _small_words(run) >= ENOUGH:
                 yield f"'{' '.join(run)}' is untranslated"
             run = []
+
+
+def _small_words(words):
+    return sum(len(w) > 1 and w.islower() for w in words)
 
 
 def _without_code(text):
@@ -315,27 +335,24 @@ UNLINKED = 3  # words
 
 
 def missing_clauses(pair: Pair) -> Iterator[str]:
-    """Finds words without links, if the translation is also short.
+    """Finds words without links where the translation is short, too.
 
-    Both limits were found on validation pairs of six languages, without which
-    a missing clause has neither many links less nor few letters.
+    Links by attention lack many words, and a good translation may be short:
+    either of them alone says little. The limits are those of validation pairs
+    of six languages.
     """
     source, translation = pair[:2]
-    expected = len(source)
-    for language, power in zip(pair.languages, (-1, 1), strict=True):
-        expected *= LENGTHS.get(language, 1) ** power
-    if not pair.links or len(translation) > SHORT * expected:
+    lengths = [LENGTHS.get(language, 1) for language in pair.languages]
+    expected = len(source) * lengths[1] / lengths[0]
+    is_known = pair.links and not regex.search(SPACELESS, source + translation)
+    if not is_known or len(translation) > SHORT * expected:
         return
     linked = {link.source for link in pair.links}
-    words = [
-        (span, span in linked)
-        for span in word_spans(source)
-        if regex.search(r"\p{L}", source[slice(*span)])
-    ]
+    words = [s for s in word_spans(source) if source[s[0]].isalpha()]
     runs = [
-        [span for span, _ in run]
-        for is_linked, run in itertools.groupby(words, lambda word: word[1])
-        if not is_linked
+        [*run]
+        for has_links, run in itertools.groupby(words, linked.__contains__)
+        if not has_links
     ]
     longest = max(runs, key=len, default=[])
     if len(longest) >= UNLINKED:
@@ -343,63 +360,67 @@ def missing_clauses(pair: Pair) -> Iterator[str]:
         yield f"'{text}' has no counterpart"
 
 
-# Words that negate, then beginnings of words that a good translation may have
-# in their place. "no obstante", "или не" negate nothing.
-NEGATIONS = {
+# Words that negate, but for "no obstante", "or not" and the like. Then words,
+# and beginnings of words, that a good translation may have in their place.
+NEGATING = {
     "en": (
         r"(?<!or )not(?! equal| only)|cannot|never|\p{L}+n['’]t|(?-i:no)",
-        r"no non none noth nobod neither nor without unless until un(?!der|it|iq)"
-        r" in(?:valid|correct|activ|compat|accur|access|suffic|determ|complet)"
-        r" im(?:poss|prop) dis ill miss mis fail wrong error lose lost ignor"
-        r" except exclu avoid prevent prohib forbid den(?:y|ie) reject refus"
-        r" skip stop only instead rather but hid omit lack absen empt remov"
-        r" less spam at(?= (?:least|most)) already other exceed sure",
+        "no non- none nothing nobody neither nor without unless until hardly"
+        r" un(?!der|it|iq)- in(?:valid|correct|activ|compat|accur|access)-"
+        r" in(?:suff|determ|compl|feas)- im(?:poss|prop)- disa- discon- ill-"
+        " miss- mis- fail- wrong error lose lost ignor- except exclu- avoid-"
+        " prevent- prohib- forbid- deny denied reject- refus- skip- stop- only"
+        r" instead rather but hid- omit- lack- absen- empty \p{L}+less spam"
+        r" at\s(?:least|most) already other exceed- sure remov- zero",
     ),
     "de": (
         r"(?<!oder )nicht(?! nur)|niemals|nie|keine?[mnrs]?",
-        r"ohne un(?!d\b|s\b|ser|ter) nichts niemand nirgend nein weder fehl"
-        r" deaktiv verhinder vermeid verbiet verbot verweig ausschl ausgeschl"
-        r" ignor außer abbrech leer statt nur",
+        r"ohne un(?!d\b|s\b|ser|ter)- nichts niemand- nirgend- nein weder fehl-"
+        " deaktiv- verhinder- vermeid- verbiet- verbot- verweig- ausschl-"
+        " ausgeschl- ignor- außer abbrech- leer- statt nur falsch-",
     ),
     "fr": (
-        r"ne|n['’]\p{L}+|pas|jamais|aucune?",
-        r"sans non ni rien personne impossib in(?:valid|connu|corr|dispo|suff"
-        r"|act|ut|interr|compa) interdi désact dés échec échou refus empêch évit"
-        r" exclu ignor sauf absen vide manqu",
+        r"ne|n['’](?!importe)\p{L}+|jamais|aucune?",
+        r"pas sans non ni rien personne impossib- in(?:valid|connu|corr|dispo)-"
+        r" in(?:suff|act|ut|interr|compa)- interdi- désact- échec échou- refus-"
+        " empêch- évit- exclu- ignor- sauf absen- vide- manqu-",
     ),
     "es": (
-        r"no(?! obstante| solo| sólo)|nunca|jamás|ningun[ao]|ningún",
-        r"sin ni nada nadie imposib in(?:váli|corr|disp|suf|act|comp) desact"
-        r" deshab desconoc falt fall error evit exclu ignor excepto salvo"
-        r" prohíb impid impe vací",
+        r"(?<!\bo )no(?! obstante| solo| sólo)|nunca|jamás|ningun[ao]|ningún",
+        r"sin ni nada nadie imposib- in(?:váli|corr|disp|suf|act|comp)- desact-"
+        " deshab- desconoc- falt- fall- error- evit- exclu- ignor- excepto"
+        " salvo prohíb- prohib- impid- impe- vací-",
     ),
     "it": (
         r"non(?! solo| appena)|mai|nessun[ao]?",
-        r"senza no né nulla niente impossib in(?:vali|corr|disp|suff|att|comp)"
-        r" disatt disab sconosc manc error evit esclu ignor eccetto tranne"
-        r" vieta impedi nega vuot alcun",
+        r"senza no né nulla niente impossib- in(?:vali|corr|disp|suff|att)-"
+        " incomp- disatt- disab- sconosc- manc- error- evit- esclu- ignor-"
+        " eccetto tranne vieta- impedi- nega- vuot- alcun-",
     ),
     "pt": (
         r"não(?! só| apenas)|nunca|jamais|nenhuma?",
-        r"sem nem nada ninguém impossív in(?:váli|corr|disp|suf|at|comp) desat"
-        r" desab desconh falt falh erro evit exclu ignor exceto salvo proib"
-        r" imped vazi",
+        r"sem nem nada ninguém impossív- in(?:váli|corr|disp|suf|at|comp)-"
+        " desat- desab- desconh- falt- falh- erro- evit- exclu- ignor- exceto"
+        " salvo proib- imped- vazi-",
     ),
     "ru": (
         r"не(?! (?:более|менее|ниже|выше|только|позже|раньше))|никогда|нет"
         r"|нельзя",
-        r"без не ни отсутств кроме запре отключ избе исключ пуст ошиб отказ",
+        "без не- ни ник- нич- отсутств- кроме запре- отключ- избе- исключ-"
+        " пуст- ошиб- отказ-",
     ),
 }
 NEGATIONS = {
     language: [
-        regex.compile(rf"(?<![\p{{L}}\p{{M}}-])(?:{row})", regex.I)
+        regex.compile(
+            rf"(?<![\p{{L}}\p{{M}}-])(?:{row})(?![\p{{L}}\p{{M}}])", regex.I
+        )
         for row in (
-            rf"(?:{words})(?![\p{{L}}\p{{M}}])",
-            rf"(?:{words})(?![\p{{L}}\p{{M}}])|(?:{'|'.join(begins.split())})\p{{L}}*+",
+            words,
+            "|".join([words, *others.replace("-", r"\p{L}*+").split()]),
         )
     ]
-    for language, (words, begins) in NEGATIONS.items()
+    for language, (words, others) in NEGATING.items()
 }
 
 
@@ -410,10 +431,10 @@ def negations(pair: Pair) -> Iterator[str]:
     texts = [_without_code(text) for text in pair[:2]]
     for own, what in (0, "has no counterpart"), (1, "is added"):
         other = 1 - own
-        words = NEGATIONS[pair.languages[own]][0].findall(texts[own])
-        others = NEGATIONS[pair.languages[other]][1].findall(texts[other])
-        if words and not others:
-            yield f"'{words[0]}' {what}"
+        word = NEGATIONS[pair.languages[own]][0].search(texts[own])
+        others = NEGATIONS[pair.languages[other]][1]
+        if word and not others.search(texts[other]):
+            yield f"'{word.group()}' {what}"
 
 
 def missing_terms(pair: Pair) -> Iterator[str]:
@@ -424,7 +445,7 @@ def missing_terms(pair: Pair) -> Iterator[str]:
 
 
 CHECKS = {
-    "number": missing_numbers,
+    "number": changed_numbers,
     "unit": other_units,
     "address": changed_addresses,
     "placeholder": changed_placeholders,

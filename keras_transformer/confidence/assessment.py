@@ -6,6 +6,7 @@ import typing
 from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 
 from keras_transformer.base.refusals import expect
 from keras_transformer.confidence.calibration import (
@@ -19,7 +20,7 @@ from keras_transformer.confidence.features import FEATURES, features_of
 from keras_transformer.confidence.report import Report
 from keras_transformer.data.languages import Direction
 from keras_transformer.translation.requests import Request
-from keras_transformer.translation.results import Translation
+from keras_transformer.translation.results import PairReading, Translation
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator
@@ -106,6 +107,20 @@ class Assessor:
         )
         return cls(translator, calibration)
 
+    @classmethod
+    def find(cls, translator: "Translator") -> typing.Self | None:
+        """Works as `of`, but returns None if the model is not calibrated.
+
+        Logs what is wrong with a calibration.
+        """
+        if len(translator.models) > 1 or not path_of(translator).exists():
+            return None
+        try:
+            return cls.of(translator)
+        except ValueError as error:
+            logging.warning("translations have no confidence: %s", error)
+            return None
+
     def search(
         self, sentences: Sequence[str | Request]
     ) -> tuple[list[Translation], list[Assessment]]:
@@ -117,14 +132,13 @@ class Assessor:
         number = num_best(self.translator)
         found = self.translator.search(sentences, num_best=number)
         assessed = self.assess(sentences, found)
-        best = [
-            Translation(of.texts[:1], of.ids[:1], of.scores[:1], of.notes)
-            for of in found
-        ]
-        return best, assessed
+        return [one.best for one in found], assessed
 
     def assess(
-        self, sentences: Sequence[str | Request], found: Sequence[Translation]
+        self,
+        sentences: Sequence[str | Request],
+        found: Sequence[Translation],
+        readings: Sequence[PairReading] = (),
     ) -> list[Assessment]:
         """Assesses the best hypothesis of each sentence.
 
@@ -134,12 +148,14 @@ class Assessor:
             sentences: As in `Translator.search`, which found the hypotheses.
             found: Its results. The search had `num_best` of `NUM_BEST` or more,
                 if the beam has as many.
+            readings: What `Translator.read` finds in the sentences and their
+                best hypotheses, if it is known. Then there is no pass.
 
         Returns:
             An `Assessment` for each sentence, in order.
         """
         results = [Assessment(1.0, [], []) for _ in sentences]
-        evidence = gather(self.translator, sentences, found)
+        evidence = gather(self.translator, sentences, found, readings)
         if not evidence:
             return results
         directions = [one.direction for one in evidence.values()]
@@ -192,6 +208,7 @@ def gather(
     translator: "Translator",
     sentences: Sequence[str | Request],
     found: Sequence[Translation],
+    readings: Sequence[PairReading] = (),
 ) -> dict[int, Evidence]:
     """Gathers the evidence on translations, by index; none on blank ones."""
     requests = {
@@ -199,11 +216,14 @@ def gather(
         for index, sentence in enumerate(sentences)
         if found[index].ids[0]
     }
-    readings = translator.read(
-        [
-            (request.as_source, found[index].texts[0])
-            for index, request in requests.items()
-        ]
+    pairs = [
+        (request.as_source, found[index].texts[0])
+        for index, request in requests.items()
+    ]
+    readings = (
+        [readings[index] for index in requests]
+        if readings
+        else translator.read(pairs)
     )
     return {
         index: _evidence(translator, request, found[index], reading)

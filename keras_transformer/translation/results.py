@@ -30,6 +30,12 @@ class Translation(typing.NamedTuple):
     scores: list[float]
     notes: list[str]
 
+    @property
+    def best(self) -> "Translation":
+        """The best hypothesis alone."""
+        lists = (values[:1] for values in self[:3])
+        return Translation(*lists, self.notes)
+
 
 class PairScore(typing.NamedTuple):
     """The model's probability of a given translation.

@@ -51,6 +51,7 @@ from keras_transformer.translation.requests import (
 )
 from keras_transformer.translation.results import (
     Alignment,
+    PairReading,
     PairScore,
     Translation,
 )
@@ -494,9 +495,15 @@ class Script:
             found.append(Translation(texts, [], scores, notes))
         return found
 
-    def score(self, pairs):
-        lengths = [len(text.split()) + 1 for _, text in pairs]
-        return [PairScore([], [-0.5] * length, []) for length in lengths]
+    def read(self, pairs):
+        return [
+            PairReading(
+                PairScore([], [-0.5] * (len(text.split()) + 1), []),
+                [-0.5] * len(text.split()),
+                *(Alignment([(0, 0)], False), []),
+            )
+            for _, text in pairs
+        ]
 
     def align(self, pairs):
         return [Alignment([(0, 0)], False) for _ in pairs]
@@ -802,7 +809,7 @@ def test_a_wide_search_and_details_count_more(served):
     for work, cost in (
         (SearchWork(model, own), 1),
         (SearchWork(model, wide), 4),
-        (SearchWork(model, wide, everything=True, details=True), 12),
+        (SearchWork(model, wide, everything=True, details=True), 8),
     ):
         assert work.cost == cost
         plan = Plan(None, work, NO_TERMINOLOGY, 0)

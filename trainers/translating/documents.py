@@ -13,11 +13,7 @@ from keras_transformer.commands import flags
 from keras_transformer.confidence.review import Row, render
 from keras_transformer.documents.document import Document, Unread
 from keras_transformer.translation.requests import shown
-from trainers.translating.lines import (
-    CHUNK,
-    open_assessor,
-    open_translator,
-)
+from trainers.translating.lines import CHUNK, open_translator
 from trainers.translating.options import TranslatorChoice
 
 if typing.TYPE_CHECKING:
@@ -70,8 +66,9 @@ def run(
             f" {', '.join(translator.languages.targets)}. Received: no"
             " target_language"
         )
-    needs_assessor = bool(review) or at_least is not None
-    assessor = open_assessor(translator) if needs_assessor else None
+    is_assessed = bool(review) or at_least is not None
+    with flags.user_errors():
+        assessor = translator.assessor() if is_assessed else None
     if not all(map(translator.fits, document.sentences)):
         document = parse(translator.fits)
     lines = dict(zip(document.sentences, document.lines, strict=True))

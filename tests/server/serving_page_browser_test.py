@@ -148,7 +148,9 @@ def test_a_doubtful_sentence_has_a_line_and_its_reason(page, server):
     assert page.evaluate(f"[{part}.title, {part}.role]") == [reason, "group"]
     assert reason in text(page, "#announcement")
     page.press("Tab", "Tab")  # Copy, the first word
-    expected = f"“RUNS” translates “runs”. The model is 90 % sure of it. {reason}"
+    expected = (
+        f"“RUNS” translates “runs”. The model is 90 % sure of it. {reason}"
+    )
     assert text(page, "#details") == expected
     page.click("summary")
     page.click("#doubts")

@@ -36,6 +36,10 @@ from starlette.responses import StreamingResponse
 import keras_transformer as kt
 from keras_transformer import documents
 from keras_transformer.commands.flags import RunError
+from keras_transformer.confidence.assessment import Assessor
+from keras_transformer.confidence.calibration import Calibration
+from keras_transformer.confidence.features import FEATURES
+from keras_transformer.confidence.regression import Regression
 from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
 from keras_transformer.figures import attention
@@ -1147,6 +1151,46 @@ def test_a_translation_has_all_that_is_known(served):
     [sentence] = plain["sentences"]
     assert sentence["source"] == "a. B."
     assert sentence["hypotheses"] == [{"text": "A. B.", "score": 0.0}]
+
+
+def test_details_have_the_confidence_of_the_assessor(tmp_path, caplog):
+    path = shutil.copytree(exports.workdir(), tmp_path / "run")
+    size = len(FEATURES)
+    regressions = (
+        Regression(np.zeros(n), np.ones(n), np.linspace(-1.0, 0.3, n + 1))
+        for n in (size, 3)
+    )
+    calibration = Calibration(*regressions, {"": 0.1}, {}, "ckpt-3")
+    calibration.write(path / "confidence.json")
+    translator = kt.Translator.load(str(path))
+    model = pairs.Model(translator, 2)
+    sentences = ["two red dogs and three green trees", "", "one dog 137"]
+    requests = [Request(s, direction=Direction()) for s in sentences]
+    work = SearchWork(model, translator.decoding, details=True)
+    assert all("confidence" not in a.details[0] for a in work(requests))
+    model.assessor = Assessor.find(translator)
+    _, expected = translator.assessor().search(sentences)
+    assert len({round(one.probability, 6) for one in expected}) == 3
+    answers = work(requests)
+    every = dataclasses.replace(work, everything=True)(requests)
+    for one, answer, several in zip(expected, answers, every, strict=True):
+        assert len(answer.details) == len(answer.translation.texts) == 1
+        found = answer.details[0]["confidence"]
+        assert found == several.details[0].pop("confidence")
+        assert found["probability"] == pytest.approx(one.probability, abs=1e-6)
+        assert found["words"] == pytest.approx(one.words, abs=1e-6)
+        assert found["reasons"] == one.reasons
+        assert all("confidence" not in other for other in several.details)
+    assert any(one.reasons for one in expected)
+    sampled = dataclasses.replace(
+        work, decoding=dataclasses.replace(translator.decoding, sampling=True)
+    )
+    assert all("confidence" not in a.details[0] for a in sampled(requests))
+    dataclasses.replace(calibration, checkpoint="ckpt-2").write(
+        path / "confidence.json"
+    )
+    assert Assessor.find(translator) is None
+    assert "expected a calibration of ckpt-3" in caplog.text
 
 
 def test_search_options_of_a_request(served):

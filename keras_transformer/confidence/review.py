@@ -50,13 +50,7 @@ def render(
     """
     assessment = load("keras_transformer.confidence.assessment")
     pages = load("keras_transformer.figures.pages")
-    ordered = sorted(
-        rows,
-        key=lambda row: (
-            row.assessment.is_at_least(0),
-            row.assessment.probability,
-        ),
-    )
+    ordered = sorted(rows, key=_order)
     return pages.render_page(
         __package__,
         "review.html",
@@ -66,6 +60,10 @@ def render(
         unsure=assessment.UNSURE,
         doubtful=assessment.DOUBTFUL,
     )
+
+
+def _order(row):
+    return row.assessment.is_at_least(0), row.assessment.probability
 
 
 def _words(row):

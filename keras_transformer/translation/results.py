@@ -33,8 +33,9 @@ class Translation(typing.NamedTuple):
     @property
     def best(self) -> "Translation":
         """The best hypothesis alone."""
-        lists = (values[:1] for values in self[:3])
-        return Translation(*lists, self.notes)
+        return Translation(
+            self.texts[:1], self.ids[:1], self.scores[:1], self.notes
+        )
 
 
 class PairScore(typing.NamedTuple):

@@ -37,9 +37,6 @@ import keras_transformer as kt
 from keras_transformer import documents
 from keras_transformer.commands.flags import RunError
 from keras_transformer.confidence.assessment import Assessor
-from keras_transformer.confidence.calibration import Calibration
-from keras_transformer.confidence.features import FEATURES
-from keras_transformer.confidence.regression import Regression
 from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
 from keras_transformer.figures import attention
@@ -1154,14 +1151,8 @@ def test_a_translation_has_all_that_is_known(served):
 
 
 def test_details_have_the_confidence_of_the_assessor(tmp_path, caplog):
-    path = shutil.copytree(exports.workdir(), tmp_path / "run")
-    size = len(FEATURES)
-    regressions = (
-        Regression(np.zeros(n), np.ones(n), np.linspace(-1.0, 0.3, n + 1))
-        for n in (size, 3)
-    )
-    calibration = Calibration(*regressions, {"": 0.1}, {}, "ckpt-3")
-    calibration.write(path / "confidence.json")
+    path = tmp_path / "run"
+    calibration = exports.calibrated(path)
     translator = kt.Translator.load(str(path))
     model = pairs.Model(translator, 2)
     sentences = ["two red dogs and three green trees", "", "one dog 137"]

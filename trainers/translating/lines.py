@@ -145,7 +145,8 @@ def translate_lines(
     `chunk_size` lines are translated together. `n_best` and `alignments` are as
     in `OutputOptions`. `warn` is called for each note on a line, such as a
     truncation; `first` is the number of the first line in its messages. With an
-    `Assessor`, and without `n_best`, each line also has the confidence.
+    `Assessor`, each line also has the confidence; `n_best` of 1 then adds the
+    probability alone.
 
     Raises RunError if the model's logits are not finite, CommandError if a line
     has no tag.
@@ -180,7 +181,9 @@ def translate_lines(
                 if alignments:
                     columns.append(next(links))
                 if assessor:
-                    columns += _shown(assessed[number - first - done])
+                    one = assessed[number - first - done]
+                    chance = f"{one.probability:.6f}"
+                    columns += [chance] if n_best else _shown(one)
                 yield " ||| ".join(columns)
         done += len(chunk)
 

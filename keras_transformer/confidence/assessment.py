@@ -278,7 +278,7 @@ def _doubt(text, word_log_probs, parts):
     worst = said[said != ""][parts[said != ""].argmin()]
     words = text.split() or [""]
     lowest = words[int(np.argmin(word_log_probs))] if word_log_probs else ""
-    return worst.format(word=f"“{lowest}”")
+    return str(worst).format(word=f"“{lowest}”")
 
 
 def _with_direction(translator, sentence):

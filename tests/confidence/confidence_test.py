@@ -7,6 +7,7 @@ import json
 import pathlib
 import shutil
 import sys
+import types
 
 import exports
 import numpy as np
@@ -25,11 +26,14 @@ from keras_transformer.confidence.regression import (
     rank_correlation,
 )
 from keras_transformer.confidence.report import Report
+from keras_transformer.data.files.pairs import Pairs
 from keras_transformer.storage.checkpoints import named_weights
 from keras_transformer.storage.workdir import WorkDirectory
-from keras_transformer.translation.metrics import sentence_chrf
+from keras_transformer.translation.metrics import make_metric, sentence_chrf
 from savedmodel import export
 from trainers import evaluate, translate
+from trainers.run import validation
+from trainers.run.data_config import DataConfig
 from trainers.run.training_config import TrainingConfig
 
 LINES = ["one dog", "", "the house is green", "two red dogs"]
@@ -261,6 +265,33 @@ def test_a_translator_without_a_calibration_says_how_to_make_one(tmp_path):
     )
     with pytest.raises(ValueError, match="without sampling"):
         kt.Translator.load(calibrated(), sampled).assessor()
+
+
+def test_training_calibrates_at_its_end(tmp_path):
+    run = shutil.copytree(exports.workdir(), tmp_path / "run")
+    translator, lines = kt.Translator.load(run), []
+
+    def finish(valid_pairs):
+        experiment = types.SimpleNamespace(
+            data=DataConfig(),
+            metric=make_metric({"": "de"}, "auto"),
+            valid_pairs=Pairs.of(valid_pairs),
+        )
+        validation.calibrate(experiment, translator, lines.append)
+
+    finish([])
+    finish(pairs()[:199])
+    assert lines == [
+        "confidence: not calibrated: expected at least 200 validation pairs to"
+        " calibrate. Received: 199"
+    ]
+    assert not (run / "confidence.json").exists()
+    finish(pairs())
+    made = calibration.Calibration.read(run / "confidence.json")
+    assert made.measured["pairs"] == 300
+    assert made.checkpoint == "ckpt-3"
+    error = f"calibration error {made.measured['calibration_error']:.3f}"
+    assert error in lines[-1] and "300 validation pairs" in lines[-1]
 
 
 # Commands

@@ -80,7 +80,8 @@ def pairs_to_translate(experiment: Experiment) -> PairsToTranslate:
 def show_result(experiment: Experiment, log: Log) -> None:
     """Translates the test pairs with the averaged weights, and logs the score.
 
-    Without test pairs, translates the validation pairs.
+    Without test pairs, translates the validation pairs. Also calibrates the
+    confidence. The last line is the score.
     """
     data, metric = experiment.data, experiment.metric
     name, tested = "test", experiment.test_pairs
@@ -99,12 +100,12 @@ def show_result(experiment: Experiment, log: Log) -> None:
         log(f"  ours:      {output}")
     for line in find_dataset(data.dataset).limits():
         log(line)
+    calibrate(experiment, translator, log)
     log(
         f"{name} {metric.label} {metric.score(outputs, groups)}"
         f" on {len(pairs)} sentences, averaged checkpoints, beam"
         f" {translator.decoding.beam_size}"
     )
-    calibrate(experiment, translator, log)
 
 
 def calibrate(experiment: Experiment, translator: Translator, log: Log) -> None:

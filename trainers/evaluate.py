@@ -12,7 +12,7 @@ above it shows the differences between systems and their significance.
 --score_command='comet-score -s {source} -t {output} -r {reference}' runs COMET.
 """
 
-from keras_transformer.base.fields import Fields, hp
+from keras_transformer.base.fields import GIVEN, Fields, hp
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from trainers.scoring import evaluation
@@ -57,7 +57,13 @@ class EvaluateOptions(Fields):
         "Instead of a measurement: fit the confidence of the model to its"
         " validation pairs, or to those of --test_files, and write"
         " DIR/confidence.json.",
-        excludes={"confidence": True},
+        excludes={
+            "confidence": True,
+            "compare": GIVEN,
+            "output": GIVEN,
+            "references": GIVEN,
+            "score_command": GIVEN,
+        },
         common=True,
     )
     confidence: bool = hp(

@@ -12,12 +12,11 @@ from keras_transformer.base.refusals import expect
 from keras_transformer.confidence.calibration import (
     Calibration,
     Example,
-    direction_name,
     fit,
 )
 from keras_transformer.confidence.checks import Finding, check
 from keras_transformer.confidence.features import FEATURES, features_of
-from keras_transformer.confidence.report import Report
+from keras_transformer.confidence.report import Report, check_figure
 from keras_transformer.data.languages import Direction
 from keras_transformer.translation.requests import Request
 from keras_transformer.translation.results import PairReading, Translation
@@ -75,8 +74,10 @@ class Evidence(typing.NamedTuple):
 class Assessor:
     """Assesses the translations of a translator.
 
-    Raises ValueError if the translator is an ensemble.
+    Raises ValueError if the translator is an ensemble or samples.
     """
+
+    check_figure = staticmethod(check_figure)
 
     def __init__(self, translator: "Translator", calibration: Calibration):
         check_single(translator)
@@ -268,7 +269,7 @@ def _evidence(translator, request, found, reading):
     )
     features = features_of(request.text, found, reading, findings)
     return Evidence(
-        direction_name(languages), features, reading.word_log_probs, findings
+        "-".join(languages), features, reading.word_log_probs, findings
     )
 
 

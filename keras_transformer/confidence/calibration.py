@@ -217,8 +217,3 @@ def _word_features(log_probs, probability):
 
 def _lists(regression):
     return [values.tolist() for values in regression]
-
-
-def direction_name(languages: Sequence[str]) -> str:
-    """Returns the name of a direction, such as "en-de"."""
-    return "-".join(languages)

@@ -13,6 +13,13 @@ HIGH = 0.9  # sentences with at least this probability are counted
 WIDTH = 5.0  # of the figure, inches
 
 
+def check_figure(path: str) -> None:
+    """Raises ValueError if `Report.save` could not write to a path."""
+    from keras_transformer.figures.saving import SUFFIXES, suffix_of
+
+    suffix_of(path, SUFFIXES)
+
+
 @dataclasses.dataclass(frozen=True)
 class Report:
     """Probabilities, measured with the chrF of the translations.

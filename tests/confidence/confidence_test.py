@@ -331,6 +331,12 @@ def test_evaluate_calibrates_and_measures(capsys, tmp_path):
     measured = json.loads(capsys.readouterr().out)
     made = calibration.Calibration.read(run / "confidence.json")
     assert made.measured == measured and measured["pairs"] == 300
+    others = "--output=a --compare=a --score_command=a --confidence"
+    for option in others.split():
+        error = fails(evaluate.main, [*argv, "--calibrate", option], capsys)
+        assert "calibrate=True excludes" in error
+    wrong = [*argv, "--confidence", f"--confidence_plot={tmp_path / 'a.gif'}"]
+    assert "ends with .svg or" in fails(evaluate.main, wrong, capsys)
     figure = tmp_path / "a.svg"
     evaluate.main([*argv, "--confidence", f"--confidence_plot={figure}"])
     *table, last = capsys.readouterr().out.splitlines()

@@ -233,6 +233,8 @@ def run(
     into = [translator.with_languages(*one.languages) for one in directions]
     with flags.user_errors():
         assessors = [its.assessor() for its in into if confidence]
+        if confidence_plot:
+            assessors[0].check_figure(confidence_plot)
     started = time.monotonic()
     outputs: list[list[str]] = []
     assessed: list[typing.Any] = []
@@ -280,7 +282,7 @@ def calibrate(choice: TranslatorChoice, test: TestOptions) -> None:
 
     The pairs are the test files, by default the validation pairs of the data.
     """
-    path = choice.options.workdir
+    path = choice.options.workdirs[0]
     with flags.user_errors():
         expect(
             not WorkDirectory(path).read_package(),

@@ -227,7 +227,7 @@ def test_ctranslate2_ranks_hypotheses_by_our_scores(normalization):
     """A search that ends as CTranslate2's has the same answers."""
     search = {
         "beam_size": 3,
-        "length_penalty": 1.5,
+        "length_penalty": 4.0,
         "length_normalization": normalization,
     }
     directory, _ = exports.exported("ctranslate2")

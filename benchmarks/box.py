@@ -68,7 +68,7 @@ def main():
     if options.child:
         print(json.dumps(answer_alone(**json.loads(options.child))))
     elif options.command == "page":
-        write_page()
+        results.fill(PAGE)
     else:
         options.folder.mkdir(parents=True, exist_ok=True)
         tables = commands[options.command](options)
@@ -419,21 +419,6 @@ def adapt(options):
             row |= scores(found, german, name)
         rows.append(row)
     return {"adaptation": rows}
-
-
-# The page
-
-
-def write_page():
-    """Puts each recorded table behind its comment: `<!-- NAME: HEADING -->`."""
-    page = PAGE.read_text("utf-8")
-
-    def fill(match):
-        rows = results.read(match[1])["tables"][match[2]]
-        return f"{match[0].splitlines()[0]}\n\n{results.markdown(rows)}"
-
-    pattern = r"<!-- (box_\w+): (.+) -->\n(?:\n(?:\|.*\n)+)?"
-    results.write(PAGE, re.sub(pattern, fill, page))
 
 
 if __name__ == "__main__":

@@ -211,6 +211,17 @@ def page():
     return "\n".join(parts)
 
 
+def fill(path):
+    """Puts each recorded table behind its comment: `<!-- NAME: HEADING -->`."""
+
+    def table(match):
+        rows = read(match[1])["tables"][match[2]]
+        return f"{match[0].splitlines()[0]}\n\n{markdown(rows)}"
+
+    pattern = r"<!-- (\w+): (.+) -->\n(?:\n(?:\|.*\n)+)?"
+    write(path, re.sub(pattern, table, path.read_text("utf-8")))
+
+
 def circumstances(result):
     """Makes a paragraph of a result's date, machine and versions."""
     names = [f"{name} {v}" for name, v in result["versions"].items()]

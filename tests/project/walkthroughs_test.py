@@ -14,6 +14,7 @@ import re
 import runpy
 import shlex
 import shutil
+import subprocess
 import sys
 import tarfile
 import tomllib
@@ -84,10 +85,11 @@ def run(words, *flags, **renamed):
         stack.enter_context(contextlib.redirect_stdout(printed))
         importlib.import_module(module).main(argv)
     printed.flush()
-    text = printed.buffer.getvalue().decode()
+    data = printed.buffer.getvalue()
     if ">" in files:
-        pathlib.Path(files[">"]).write_text(text, "utf-8")
-    return text
+        pathlib.Path(files[">"]).write_bytes(data)
+        return ""
+    return data.decode()
 
 
 @pytest.fixture
@@ -100,6 +102,27 @@ def corpus(tmp_path, monkeypatch):
         write_pairs(tmp_path / "corpus" / split, pairs)
     (tmp_path / "runs").mkdir()
     return tmp_path
+
+
+@pytest.mark.slow("run")
+def test_a_spreadsheet(corpus):
+    install, train, translate, *makers = commands_of(
+        "A spreadsheet, from end to end"
+    )
+    write_pairs("corpus/train", phrasebook.read_split("train", 1500))
+    for _, script, *arguments, _, output in makers:
+        with open(output, "wb") as file:
+            command = [sys.executable, ROOT / script, *arguments]
+            subprocess.run(command, stdout=file, check=True)
+    run(install)
+    search = ["--beam_size=1", "--max_output_length=8"]
+    printed = run(train, *TINY, *SMALL, *QUICK, *search)
+    assert printed.splitlines()[-1].startswith("validation BLEU")
+    run(translate)
+    columns = "English", "German"
+    table = kt.read_parallel_files(["translated.xlsx"], "en", "de", columns)
+    lines = (corpus / "corpus/test.en").read_text("utf-8").splitlines()
+    assert [english for english, _ in table] == lines
 
 
 @pytest.mark.slow("run")

@@ -347,7 +347,7 @@ def row_of(name, found, expected, references, refusal=""):
 def measure_speed(options):
     rows = []
     for model, path, languages in models():
-        sentences = held_out(options, languages)[:: options.most // ANSWERS]
+        sentences = thinned(held_out(options, languages), ANSWERS)
         for engine in ("native", "ctranslate2"):
             case = {"path": str(path), "engine": engine}
             case["sentences"] = [list(row[:3]) for row in sentences]

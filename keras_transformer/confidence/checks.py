@@ -364,14 +364,14 @@ def missing_clauses(pair: Pair) -> Iterator[str]:
 # and beginnings of words, that a good translation may have in their place.
 NEGATING = {
     "en": (
-        r"(?<!or )not(?! equal| only)|cannot|never|\p{L}+n['’]t|(?-i:no)",
+        r"(?<!or )not(?! equal| only)|cannot|never|\p{L}++(?<=n)['’]t|(?-i:no)",
         "no non- none nothing nobody neither nor without unless until hardly"
         r" un(?!der|it|iq)- in(?:valid|correct|activ|compat|accur|access)-"
         r" in(?:suff|determ|compl|feas)- im(?:poss|prop)- disa- discon- ill-"
         " miss- mis- fail- wrong error lose lost ignor- except exclu- avoid-"
         " prevent- prohib- forbid- deny denied reject- refus- skip- stop- only"
-        r" instead rather but hid- omit- lack- absen- empty \p{L}+less spam"
-        r" at\s(?:least|most) already other exceed- sure remov- zero",
+        r" instead rather but hid- omit- lack- absen- empty \p{L}++(?<=less)"
+        r" spam at\s(?:least|most) already other exceed- sure remov- zero",
     ),
     "de": (
         r"(?<!oder )nicht(?! nur)|niemals|nie|keine?[mnrs]?",

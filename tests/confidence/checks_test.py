@@ -236,29 +236,25 @@ def test_terms():
     ]
 
 
-HOSTILE = "a a1 1 1,000, { } ` `a a. ab не @a ' a's % $ 12: 1p ( a- n't".split()
-HOSTILE += "{a1", "www.a", "\u00a01"
+HOSTILE = "a a1 1, { ` `a a. @a a's % 12: 1p a- n't {a1 www.a".split()
 
 
 @pytest.mark.slow("run")
-@pytest.mark.parametrize("end", ["", " "])
-@pytest.mark.parametrize("text", HOSTILE)
-def test_time_is_linear(text, end):
+@pytest.mark.parametrize("text", [*HOSTILE, "a ", "1 ", "`a ", "{a1 "])
+def test_time_is_linear(text):
     """Eight times the text takes about eight times the time, not 64 times."""
 
     def seconds(size):
-        long = (text + end) * (size // len(text + end))
-        times = []
-        for _ in range(3):
-            begin = time.process_time()
-            check(long, long[1:] + "b", ("en", "de"), terms=[[long]])
-            times.append(time.process_time() - begin)
-        return min(times)
+        long = text * (size // len(text))
+        begin = time.process_time()
+        check(long, long[1:] + "b", ("en", "de"), terms=[[long]])
+        return time.process_time() - begin
 
-    assert seconds(80_000) < 24 * max(seconds(10_000), 0.005)
+    assert seconds(16_000) < 30 * max(
+        min(seconds(2_000), seconds(2_000)), 0.005
+    )
 
 
-@pytest.mark.slow("run")
 @pytest.mark.parametrize("language", NEGATIONS)
 def test_patterns_of_negation_are_linear(language):
     for pattern in NEGATIONS[language]:

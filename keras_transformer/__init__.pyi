@@ -1,5 +1,8 @@
 """The public names, each with the module that defines it."""
 
+from .confidence.assessment import Assessment as Assessment
+from .confidence.assessment import Assessor as Assessor
+from .confidence.assessment import calibrate as calibrate
 from .config import PRESETS as PRESETS
 from .config import DecodingConfig as DecodingConfig
 from .config import TransformerConfig as TransformerConfig

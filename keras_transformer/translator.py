@@ -11,7 +11,6 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from absl import logging
 
 from keras_transformer.base.fields import check_positive
 from keras_transformer.config import (
@@ -22,7 +21,7 @@ from keras_transformer.config import (
 from keras_transformer.data.languages import Direction
 from keras_transformer.storage import box
 from keras_transformer.text import signs
-from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.text.tokenization import Token, Tokenizer, TokenizerPair
 from keras_transformer.translation import abilities, engines, loading
 from keras_transformer.translation.alignment import (
     SpanLink,
@@ -55,6 +54,7 @@ from keras_transformer.translation.results import (
     PairScore,
     Translation,
     check_finite,
+    warn_of_notes,
 )
 from keras_transformer.translation.search import Setup, Step
 from keras_transformer.translation.shortlist import Shortlist
@@ -63,6 +63,7 @@ if typing.TYPE_CHECKING:
     from keras_transformer.translation.inference import Inference
 
 # Modules that few translators need are imported on first use.
+CONFIDENCE = "keras_transformer.confidence.assessment"
 IMPORTERS = "keras_transformer.importers"
 INFERENCE = "keras_transformer.translation.inference"
 DEFAULTS = abilities.EngineOptions()
@@ -513,9 +514,7 @@ class Translator:
     def _search_and_warn(self, strings, prefixes, num_best):
         """Works as `search`, and logs each note as a warning."""
         found = self.search(strings, prefixes, num_best)
-        for number, translation in enumerate(found, 1):
-            for note in translation.notes:
-                logging.warning("sentence %d %s", number, note)
+        warn_of_notes(found)
         return found
 
     def score(self, pairs: SentencePairs) -> list[PairScore]:
@@ -587,18 +586,43 @@ class Translator:
         for request, target, row, (log_probs, attention) in self._read(
             pairs, self._search.read
         ):
+            tokens = self._tokens(request, target)
             words, spans = (
-                self._links(side, request, target, row, attention)
+                self._links(side, request, target, row, attention, tokens)
                 for side in (word_side, span_side)
             )
+            score = _pair_score(row, log_probs)
             results.append(
                 PairReading(
-                    _pair_score(row, log_probs),
+                    score,
+                    _word_log_probs(target, tokens[1], score.log_probs),
                     Alignment(words, bool(row.notes)),
                     _span_links(spans, request, target),
                 )
             )
         return results
+
+    def assessor(self) -> typing.Any:
+        """Returns the `Assessor`, which tells how sure translations are.
+
+        Raises ValueError if the model is not calibrated, or if the translator
+        is an ensemble or samples.
+        """
+        assessment = importlib.import_module(CONFIDENCE)
+        return assessment.Assessor.of(self)
+
+    def calibrate(self, pairs: SentencePairs) -> typing.Any:
+        """Fits the confidence to validation pairs, and keeps it in a file.
+
+        The file is `confidence.json` in the work directory. Returns the
+        `Calibration`.
+
+        Raises ValueError if the pairs are too few, and as `assessor`.
+        """
+        assessment = importlib.import_module(CONFIDENCE)
+        calibration = assessment.calibrate(self, pairs)
+        calibration.write(assessment.path_of(self))
+        return calibration
 
     @property
     def fits(self) -> Callable[[str], bool]:
@@ -619,14 +643,22 @@ class Translator:
             self.seed,
         )
 
-    def _links(self, make_side, request, target, row, attention):
+    def _tokens(self, request, target):
+        """Returns the tokens of both sides of a pair."""
+        of_text = self.encoding.tokenizer_of(request)
+        return (
+            tokens_of(of_text.source, request.text),
+            tokens_of(of_text.target, target),
+        )
+
+    def _links(self, make_side, request, target, row, attention, tokens=None):
         """Links words of a pair; `make_side` makes a `Side` from tokens."""
-        source, of_text = request.text, self.encoding.tokenizer_of(request)
+        sources, targets = tokens or self._tokens(request, target)
         end = len(row.target_ids) - 1
         return align_words(
             attention[row.num_given : end, row.tag_length :],  # without tags
-            make_side(source, tokens_of(of_text.source, source)),
-            make_side(target, tokens_of(of_text.target, target)),
+            make_side(request.text, sources),
+            make_side(target, targets),
         )
 
     def _read(self, pairs, method):
@@ -650,6 +682,17 @@ def _pair_score(row: Row, log_probs: np.ndarray) -> PairScore:
         log_probs[row.num_given : len(row.target_ids)].tolist(),
         [*row.notes],
     )
+
+
+def _word_log_probs(
+    text: str, tokens: Sequence[Token], log_probs: Sequence[float]
+) -> list[float]:
+    """Sums the log-probabilities of the tokens of each word of a text."""
+    found = [0.0] * (len(text.split()) + 1)  # the last for white space
+    # Without EOS; a translation may be longer than what can be scored.
+    for token, log_prob in zip(tokens, log_probs, strict=False):
+        found[token.word] += log_prob
+    return found[:-1]
 
 
 def _span_links(

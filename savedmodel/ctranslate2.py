@@ -5,8 +5,9 @@ CTranslate2's search differs from ours:
 - Score: log-probability / length ^ length_penalty. With `return_end_token`, the
   length includes EOS, and the score is ours with
   `length_normalization="power"`. By default we divide by
-  ((5 + length) / 6) ^ length_penalty. A beam search ends when W hypotheses have
-  finished. Greedy search is identical.
+  ((5 + length) / 6) ^ length_penalty, by which `reload` ranks the hypotheses of
+  a beam. A beam search ends when W hypotheses have finished. Greedy search is
+  identical.
 - Length: `min_decoding_length` does not count EOS. Its default of 1 removes EOS
   from the first softmax, which changes the score. `max_decoding_length` is one
   number for all sentences of a call; ours depends on the source.

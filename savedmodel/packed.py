@@ -6,11 +6,16 @@ the same weights. Of the configuration it has what a translator needs, but no
 names of files.
 """
 
+import dataclasses
+import pathlib
 import shutil
+
+from absl import logging
 
 from keras_transformer.base.fields import names_of
 from keras_transformer.base.refusals import expect
 from keras_transformer.commands.flags import CommandError
+from keras_transformer.confidence.assessment import FILE, Assessor
 from keras_transformer.data.languages import Languages
 from keras_transformer.storage.card import FACTS
 from keras_transformer.storage.checkpoints import named_weights, quantized
@@ -46,3 +51,12 @@ def write(export: Export) -> None:
     for path in (source.path / FACTS, source.shortlist_path):
         if path.is_file():
             shutil.copy(path, packed.path)
+    if (source.path / FILE).exists():
+        try:
+            calibration = Assessor.of(translator).calibration
+        except ValueError as error:
+            logging.warning("confidence.json is left out: %s", error)
+        else:
+            name = pathlib.Path(packed.averaged.prefixes()[0]).name
+            calibration = dataclasses.replace(calibration, checkpoint=name)
+            calibration.write(packed.path / FILE)

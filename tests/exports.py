@@ -14,11 +14,15 @@ import unittest.mock
 import warnings
 
 import keras
+import numpy as np
 import onnx as onnx_proto
 import sharing
 import tensorflow as tf
 
 import keras_transformer as kt
+from keras_transformer.confidence.calibration import Calibration
+from keras_transformer.confidence.features import FEATURES
+from keras_transformer.confidence.regression import Regression
 from keras_transformer.storage.checkpoints import named_weights
 from keras_transformer.storage.workdir import WorkDirectory
 from savedmodel import export, onnx, tflite
@@ -70,6 +74,18 @@ def make_workdir(path):
         decoding=DECODING,
     )
     directory.averaged.save({"weights": named_weights(model)}, step=3, keep=1)
+
+
+def calibrated(path):
+    """Copies the work directory to a path, with a made-up calibration."""
+    shutil.copytree(workdir(), path)
+    regressions = (
+        Regression(np.zeros(n), np.ones(n), np.linspace(-1.0, 0.3, n + 1))
+        for n in (len(FEATURES), 3)
+    )
+    calibration = Calibration(*regressions, {"": 0.1}, {}, "ckpt-3")
+    calibration.write(path / "confidence.json")
+    return calibration
 
 
 @functools.cache

@@ -32,6 +32,7 @@ class ScriptedServer(http.server.ThreadingHTTPServer):
         failures: Answers (status, headers, error) to the next requests.
         gates: By text, or "attention", an event that the answer waits for.
         notes: The notes on every sentence.
+        confidence: What the best hypothesis of every sentence has, or None.
         about: The cards of the models, or "" if there are none.
         asked: The bodies of translation requests, in order.
         uploads: The forms of requests to translate a file, unparsed.
@@ -55,7 +56,7 @@ class ScriptedServer(http.server.ThreadingHTTPServer):
             },
         }
         self.failures, self.gates, self.notes = [], {}, []
-        self.about = ""
+        self.about, self.confidence = "", None
         self.asked, self.uploads, self.attention = [], [], None
         self.address = f"http://127.0.0.1:{self.server_port}/"
 
@@ -150,6 +151,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             }
             for before, line in re.findall(r"(\s*)([^\n]*\S)", asked["text"])
         ]
+        if self.server.confidence:
+            for one in sentences:
+                one["hypotheses"][0]["confidence"] = self.server.confidence
         text = "".join(
             one["before"] + one["hypotheses"][0]["text"] for one in sentences
         )

@@ -4,6 +4,7 @@
     kt-evaluate --workdir=DIR --test_set=wmt14/full
     kt-evaluate --workdir=DIR --test_files=PREFIX --compare=DIR2
     kt-evaluate --workdir=DIR --test_files=PREFIX --references=FILE[,FILE...]
+    kt-evaluate --workdir=DIR --calibrate
 
 By default, it uses the test pairs of the data set that the model was trained
 on, if there are any. The last line is a JSON object. With --compare, the table
@@ -11,7 +12,7 @@ above it shows the differences between systems and their significance.
 --score_command='comet-score -s {source} -t {output} -r {reference}' runs COMET.
 """
 
-from keras_transformer.base.fields import Fields, hp
+from keras_transformer.base.fields import GIVEN, Fields, hp
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from trainers.scoring import evaluation
@@ -51,6 +52,30 @@ class EvaluateOptions(Fields):
         " sentence in each line. Its score is in the last line of its output.",
     )
 
+    calibrate: bool = hp(
+        False,
+        "Instead of a measurement: fit the confidence of the model to its"
+        " validation pairs, or to those of --test_files, and write"
+        " DIR/confidence.json.",
+        excludes={
+            "confidence": True,
+            "compare": GIVEN,
+            "output": GIVEN,
+            "references": GIVEN,
+            "score_command": GIVEN,
+        },
+        common=True,
+    )
+    confidence: bool = hp(
+        False,
+        "Also show how well the calibrated confidence fits the translations.",
+    )
+    confidence_plot: str | None = hp(
+        None,
+        "File for a figure of it: .svg, .pdf or .png.",
+        needs={"confidence": True},
+    )
+
 
 @flags.command(
     "kt-evaluate",
@@ -69,7 +94,11 @@ def main(arguments: flags.Arguments) -> None:
     metric = arguments.build(MetricOptions)
     flags.check_streams("stdout")
     translator.options.prepare_process()
-    evaluation.run(translator, test, metric, **vars(options))
+    others = dict(vars(options))
+    if others.pop("calibrate"):
+        evaluation.calibrate(translator, test)
+        return
+    evaluation.run(translator, test, metric, **others)
 
 
 if __name__ == "__main__":

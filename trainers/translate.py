@@ -16,7 +16,7 @@ files in shards.
 
 from collections.abc import Sequence
 
-from keras_transformer.base.fields import hp, names_of
+from keras_transformer.base.fields import GIVEN, hp, names_of
 from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt
@@ -41,6 +41,15 @@ class TranslateOptions(OutputOptions):
         None,
         "File with one line per input line: the required beginning of its"
         " translation, or a blank line.",
+    )
+    confidence: bool = hp(
+        False,
+        "After each translation write ' ||| ' and the probability, from 0 to 1,"
+        " that a reader would accept it as it is; and if it is below 0.5 or a"
+        " check fails, ' ||| ' and the reason. kt-evaluate --calibrate prepares"
+        " a model for it.",
+        excludes={"n_best": GIVEN},
+        common=True,
     )
     about: bool = hp(
         False, "Show the card of the model, and translate nothing.", common=True
@@ -78,7 +87,7 @@ def main(arguments: flags.Arguments) -> None:
     translator = TranslatorChoice.of(arguments, EnsembleOptions)
     flags.check_streams("stdin", "stdout")
     translator.options.prepare_process()
-    lines.run(translator, options, options.prefix_file)
+    lines.run(translator, options, options.prefix_file, options.confidence)
 
 
 def script() -> None:

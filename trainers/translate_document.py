@@ -44,6 +44,22 @@ class TranslateDocumentOptions(Fields):
         " its line, its source and its translation, and for each text that is"
         " left, with the reason.",
     )
+    at_least: float | None = hp(
+        None,
+        "A sentence stays in the source language if a check fails, or if the"
+        " probability that a reader would accept its translation is lower."
+        " kt-evaluate --calibrate prepares a model for it.",
+        low=0.0,
+        high=1.0,
+        common=True,
+    )
+    review: str = hp(
+        "",
+        "File to write: an HTML page of the sentences and their translations,"
+        " the doubtful ones first, with the reasons. It needs a calibrated"
+        " model, too.",
+        common=True,
+    )
     columns: tuple[str, ...] = hp(
         (),
         "Names of the columns of a table that are translated, in the first"

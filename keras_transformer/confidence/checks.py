@@ -331,7 +331,7 @@ def _without_code(text):
 # Letters of a text for each letter of its English translation.
 LENGTHS = {"de": 1.2, "es": 1.17, "fr": 1.2, "it": 1.2, "pt": 1.12, "ru": 1.1}
 SHORT = 0.65  # of the expected length
-UNLINKED = 3  # words
+UNLINKED = 4  # words
 
 
 def missing_clauses(pair: Pair) -> Iterator[str]:

@@ -44,6 +44,9 @@ from keras_transformer.documents.sentences import split
 from keras_transformer.documents.unread import known_format
 from keras_transformer.translation.alignment import SpanLink
 
+# Tells of each sentence and its translation whether the translation is used.
+Choose = Callable[[list[tuple[str, str]]], Sequence[bool]]
+
 
 class Format(typing.NamedTuple):
     """A format of documents."""
@@ -412,13 +415,21 @@ class Stage(typing.NamedTuple):
     items: list
 
 
-def stages(document: Document) -> Generator[Stage | Translated, list, None]:
+def use_all(pairs: list[tuple[str, str]]) -> list[bool]:
+    """Uses the translation of each sentence."""
+    return [True] * len(pairs)
+
+
+def stages(
+    document: Document, choose: Choose = use_all
+) -> Generator[Stage | Translated, list, None]:
     """Yields the stages of a document's translation, then the `Translated`.
 
     For each `Stage`, send the results for all its items, as
     `Translator.translate` or `Translator.align_spans` returns them. A sentence
     whose translation lacks a placeholder is translated again without its
-    placeholders, which the alignment then places as it places markup. Start new
+    placeholders, which the alignment then places as it places markup. `choose`
+    tells which translations are used; the other sentences stay. Start new
     stages for each further hypothesis of the document.
     """
     document.show_placeholders()
@@ -432,7 +443,13 @@ def stages(document: Document) -> Generator[Stage | Translated, list, None]:
     pairs = list(zip(sentences, translations, strict=True))
     marked = list(itertools.compress(pairs, document.needs_alignment))
     alignments = (yield Stage("align", marked)) if marked else []
-    data, charset = document.write_bytes(translations, alignments)
+    used = [
+        translation if is_used else None
+        for translation, is_used in zip(
+            translations, choose(pairs), strict=True
+        )
+    ]
+    data, charset = document.write_bytes(used, alignments)
     yield Translated(data, charset, pairs, len(hidden))
 
 
@@ -440,13 +457,15 @@ def translate(
     document: Document,
     translate: Callable[[list[str]], list[str]],
     align: Callable[[list[tuple[str, str]]], Sequence[Sequence[SpanLink]]],
+    choose: Choose = use_all,
 ) -> Translated:
     """Translates a document by running its `stages`.
 
     `translate` and `align` are `translate` and `align_spans` of a `Translator`.
+    `choose` is as in `stages`.
     """
     run: dict[str, Callable] = {"translate": translate, "align": align}
-    work = stages(document)
+    work = stages(document, choose)
     stage = next(work)
     while isinstance(stage, Stage):
         stage = work.send(run[stage.kind](stage.items))

@@ -112,12 +112,13 @@ class Document:
 
     def write_bytes(
         self,
-        translations: Sequence[str],
+        translations: Sequence[str | None],
         alignments: Sequence[Sequence[SpanLink]] = (),
     ) -> tuple[bytes, str]:
         """Returns the translated document's bytes and charset ("" if binary).
 
-        A sentence that equals its translation keeps its original form.
+        A sentence that equals its translation, or has None, keeps its original
+        form.
         `alignments` are the `SpanLink`s from `Translator.align_spans`, for each
         sentence that `needs_alignment`. Without them, markup keeps its relative
         position. Raises ValueError unless each sentence has a translation.
@@ -144,7 +145,7 @@ class Document:
 
     def write(
         self,
-        translations: Sequence[str],
+        translations: Sequence[str | None],
         alignments: Sequence[Sequence[SpanLink]] = (),
     ) -> str:
         """Returns `write_bytes` as text. Raises ValueError if it is binary."""

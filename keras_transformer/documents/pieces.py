@@ -109,10 +109,23 @@ class Checked(Block):
         self._fits, self.text, self.is_refused = fits, text, False
 
     def write(self, written: Written) -> str:
-        """Returns the block's text, or `source` if the translation is unfit."""
-        text = "".join(write(self.pieces, written))
-        self.is_refused = not self._fits(text)
-        return (self.source or "") if self.is_refused else self._finish(text)
+        """Returns the block's text, or `source` if the translation is unfit.
+
+        Also returns `source` if no sentence has a translation.
+        """
+        given: list[str | None] = []
+
+        def noted() -> Written:
+            for one in written:
+                given.append(one[0])
+                yield one
+
+        text = "".join(write(self.pieces, noted()))
+        stays = bool(given) and given.count(None) == len(given)
+        self.is_refused = not (stays or self._fits(text))
+        if stays or self.is_refused:
+            return self.source or ""
+        return self._finish(text)
 
 
 def write(pieces: Sequence[Piece], written: Written) -> list[str]:

@@ -12,6 +12,7 @@
     logs/             logs for TensorBoard
     exports/          what other search engines run, made when first needed
     card.toml         facts for the model card, if its user wrote some
+    confidence.json   the calibration of one checkpoint, if it was calibrated
 
 A packed model, which `kt-export --format=packed` makes, is a work directory,
 too: it has one checkpoint and `export.json`, and is never written.

@@ -209,6 +209,7 @@ batch_tokens        .      .    .    -run  -run -run -run -run  -run .
 seed                .      .    -smp -smp  -smp -smp -smp -smp  -smp .
 score               .      .    .    .     inp  inp  -run -run  -run .
 align               .      .    .    inp   inp  inp  -run -run  -run .
+confidence          .      .    .    none  none none none none  none .
 attention_figure    .      .    nat  .     none none none none  none .
 adapter             .      .    nat  none  none none none none  none .
 """,

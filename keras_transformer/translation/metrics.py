@@ -44,6 +44,13 @@ class Metric(Protocol):
         """Computes all scores that `kt-evaluate` reports, by name."""
 
 
+def sentence_chrf(output: str, reference: str) -> float:
+    """Computes the chrF of a sentence, 100 if it is its reference."""
+    if output == reference:
+        return 100.0
+    return CHRF().sentence_score(output, [reference]).score
+
+
 class TranslationMetric:
     """BLEU, tokenized BLEU, chrF, chrF++, TER by sacreBLEU; see `Metric`."""
 

@@ -1,8 +1,10 @@
 """The results that a `Translator` returns."""
 
 import typing
+from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 
 from keras_transformer.commands.flags import RunError
 from keras_transformer.translation.alignment import SpanLink
@@ -27,6 +29,13 @@ class Translation(typing.NamedTuple):
     ids: list[list[int]]
     scores: list[float]
     notes: list[str]
+
+    @property
+    def best(self) -> "Translation":
+        """The best hypothesis alone."""
+        return Translation(
+            self.texts[:1], self.ids[:1], self.scores[:1], self.notes
+        )
 
 
 class PairScore(typing.NamedTuple):
@@ -68,13 +77,23 @@ class PairReading(typing.NamedTuple):
 
     Attributes:
         score: The `PairScore`.
+        word_log_probs: The log-probability of each word of the translation, as
+            `str.split` finds them: the sum of its tokens'.
         alignment: The `Alignment`.
         spans: The links of `Translator.align_spans`.
     """
 
     score: PairScore
+    word_log_probs: list[float]
     alignment: Alignment
     spans: list[SpanLink]
+
+
+def warn_of_notes(found: Sequence[Translation]) -> None:
+    """Logs each note on a translation as a warning."""
+    for number, translation in enumerate(found, 1):
+        for note in translation.notes:
+            logging.warning("sentence %d %s", number, note)
 
 
 class NotFiniteError(FloatingPointError, RunError):

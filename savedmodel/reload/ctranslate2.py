@@ -13,12 +13,16 @@ from .sentences import (
 )
 from .tokenizer import load_tokenizer, load_vocabularies
 
+# A length penalty that changes no score. With 0, a search for all hypotheses
+# would end when the most probable one has finished.
+NO_PENALTY = 1e-30
+
 
 def load(directory: pathlib.Path, description: dict) -> Translate:
     """Loads CTranslate2's translator.
 
     `max_decoding_length` is one number per call, so a call has only sentences
-    with the same limit. Scores have our length penalty only in greedy search.
+    with the same limit. The hypotheses of a beam are ranked by our scores.
     """
     import ctranslate2
 
@@ -40,7 +44,9 @@ def load(directory: pathlib.Path, description: dict) -> Translate:
             max_positions,
         )
 
-    is_greedy = decoding["beam_size"] == 1
+    beam_size, power = decoding["beam_size"], NO_PENALTY
+    if beam_size > 1 and decoding["length_normalization"] == "power":
+        power = decoding["length_penalty"] or NO_PENALTY
 
     def translate(sentences: list[Sentence]) -> list[dict]:
         rows = [encode(sentence) for sentence in sentences]
@@ -57,18 +63,26 @@ def load(directory: pathlib.Path, description: dict) -> Translate:
                     for i in alike
                 ],
                 [targets.processor.id_to_piece(first[i]) for i in alike],
-                beam_size=decoding["beam_size"],
-                length_penalty=0 if is_greedy else decoding["length_penalty"],
+                beam_size=beam_size,
+                num_hypotheses=beam_size,
+                length_penalty=power,
                 max_decoding_length=longest,
                 min_decoding_length=max(0, decoding["min_length"] - 1),
                 return_scores=True,
                 return_end_token=True,
             )
             for i, result in zip(alike, found, strict=True):
-                ids = targets.processor.piece_to_id(result.hypotheses[0])
-                score = result.scores[0]
-                if is_greedy:
-                    score /= penalty(decoding, len(ids))
+                scores = [
+                    score
+                    * len(pieces) ** power
+                    / penalty(decoding, len(pieces))
+                    for pieces, score in zip(
+                        result.hypotheses, result.scores, strict=True
+                    )
+                ]
+                score = max(scores)
+                best = result.hypotheses[scores.index(score)]
+                ids = targets.processor.piece_to_id(best)
                 results[i] = answer(ids, decode(ids), score, rows[i][1])
         return results
 

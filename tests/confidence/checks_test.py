@@ -218,6 +218,16 @@ def test_a_short_translation_with_all_links_has_its_clauses():
     assert not check(SOURCE, translation, ("en", "de"), links)
 
 
+@pytest.mark.parametrize("number", [3, 4])
+def test_a_clause_has_at_least_four_words(number):
+    words = "one two three four five six seven eight"
+    spans = word_spans(words)
+    links = [SpanLink(span, (0, 3)) for span in spans[: 8 - number]]
+    found = check(words, "eins", ("en", "de"), links)
+    kinds = [finding.kind for finding in found]
+    assert kinds == ["clause"] * (number == 4)
+
+
 def test_the_lengths_of_languages_differ():
     """The same translation is short for a source of a longer language."""
     words = "one two three four five six seven eight"

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from commands import ROOT, fails, write_pairs
 
+import keras_transformer as kt
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.files.pairs import Pairs
 from keras_transformer.storage.workdir import WorkDirectory
@@ -269,20 +270,22 @@ def test_each_filter_counts_its_pairs():
         "language": [(english, "the green grass"), ("het gras", dutch)],
         "uneven": [(english, " ".join(DUTCH)), (" ".join(ENGLISH), "het gras")],
         "improbable": [("the grass of the park", dutch), (english, "het park")],
+        "unsure": [("the park of the grass", dutch), (english, "het gras")],
         "duplicate": [first, (english, dutch)],
     }
     rows = [(p, reason) for reason, pairs in made.items() for p in pairs]
     pairs, expected = zip(*rows, strict=True)
     lengths = np.array([[len(s.split()) + 1 for s in pair] for pair in pairs]).T
     log_probs = np.where(np.array(expected) == "improbable", -1.6, -1.5)
+    chances = np.where(np.array(expected) == "unsure", 0.4, 0.5)
 
     def judged(filters, are_replaced):
         judge = PairFilter(filters, make_originals(9), are_replaced)
-        reasons = judge.judge(list(pairs), lengths, log_probs)
+        reasons = judge.judge(list(pairs), lengths, log_probs, chances)
         judge.judge_duplicates(reasons, steps.cleaning.hash_pairs(pairs))
         return reasons.tolist()
 
-    filters = Filters(max_ratio=2.5, min_log_prob=-1.5)
+    filters = Filters(max_ratio=2.5, min_log_prob=-1.5, min_confidence=0.5)
     assert judged(filters, are_replaced=False) == list(expected)
     # `first` is in no other corpus of the training then.
     expected = ["" if pair == first else r for pair, r in rows]
@@ -315,6 +318,30 @@ def test_the_threshold_is_a_log_probability_per_token(
         len(s.ids) for s, m in zip(scored, means, strict=True) if m > limit
     )
     assert record["source_tokens"] == tokens != record["target_tokens"]
+
+
+def test_unsure_translations_are_dropped(
+    make_plan, tmp_path, distinct, quick, capsys
+):
+    rules = {"clean": False, "min_confidence": 0.5}
+    message = fails(synthesize.main, make_plan(rules), capsys)
+    assert "which kt-evaluate --calibrate makes" in message
+    assert not (tmp_path / "out").exists()
+    run = tmp_path / "run"
+    exports.calibrated(run)
+    found, assessed = kt.Translator.load(run).assessor().search(distinct)
+    chances = [one.probability for one in assessed]
+    rules["min_confidence"] = limit = float(np.median(chances)) - 1e-4
+    synthesize.main(make_plan(rules, backward=[str(run)]))
+    left = [
+        one.texts[0]
+        for one, chance in zip(found, chances, strict=True)
+        if chance > limit
+    ]
+    assert 3 < len(left) < len(found) - 3
+    assert lines_of(tmp_path / "out/made.de.gz") == left
+    record = json.loads((tmp_path / "out/made/record.json").read_text())
+    assert record["dropped"] == {"unsure": len(found) - len(left)}
 
 
 # ---------------------------------------------------------------------- noise

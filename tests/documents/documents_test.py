@@ -11,6 +11,7 @@ import sys
 import types
 import xml.etree.ElementTree
 
+import pages
 import polib
 import pytest
 from commands import fails
@@ -22,6 +23,8 @@ from document_cases import (
 )
 
 from keras_transformer import documents
+from keras_transformer.confidence.assessment import Assessment
+from keras_transformer.confidence.checks import Finding
 from keras_transformer.data.languages import Direction
 from keras_transformer.documents.placeholders import (
     count_placeholders,
@@ -624,6 +627,78 @@ def test_the_command(monkeypatch, tmp_path, capfdbinary, caplog):
     ]
 
 
+CHANCES = {  # of sentences; all others have 0.95
+    "One é dog.": Assessment(0.4, [0.9, 0.2, 0.9], [], "it is long"),
+    "Six trees.": Assessment(0.99, [], [Finding("number", "6 is missing")]),
+    "No %s.": Assessment(0.1, [], [Finding("placeholder", "%s is missing")]),
+    "Why?": Assessment(0.91, [], [Finding("negation", "not?", True)]),
+}
+
+
+def test_unsure_sentences_stay(monkeypatch, tmp_path, capfdbinary):
+    class Calibrated(Upper):
+        def assessor(self):
+            return types.SimpleNamespace(
+                search=lambda sentences: (
+                    self.search(sentences, 1),
+                    [
+                        CHANCES.get(s, Assessment(0.95, [], []))
+                        for s in sentences
+                    ],
+                )
+            )
+
+    def run(data, *flags):
+        stdin = types.SimpleNamespace(buffer=io.BytesIO(data.encode()))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        translate_document.main([f"--workdir={RUN}", *flags])
+        return [stream.decode() for stream in capfdbinary.readouterr()]
+
+    monkeypatch.setattr(command, "open_translator", lambda *_: Calibrated())
+    page = (
+        "<p>A cat. One <b>&eacute;</b>\r\n dog.<p>Six trees. No %s. Why?"
+        "<pre>x</pre>"
+    )
+    path, review = tmp_path / "map.jsonl", tmp_path / "review.html"
+    out, err = run(
+        *(page, "--format=html", "--at_least=0.9"),
+        *(f"--document_map={path}", f"--review={review}"),
+    )
+    # The placeholder is placed by alignment, without which a check failed.
+    assert out == page.replace("A cat", "A CAT").replace("No", "NO").replace(
+        "Why", "WHY"
+    )
+    assert "left: 1 pre (line 2), 2 unsure (lines 1, 2)" in err
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert rows[1] == {
+        **{"line": 1, "source": "One é dog.", "left": "unsure"},
+        **{"probability": 0.4, "reasons": ["it is long"]},
+    }
+    assert [row.get("left") for row in rows] == [
+        *(None, "unsure", "unsure", None, None, "pre")
+    ]
+    html = review.read_text("utf-8")
+    pages.assert_offline(html)
+    elements = pages.Elements(html)
+    cells = [text for _, _, text in elements.of("bdi")][:-1]
+    sources = ["Six trees.", "One é dog.", "Why?", "A cat.", "No."]
+    assert cells[::2] == sources  # a failed check, then by probability
+    assert [text for _, _, text in elements.of("mark")] == ["marked", "É"]
+    assert html.count("not used: the source stayed") == 2
+    for reason in ("6 is missing", "it is long", "not?", ">pre<"):
+        assert reason in html
+    # Only what is unsure differs from the translation.
+    assert run(page, "--format=html", f"--review={review}")[
+        0
+    ] == page.upper().replace("<P>", "<p>").replace(
+        "<B>&EACUTE;</B>", "<b>É</b>"
+    ).replace("%S", "%s").replace("<PRE>X</PRE>", "<pre>x</pre>")
+    assert "not used" not in review.read_text("utf-8")
+    entries = 'msgid "Six trees."\nmsgstr ""\n\n{}msgid "A cat."\nmsgstr "{}"\n'
+    out, _ = run(entries.format("", ""), "--format=po", "--at_least=0.9")
+    assert out == entries.format("#, fuzzy\n", "A CAT.")
+
+
 @pytest.mark.parametrize(
     ("data", "flags", "message"),
     [
@@ -633,6 +708,7 @@ def test_the_command(monkeypatch, tmp_path, capfdbinary, caplog):
         (b"", ["--retranslate", "--format=text"], "retranslate=True needs"),
         (b"a", ["--retranslate"], "expected a format with translations"),
         (b"{\\rtf1 a}", [], "expected a document of a known format"),
+        (b"a", ["--at_least=2"], "at_least"),
     ],
 )
 def test_the_command_refuses(data, flags, message, monkeypatch, capsys):

@@ -222,6 +222,26 @@ def test_ctranslate2_beams_find_much_the_same(beam_size):
     assert number_of_equal_texts("ctranslate2", beam_size) >= len(LINES) - 2
 
 
+@pytest.mark.parametrize("normalization", ["wu", *later("options", "power")])
+def test_ctranslate2_ranks_hypotheses_by_our_scores(normalization):
+    """A search that ends as CTranslate2's has the same answers."""
+    search = {
+        "beam_size": 3,
+        "length_penalty": 4.0,
+        "length_normalization": normalization,
+    }
+    directory, _ = exports.exported("ctranslate2")
+    description = verify.read_description(directory)
+    description["decoding"] |= search
+    found = reload.load(directory, description)(LINES)
+    ours = exports.translator().with_decoding(stopping="fairseq", **search)
+    for result, [(ids, score), *_] in zip(
+        found, ours.n_best_ids(LINES), strict=True
+    ):
+        assert result["ids"] == ids
+        assert result["score"] == pytest.approx(score, abs=1e-4)
+
+
 def test_ctranslate2_is_told_our_limits():
     """EOS counts in ours; the greatest length is that of each source."""
     directory, _ = exports.exported("ctranslate2")

@@ -499,7 +499,9 @@ def test_recipes_are_listed():
     recipes = {path.stem for path in ROOT.glob("trainers/configs/*.flags")}
     assert recipes == {name for name in recipes if f"`{name}`" in text}
     for page, text in read_pages():
-        for name in re.findall(r"--(?:recipe=|flagfile=\S*/)(\w+)", text):
+        for name in re.findall(
+            r"--(?:recipe=|flagfile=trainers/configs/)(\w+)", text
+        ):
             assert name in recipes | {"NAME"}, f"{page.name}: {name}"
 
 

@@ -134,6 +134,44 @@ def test_typing_translates(page, server):
     assert len(server.asked) == 2
 
 
+def test_a_doubtful_sentence_has_a_line_and_its_reason(page, server):
+    server.confidence = {
+        "probability": 0.34,
+        "reasons": ["number 12 is missing"],
+        "words": [0.9, 0.8, 0.2, 0.7],
+    }
+    translate(page)
+    reason = "Check sentence 1 (34 % probable): number 12 is missing."
+    assert marked(page) == ["SMALL"]  # by calibrated probabilities
+    assert lined(page) == ["RUNS DOG SMALL A"] and shown(page, "#lines")
+    part = "document.querySelector('.unsure')"
+    assert page.evaluate(f"[{part}.title, {part}.role]") == [reason, "group"]
+    assert reason in text(page, "#announcement")
+    page.press("Tab", "Tab")  # Copy, the first word
+    expected = (
+        f"“RUNS” translates “runs”. The model is 90 % sure of it. {reason}"
+    )
+    assert text(page, "#details") == expected
+    page.click("summary")
+    page.click("#doubts")
+    assert lined(page) == [] and not shown(page, "#legend")
+    page.click("#doubts")
+    page.click("#alternatives [value='1']")  # it has no confidence
+    assert lined(page) == [] and not shown(page, "#lines")
+    server.confidence |= {"reasons": [], "words": []}
+    translate(page, "a dog runs", "RUNS DOG A")
+    assert lined(page) == [] and text(page, "#announcement") == "RUNS DOG A"
+
+
+def lined(page):
+    """Returns the sentences that have a wavy line."""
+    return page.evaluate(
+        "[...document.querySelectorAll('#result .sentence')].filter((node) =>"
+        " getComputedStyle(node).textDecorationStyle === 'wavy')"
+        ".map((node) => node.textContent)"
+    )
+
+
 def marked(page):
     """Returns the words of the translation that have a color."""
     return page.evaluate(

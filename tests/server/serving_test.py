@@ -36,6 +36,7 @@ from starlette.responses import StreamingResponse
 import keras_transformer as kt
 from keras_transformer import documents
 from keras_transformer.commands.flags import RunError
+from keras_transformer.confidence.assessment import Assessor
 from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
 from keras_transformer.figures import attention
@@ -51,6 +52,7 @@ from keras_transformer.translation.requests import (
 )
 from keras_transformer.translation.results import (
     Alignment,
+    PairReading,
     PairScore,
     Translation,
 )
@@ -494,9 +496,15 @@ class Script:
             found.append(Translation(texts, [], scores, notes))
         return found
 
-    def score(self, pairs):
-        lengths = [len(text.split()) + 1 for _, text in pairs]
-        return [PairScore([], [-0.5] * length, []) for length in lengths]
+    def read(self, pairs):
+        return [
+            PairReading(
+                PairScore([], [-0.5] * (len(text.split()) + 1), []),
+                [-0.5] * len(text.split()),
+                *(Alignment([(0, 0)], False), []),
+            )
+            for _, text in pairs
+        ]
 
     def align(self, pairs):
         return [Alignment([(0, 0)], False) for _ in pairs]
@@ -802,7 +810,7 @@ def test_a_wide_search_and_details_count_more(served):
     for work, cost in (
         (SearchWork(model, own), 1),
         (SearchWork(model, wide), 4),
-        (SearchWork(model, wide, everything=True, details=True), 12),
+        (SearchWork(model, wide, everything=True, details=True), 8),
     ):
         assert work.cost == cost
         plan = Plan(None, work, NO_TERMINOLOGY, 0)
@@ -1140,6 +1148,41 @@ def test_a_translation_has_all_that_is_known(served):
     [sentence] = plain["sentences"]
     assert sentence["source"] == "a. B."
     assert sentence["hypotheses"] == [{"text": "A. B.", "score": 0.0}]
+
+
+def test_details_have_the_confidence_of_the_assessor(tmp_path, caplog):
+    path = tmp_path / "run"
+    calibration = exports.calibrated(path)
+    translator = kt.Translator.load(str(path))
+    model = pairs.Model(translator, 2)
+    sentences = ["two red dogs and three green trees", "", "one dog 137"]
+    requests = [Request(s, direction=Direction()) for s in sentences]
+    work = SearchWork(model, translator.decoding, details=True)
+    assert all("confidence" not in a.details[0] for a in work(requests))
+    model.assessor = Assessor.find(translator)
+    _, expected = translator.assessor().search(sentences)
+    assert len({round(one.probability, 6) for one in expected}) == 3
+    answers = work(requests)
+    every = dataclasses.replace(work, everything=True)(requests)
+    for one, answer, several in zip(expected, answers, every, strict=True):
+        assert len(answer.details) == len(answer.translation.texts) == 1
+        both = answer.details[0], several.details[0]
+        for found in (of.pop("confidence") for of in both):
+            assert found["reasons"] == one.reasons
+            for name in ("probability", "words"):
+                wanted = pytest.approx(getattr(one, name), abs=1e-5)
+                assert found[name] == wanted
+        assert all("confidence" not in other for other in several.details)
+    assert any(one.reasons for one in expected)
+    sampled = dataclasses.replace(
+        work, decoding=dataclasses.replace(translator.decoding, sampling=True)
+    )
+    assert all("confidence" not in a.details[0] for a in sampled(requests))
+    dataclasses.replace(calibration, checkpoint="ckpt-2").write(
+        path / "confidence.json"
+    )
+    assert Assessor.find(translator) is None
+    assert "expected a calibration of ckpt-3" in caplog.text
 
 
 def test_search_options_of_a_request(served):

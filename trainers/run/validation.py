@@ -20,6 +20,7 @@ from trainers.run.engine import LossSums
 from trainers.run.experiment import Experiment
 from trainers.run.progress import Log
 
+MOST_CALIBRATED = 3000  # validation pairs for the confidence
 SAMPLES = 3  # translations shown when training ends
 
 
@@ -79,7 +80,8 @@ def pairs_to_translate(experiment: Experiment) -> PairsToTranslate:
 def show_result(experiment: Experiment, log: Log) -> None:
     """Translates the test pairs with the averaged weights, and logs the score.
 
-    Without test pairs, translates the validation pairs.
+    Without test pairs, translates the validation pairs. Also calibrates the
+    confidence. The last line is the score.
     """
     data, metric = experiment.data, experiment.metric
     name, tested = "test", experiment.test_pairs
@@ -98,8 +100,39 @@ def show_result(experiment: Experiment, log: Log) -> None:
         log(f"  ours:      {output}")
     for line in find_dataset(data.dataset).limits():
         log(line)
+    calibrate(experiment, translator, log)
     log(
         f"{name} {metric.label} {metric.score(outputs, groups)}"
         f" on {len(pairs)} sentences, averaged checkpoints, beam"
         f" {translator.decoding.beam_size}"
+    )
+
+
+def calibrate(experiment: Experiment, translator: Translator, log: Log) -> None:
+    """Fits the confidence of the averaged weights to validation pairs.
+
+    Writes it into the work directory, and logs what it is worth, or why it
+    cannot be fitted.
+    """
+    pairs = [
+        pair
+        for group in to_translate(
+            experiment.data,
+            experiment.metric.by_direction,
+            experiment.valid_pairs,
+        ).values()
+        for pair in group
+    ]
+    if not pairs or not translator.languages.source_language:
+        return
+    step = -(-len(pairs) // MOST_CALIBRATED)
+    try:
+        measured = translator.calibrate(pairs[::step]).measured
+    except ValueError as error:
+        log(f"confidence: not calibrated: {error}")
+        return
+    log(
+        f"confidence: calibrated on {measured['pairs']:,} validation pairs;"
+        f" calibration error {measured['calibration_error']:.3f},"
+        f" correlation with chrF {measured['correlation']:.2f}"
     )

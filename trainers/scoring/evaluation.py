@@ -14,8 +14,13 @@ from keras_transformer.commands import flags
 from keras_transformer.data.files.pairs import find_file
 from keras_transformer.data.languages import prefixes_with, shortened
 from keras_transformer.storage.workdir import WorkDirectory
-from keras_transformer.translation.metrics import TranslationMetric
-from trainers.datasets.dataset import find_dataset
+from keras_transformer.translation.metrics import (
+    TranslationMetric,
+    make_metric,
+    sentence_chrf,
+)
+from keras_transformer.translation.results import warn_of_notes
+from trainers.datasets.dataset import find_dataset, to_translate
 from trainers.run.data_config import DataConfig
 from trainers.run.training_config import TrainingConfig
 from trainers.scoring import comparison
@@ -24,6 +29,7 @@ from trainers.scoring.score_command import parse_command, run_command
 from trainers.scoring.test_sets import (
     check_lines,
     read_data,
+    read_pairs,
     read_references,
     read_text,
 )
@@ -197,6 +203,8 @@ def run(
     output: str | None,
     compare: tuple[str, ...],
     score_command: str | None,
+    confidence: bool,
+    confidence_plot: str | None,
 ) -> None:
     """Translates the test set and shows the scores."""
     path = choice.options.workdirs[0]
@@ -208,6 +216,8 @@ def run(
         directions = read_directions(data, test, tokenizer)
         if compare or command:
             check_single(directions, "compare" if compare else "score_command")
+        if confidence_plot:
+            flags.check_output(confidence_plot)
         for file in references:
             check_single(directions, "references")
             stream = read_text(file)
@@ -221,11 +231,21 @@ def run(
                 flags.check_output(output, read)
     translator = open_translator(choice._replace(languages=None))
     into = [translator.with_languages(*one.languages) for one in directions]
+    with flags.user_errors():
+        assessors = [its.assessor() for its in into if confidence]
+        if confidence_plot:
+            assessors[0].check_figure(confidence_plot)
     started = time.monotonic()
-    outputs = [
-        its.translate(one.sources)
-        for its, one in zip(into, directions, strict=True)
-    ]
+    outputs: list[list[str]] = []
+    assessed: list[typing.Any] = []
+    for its, one in zip(into, directions, strict=True):
+        if assessors:
+            found, assessments = assessors[len(outputs)].search(one.sources)
+            warn_of_notes(found)
+            outputs.append([translation.texts[0] for translation in found])
+            assessed += assessments
+        else:
+            outputs.append(its.translate(one.sources))
     seconds = time.monotonic() - started
     if output:
         with flags.user_errors():
@@ -237,6 +257,12 @@ def run(
     if compare:
         systems[choice.options.workdir] = outputs[0]
         result["compare"] = show_comparison(systems, choice, directions[0])
+    if confidence:
+        report = assessors[0].report(assessed, _chrf(directions, outputs))
+        flags.show(*report.table())
+        if confidence_plot:
+            report.save(confidence_plot)
+        result["confidence"] = report.values
     result["seconds"] = round(seconds, 3)
     try:
         if command:
@@ -249,6 +275,42 @@ def run(
             result["score_command_signature"] = score_command
     finally:  # the other scores are shown even if the program fails
         flags.show(json.dumps(result))
+
+
+def calibrate(choice: TranslatorChoice, test: TestOptions) -> None:
+    """Fits the confidence of a model, and writes it to its work directory.
+
+    The pairs are the test files, by default the validation pairs of the data.
+    """
+    path = choice.options.workdirs[0]
+    with flags.user_errors():
+        expect(
+            not WorkDirectory(path).read_package(),
+            "a work directory that may be written with calibrate",
+            "a packed model",
+            where=path,
+        )
+        expect(not test.test_set, "calibrate with test_files", test.test_set)
+        data = read_data(path, choice.languages)
+        files = test.test_files or data.valid_files
+        metric = make_metric(data.directions_in(*files), "auto")
+        found = read_pairs(data, "valid", test.test_files)
+        groups = to_translate(data, metric.by_direction, found)
+    pairs = [pair for group in groups.values() for pair in group]
+    translator = open_translator(choice)
+    with flags.user_errors():
+        flags.show(json.dumps(translator.calibrate(pairs).measured))
+
+
+def _chrf(directions, outputs):
+    """Computes the chrF of each sentence with its first reference."""
+    return [
+        sentence_chrf(output, reference)
+        for one, translations in zip(directions, outputs, strict=True)
+        for output, reference in zip(
+            translations, one.references[0], strict=True
+        )
+    ]
 
 
 def _names(pairs):

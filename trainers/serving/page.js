@@ -291,6 +291,9 @@ function clear() {
 // Adds the translation of the next part of the text to what is shown
 function add({ source, text, sentences }, part, isWhole) {
   const number = state.sentences.length;
+  for (const { hypotheses: [{ words, confidence }] } of sentences) {
+    confidence?.words.forEach((probability, i) => Object.assign(words[i] ?? {}, { probability }));
+  }
   // A part that is in the target language already has no sentences.
   const all = sentences.length || !text.trim() ? sentences : [unchanged(text)];
   state.sentences.push(...all.map((sentence) => ({ ...sentence, lang: source, chosen: 0 })));
@@ -328,6 +331,14 @@ function inWords(one, text) {
   if (all.some((form) => text.includes(form))) return ""; // the chosen alternative has it
   const own = Object.entries(ownTerms() ?? {}).find(([, value]) => value === all.join("|"));
   return `The translation does not use your term “${forms}”${own ? ` (${own[0]})` : ""}.`;
+}
+
+// Why the translation of a sentence is to be checked, or ""
+function doubtOf(sentence) {
+  const { confidence } = chosen(sentence);
+  if (!confidence?.reasons.length) return "";
+  const percent = Math.round(100 * confidence.probability);
+  return `Check sentence ${state.sentences.indexOf(sentence) + 1} (${percent} % probable): ${confidence.reasons.join("; ")}.`;
 }
 
 function chosen(sentence) {
@@ -382,6 +393,8 @@ function paintResult(first = 0) {
     const part = make("span", { class: "sentence" });
     const notes = sentence.notes.map((one) => inWords(one, text)).filter(Boolean);
     if (notes.length) part.dataset.note = notes.join(" ");
+    const doubt = doubtOf(sentence);
+    if (doubt) Object.assign(part, { className: "sentence unsure", title: doubt, role: "group" });
     const attributes = { "data-sentence": i, tabindex: -1 };
     const end = appendWords(part, text, words.map((word) => word.text), attributes);
     part.append(text.slice(end));
@@ -394,7 +407,8 @@ function paintResult(first = 0) {
   result.querySelector(".word")?.setAttribute("tabindex", 0);
   const text = translation();
   const notes = [...result.querySelectorAll("[data-note]")].map((part) => part.dataset.note);
-  find("announcement").textContent = state.isWhole ? [text, ...notes].join("\n") : "";
+  const doubts = state.sentences.map(doubtOf).filter(Boolean);
+  find("announcement").textContent = state.isWhole ? [text, ...notes, ...doubts].join("\n") : "";
   find("copy").disabled = !text || !state.isWhole || find("target").matches(".stale");
   const isTranslated = state.sentences.some(({ source_words: words }) => words.length);
   find("reading").hidden = find("choices").hidden = !isTranslated;
@@ -474,7 +488,7 @@ function update() {
   const spelled = partners.map((partner) => `“${partner.textContent}”`).join(", ") || "no single word";
   const sure = own && `The model is ${Math.round(100 * words[place.word].probability)} % sure of it.`;
   find("details").textContent = own
-    ? `“${word.textContent}” translates ${spelled}. ${sure}`
+    ? `“${word.textContent}” translates ${spelled}. ${sure} ${doubtOf(state.sentences[place.sentence])}`.trim()
     : `“${word.textContent}” is translated by ${spelled}.`;
 }
 

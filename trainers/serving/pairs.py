@@ -9,6 +9,7 @@ from absl import logging
 
 from keras_transformer.base.refusals import expect
 from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import Direction, Languages
 from keras_transformer.storage.adapters import SwitchedAdapters, read_factors
@@ -25,6 +26,7 @@ from trainers.translating.options import (
 )
 
 if typing.TYPE_CHECKING:
+    from keras_transformer.confidence.assessment import Assessor
     from keras_transformer.translator import Translator
 
 # A ready server has the programs for sources of at most this many tokens. Those
@@ -38,7 +40,12 @@ class Model:
 
     The programs of `max_searches` other search options stay in memory. `about`
     is its card.
+
+    Attributes:
+        assessor: The `Assessor` of a calibrated model, or None.
     """
+
+    assessor: "Assessor | None" = None
 
     def __init__(
         self, translator: "Translator", max_searches: int, about: str = ""
@@ -56,6 +63,12 @@ class Model:
         if decoding == self.translator.decoding:
             return self.translator
         return self._with_decoding(decoding)
+
+    def assessor_for(self, translator: "Translator") -> "Assessor | None":
+        """Returns the assessor of a search, None if there is none."""
+        if self.assessor is None or translator.decoding.sampling:
+            return None
+        return type(self.assessor)(translator, self.assessor.calibration)
 
     def warm_up_steps(self) -> tuple[Sequence[Step], ...]:
         """Returns three lists of functions, each of which makes a program.
@@ -79,7 +92,7 @@ class Model:
                 elif num_best == 1:
                     single.append(step.make)
         usual += [
-            functools.partial(translator.score, [(request, "a")]),
+            functools.partial(translator.read, [(request, "a")]),
             functools.partial(translator.align, [(request, "a")]),
         ]
         return usual, late, single
@@ -172,6 +185,10 @@ def load_pairs(
         with flags.user_errors():
             about = "\n".join(map(describe, directories))
         model = Model(open_translator(one), max_searches, about)
+        with flags.user_errors():
+            model.assessor = load(
+                "keras_transformer.confidence.assessment"
+            ).Assessor.find(model.translator)
         if adapters:
             with flags.user_errors():
                 model.switched = _open_adapters(model.translator, adapters)

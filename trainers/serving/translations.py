@@ -82,7 +82,7 @@ API = Api(
     posts={
         "/v1/translate": Post(
             "Translates with search options, and returns scores, probabilities"
-            " of tokens and alignments.",
+            " of tokens, alignments and, of a calibrated model, confidence.",
             translate,
             {"text": TEXTS, "target": TEXT},
             {

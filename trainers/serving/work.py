@@ -3,11 +3,11 @@
 import asyncio
 import dataclasses
 import functools
+import itertools
 import math
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-import numpy as np
 from starlette.exceptions import HTTPException
 
 from keras_transformer import documents
@@ -25,7 +25,10 @@ from trainers.serving.pairs import Model, Pair
 from trainers.serving.requests import bad_values
 
 if typing.TYPE_CHECKING:
-    from keras_transformer.translation.results import Translation
+    from keras_transformer.translation.results import (
+        PairReading,
+        Translation,
+    )
     from keras_transformer.translator import Translator
 
 # Characters that a thread prepares at once, since it cannot be stopped; and how
@@ -41,11 +44,12 @@ class Answer(typing.NamedTuple):
         translation: The hypotheses, best first.
         details: For each hypothesis, if wanted: "tokens" without EOS and
             "words" split at white space, each with "text" and "probability";
-            and "alignment", the links of source and target words, from 0.
+            and "alignment", the links of source and target words, from 0. Of a
+            calibrated model, the first also has "confidence".
     """
 
     translation: "Translation"
-    details: list[dict[str, list]]
+    details: list[dict[str, typing.Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,22 +79,41 @@ class SearchWork:
         """Translates sentences; see `trainers.serving.batcher.Work`."""
         self.model.use(self.adapter)
         translator = self.model.translator_for(self.decoding)
+        assessor = None
+        if self.details and not self.adapter:
+            assessor = self.model.assessor_for(translator)
+        # An assessor compares hypotheses.
+        every = self.everything or assessor is not None
         found = translator.search(
-            items,
-            num_best=self.decoding.num_hypotheses if self.everything else 1,
+            items, num_best=self.decoding.num_hypotheses if every else 1
         )
+        shown = found if self.everything else [one.best for one in found]
         if not self.details:
-            return [Answer(translation, []) for translation in found]
+            return [Answer(translation, []) for translation in shown]
         pairs = [
             (request.as_source, text)
-            for request, translation in zip(items, found, strict=True)
+            for request, translation in zip(items, shown, strict=True)
             for text in translation.texts
         ]
-        details = iter(_details(translator, pairs))
-        return [
+        readings = translator.read(pairs)
+        details = iter(_details(translator, pairs, readings))
+        answers = [
             Answer(translation, [next(details) for _ in translation.texts])
-            for translation in found
+            for translation in shown
         ]
+        if assessor:
+            numbers = (len(translation.texts) for translation in shown)
+            begins = itertools.accumulate(numbers, initial=0)
+            best = [readings[i] for i in begins if i < len(readings)]
+            for answer, one in zip(
+                answers, assessor.assess(items, found, best), strict=True
+            ):
+                answer.details[0]["confidence"] = {
+                    "probability": one.probability,
+                    "reasons": one.reasons,
+                    "words": one.words,
+                }
+        return answers
 
 
 class AlignSpans(typing.NamedTuple):
@@ -125,23 +148,19 @@ class DrawAttention(typing.NamedTuple):
 
 
 def _details(
-    translator: "Translator", pairs: Sequence[tuple[Request, str]]
-) -> Iterator[dict[str, list]]:
+    translator: "Translator",
+    pairs: Sequence[tuple[Request, str]],
+    readings: Sequence["PairReading"],
+) -> Iterator[dict[str, typing.Any]]:
     """Yields the details of each pair of a sentence and its translation."""
-    for (request, text), reading in zip(
-        pairs, translator.read(pairs), strict=True
-    ):
-        log_probs = reading.score.log_probs
+    for (request, text), reading in zip(pairs, readings, strict=True):
         both = text_tokenizer(translator.tokenizer, request.direction)
         [tokens] = both.target.tokens([text])
-        words = text.split()
-        of_words = np.zeros(len(words) + 1)  # the last for white space
-        # Without EOS; a translation may be longer than what can be scored.
-        for token, log_prob in zip(tokens, log_probs, strict=False):
-            of_words[token.word] += log_prob
         yield {
-            "tokens": _probable([t.text for t in tokens], log_probs),
-            "words": _probable(words, of_words),
+            "tokens": _probable(
+                [t.text for t in tokens], reading.score.log_probs
+            ),
+            "words": _probable(text.split(), reading.word_log_probs),
             "alignment": reading.alignment.links,
         }
 

@@ -17,6 +17,7 @@ REASONS = {
     **shards.REASONS,
     "language": "a side in another language",
     "improbable": "an improbable translation",
+    "unsure": "a translation with a low confidence",
 }
 # Trigrams are counted in at most this many pairs, spread over the corpus.
 MAX_COUNTED = 200_000
@@ -36,6 +37,7 @@ class PairFilter:
     def __init__(self, filters: Filters, originals: Pairs, are_replaced: bool):
         self._rules = filters.rules()
         self._min_log_prob = filters.min_log_prob
+        self._min_confidence = filters.min_confidence
         self._originals = None
         if filters.clean and filters.drop_duplicates:
             known = () if are_replaced else originals
@@ -47,18 +49,25 @@ class PairFilter:
             self._typical = typical_trigrams(some)
 
     def judge(
-        self, pairs: Sequence[Pair], lengths: np.ndarray, log_probs: np.ndarray
+        self,
+        pairs: Sequence[Pair],
+        lengths: np.ndarray,
+        log_probs: np.ndarray,
+        chances: np.ndarray,
     ) -> np.ndarray:
         """Returns why each pair is dropped, a key of `REASONS`, or `KEPT`.
 
         `judge_duplicates` finds duplicates. The result is object `[pairs]`.
         `lengths`, int `[2, pairs]`, are in tokens, EOS included. `log_probs`,
-        float `[pairs]`, are means over the tokens of a translation.
+        float `[pairs]`, are means over the tokens of a translation. `chances`,
+        float `[pairs]`, are the probabilities of translations, 1 if unknown.
         """
         reasons = np.array([self._judge_text(pair) for pair in pairs], object)
         checks = self._rules.judge_lengths(*lengths)
         if self._min_log_prob is not None:
             checks["improbable"] = log_probs < self._min_log_prob
+        if self._min_confidence is not None:
+            checks["unsure"] = chances < self._min_confidence
         for reason, drop in checks.items():
             reasons[(reasons == KEPT) & drop] = reason
         return reasons

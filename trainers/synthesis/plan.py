@@ -74,7 +74,7 @@ class CorpusOptions(Fields):
 
 
 class Filters(CleaningOptions):
-    """Filters of synthetic pairs: those of kt-prepare, and two more."""
+    """Filters of synthetic pairs: those of kt-prepare, and three more."""
 
     check_language: bool = hp(
         True,
@@ -85,6 +85,13 @@ class Filters(CleaningOptions):
         None,
         "Minimum mean log-probability of the tokens of a translation.",
         below=0.0,
+    )
+    min_confidence: float | None = hp(
+        None,
+        "Minimum probability that a reader would accept a translation as it is."
+        " kt-evaluate --calibrate prepares a model for it.",
+        low=0.0,
+        high=1.0,
     )
 
 

@@ -92,6 +92,9 @@ def check_directions(plan: Plan, options: SearchDeviceOptions) -> None:
                     f"{workdir}, which translates {' to '.join(found)}",
                     where=f"step {step.options.name}",
                 )
+            if plan.filters.min_confidence is not None:
+                choice = choose_model(options, step, paths, expected)
+                open_translator(choice).assessor()  # which it must have
 
 
 def choose_model(
@@ -193,10 +196,14 @@ def translate(
         shard_lines=SHARD_LINES,
         n_best=1,
         seed=_seed(folder.name) if translator.decoding.sampling else 0,
+        confidence=plan.filters.min_confidence is not None,
     )
     with flags.user_errors():
         paths = shards.check_shards()
-    return Part(order, lines, paths, translator.tokenizer, translator.decoding)
+    return Part(
+        *(order, lines, paths, translator.tokenizer, translator.decoding),
+        has_confidence=plan.filters.min_confidence is not None,
+    )
 
 
 def _seed(name: str) -> int:
@@ -234,23 +241,33 @@ class Part(typing.NamedTuple):
     translations: list[pathlib.Path]
     tokenizer: Tokenizer | TokenizerPair
     decoding: DecodingConfig
+    has_confidence: bool
 
-    def rows(self) -> Iterator[tuple[tuple[str, str], float]]:
-        """Yields pairs of source and target, with the translation's score."""
+    def rows(self) -> Iterator[tuple[tuple[str, str], float, float]]:
+        """Yields pairs of source and target, with the translation's score.
+
+        Also yields its probability, 1 if it is unknown.
+        """
         outputs = itertools.chain.from_iterable(
             path.read_bytes().decode().split("\n")[:-1]
             for path in self.translations
         )
         for line, output in zip(read_lines(self.lines), outputs, strict=True):
             _, _, rest = output.partition(" ||| ")  # its number
+            chance = "1"
+            if self.has_confidence:
+                rest, _, chance = rest.rpartition(" ||| ")
             text, _, score = rest.rpartition(" ||| ")
             pair = line, with_single_spaces(text)
-            yield (pair if self.order > 0 else pair[::-1]), float(score)
+            pair = pair if self.order > 0 else pair[::-1]
+            yield pair, float(score), float(chance)
 
     def chunks(
         self,
-    ) -> Iterator[tuple[tuple[tuple[str, str], ...], np.ndarray, np.ndarray]]:
-        """Yields chunks of pairs, with lengths and mean log-probabilities.
+    ) -> Iterator[
+        tuple[tuple[tuple[str, str], ...], np.ndarray, np.ndarray, np.ndarray]
+    ]:
+        """Yields chunks of pairs, with the other arguments of `judge`.
 
         Lengths are int `[2, pairs]`, in tokens. Log-probabilities are float
         `[pairs]`, means over the tokens of a translation.
@@ -258,7 +275,7 @@ class Part(typing.NamedTuple):
         rows = self.rows()
         sides = (self.tokenizer.source, self.tokenizer.target)[:: self.order]
         while chunk := list(itertools.islice(rows, CHUNK)):
-            pairs, scores = zip(*chunk, strict=True)
+            pairs, scores, chances = zip(*chunk, strict=True)
             lengths = [
                 [len(ids) for ids in side.to_ids(lines)]
                 for side, lines in zip(
@@ -268,7 +285,7 @@ class Part(typing.NamedTuple):
             tokens = np.array(lengths[:: self.order][1])  # of translations
             penalties = [self.decoding.penalty(int(n)) for n in tokens]
             totals = np.array(scores) * np.array(penalties)
-            yield pairs, np.array(lengths), totals / tokens
+            yield pairs, np.array(lengths), totals / tokens, np.array(chances)
 
 
 def write_pairs(
@@ -283,12 +300,12 @@ def write_pairs(
     """
     found = [
         (
-            pair_filter.judge(pairs, lengths, log_probs),
+            pair_filter.judge(pairs, lengths, log_probs, chances),
             cleaning.hash_pairs(pairs),
             lengths,
         )
         for part in parts
-        for pairs, lengths, log_probs in part.chunks()
+        for pairs, lengths, log_probs, chances in part.chunks()
     ]
     reasons, hashes, lengths = (
         np.concatenate(arrays, axis=-1) for arrays in zip(*found, strict=True)
@@ -299,7 +316,7 @@ def write_pairs(
         raise flags.CommandError(f"step {options.name}: no pair is left")
     rows = itertools.chain.from_iterable(part.rows() for part in parts)
     with new_text_file(paths[0]) as sources, new_text_file(paths[1]) as targets:
-        for number, ((source, target), _) in enumerate(rows):
+        for number, ((source, target), *_) in enumerate(rows):
             if not keep[number]:
                 continue
             if options.search == "noised_beam":

@@ -138,12 +138,15 @@ def translate_lines(
     alignments: bool = False,
     first: int = 1,
     warn: Callable = logging.warning,
+    assessor: typing.Any = None,
 ) -> Iterator[str]:
     """Yields the output lines for input lines.
 
     `chunk_size` lines are translated together. `n_best` and `alignments` are as
     in `OutputOptions`. `warn` is called for each note on a line, such as a
-    truncation; `first` is the number of the first line in its messages.
+    truncation; `first` is the number of the first line in its messages. With an
+    `Assessor`, each line also has the confidence; `n_best` of 1 then adds the
+    probability alone.
 
     Raises RunError if the model's logits are not finite, CommandError if a line
     has no tag.
@@ -151,7 +154,10 @@ def translate_lines(
     lines, done = iter(lines), 0
     while chunk := make_requests(list(itertools.islice(lines, chunk_size))):
         try:
-            results = translator.search(chunk, num_best=n_best or 1)
+            if assessor:
+                results, assessed = assessor.search(chunk)
+            else:
+                results = translator.search(chunk, num_best=n_best or 1)
         except UntaggedError as error:
             number = first + done + error.index
             raise flags.CommandError(
@@ -174,8 +180,18 @@ def translate_lines(
                     columns = [text]
                 if alignments:
                     columns.append(next(links))
+                if assessor:
+                    one = assessed[number - first - done]
+                    chance = f"{one.probability:.6f}"
+                    columns += [chance] if n_best else _shown(one)
                 yield " ||| ".join(columns)
         done += len(chunk)
+
+
+def _shown(assessment):
+    """Returns the columns of an assessment: probability and reasons."""
+    reasons = "; ".join(assessment.reasons)
+    return [f"{assessment.probability:.2f}", *([reasons] if reasons else [])]
 
 
 def pharaoh(links: Iterable[tuple[int, int]]) -> str:
@@ -218,7 +234,10 @@ def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
 
 
 def run(
-    choice: TranslatorChoice, options: OutputOptions, prefix_file: str | None
+    choice: TranslatorChoice,
+    options: OutputOptions,
+    prefix_file: str | None,
+    confidence: bool,
 ) -> None:
     """Translates the lines of standard input. Arguments are as the flags."""
     lines = read_input()
@@ -235,6 +254,8 @@ def run(
             search.check_number(options.n_best or 1, "n_best")
             search.check_seed(options.seed or None)
         translator = open_translator(choice).with_seed(options.seed)
+        with flags.user_errors():
+            assessor = translator.assessor() if confidence else None
         if requests is lines:
             source_language, _ = choice.read_direction()
             requests = watched(lines, source_language.split(","))
@@ -244,5 +265,6 @@ def run(
             1 if sys.stdin.isatty() else CHUNK,
             search.count_outputs(options.n_best),
             options.alignments,
+            assessor=assessor,
         )
         write_lines(outputs, sys.stdout.buffer)

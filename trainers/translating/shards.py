@@ -98,12 +98,14 @@ def make_settings(
     n_best: int = 0,
     alignments: bool = False,
     seed: int = 0,
+    confidence: bool = False,
 ) -> dict[str, typing.Any]:
     """Returns the settings of a plan: all that determines the translations.
 
-    A shard has `shard_lines` lines. The other options are as in
-    `OutputOptions`. Raises ValueError if the search does not allow `n_best` or
-    `seed`.
+    A shard has `shard_lines` lines. `confidence` adds the probability of each
+    translation, as its last column; `n_best` must be 1. The other options are
+    as in `OutputOptions`. Raises ValueError if the search does not allow
+    `n_best` or `seed`, or if the model is not calibrated.
     """
     translator.decoding.check_number(n_best or 1, "n_best")
     translator.decoding.check_seed(seed or None)
@@ -116,6 +118,9 @@ def make_settings(
             # a batch share the tokens of its shortlist.
             "num_threads": translator.num_threads,
         }
+    of_confidence = {}
+    if confidence:
+        of_confidence["confidence"] = translator.assessor().calibration.measured
     of_ensemble = {}
     if len(translator.models) > 1:
         of_ensemble["other_models"] = [
@@ -138,6 +143,7 @@ def make_settings(
         "direction": translator.direction and [*translator.direction],
         **of_shortlist,
         **of_ensemble,
+        **of_confidence,
         **translator.terminology.sums,
         "max_source_length": translator.max_source_length,
         "precision": translator.model.dtype,
@@ -218,6 +224,7 @@ def translate_shard(
         alignments=settings["alignments"],
         first=first,
         warn=warn,
+        assessor=translator.assessor() if "confidence" in settings else None,
     )
     with plan.publish(shard) as directory:
         record = _write(outputs, directory / TRANSLATION)

@@ -1,0 +1,302 @@
+"""Assesses translations: probability, doubtful words, failed checks."""
+
+import dataclasses
+import pathlib
+import typing
+from collections.abc import Sequence
+
+import numpy as np
+from absl import logging
+
+from keras_transformer.base.refusals import expect
+from keras_transformer.confidence.calibration import (
+    Calibration,
+    Example,
+    fit,
+)
+from keras_transformer.confidence.checks import Finding, check
+from keras_transformer.confidence.features import FEATURES, features_of
+from keras_transformer.confidence.report import Report, check_figure
+from keras_transformer.data.languages import Direction
+from keras_transformer.translation.requests import Request
+from keras_transformer.translation.results import PairReading, Translation
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translator
+
+FILE = "confidence.json"
+NUM_BEST = 2  # hypotheses that the margin needs
+UNSURE = 0.5  # a lower probability is pointed out
+DOUBTFUL = 0.3  # likewise of a word
+
+
+@dataclasses.dataclass(frozen=True)
+class Assessment:
+    """How sure a translation is.
+
+    Attributes:
+        probability: The probability, in [0, 1], that a reader would accept the
+            translation as it is. 1 for a blank sentence.
+        words: The probability of each word of the translation, as `str.split`
+            finds them; empty if the calibration had too few words.
+        findings: What the checks by rule saw.
+        doubt: What lowers the probability most.
+    """
+
+    probability: float
+    words: list[float]
+    findings: list[Finding]
+    doubt: str = ""
+
+    @property
+    def reasons(self) -> list[str]:
+        """The findings, or else the doubt, if the sentence is pointed out."""
+        found = [finding.text for finding in self.findings]
+        if not found and self.probability < UNSURE:
+            found.append(self.doubt)
+        return found
+
+    def is_at_least(self, probability: float) -> bool:
+        """Whether it has this probability, and no check failed."""
+        failed = any(not finding.is_question for finding in self.findings)
+        return self.probability >= probability and not failed
+
+
+class Evidence(typing.NamedTuple):
+    """What is known of a translation, before a calibration."""
+
+    direction: str
+    features: np.ndarray  # float64 [F]
+    word_log_probs: list[float]
+    findings: list[Finding]
+
+
+class Assessor:
+    """Assesses the translations of a translator.
+
+    Raises ValueError if the translator is an ensemble or samples.
+    """
+
+    check_figure = staticmethod(check_figure)
+
+    def __init__(self, translator: "Translator", calibration: Calibration):
+        check_single(translator)
+        self.translator, self.calibration = translator, calibration
+
+    @classmethod
+    def of(cls, translator: "Translator") -> typing.Self:
+        """Makes the assessor of a calibrated model.
+
+        Raises ValueError if the work directory has no calibration, or one of
+        another checkpoint.
+        """
+        check_single(translator)
+        path = path_of(translator)
+        try:
+            calibration = Calibration.read(path)
+        except FileNotFoundError:
+            raise ValueError(
+                f"expected {path}, which kt-evaluate --calibrate makes."
+                " Received: no such file"
+            ) from None
+        name = pathlib.Path(translator.checkpoint or "").name
+        expect(
+            calibration.checkpoint == name,
+            f"a calibration of {name}, which kt-evaluate --calibrate makes",
+            calibration.checkpoint,
+            where=path,
+        )
+        return cls(translator, calibration)
+
+    @classmethod
+    def find(cls, translator: "Translator") -> typing.Self | None:
+        """Works as `of`, but returns None if the model is not calibrated.
+
+        Logs what is wrong with a calibration.
+        """
+        if len(translator.models) > 1 or not path_of(translator).exists():
+            return None
+        try:
+            return cls.of(translator)
+        except ValueError as error:
+            logging.warning("translations have no confidence: %s", error)
+            return None
+
+    def search(
+        self, sentences: Sequence[str | Request]
+    ) -> tuple[list[Translation], list[Assessment]]:
+        """Translates sentences, and assesses the best hypothesis of each.
+
+        Returns `Translation`s with one hypothesis, and their `Assessment`s.
+        Arguments and errors are as in `Translator.search`.
+        """
+        number = num_best(self.translator)
+        found = self.translator.search(sentences, num_best=number)
+        assessed = self.assess(sentences, found)
+        return [one.best for one in found], assessed
+
+    def assess(
+        self,
+        sentences: Sequence[str | Request],
+        found: Sequence[Translation],
+        readings: Sequence[PairReading] = (),
+    ) -> list[Assessment]:
+        """Assesses the best hypothesis of each sentence.
+
+        This takes one more pass over the pairs, and no search.
+
+        Args:
+            sentences: As in `Translator.search`, which found the hypotheses.
+            found: Its results. The search had `num_best` of `NUM_BEST` or more,
+                if the beam has as many.
+            readings: What `Translator.read` finds in the sentences and their
+                best hypotheses, if it is known. Then there is no pass.
+
+        Returns:
+            An `Assessment` for each sentence, in order.
+        """
+        results = [Assessment(1.0, [], []) for _ in sentences]
+        evidence = gather(self.translator, sentences, found, readings)
+        if not evidence:
+            return results
+        directions = [one.direction for one in evidence.values()]
+        features = np.array([one.features for one in evidence.values()])
+        chances, parts = self.calibration.of_sentences(features, directions)
+        for (index, one), chance, lowering in zip(
+            evidence.items(), chances.tolist(), parts, strict=True
+        ):
+            words = self.calibration.of_words(one.word_log_probs, chance)
+            doubt = _doubt(found[index].texts[0], one.word_log_probs, lowering)
+            results[index] = Assessment(chance, words, one.findings, doubt)
+        return results
+
+    def report(
+        self, assessed: Sequence[Assessment], chrf: Sequence[float]
+    ) -> Report:
+        """Measures assessments with the sentences' chrF, in [0, 100]."""
+        return Report.of([one.probability for one in assessed], chrf)
+
+
+def calibrate(
+    translator: "Translator", pairs: Sequence[tuple[str | Request, str]]
+) -> Calibration:
+    """Fits a calibration to sentences and their references.
+
+    Raises ValueError if there are too few, or if the translator is an ensemble.
+    """
+    check_single(translator)
+    sentences = [source for source, _ in pairs]
+    found = translator.search(sentences, num_best=num_best(translator))
+    examples = [
+        Example(
+            one.direction,
+            one.features,
+            one.word_log_probs,
+            found[index].texts[0],
+            pairs[index][1],
+        )
+        for index, one in gather(translator, sentences, found).items()
+    ]
+    return fit(examples, pathlib.Path(translator.checkpoint or "").name)
+
+
+def num_best(translator: "Translator") -> int:
+    """Returns the number of hypotheses with which to search."""
+    return min(NUM_BEST, translator.decoding.num_hypotheses)
+
+
+def gather(
+    translator: "Translator",
+    sentences: Sequence[str | Request],
+    found: Sequence[Translation],
+    readings: Sequence[PairReading] = (),
+) -> dict[int, Evidence]:
+    """Gathers the evidence on translations, by index; none on blank ones."""
+    requests = {
+        index: _with_direction(translator, sentence)
+        for index, sentence in enumerate(sentences)
+        if found[index].ids[0]
+    }
+    pairs = [
+        (request.as_source, found[index].texts[0])
+        for index, request in requests.items()
+    ]
+    readings = (
+        [readings[index] for index in requests]
+        if readings
+        else translator.read(pairs)
+    )
+    return {
+        index: _evidence(translator, request, found[index], reading)
+        for (index, request), reading in zip(
+            requests.items(), readings, strict=True
+        )
+    }
+
+
+def path_of(translator: "Translator") -> pathlib.Path:
+    """Returns the path of the calibration in a translator's work directory.
+
+    Raises ValueError if it was not loaded from one.
+    """
+    expect(
+        translator.checkpoint,
+        "a translator of a work directory for confidence",
+        "none",
+    )
+    return (
+        pathlib.Path(typing.cast(str, translator.checkpoint)).parents[1] / FILE
+    )
+
+
+def check_single(translator: "Translator") -> None:
+    """Raises ValueError if a translator is an ensemble or samples."""
+    translator.check_use("confidence")
+    number = len(translator.models)
+    expect(number == 1, "one model with confidence", f"{number} models")
+    expect(
+        not translator.decoding.sampling,
+        "confidence without sampling",
+        sampling=translator.decoding.sampling,
+    )
+
+
+def _evidence(translator, request, found, reading):
+    languages = _languages_of(translator, request)
+    request = translator.terminology.of(request)
+    findings = check(
+        request.text, found.texts[0], languages, reading.spans, request.terms
+    )
+    features = features_of(request.text, found, reading, findings)
+    return Evidence(
+        "-".join(languages), features, reading.word_log_probs, findings
+    )
+
+
+def _doubt(text, word_log_probs, parts):
+    """Returns what the feature says that lowers the probability most."""
+    said = np.array([*FEATURES.values()])
+    worst = said[said != ""][parts[said != ""].argmin()]
+    words = text.split() or [""]
+    lowest = words[int(np.argmin(word_log_probs))] if word_log_probs else ""
+    return str(worst).format(word=f"“{lowest}”")
+
+
+def _with_direction(translator, sentence):
+    """Makes the `Request` of a sentence; a tag in its text is its direction."""
+    request = Request(sentence) if isinstance(sentence, str) else sentence
+    direction = request.direction or translator.direction
+    if direction is None:
+        tag, *rest = request.text.split(maxsplit=1)
+        direction = Direction(tag)
+        request = dataclasses.replace(request, text="".join(rest))
+    return dataclasses.replace(request, direction=direction)
+
+
+def _languages_of(translator, request):
+    """Returns the languages of a sentence, "" if they are unknown."""
+    known = translator.languages
+    for pair in known.pairs:
+        if known.direction(*pair) == request.direction:
+            return pair
+    return "", ""

@@ -1,0 +1,219 @@
+"""The calibration of a model: fitted to validation pairs, kept in a file.
+
+`confidence.json` in the work directory has the regressions, and what they were
+worth on pairs that they were not fitted to.
+"""
+
+import dataclasses
+import json
+import os
+import typing
+from collections.abc import Sequence
+
+import numpy as np
+
+from keras_transformer.base.files import (
+    read_checked_json,
+    with_checksum,
+    write_atomically,
+)
+from keras_transformer.base.refusals import expect
+from keras_transformer.confidence.features import FEATURES, LENGTH
+from keras_transformer.confidence.regression import (
+    Regression,
+    bins_of,
+    calibration_error,
+    rank_correlation,
+)
+from keras_transformer.translation.metrics import sentence_chrf
+
+FORMAT_VERSION = 1
+ACCEPTABLE = 70.0  # minimum chrF of a translation that counts as acceptable
+FEWEST = 200  # pairs of a calibration
+FEWEST_WORDS = 1000
+FOLDS = 5  # parts, each measured by a fit to the others
+
+
+class Example(typing.NamedTuple):
+    """A translation of which the reference is known."""
+
+    direction: str  # "en-de"
+    features: np.ndarray  # float64 [F]
+    word_log_probs: Sequence[float]
+    translation: str
+    reference: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """Gives probabilities that translations are acceptable.
+
+    Attributes:
+        sentences: The regression of sentences, on `FEATURES`.
+        words: The regression of words, on their log-probability and the
+            probability of their sentence; None if the pairs were too few.
+        lengths: The usual "length" in each direction; "" is for the others.
+        measured: What it was worth: "pairs", "acceptable" (the share),
+            "calibration_error" and "correlation" with chrF, both on pairs that
+            were not fitted to.
+        checkpoint: The name of the checkpoint that it is for.
+    """
+
+    sentences: Regression
+    words: Regression | None
+    lengths: dict[str, float]
+    measured: dict[str, float]
+    checkpoint: str
+
+    def of_sentences(
+        self, features: np.ndarray, directions: Sequence[str]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Computes the probabilities `[N]` of translations `[N, F]`.
+
+        Also returns what each feature adds to the logit, `[N, F]`.
+        """
+        features = with_usual_lengths(features, directions, self.lengths)
+        return self.sentences(features), self.sentences.parts(features)[:, 1:]
+
+    def of_words(
+        self, log_probs: Sequence[float], probability: float
+    ) -> list[float]:
+        """Computes the probability of each word of a translation."""
+        if self.words is None or not log_probs:
+            return []
+        return self.words(_word_features(log_probs, probability)).tolist()
+
+    def write(self, path: str | os.PathLike) -> None:
+        """Writes the file."""
+        values: dict[str, typing.Any] = {
+            "format_version": FORMAT_VERSION,
+            "checkpoint": self.checkpoint,
+            "features": [*FEATURES],
+            "sentences": _lists(self.sentences),
+            "words": self.words and _lists(self.words),
+            "lengths": self.lengths,
+            "measured": self.measured,
+        }
+        text = json.dumps(with_checksum(values), indent=2)
+        write_atomically(path, f"{text}\n")
+
+    @classmethod
+    def read(cls, path: str | os.PathLike) -> typing.Self:
+        """Reads the file.
+
+        Raises FileNotFoundError, and ValueError if it has changed or is of
+        another version.
+        """
+        values = read_checked_json(path, FORMAT_VERSION)
+        expect(
+            values["features"] == [*FEATURES],
+            "a calibration of this version: run kt-evaluate --calibrate again",
+            features=", ".join(values["features"]),
+            where=path,
+        )
+        sentences, words = (
+            of and Regression(*map(np.array, of))
+            for of in (values["sentences"], values["words"])
+        )
+        others = (values[n] for n in ("lengths", "measured", "checkpoint"))
+        return cls(sentences, words, *others)
+
+
+def fit(examples: Sequence[Example], checkpoint: str) -> Calibration:
+    """Fits a calibration. Raises ValueError if the examples are too few."""
+    directions = [one.direction for one in examples]
+    features = np.array([one.features for one in examples])
+    expect(
+        len(examples) >= FEWEST,
+        f"at least {FEWEST} validation pairs to calibrate",
+        len(examples),
+    )
+    lengths = _usual_lengths(features, directions)
+    features = with_usual_lengths(features, directions, lengths)
+    chrf = np.array(
+        [sentence_chrf(one.translation, one.reference) for one in examples]
+    )
+    truth = (chrf >= ACCEPTABLE).astype(float)
+    expect(
+        0 < truth.sum() < len(truth),
+        f"acceptable and other translations (chrF {ACCEPTABLE:.0f}) of"
+        " validation pairs to calibrate",
+        f"{truth.sum():.0f} acceptable of {len(truth)}",
+    )
+    held_out = _held_out(features, truth)
+    sentences = Regression.fit(features, truth)
+    measured = {
+        "pairs": len(examples),
+        "acceptable": float(truth.mean()),
+        **measure(held_out, chrf),
+    }
+    words = _fit_words(examples, held_out)
+    return Calibration(sentences, words, lengths, measured, checkpoint)
+
+
+def measure(chances: np.ndarray, chrf: np.ndarray) -> dict[str, float]:
+    """Measures probabilities against the chrF of translations."""
+    bins = bins_of(chances, (chrf >= ACCEPTABLE).astype(float))
+    return {
+        "calibration_error": calibration_error(bins),
+        "correlation": rank_correlation(chances, chrf),
+    }
+
+
+def with_usual_lengths(
+    features: np.ndarray, directions: Sequence[str], lengths: dict[str, float]
+) -> np.ndarray:
+    """Turns "length" into the distance from the usual one."""
+    usual = [lengths.get(one, lengths[""]) for one in directions]
+    features = features.copy()
+    features[:, LENGTH] = abs(features[:, LENGTH] - usual)
+    return features
+
+
+def _usual_lengths(features, directions):
+    """Returns the median "length" of each direction, and of all as ""."""
+    values, names = features[:, LENGTH], np.array(directions)
+    found = {"": float(np.median(values))}
+    for name in dict.fromkeys(directions):
+        found[name] = float(np.median(values[names == name]))
+    return found
+
+
+def _held_out(features, truth):
+    """Computes each probability by a regression fitted to other examples."""
+    parts = np.arange(len(truth)) % FOLDS
+    chances = np.zeros(len(truth))
+    for part in range(FOLDS):
+        own = parts == part
+        fitted = Regression.fit(features[~own], truth[~own])
+        chances[own] = fitted(features[own])
+    return chances
+
+
+def _fit_words(examples, chances):
+    """Fits the regression of words; None if there are too few.
+
+    A word is acceptable if the reference has it, too.
+    """
+    features, truth = [], []
+    for one, chance in zip(examples, chances, strict=True):
+        words, left = one.translation.split(), one.reference.split()
+        features.append(_word_features(one.word_log_probs, chance))
+        for word in words[: len(one.word_log_probs)]:
+            truth.append(float(word in left))
+            if word in left:
+                left.remove(word)
+    truth = np.array(truth)
+    if len(truth) < FEWEST_WORDS or truth.min() == truth.max():
+        return None
+    return Regression.fit(np.concatenate(features), truth)
+
+
+def _word_features(log_probs, probability):
+    log_probs = np.array(log_probs, float).reshape(-1)
+    columns = log_probs, np.exp(log_probs), np.full(len(log_probs), probability)
+    return np.stack(columns, axis=1)
+
+
+def _lists(regression):
+    return [values.tolist() for values in regression]

@@ -5,6 +5,7 @@ tests/fixtures/record_box.py records. The sentences were written for this test.
 
 import json
 import pathlib
+import re
 
 import pytest
 from commands import fails
@@ -51,6 +52,13 @@ def test_they_are_small_and_have_cards():
         measured = {score.direction for score in own.scores}
         assert measured == {"-".join(p) for p in languages_of(name).pairs}
         assert (box.BOX / name / card.NOTICE).is_file()
+
+
+def test_the_readme_quotes_a_translation():
+    readme = (FIXTURES.parents[1] / "README.md").read_text("utf-8")
+    sentence = re.search(r'echo "(.*)" \| kt-translate --target', readme)[1]
+    [found] = Translator.load(target_language="de").translate([sentence])
+    assert f"prints `{found}`" in " ".join(readme.split())
 
 
 def languages_of(name):

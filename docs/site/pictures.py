@@ -70,7 +70,7 @@ def draw_attention(chromium, path):
     ]
     subprocess.run(command, cwd=ROOT, check=True)
     chromium.leave()
-    chromium.resize(1200, 640)
+    chromium.resize(1200, 720)
     chromium.open(path, "kind=cross&view=lines")
     save(chromium, "attention_page.png")
 

@@ -4,6 +4,7 @@ It needs only Chromium: no driver, no package, no port. See
 https://chromedevtools.github.io/devtools-protocol for the commands.
 """
 
+import base64
 import itertools
 import json
 import os
@@ -185,6 +186,10 @@ class Browser:
             kind = "keyDown" if text else "rawKeyDown"
             self._call("Input.dispatchKeyEvent", type=kind, **shared, **down)
             self._call("Input.dispatchKeyEvent", type="keyUp", **shared)
+
+    def picture(self):
+        """Returns the visible page as a PNG file."""
+        return base64.b64decode(self._call("Page.captureScreenshot")["data"])
 
     def close(self):
         self._call("Browser.close", of_page=False)

@@ -67,7 +67,7 @@ def test_stored_outputs_are_those_of_the_code():
     notebooks = load_script("notebooks", ROOT / "docs/site")
     notebook, pictures = read_notebook(WITH_OUTPUTS), 0
     assert notebook["metadata"]["sources"] == notebooks.checksum(notebook)
-    assert len(notebook["cells"]) <= 112
+    assert len(notebook["cells"]) <= 114
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":  # Colab has no other files
             assert "](.." not in "".join(cell["source"])
@@ -171,6 +171,7 @@ def test_the_annotated_transformer_says_what_is_so(tmp_path):
     bleu = sacrebleu.corpus_bleu([found["hypothesis"]], [[found["reference"]]])
     assert found["bleu_by_hand"] == pytest.approx(bleu.score)
     assert found["real_bleu"] >= 0
+    assert {*found["shipped"].languages.targets} >= {"de", "fr", "ru"}
 
 
 @pytest.mark.slow("run")

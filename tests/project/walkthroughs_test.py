@@ -213,9 +213,9 @@ def test_a_client(capsys):
     assert script.count("\n") < 16
     with scripted_server.serving() as server:
         exec(script.replace("8080", str(server.server_port)), {})
-    text = "When did the tired child get up?"
+    text = "Restart the server."
     assert server.asked == [{"text": text, "source": "en", "target": "de"}]
-    assert capsys.readouterr().out == "UP? GET CHILD TIRED THE DID WHEN\n"
+    assert capsys.readouterr().out == "SERVER. THE RESTART\n"
 
 
 def test_a_layer(corpus):

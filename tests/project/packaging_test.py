@@ -109,7 +109,7 @@ def test_metadata(metadata, wheel):
     )
     assert metadata["Name"] == DISTRIBUTION
     assert metadata["Version"] == kt.__version__
-    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["License-Expression"] == "Apache-2.0 AND MPL-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
     for version in ("3.11", "3.12", "3.13"):
         classifier = f"Programming Language :: Python :: {version}"

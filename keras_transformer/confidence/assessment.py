@@ -9,13 +9,13 @@ import numpy as np
 from absl import logging
 
 from keras_transformer.base.refusals import expect
-from keras_transformer.confidence.calibration import (
-    Calibration,
-    Example,
-    fit,
-)
+from keras_transformer.confidence.calibration import Calibration, fit
 from keras_transformer.confidence.checks import Finding, check
-from keras_transformer.confidence.features import FEATURES, features_of
+from keras_transformer.confidence.features import (
+    FEATURES,
+    Evidence,
+    features_of,
+)
 from keras_transformer.confidence.report import Report, check_figure
 from keras_transformer.data.languages import Direction
 from keras_transformer.translation.requests import Request
@@ -62,15 +62,6 @@ class Assessment:
         return self.probability >= probability and not failed
 
 
-class Evidence(typing.NamedTuple):
-    """What is known of a translation, before a calibration."""
-
-    direction: str
-    features: np.ndarray  # float64 [F]
-    word_log_probs: list[float]
-    findings: list[Finding]
-
-
 class Assessor:
     """Assesses the translations of a translator.
 
@@ -99,7 +90,7 @@ class Assessor:
                 f"expected {path}, which kt-evaluate --calibrate makes."
                 " Received: no such file"
             ) from None
-        name = pathlib.Path(translator.checkpoint or "").name
+        name = _name_of(translator)
         expect(
             calibration.checkpoint == name,
             f"a calibration of {name}, which kt-evaluate --calibrate makes",
@@ -159,14 +150,15 @@ class Assessor:
         evidence = gather(self.translator, sentences, found, readings)
         if not evidence:
             return results
-        directions = [one.direction for one in evidence.values()]
-        features = np.array([one.features for one in evidence.values()])
-        chances, parts = self.calibration.of_sentences(features, directions)
+        chances, parts = self.calibration.of_sentences(
+            np.array([one.features for one in evidence.values()]),
+            [one.direction for one in evidence.values()],
+        )
         for (index, one), chance, lowering in zip(
             evidence.items(), chances.tolist(), parts, strict=True
         ):
             words = self.calibration.of_words(one.word_log_probs, chance)
-            doubt = _doubt(found[index].texts[0], one.word_log_probs, lowering)
+            doubt = _doubt(one, lowering)
             results[index] = Assessment(chance, words, one.findings, doubt)
         return results
 
@@ -187,17 +179,9 @@ def calibrate(
     check_single(translator)
     sentences = [source for source, _ in pairs]
     found = translator.search(sentences, num_best=num_best(translator))
-    examples = [
-        Example(
-            one.direction,
-            one.features,
-            one.word_log_probs,
-            found[index].texts[0],
-            pairs[index][1],
-        )
-        for index, one in gather(translator, sentences, found).items()
-    ]
-    return fit(examples, pathlib.Path(translator.checkpoint or "").name)
+    evidence = gather(translator, sentences, found)
+    references = [pairs[index][1] for index in evidence]
+    return fit([*evidence.values()], references, _name_of(translator))
 
 
 def num_best(translator: "Translator") -> int:
@@ -264,22 +248,23 @@ def check_single(translator: "Translator") -> None:
 def _evidence(translator, request, found, reading):
     languages = _languages_of(translator, request)
     request = translator.terminology.of(request)
+    text = found.texts[0]
     findings = check(
-        request.text, found.texts[0], languages, reading.spans, request.terms
+        request.text, text, languages, reading.spans, request.terms
     )
     features = features_of(request.text, found, reading, findings)
-    return Evidence(
-        "-".join(languages), features, reading.word_log_probs, findings
-    )
+    log_probs = reading.word_log_probs
+    return Evidence("-".join(languages), text, features, log_probs, findings)
 
 
-def _doubt(text, word_log_probs, parts):
+def _doubt(evidence, parts):
     """Returns what the feature says that lowers the probability most."""
-    said = np.array([*FEATURES.values()])
-    worst = said[said != ""][parts[said != ""].argmin()]
-    words = text.split() or [""]
-    lowest = words[int(np.argmin(word_log_probs))] if word_log_probs else ""
-    return str(worst).format(word=f"“{lowest}”")
+    said = [*FEATURES.values()][parts.argmin()]
+    words = zip(
+        evidence.word_log_probs, evidence.translation.split(), strict=False
+    )
+    _, lowest = min(words, default=(0.0, ""))
+    return said.format(word=f"“{lowest}”")
 
 
 def _with_direction(translator, sentence):
@@ -300,3 +285,8 @@ def _languages_of(translator, request):
         if known.direction(*pair) == request.direction:
             return pair
     return "", ""
+
+
+def _name_of(translator):
+    """Returns the name of the checkpoint."""
+    return pathlib.Path(translator.checkpoint or "").name

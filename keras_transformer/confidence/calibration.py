@@ -4,6 +4,7 @@
 worth on pairs that they were not fitted to.
 """
 
+import collections
 import dataclasses
 import json
 import os
@@ -18,7 +19,11 @@ from keras_transformer.base.files import (
     write_atomically,
 )
 from keras_transformer.base.refusals import expect
-from keras_transformer.confidence.features import FEATURES, LENGTH
+from keras_transformer.confidence.features import (
+    FEATURES,
+    LENGTH,
+    Evidence,
+)
 from keras_transformer.confidence.regression import (
     Regression,
     bins_of,
@@ -32,16 +37,6 @@ ACCEPTABLE = 70.0  # minimum chrF of a translation that counts as acceptable
 FEWEST = 200  # pairs of a calibration
 FEWEST_WORDS = 1000
 FOLDS = 5  # parts, each measured by a fit to the others
-
-
-class Example(typing.NamedTuple):
-    """A translation of which the reference is known."""
-
-    direction: str  # "en-de"
-    features: np.ndarray  # float64 [F]
-    word_log_probs: Sequence[float]
-    translation: str
-    reference: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +67,7 @@ class Calibration:
 
         Also returns what each feature adds to the logit, `[N, F]`.
         """
-        features = with_usual_lengths(features, directions, self.lengths)
+        features = _with_usual_lengths(features, directions, self.lengths)
         return self.sentences(features), self.sentences.parts(features)[:, 1:]
 
     def of_words(
@@ -119,19 +114,20 @@ class Calibration:
         return cls(sentences, words, *others)
 
 
-def fit(examples: Sequence[Example], checkpoint: str) -> Calibration:
+def fit(
+    examples: Sequence[Evidence], references: Sequence[str], checkpoint: str
+) -> Calibration:
     """Fits a calibration. Raises ValueError if the examples are too few."""
-    directions = [one.direction for one in examples]
-    features = np.array([one.features for one in examples])
     expect(
         len(examples) >= FEWEST,
         f"at least {FEWEST} validation pairs to calibrate",
         len(examples),
     )
-    lengths = _usual_lengths(features, directions)
-    features = with_usual_lengths(features, directions, lengths)
     chrf = np.array(
-        [sentence_chrf(one.translation, one.reference) for one in examples]
+        [
+            sentence_chrf(one.translation, reference)
+            for one, reference in zip(examples, references, strict=True)
+        ]
     )
     truth = (chrf >= ACCEPTABLE).astype(float)
     expect(
@@ -140,15 +136,23 @@ def fit(examples: Sequence[Example], checkpoint: str) -> Calibration:
         " validation pairs to calibrate",
         f"{truth.sum():.0f} acceptable of {len(truth)}",
     )
+    directions = [one.direction for one in examples]
+    features = np.array([one.features for one in examples])
+    lengths = _usual_lengths(features, directions)
+    features = _with_usual_lengths(features, directions, lengths)
     held_out = _held_out(features, truth)
-    sentences = Regression.fit(features, truth)
     measured = {
         "pairs": len(examples),
         "acceptable": float(truth.mean()),
         **measure(held_out, chrf),
     }
-    words = _fit_words(examples, held_out)
-    return Calibration(sentences, words, lengths, measured, checkpoint)
+    return Calibration(
+        Regression.fit(features, truth),
+        _fit_words(examples, references, held_out),
+        lengths,
+        measured,
+        checkpoint,
+    )
 
 
 def measure(chances: np.ndarray, chrf: np.ndarray) -> dict[str, float]:
@@ -160,9 +164,7 @@ def measure(chances: np.ndarray, chrf: np.ndarray) -> dict[str, float]:
     }
 
 
-def with_usual_lengths(
-    features: np.ndarray, directions: Sequence[str], lengths: dict[str, float]
-) -> np.ndarray:
+def _with_usual_lengths(features, directions, lengths):
     """Turns "length" into the distance from the usual one."""
     usual = [lengths.get(one, lengths[""]) for one in directions]
     features = features.copy()
@@ -190,23 +192,24 @@ def _held_out(features, truth):
     return chances
 
 
-def _fit_words(examples, chances):
+def _fit_words(examples, references, chances):
     """Fits the regression of words; None if there are too few.
 
     A word is acceptable if the reference has it, too.
     """
     features, truth = [], []
-    for one, chance in zip(examples, chances, strict=True):
-        words, left = one.translation.split(), one.reference.split()
+    for one, reference, chance in zip(
+        examples, references, chances, strict=True
+    ):
         features.append(_word_features(one.word_log_probs, chance))
-        for word in words[: len(one.word_log_probs)]:
-            truth.append(float(word in left))
-            if word in left:
-                left.remove(word)
-    truth = np.array(truth)
-    if len(truth) < FEWEST_WORDS or truth.min() == truth.max():
+        left = collections.Counter(reference.split())
+        words = one.translation.split()[: len(one.word_log_probs)]
+        for word in words:
+            truth.append(float(left[word] > 0))
+            left[word] -= 1
+    if len(truth) < FEWEST_WORDS or min(truth) == max(truth):
         return None
-    return Regression.fit(np.concatenate(features), truth)
+    return Regression.fit(np.concatenate(features), np.array(truth))
 
 
 def _word_features(log_probs, probability):

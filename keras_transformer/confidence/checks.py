@@ -7,9 +7,10 @@ well, such as to write `3` in letters, is no finding.
 
 import bisect
 import collections
+import functools
 import itertools
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import regex
 
@@ -36,8 +37,10 @@ class Pair(typing.NamedTuple):
     source: str
     translation: str
     languages: tuple[str, str]
-    links: Sequence[SpanLink] = ()
-    terms: Sequence[Sequence[str]] = ()
+    links: Sequence[SpanLink]
+    terms: Sequence[Sequence[str]]
+    plain: Sequence[str]  # both texts without code and placeholders
+    placeholders: Sequence[collections.Counter[str]]  # of both texts
 
 
 def check(
@@ -65,7 +68,10 @@ def check(
 Finding(kind='number', text='number 20 is added', is_question=False)]
     """
     own, other = map(base_language, languages)
-    pair = Pair(source, translation, (own, other), links, terms)
+    texts = source, translation
+    plain = [CODE.sub(" # ", MESSAGES.sub(" # ", text)) for text in texts]
+    counts = [count_placeholders(text, MESSAGES) for text in texts]
+    pair = Pair(*texts, (own, other), links, terms, plain, counts)
     return [
         Finding(kind, text, kind in QUESTIONS)
         for kind, find in CHECKS.items()
@@ -200,18 +206,11 @@ ADDRESS = regex.compile(r"://|^www\.|[^\s@]@[^\s@]+\.")
 OTHER = regex.compile(r"\{\s*+[^\s}]++[\s=(,][^}]|\{=|[{}]$|[%$]L?[0-9]")
 
 
-def changed_addresses(pair: Pair) -> Iterator[str]:
-    return _placeholders(pair, "address")
-
-
-def changed_placeholders(pair: Pair) -> Iterator[str]:
-    return _placeholders(pair, "placeholder")
-
-
-def _placeholders(pair, kind):
+def changed_placeholders(
+    pair: Pair, kind: str = "placeholder"
+) -> Iterator[str]:
     """Compares what must stay. The name and the ending of a word may follow."""
-    counts = [count_placeholders(text, MESSAGES) for text in pair[:2]]
-    lost, new = map(sorted, _differences(*counts))
+    lost, new = map(sorted, _differences(*pair.placeholders))
     for name in [*lost]:
         at = bisect.bisect(new, name)
         if new[at:] and regex.match(r"[)\]]?-", new[at][len(name) :]):
@@ -255,15 +254,19 @@ DOUBLES = frozenset("der die das den dem sie nous vous that had".split())
 
 def repetitions(pair: Pair) -> Iterator[str]:
     """Finds phrases that follow themselves, and do not in the source."""
-    for match in SYLLABLES.finditer(pair.translation):
-        if match.group().lower() not in pair.source.lower():
-            yield f"'{match[1]}' is repeated"
-            return
-    known = {size for size, _ in _repeated(pair.source)}
-    for size, phrase in _repeated(pair.translation):
-        if size not in known:
-            yield f"'{phrase}' is repeated"
-            return
+    syllables = (
+        match[1]
+        for match in SYLLABLES.finditer(pair.translation)
+        if match.group().lower() not in pair.source.lower()
+    )
+    known = dict(_repeated(pair.source))
+    phrases = (
+        phrase
+        for size, phrase in _repeated(pair.translation)
+        if size not in known
+    )
+    for found in itertools.islice(itertools.chain(syllables, phrases), 1):
+        yield f"'{found}' is repeated"
 
 
 def _repeated(text):
@@ -272,21 +275,23 @@ def _repeated(text):
     A phrase may have signs, as a list of menus has. Then, and in scripts
     without spaces, twice is usual.
     """
-    lower = text.lower()
-    words = [lower[begin:end] for begin, end in word_spans(lower)]
+    spans = word_spans(text)
+    words = [text[slice(*span)].lower() for span in spans]
     for size in range(1, LONGEST_PHRASE + 1):
         run = 0
         for n in range(size, len(words)):
             run = run + 1 if words[n] == words[n - size] else 0
-            if run and run % size == 0:
-                phrase = words[n - size + 1 : n + 1]
-                is_usual = not all(w.isalpha() for w in phrase) or (
-                    phrase[0] in DOUBLES or regex.search(SPACELESS, phrase[0])
+            if run in (size, 2 * size):
+                begin = n - size + 1
+                phrase = words[begin : n + 1]
+                are_letters = [word.isalpha() for word in phrase]
+                is_usual = (
+                    not all(are_letters)
+                    or phrase[0] in DOUBLES
+                    or regex.search(SPACELESS, phrase[0])
                 )
-                if run == size * (2 if is_usual else 1) and any(
-                    w.isalpha() for w in phrase
-                ):
-                    yield size, " ".join(phrase)
+                if any(are_letters) and run == size * (2 if is_usual else 1):
+                    yield size, text[spans[begin][0] : spans[n][1]]
 
 
 # Code, and names with signs inside.
@@ -302,7 +307,7 @@ def untranslated(pair: Pair) -> Iterator[str]:
     """
     if pair.languages[0] == pair.languages[1]:
         return
-    source, translation = (PLAIN.findall(_without_code(t)) for t in pair[:2])
+    source, translation = map(PLAIN.findall, pair.plain)
     if source == translation and _small_words(source) >= ENOUGH / 2:
         yield "all of it is untranslated"
         return
@@ -320,10 +325,6 @@ def untranslated(pair: Pair) -> Iterator[str]:
 
 def _small_words(words):
     return sum(len(w) > 1 and w.islower() for w in words)
-
-
-def _without_code(text):
-    return CODE.sub(" # ", MESSAGES.sub(" # ", text))
 
 
 # Clauses and negation
@@ -428,12 +429,11 @@ def negations(pair: Pair) -> Iterator[str]:
     """Asks where one side alone negates."""
     if not all(language in NEGATIONS for language in pair.languages):
         return
-    texts = [_without_code(text) for text in pair[:2]]
     for own, what in (0, "has no counterpart"), (1, "is added"):
         other = 1 - own
-        word = NEGATIONS[pair.languages[own]][0].search(texts[own])
+        word = NEGATIONS[pair.languages[own]][0].search(pair.plain[own])
         others = NEGATIONS[pair.languages[other]][1]
-        if word and not others.search(texts[other]):
+        if word and not others.search(pair.plain[other]):
             yield f"'{word.group()}' {what}"
 
 
@@ -444,10 +444,10 @@ def missing_terms(pair: Pair) -> Iterator[str]:
             yield f"term '{forms[0]}' is missing"
 
 
-CHECKS = {
+CHECKS: dict[str, Callable[[Pair], Iterator[str]]] = {
     "number": changed_numbers,
     "unit": other_units,
-    "address": changed_addresses,
+    "address": functools.partial(changed_placeholders, kind="address"),
     "placeholder": changed_placeholders,
     "bracket": open_brackets,
     "quotation": open_quotations,

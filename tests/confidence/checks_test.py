@@ -110,7 +110,7 @@ ROWS = {
         ("en-it", "Insert - Note - Note", "Inserisci - Nota - Nota", []),
         ("en-de", "bye bye", "tschüss tschüss", []),
         ("en-ja", "Various people", "人人", []),
-        ("en-de", "Save the file", "Die Datei Datei sichern", ["'datei'"]),
+        ("en-de", "Save the file", "Die Datei Datei sichern", ["'Datei'"]),
         ("en-de", "the sun", "die die die Sonne", ["'die'"]),
         (
             "en-es",

@@ -154,18 +154,17 @@ def test_the_measure_is_of_examples_that_were_not_fitted():
     random = np.random.default_rng(0)
     count = len(features.FEATURES)
     made = [
-        calibration.Example(
-            "en-de", random.normal(size=count), [-1.0], "a", "ab"[i % 2]
-        )
-        for i in range(300)
+        features.Evidence("en-de", "a", random.normal(size=count), [-1.0], [])
+        for _ in range(300)
     ]
-    fitted = calibration.fit(made, "ckpt-1")
+    references = ["ab"[i % 2] for i in range(300)]
+    fitted = calibration.fit(made, references, "ckpt-1")
     assert abs(fitted.measured["correlation"]) < 0.15
     x = np.array([one.features for one in made])
     chances, _ = fitted.of_sentences(x, ["en-de"] * 300)
     own = calibration.measure(
         chances,
-        np.array([sentence_chrf("a", one.reference) for one in made]),
+        np.array([sentence_chrf("a", one) for one in references]),
     )
     assert own["correlation"] > 0.15
     assert fitted.measured["pairs"] == 300
@@ -177,20 +176,21 @@ def test_few_pairs_or_one_kind_are_no_calibration():
     random = np.random.default_rng(0)
     count = len(features.FEATURES)
 
-    def make(number, reference):
-        return [
-            calibration.Example(
-                "en-de", random.normal(size=count), [-1.0], "abc", reference
+    def fit(number, reference):
+        made = [
+            features.Evidence(
+                "en-de", "abc", random.normal(size=count), [-1.0], []
             )
             for _ in range(number)
         ]
+        return calibration.fit(made, [reference] * number, "ckpt-1")
 
     with pytest.raises(ValueError, match="at least 200 .* Received: 199"):
-        calibration.fit(make(199, "abc"), "ckpt-1")
+        fit(199, "abc")
     with pytest.raises(ValueError, match="Received: 250 acceptable of 250"):
-        calibration.fit(make(250, "abc"), "ckpt-1")
+        fit(250, "abc")
     with pytest.raises(ValueError, match="Received: 0 acceptable of 250"):
-        calibration.fit(make(250, "x"), "ckpt-1")
+        fit(250, "x")
 
 
 def test_the_file_keeps_the_calibration(tmp_path):
@@ -204,6 +204,16 @@ def test_the_file_keeps_the_calibration(tmp_path):
     values["lengths"][""] += 1
     (tmp_path / "a").write_text(json.dumps(values))
     with pytest.raises(ValueError, match="a: .*checksum|a: .*chang"):
+        calibration.Calibration.read(tmp_path / "a")
+
+
+def test_a_calibration_of_other_features_is_refused(tmp_path, monkeypatch):
+    found = calibration.Calibration.read(calibrated() / "confidence.json")
+    monkeypatch.setattr(calibration, "FEATURES", {"margin": "", "old": ""})
+    found.write(tmp_path / "a")
+    monkeypatch.undo()
+    expected = "run kt-evaluate --calibrate again.*margin, old.*"
+    with pytest.raises(ValueError, match=expected):
         calibration.Calibration.read(tmp_path / "a")
 
 

@@ -297,7 +297,7 @@ def calibrate(choice: TranslatorChoice, test: TestOptions) -> None:
         found = read_pairs(data, "valid", test.test_files)
         groups = to_translate(data, metric.by_direction, found)
     pairs = [pair for group in groups.values() for pair in group]
-    translator = open_translator(choice)
+    translator = open_translator(choice._replace(languages=None))
     with flags.user_errors():
         flags.show(json.dumps(translator.calibrate(pairs).measured))
 

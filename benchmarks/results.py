@@ -218,7 +218,7 @@ def fill(path):
         rows = read(match[1])["tables"][match[2]]
         return f"{match[0].splitlines()[0]}\n\n{markdown(rows)}"
 
-    pattern = r"<!-- (\w+): (.+) -->\n(?:\n(?:\|.*\n)+)?"
+    pattern = r"<!-- ([\w-]+): (.+) -->\n(?:\n(?:\|.*\n)+)?"
     write(path, re.sub(pattern, table, path.read_text("utf-8")))
 
 

@@ -8,13 +8,13 @@ of each, all languages together), then measures it on at most --most pairs of
 each test and language. For each test, as mean and range of the fits:
 
 - error: calibration error in ten bins of equal count
-- correlation: Spearman's, of the probability with the sentences' chrF; beside
-  that of the mean log-probability of a token alone
-- of 90 %: sentences that are given 90 % or more, and how many are acceptable
+- correlation: Spearman's, of the probability with the sentences' chrF. The
+  next column correlates the mean log-probability of a token with chrF.
+- 90 % or more: sentences with this probability, and how many are acceptable
 
-Also of the tests together: in capitals, and those of one or two words. FIGURE
-has the first fit on all tests. CPU seconds are of the search with two
-hypotheses, and of what confidence takes beside it.
+Further rows measure the sentences of one or two words, a sample in capitals,
+and all tests together. FIGURE shows the first fit on all tests. The last line
+compares the CPU time of confidence with that of a search for two hypotheses.
 """
 
 import argparse
@@ -28,6 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import results
+from box import read_pairs, thinned
 
 import keras_transformer as kt
 from keras_transformer.confidence.assessment import Assessor, calibrate
@@ -112,19 +113,10 @@ def parse_arguments():
 
 def read(options, prefix, code):
     """Reads `((source, target), text, reference)`; none without files."""
-    direction = ("en", code)
-    paths = [pathlib.Path(f"{prefix}.en-{code}.{c}") for c in direction]
-    if not paths[1].exists():
-        return []
-    sides = [path.read_text("utf-8").split("\n")[:-1] for path in paths]
-    if options.into_english:
-        direction, sides = direction[::-1], sides[::-1]
-    pairs = zip(*sides, strict=True)
-    return [(direction, source, target) for source, target in pairs]
-
-
-def thinned(pairs, most):
-    return pairs[:: max(1, -(-len(pairs) // most))]
+    direction = ("en", code)[:: -1 if options.into_english else 1]
+    prefix = pathlib.Path(prefix)
+    pairs = read_pairs(prefix.parent, prefix.name, *direction)
+    return [(direction, *pair) for pair in pairs]
 
 
 def requests(translator, pairs):
@@ -205,7 +197,7 @@ class Measured:
         }
 
     def cost(self):
-        """Returns CPU time of confidence over that of the search."""
+        """Divides the CPU time of confidence by that of the search."""
         search, confidence = self.seconds
         return confidence / search
 

@@ -254,18 +254,19 @@ DOUBLES = frozenset("der die das den dem sie nous vous that had".split())
 
 def repetitions(pair: Pair) -> Iterator[str]:
     """Finds phrases that follow themselves, and do not in the source."""
+    source = pair.source.lower()
     syllables = (
         match[1]
         for match in SYLLABLES.finditer(pair.translation)
-        if match.group().lower() not in pair.source.lower()
+        if match.group().lower() not in source
     )
-    known = dict(_repeated(pair.source))
+    known = {size for size, _ in _repeated(pair.source)}
     phrases = (
         phrase
         for size, phrase in _repeated(pair.translation)
         if size not in known
     )
-    for found in itertools.islice(itertools.chain(syllables, phrases), 1):
+    if found := next(itertools.chain(syllables, phrases), None):
         yield f"'{found}' is repeated"
 
 

@@ -18,6 +18,7 @@ from scipy import optimize, stats
 
 import keras_transformer as kt
 from keras_transformer.confidence import assessment, calibration, features
+from keras_transformer.confidence.calibration import FEWEST
 from keras_transformer.confidence.regression import (
     PENALTY,
     Regression,
@@ -31,11 +32,12 @@ from keras_transformer.storage.checkpoints import named_weights
 from keras_transformer.storage.workdir import WorkDirectory
 from keras_transformer.translation.metrics import make_metric, sentence_chrf
 from savedmodel import export
-from trainers import evaluate, translate
+from trainers import evaluate, import_model, translate
 from trainers.run import validation
 from trainers.run.data_config import DataConfig
 from trainers.run.training_config import TrainingConfig
 
+FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
 LINES = ["one dog", "", "the house is green", "two red dogs"]
 
 
@@ -363,6 +365,26 @@ def test_evaluate_calibrates_and_measures(capsys, tmp_path):
     assert "probability, %" in figure.read_text()
     text = json.loads(last)
     assert text["sentences"] == 300
+
+
+def test_a_model_from_several_languages_is_calibrated(tmp_path, capsys):
+    """Without --source_language, each pair has the direction of its file."""
+    run = tmp_path / "run"
+    source = FIXTURES / "m2m100"
+    import_model.main([f"--source={source}", f"--workdir={run}"])
+    sources = [source for source, _ in exports.make_pairs(FEWEST)]
+    own = kt.Translator.load(run).with_languages("en", "de")
+    found = own.translate(sources)
+    found[::3] = sources[::3]  # not acceptable
+    for language, side in ("en", sources), ("de", found):
+        (tmp_path / f"some.{language}").write_text("\n".join(side) + "\n")
+    capsys.readouterr()
+    argv = [f"--workdir={run}", f"--test_files={tmp_path / 'some'}"]
+    evaluate.main([*argv, "--calibrate"])
+    measured = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert measured["pairs"] == 2 * FEWEST  # in both directions
+    made = calibration.Calibration.read(run / "confidence.json")
+    assert {*made.lengths} == {"", "en-de", "de-en"}
 
 
 def test_a_packed_model_keeps_its_calibration(tmp_path, capsys):

@@ -291,39 +291,6 @@ def test_students_are_compared_with_their_teacher():
     ]
 
 
-def test_small_data_is_compared_by_size():
-    """Means and the range of BLEU; sentences of the first seed."""
-    small = load("small_data")
-    corpus = small.CORPORA["messages"]
-    found = {
-        key: [
-            {
-                "pairs": small.SETTINGS[key].pairs,
-                "minutes": 4.96,
-                "steps": 10,
-                "epochs": seed,
-                "scores": {
-                    heading: {"BLEU": 10.0 * place + seed**2, "chrF": 20.04}
-                    for place, heading in enumerate(corpus.tests)
-                },
-                "answers": [f"{key} {seed} {number}" for number in range(3)],
-            }
-            for seed in (1, 2, 3)
-        ]
-        for key in ("500", "500_vocabulary", "5000")
-    }
-    tables = small.tables_of(corpus, found)
-    impress = tables["Help of LibreOffice Impress"]
-    assert [row["pairs"] for row in impress] == [500, 500, 5000]
-    assert list(impress[1].values())[1:] == [
-        *("`--vocab_size=1000 --dropout=0.3`", 5.0, 10, 2, 3),
-        *(14.7, 11.0, 19.0, 20.0),
-    ]
-    second = tables["Messages: sentences"][1]
-    assert list(second)[1:-1] == ["500 pairs", "5,000 pairs"]
-    assert list(second.values())[1:-1] == ["500 1 1", "5000 1 1"]
-
-
 def test_pages_are_filled_with_recorded_tables(tmp_path):
     results = load("results")
     page = tmp_path / "page.md"

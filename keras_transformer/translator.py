@@ -10,8 +10,6 @@ import os
 import typing
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-
 from keras_transformer.base.fields import check_positive
 from keras_transformer.config import (
     DecodingConfig,
@@ -21,32 +19,23 @@ from keras_transformer.config import (
 from keras_transformer.data.languages import Direction
 from keras_transformer.storage import box
 from keras_transformer.text import signs
-from keras_transformer.text.tokenization import Token, Tokenizer, TokenizerPair
+from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation import abilities, engines, loading
-from keras_transformer.translation.alignment import (
-    SpanLink,
-    align_words,
-    span_side,
-    word_side,
-    word_spans,
-)
+from keras_transformer.translation.alignment import SpanLink
 from keras_transformer.translation.loading import UNKNOWN, About
+from keras_transformer.translation.pairs import PairReader
 from keras_transformer.translation.requests import (
     NO_TERMINOLOGY,
     Encoding,
     Request,
-    Row,
     SentencePairs,
     Sentences,
     Terminology,
     encode,
-    encode_pairs,
     fits,
     given_ids,
     make_requests,
-    pair_requests,
     phrase_ids,
-    tokens_of,
 )
 from keras_transformer.translation.results import (
     Alignment,
@@ -535,10 +524,7 @@ class Translator:
             ValueError: A `Request` has more than a text and a direction.
             FloatingPointError: The model's logits are not finite.
         """
-        return [
-            _pair_score(row, log_probs)
-            for _, _, row, log_probs in self._read(pairs, self._search.score)
-        ]
+        return self._pairs.score(pairs)
 
     def align(self, pairs: SentencePairs) -> list[Alignment]:
         """Links the words of sources and given translations.
@@ -559,10 +545,7 @@ class Translator:
         Raises:
             TypeError, ValueError, FloatingPointError: As `score`.
         """
-        return [
-            Alignment(self._links(word_side, *read), bool(read[2].notes))
-            for read in self._read(pairs, self._search.attention)
-        ]
+        return self._pairs.align(pairs)
 
     def align_spans(self, pairs: SentencePairs) -> list[list[SpanLink]]:
         """Works as `align`, but links words without punctuation, by position.
@@ -571,10 +554,7 @@ class Translator:
         unless it has no attention. Returns the `SpanLink`s of each pair, sorted
         by target position. Arguments and errors are as in `align`.
         """
-        return [
-            _span_links(self._links(span_side, *read), *read[:2])
-            for read in self._read(pairs, self._search.attention)
-        ]
+        return self._pairs.align_spans(pairs)
 
     def read(self, pairs: SentencePairs) -> list[PairReading]:
         """Computes `score`, `align` and `align_spans` in one pass.
@@ -582,25 +562,7 @@ class Translator:
         Arguments and errors are as in `score`. Returns a `PairReading` for each
         pair, in order.
         """
-        results = []
-        for request, target, row, (log_probs, attention) in self._read(
-            pairs, self._search.read
-        ):
-            tokens = self._tokens(request, target)
-            words, spans = (
-                self._links(side, request, target, row, attention, tokens)
-                for side in (word_side, span_side)
-            )
-            score = _pair_score(row, log_probs)
-            results.append(
-                PairReading(
-                    score,
-                    _word_log_probs(target, tokens[1], score.log_probs),
-                    Alignment(words, bool(row.notes)),
-                    _span_links(spans, request, target),
-                )
-            )
-        return results
+        return self._pairs.read(pairs)
 
     def assessor(self) -> typing.Any:
         """Returns the `Assessor`, which tells how sure translations are.
@@ -633,6 +595,10 @@ class Translator:
         return functools.partial(fits, self.encoding)
 
     @property
+    def _pairs(self) -> PairReader:
+        return PairReader(self._search, self.encoding)
+
+    @property
     def encoding(self) -> Encoding:
         """The `Encoding` that turns sentences into ids."""
         return Encoding(
@@ -642,66 +608,6 @@ class Translator:
             self.direction,
             self.seed,
         )
-
-    def _tokens(self, request, target):
-        """Returns the tokens of both sides of a pair."""
-        of_text = self.encoding.tokenizer_of(request)
-        return (
-            tokens_of(of_text.source, request.text),
-            tokens_of(of_text.target, target),
-        )
-
-    def _links(self, make_side, request, target, row, attention, tokens=None):
-        """Links words of a pair; `make_side` makes a `Side` from tokens."""
-        sources, targets = tokens or self._tokens(request, target)
-        end = len(row.target_ids) - 1
-        return align_words(
-            attention[row.num_given : end, row.tag_length :],  # without tags
-            make_side(request.text, sources),
-            make_side(target, targets),
-        )
-
-    def _read(self, pairs, method):
-        """Yields request, translation, row and result of a method for pairs."""
-        rows, requests = (
-            encode_pairs(pairs, self.encoding),
-            pair_requests(pairs),
-        )
-        for request, (_, target), row, result in zip(
-            requests, pairs, rows, method(rows), strict=True
-        ):
-            for numbers in result if isinstance(result, tuple) else [result]:
-                check_finite(numbers, request.text)
-            yield request, target, row, result
-
-
-def _pair_score(row: Row, log_probs: np.ndarray) -> PairScore:
-    """Makes a `PairScore`, without tokens of padding and of the direction."""
-    return PairScore(
-        [*row.target_ids[row.num_given :]],
-        log_probs[row.num_given : len(row.target_ids)].tolist(),
-        [*row.notes],
-    )
-
-
-def _word_log_probs(
-    text: str, tokens: Sequence[Token], log_probs: Sequence[float]
-) -> list[float]:
-    """Sums the log-probabilities of the tokens of each word of a text."""
-    found = [0.0] * (len(text.split()) + 1)  # the last for white space
-    # Without EOS; a translation may be longer than what can be scored.
-    for token, log_prob in zip(tokens, log_probs, strict=False):
-        found[token.word] += log_prob
-    return found[:-1]
-
-
-def _span_links(
-    links: Sequence[tuple[int, int]], request: Request, target: str
-) -> list[SpanLink]:
-    """Gives linked words their places in the texts, sorted by the target's."""
-    sources, targets = word_spans(request.text), word_spans(target)
-    found = [SpanLink(sources[i], targets[j]) for i, j in links]
-    return sorted(found, key=lambda link: link.target)
 
 
 def _notes_on_words(reading: signs.Reading) -> Iterator[str]:

@@ -64,6 +64,15 @@ def page(chromium, figure, tmp_path):
     assert chromium.requests == [path.as_uri()]
 
 
+def test_all_is_in_landmarks(page):
+    assert page.evaluate(
+        "[...document.body.children].map((n) => n.localName)"
+    ) == [
+        *("header", "main", "footer"),
+        *("noscript", "script", "script"),
+    ]
+
+
 def links(page):
     """Returns the drawn lines: (row, column, head) -> opacity."""
     found = page.evaluate(

@@ -33,7 +33,6 @@ class ScriptedServer(http.server.ThreadingHTTPServer):
         gates: By text, or "attention", an event that the answer waits for.
         notes: The notes on every sentence.
         confidence: What the best hypothesis of every sentence has, or None.
-        about: The cards of the models, or "" if there are none.
         asked: The bodies of translation requests, in order.
         uploads: The forms of requests to translate a file, unparsed.
         attention: The form of the last request for an attention page.
@@ -48,6 +47,7 @@ class ScriptedServer(http.server.ThreadingHTTPServer):
             "glossaries": [],
             "maxTerms": 10,
             "adapters": [],
+            "models": [],
             "attention": True,
             "search": {
                 "beam_size": {"default": 4, "max": 8},
@@ -56,7 +56,7 @@ class ScriptedServer(http.server.ThreadingHTTPServer):
             },
         }
         self.failures, self.gates, self.notes = [], {}, []
-        self.about, self.confidence = "", None
+        self.confidence = None
         self.asked, self.uploads, self.attention = [], [], None
         self.address = f"http://127.0.0.1:{self.server_port}/"
 
@@ -104,8 +104,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send(html.encode(), "text/html", policy)
         elif self.path == "/favicon.ico":
             self._send(page.ICON, "image/svg+xml", "")
-        elif self.path == "/about" and self.server.about:
-            self._send(self.server.about.encode(), "text/plain", "")
         elif self.path == "/languages":
             self._send_json(LANGUAGES)
         elif self.path == "/frontend/settings":

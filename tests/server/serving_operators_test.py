@@ -239,6 +239,21 @@ def test_the_page_of_the_api_has_every_path_and_field(served):
     )
 
 
+def test_the_page_of_the_models_has_their_cards(served):
+    answer = served.client.get("/about")
+    elements = pages.Elements(answer.text)
+    shown = {tag: elements.of(tag) for tag in ("h2", "h3", "pre")}
+    assert {tag: [text for *_, text in shown[tag]] for tag in shown} == {
+        "h2": ["A & B"] * 2,  # a model for each pair
+        "h3": ["Scores", "Notice"] * 2,
+        "pre": ["| 1 |\n| 2 |", "<i>"] * 2,
+    }
+    assert (
+        digest_of(elements, "style")
+        in answer.headers["content-security-policy"]
+    )
+
+
 def test_a_browser_finds_the_icon(served):
     answer = served.client.get("/favicon.ico")
     assert answer.headers["content-type"] == "image/svg+xml"

@@ -11,6 +11,7 @@ import time
 
 import browser
 import exports
+import numpy as np
 import pages
 import pytest
 import scripted_server
@@ -411,8 +412,7 @@ def test_the_empty_pane_says_what_it_is_for(page):
 
 def test_the_models_are_named_by_their_cards(page, server):
     assert not shown(page, "#model")
-    cards = (f"# Texts {i}\n\n## Notice\n\n# Ours\n" for i in (1, 2))
-    server.about = "\n".join(cards)
+    server.settings["models"] = ["Texts 1", "Texts 2"]
     page.leave()
     open_page(page, server)
     page.wait("!find('model').hidden")
@@ -473,8 +473,9 @@ def test_settings_within_the_limits_of_the_server(page, server):
     page.click("#settings details summary")
     page.evaluate("find('beam_size').select()")
     page.type("2")
+    wait_until(lambda: server.asked and server.asked[-1]["beam_size"] == 2)
     wait_for(page, "ONE")
-    assert server.asked[-1]["beam_size"] == server.asked[-1]["n_best"] == 2
+    assert server.asked[-1]["n_best"] == 2
     page.evaluate("find('beam_size').select()")
     page.type("9")
     assert problem_of(page).startswith("Beam size: ")
@@ -788,6 +789,28 @@ def test_terms_that_are_typed(page, server):
     assert len(server.asked) == 2
 
 
+def test_all_is_in_landmarks_and_controls_have_room(page, server):
+    server.settings["maxTerms"] = 0  # then nothing is above the box
+    open_page(page, server)
+    assert page.evaluate(
+        "[...document.body.children].map((n) => n.localName)"
+    ) == [
+        "main",
+        "footer",
+        "script",
+    ]
+    page.click("summary")
+    x, y, width, height = place(page, "#doubts")
+    center = f"{x + width / 2}, {y + height / 2}"
+    distances = page.evaluate(
+        "[...document.querySelectorAll('summary, textarea')].map((node) =>"
+        " node.getBoundingClientRect()).map((box) => ((x, y) => Math.hypot("
+        "Math.max(box.left - x, 0, x - box.right),"
+        f" Math.max(box.top - y, 0, y - box.bottom)))({center}))"
+    )
+    assert min(distances) >= 12  # pixels, so that a finger finds it
+
+
 def test_copy(page):
     page.allow("clipboardReadWrite", "clipboardSanitizedWrite")
     translate(page, "one two\nthree", "TWO ONE\nTHREE")
@@ -864,4 +887,10 @@ def test_all_is_legible_in_both_schemes(page, scheme):
         assert pages.contrast(colors["ink"], colors[ground]) >= 4.5
     for ground in ("paper", "raised"):
         assert pages.contrast(colors["soft"], colors[ground]) >= 4.5
+    page.evaluate("find('target').classList.add('stale')")
+    page.wait("!find('result').getAnimations().length")
+    share = float(page.evaluate("getComputedStyle(find('result')).opacity"))
+    assert share < 1
+    stale = np.array([colors["ink"], colors["paper"]]).T @ [share, 1 - share]
+    assert pages.contrast(stale, colors["paper"]) >= 4.5
     page.prefer("light")

@@ -519,6 +519,9 @@ def warm_up(service, lines):
 BOTH = {"source": "en", "target": "de"}
 
 
+CARDS = ["# A & B\n\n## Scores\n\n| 1 |\n| 2 |\n\n## Notice\n\n<i>\n"]
+
+
 @contextlib.contextmanager
 def running(scripts=None, warm=True, limits=None, idle_seconds=0.0, **options):
     """Runs a server in a thread, and yields it with its client and service.
@@ -531,7 +534,7 @@ def running(scripts=None, warm=True, limits=None, idle_seconds=0.0, **options):
         options = {"max_wait_ms": 0.0, "request_seconds": MINUTES, **options}
         service = Service(
             [
-                pairs.Pair(*key, pairs.Model(script, 2), Direction())
+                pairs.Pair(*key, pairs.Model(script, 2, CARDS), Direction())
                 for key, script in scripts.items()
             ],
             ServeOptions(**options),
@@ -1076,6 +1079,7 @@ def test_libretranslate_lists_languages_and_settings(served):
     assert settings["search"]["beam_size"] == {"default": 3, "max": 8}
     assert settings["search"]["n_best"] == {"max": 4}
     assert settings["maxTerms"] == 1000 and settings["attention"]
+    assert settings["models"] == ["A & B"] * 2
     lacks = mock.patch.object(Script, "has", lambda self, use: False)
     with lacks:  # as CTranslate2
         settings = settings_of(served)

@@ -83,11 +83,6 @@ def _page(html, policy):
     return HTMLResponse(html, headers={"Content-Security-Policy": policy})
 
 
-def _about(service):
-    cards = "\n".join(model.about for model in service.models)
-    return Response(cards, media_type="text/plain")
-
-
 def _health(service):
     service.check_ready()
     return {"status": "ok"}
@@ -112,7 +107,10 @@ COMMON = Api(
             "The icon of the pages.",
             lambda _: Response(page.ICON, media_type="image/svg+xml"),
         ),
-        "/about": Get("The cards of the models, as Markdown.", _about),
+        "/about": Get(
+            "The cards of the models, as a page.",
+            lambda service: _page(*page.render_about(service.cards)),
+        ),
         "/health": Get("Whether the server is ready.", _health),
         "/metrics": Get("Metrics for Prometheus.", _metrics),
     }

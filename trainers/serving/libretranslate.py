@@ -138,6 +138,7 @@ def describe(service: Service) -> dict:
         },
         "glossaries": list(service.glossaries),
         "maxTerms": service.limits.max_terms * has_terms,
+        "models": [card.splitlines()[0][2:] for card in service.cards],
         "adapters": [name for name, _ in service.options.adapters],
         "attention": pair.translator.has("attention_figure"),
         "search": {

@@ -596,7 +596,7 @@ function recall() {
 }
 
 function showSettings() {
-  const { search, keyRequired, glossaries, adapters, supportedFilesFormat: suffixes } = state.settings;
+  const { search, keyRequired, glossaries, adapters, models, supportedFilesFormat: suffixes } = state.settings;
   const none = { code: "", name: "none" };
   for (const [id, names] of Object.entries({ glossary: glossaries, adapter: adapters })) {
     fill(find(id), [none, ...names.map((name) => ({ code: name, name }))]);
@@ -611,14 +611,8 @@ function showSettings() {
   find("ask").hidden = !state.settings.attention;
   find("choose").hidden = !suffixes.length;
   find("file").accept = suffixes.join();
-}
-
-// The titles of the models' cards, where the server has cards
-async function nameModels() {
-  const answer = await fetch("about");
-  const titles = answer.ok ? (await answer.text()).match(/(?<=^# ).+(?=\n\n## )/gm) : null;
-  find("card").textContent = titles?.join(", ");
-  find("model").hidden = !titles;
+  find("card").textContent = models.join(", ");
+  find("model").hidden = !models.length;
 }
 
 // Commands
@@ -778,4 +772,3 @@ function start() {
 
 find("again").addEventListener("click", () => run(state.action));
 start();
-nameModels();

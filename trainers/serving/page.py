@@ -6,6 +6,7 @@ import hashlib
 import pathlib
 import re
 import typing
+from collections.abc import Sequence
 
 from keras_transformer.figures.pages import render_page
 
@@ -34,6 +35,11 @@ def render() -> tuple[str, str]:
 def render_docs(description: dict[str, typing.Any]) -> tuple[str, str]:
     """Renders an OpenAPI document as a page, and makes its policy."""
     return _render("docs.html", _POLICY, **description)
+
+
+def render_about(cards: Sequence[str]) -> tuple[str, str]:
+    """Renders the cards of models as a page, and makes its policy."""
+    return _render("about.html", _POLICY, cards=cards)
 
 
 def _render(template, policy, **values):

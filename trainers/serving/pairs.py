@@ -38,8 +38,9 @@ Step = Callable[[], object]  # a step of the warm-up
 class Model:
     """A translator of one direction or many, with any search options.
 
-    The programs of `max_searches` other search options stay in memory. `about`
-    is its card.
+    The programs of `max_searches` other search options stay in memory.
+
+    Its cards are those of its work directories, as Markdown.
 
     Attributes:
         assessor: The `Assessor` of a calibrated model, or None.
@@ -48,9 +49,12 @@ class Model:
     assessor: "Assessor | None" = None
 
     def __init__(
-        self, translator: "Translator", max_searches: int, about: str = ""
+        self,
+        translator: "Translator",
+        max_searches: int,
+        cards: Sequence[str] = (),
     ):
-        self.translator, self.about = translator, about
+        self.translator, self.cards = translator, cards
         self.switched: SwitchedAdapters | None = None
         self._with_decoding = functools.lru_cache(max_searches)(
             lambda decoding: translator.with_decoding(
@@ -183,8 +187,8 @@ def load_pairs(
             logging.info("an ensemble: %s", one.options.workdir)
         directories = map(WorkDirectory, one.options.workdirs)
         with flags.user_errors():
-            about = "\n".join(map(describe, directories))
-        model = Model(open_translator(one), max_searches, about)
+            cards = list(map(describe, directories))
+        model = Model(open_translator(one), max_searches, cards)
         with flags.user_errors():
             model.assessor = load(
                 "keras_transformer.confidence.assessment"

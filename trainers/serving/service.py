@@ -109,6 +109,7 @@ class Service:
     """Translates for many clients.
 
     Attributes:
+        cards: The cards of the models, as Markdown.
         glossaries: The glossaries, by name.
         keys: The digests of the API keys, see `read_keys`.
         downloads: The translated files.
@@ -121,6 +122,7 @@ class Service:
     ):
         self.pairs = {(pair.source, pair.target): pair for pair in pairs}
         self.models = list(dict.fromkeys(pair.model for pair in pairs))
+        self.cards = [card for model in self.models for card in model.cards]
         self.options, self.limits = options, limits
         self.read_files()
         sources, targets = map(list, zip(*self.pairs, strict=True))

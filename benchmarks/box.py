@@ -46,7 +46,9 @@ HELD_OUT = "test-gimp-help"  # no text of this program is in training
 ADAPTED = 2000  # pairs to train on, and as many to test
 ADAPTER = ["--lora_rank=16", "--learning_rate=0.002"]
 ADAPTER += ["--lora_targets=query,key,value,output,inner,outer"]
-WAYS = {"adapters": ADAPTER, "all weights": ["--learning_rate=0.0003"]}
+ALL = ["--learning_rate=0.0003"]
+OLD = "all weights, as many old pairs"
+WAYS = {"adapters": ADAPTER, "all weights": ALL, OLD: ALL}
 ANSWERS = 100  # sentences of `speed`
 
 
@@ -395,12 +397,14 @@ def adapt(options):
     other = thinned(
         read_pairs(options.texts, "test-impress", "en", "de"), ADAPTED
     )
-    prefix = write_pairs(options.folder / "adapted", train, "en", "de")
+    old = thinned(read_pairs(options.texts, "train", "en", "de"), ADAPTED)
     rows = []
     for way, flags in {"nothing": None, **WAYS}.items():
         workdir = path
         if flags is not None:
-            workdir = options.folder / way.replace(" ", "_")
+            workdir = options.folder / re.sub(r"\W+", "_", way)
+            used = train + old if way == OLD else train
+            prefix = write_pairs(f"{workdir}_train", used, "en", "de")
             succeed(
                 "trainers.wmt",
                 *(f"--init_from={path}", f"--workdir={workdir}"),

@@ -21,7 +21,7 @@ from keras_transformer.storage import box
 from keras_transformer.text import signs
 from keras_transformer.text.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation import abilities, engines, loading
-from keras_transformer.translation.alignment import SpanLink
+from keras_transformer.translation.alignment import CLEAR, SpanLink
 from keras_transformer.translation.loading import UNKNOWN, About
 from keras_transformer.translation.pairs import PairReader
 from keras_transformer.translation.requests import (
@@ -494,7 +494,7 @@ class Translator:
             for row, request, texts, n in found
             if signs.needs_links(texts[n], row.reading)
         ]
-        links = iter(self.align_spans(aligned))
+        links = iter(self.align_spans(aligned, least=0.0))
         for row, _, texts, n in found:
             needs_links = signs.needs_links(texts[n], row.reading)
             of_text = next(links) if needs_links else ()
@@ -547,17 +547,20 @@ class Translator:
         """
         return self._pairs.align(pairs)
 
-    def align_spans(self, pairs: SentencePairs) -> list[list[SpanLink]]:
+    def align_spans(
+        self, pairs: SentencePairs, least: float = CLEAR
+    ) -> list[list[SpanLink]]:
         """Works as `align`, but links words without punctuation, by position.
 
         Each word or sign of a translation (see `word_spans`) has one link,
-        unless it has no attention. Returns the `SpanLink`s of each pair, sorted
-        by target position. Arguments and errors are as in `align`.
+        unless it has no attention, or less than `least` times that of another
+        word (see `align_words`). Returns the `SpanLink`s of each pair, sorted
+        by target position. Other arguments and errors are as in `align`.
         """
-        return self._pairs.align_spans(pairs)
+        return self._pairs.align_spans(pairs, least)
 
     def read(self, pairs: SentencePairs) -> list[PairReading]:
-        """Computes `score`, `align` and `align_spans` in one pass.
+        """Computes `score`, `align` and `align_spans` with all links.
 
         Arguments and errors are as in `score`. Returns a `PairReading` for each
         pair, in order.

@@ -20,6 +20,7 @@ from keras_transformer.documents.office import (
     Format,
     Part,
     content_types,
+    is_code_style,
     left_part,
     read_archive,
     read_parts,
@@ -60,6 +61,12 @@ SIGNS = {"noBreakHyphen": "-", "softHyphen": ""}
 ENTRY = regex.compile(
     r"\s*(?:(?<index>XE|TC|TA)|MACROBUTTON|GOTOBUTTON)\b", regex.I
 )
+# The id of a style, which Word may translate, and its name.
+STYLE = regex.compile(
+    r"""<(?:\w+:)?style\s(?>[^<>]*?\bw:styleId=["'](?<id>[^"'<>]*+))[^<>]*+>
+    \s*+<(?:\w+:)?name\s(?>[^<>]*?\bw:val=["'](?<name>[^"'<>]*+))""",
+    regex.VERBOSE,
+)
 # Parts of a document: a field ends in the part where it begins.
 STORIES = ("{*}footnote", "{*}endnote", "{*}txbxContent")
 # Content controls whose text is chosen from a list or comes from elsewhere.
@@ -84,6 +91,13 @@ def read(
             "expected a Word document in the zip archive. Received:"
             f" {', '.join([*files][:4])}"
         )
+    codes = {
+        style["id"]
+        for name, kind in types.items()
+        if kind.endswith("wordprocessingml.styles+xml")
+        for style in STYLE.finditer(decode(files[name], XML_DECLARATION)[0])
+        if is_code_style(style["name"])
+    }
     readers: dict[str, Callable[[str], Iterator]] = {}
     for name, kind in types.items():
         is_text = MAIN.search(kind) or TEXT_PART.search(kind)
@@ -93,7 +107,7 @@ def read(
                 for key, target in _chunks(files, name)
                 if types.get(target) in CHUNKS
             }
-            readers[name] = functools.partial(_read_part, split, chunks)
+            readers[name] = functools.partial(_read_part, split, chunks, codes)
             for target in chunks.values():
                 readers[target] = functools.partial(
                     _read_chunk, split, CHUNKS[types[target]]
@@ -114,8 +128,8 @@ def _chunks(files, name):
             yield element.get("Id"), posixpath.normpath(target).lstrip("/")
 
 
-def _read_part(split, chunks, text):
-    yield from _Part(text, split, chunks).read()
+def _read_part(split, chunks, codes, text):
+    yield from _Part(text, split, chunks, codes).read()
 
 
 def _read_chunk(split, read, text):
@@ -133,9 +147,9 @@ class _Part(Part):
         "oMathPara": "math",
     }
 
-    def __init__(self, text, split, chunks):
+    def __init__(self, text, split, chunks, codes):
         super().__init__(text, split)
-        self._chunks = chunks
+        self._chunks, self._code_styles = chunks, codes
         self._namespace = self.root.tag.rpartition("}")[0] + "}"
         root = self.events[self.spans[self.root][0]].name
         self._tag = "".join(root.rpartition(":")[:2]) + "t"
@@ -169,6 +183,10 @@ class _Part(Part):
 
     def reason(self, element):
         name = self.name(element)
+        if name in ("p", "r") and self._code_styles:
+            style = element.find(f"{{*}}{name}Pr/{{*}}{name}Style")
+            id = "" if style is None else style.xpath("string(@*)")
+            return "code" if id in self._code_styles else ""
         if name == "sdt":
             kinds = element.iterfind("{*}sdtPr/{*}*")
             is_left = any(k.tag.endswith(CONTROLS) for k in kinds)
@@ -254,12 +272,14 @@ class _Part(Part):
         format = Format(tags[0] + properties, tags[1])
         look = UNSEEN.sub("", properties)
         shared = self.formats.setdefault(look, self.keep(format))
+        code_style = self.reason(run)
         for child in run.iterchildren("{*}*"):
             name = self.name(child)
             if name.endswith("Pr") or name in SKIPPED:
                 continue
             field = self._fields[-1] if self._fields else NO_FIELD
-            reason = "field" * (name == "t")
+            is_left = bool(field.is_left or code_style)
+            reason = code_style or "field" * (name == "t")
             if entry := field.in_code and ENTRY.match(
                 field.code + (child.text or "")
             ):
@@ -270,12 +290,12 @@ class _Part(Part):
             elif field.in_code:
                 field.code = (field.code + (child.text or ""))[:80]
                 field.extend(items, code)
-            elif name == "t" and not field.is_left:
+            elif name == "t" and not is_left:
                 text = child.xpath("string()")
                 if KEPT_SPACE not in child.items():
                     text = text.strip()
                 items += [i._replace(name=shared) for i in plain_items(text)]
-            elif name in SIGNS and not field.is_left:
+            elif name in SIGNS and not is_left:
                 items.append(Item(code.raw, SIGNS[name]))
             else:
                 is_break = name in BREAKS and not field.is_left

@@ -156,7 +156,7 @@ class _Reader:
                 self._enter(event, depth)
             if self._stays[-1][2]:
                 self._kept.append(event)
-            elif is_open and event.name in ISLANDS and len(events) < islands:
+            elif is_open and len(events) < islands and _is_island(event):
                 inside = _rest_of_element(depth, events)
                 options = [e for e, _ in inside if e.name == "option"]
                 if [e.kind for e in options].count(OPEN) == 1:
@@ -262,6 +262,12 @@ def tag(event: Event) -> str:
         for name, value in values.items()
     )
     return Left(event.raw, "text of an attribute") if is_shown else event.raw
+
+
+def _is_island(event):
+    """Tells whether an element of a sentence has texts of its own."""
+    is_hidden = event.name not in BLOCKS and "hidden" in event.values()
+    return is_hidden or event.name in ISLANDS
 
 
 def _in_language(event, target):

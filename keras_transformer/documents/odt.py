@@ -19,6 +19,7 @@ from keras_transformer.documents.office import (
     Around,
     Format,
     Part,
+    is_code_style,
     left_part,
     read_archive,
     read_parts,
@@ -78,8 +79,21 @@ class _Part(Part):
 
     def __init__(self, text, split):
         super().__init__(text, split)
-        styles = self.root.iter(f"{STYLE}style")
+        styles = list(self.root.iter(f"{STYLE}style"))
         self._styles = {e.get(f"{STYLE}name"): _seen(e) for e in styles}
+        self._code_styles = set[str]()
+        for style in styles:  # the one that a style is based on comes first
+            if self._is_code(style.get(f"{STYLE}parent-style-name", "")):
+                self._code_styles.add(style.get(f"{STYLE}name"))
+
+    def _is_code(self, style):
+        return style in self._code_styles or is_code_style(style)
+
+    def reason(self, element):
+        is_styled = self.name(element) in ("p", "h", "span")
+        style = element.get(f"{TEXT}style-name", "")
+        is_code = is_styled and self._is_code(style)
+        return "code" if is_code else super().reason(element)
 
     def name(self, element):
         namespace, _, name = element.tag.rpartition("}")
@@ -111,7 +125,7 @@ class _Part(Part):
         for child in element.iterchildren():
             name = self.name(child) if child in self.spans else PAGE_BREAK
             begin, end = self.spans.get(child, (0, 0))
-            if name == "span":
+            if name == "span" and not self.reason(child):
                 self._read(child, items, (*spans, child))
             elif name in OUTER and begin < end:
                 inside: list[Item] = []

@@ -95,6 +95,13 @@ NUMBER_WORDS = regex.compile(
 )
 
 
+# Styles of code in Word, LibreOffice and pandoc, without spaces.
+CODE_STYLE = regex.compile(
+    r"""html(?:code|keyboard|sample|variable|preformatted)
+    |(?:source|inline)?code(?:block|char)?|sourcetext|verbatimchar
+    |preformattedtext|userentry|macro(?:text)?""",
+    regex.VERBOSE | regex.IGNORECASE,
+)
 # Tags that declare the language of an office document, or what is no tag.
 LANGUAGE = regex.compile(
     r"<!(?>--(?s:.*?)(?:-->|\Z)|\[CDATA\[(?s:.*?)(?:\]\]>|\Z))"
@@ -136,6 +143,16 @@ def with_language(text: str, source: str, target: str) -> str:
         return tag.replace("@@", of_odf)
 
     return LANGUAGE.sub(change, text) if source and target else text
+
+
+def is_code_style(name: str) -> bool:
+    """Tells whether a style, by its name, is one of code.
+
+    >>> is_code_style("HTML Code"), is_code_style("Source_20_Text")
+    (True, True)
+    """
+    name = regex.sub(r"_20_|[ _]", "", name)
+    return CODE_STYLE.fullmatch(name) is not None
 
 
 class Around(typing.NamedTuple):
@@ -364,7 +381,7 @@ class Part:
             if begin >= read_to and (reason or is_paragraph):
                 yield self._between(read_to, begin)
                 read_to = end + 1
-                if is_paragraph and begin < end:
+                if is_paragraph and not reason and begin < end:
                     yield self._read_paragraph(found)
                 else:
                     left = self._left(found, reason)
@@ -467,7 +484,8 @@ class Part:
         """
         sizes: collections.Counter[str] = collections.Counter()
         for item in items:
-            sizes[item.name] += len(item.text) * (item.kind == TEXT)
+            if item.kind in (TEXT, SPACE):  # the names of others are no formats
+                sizes[item.name] += len(item.text) * (item.kind == TEXT)
         base = max(sizes, key=sizes.__getitem__, default="") or self.keep(PLAIN)
         found: list[Item] = []
         begun: list[int] = []  # where ranges begin

@@ -18,7 +18,8 @@ from keras_transformer.translation.alignment import SpanLink, word_spans
 
 # The scripts of Chinese, Japanese and Korean.
 NO_KEYS = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
-OPENING, CLOSING = "([{<\"'\u00ab\u201e\u201c", ".,;:!?)]}>\"'\u00bb\u201d"
+OPENING = "([{<\"'\u00ab\u201e\u201c"
+CLOSING = ".,;:!?)]}>\"'\u00bb\u201d\u2026\u3001\u3002\uff01\uff0c\uff1f"
 
 
 class Mark(typing.NamedTuple):
@@ -87,7 +88,7 @@ def insert_marks(
     links = sorted(links, key=lambda link: link.target)
     root = _nest([m for m in marks if m.kind != ACCELERATOR], len(text))
     root.last = len(links)
-    _place(root, links)
+    _place(root, links, text, translation)
     return _write(root, links, translation) + [
         _accelerator(mark, translation, links)
         for mark in marks
@@ -155,7 +156,7 @@ def _nest(marks, length):
     return root
 
 
-def _place(root, links):
+def _place(root, links, text, translation):
     """Sets `first` and `last` of everything inside a range."""
     outers, sources = [root], _Sources(links)
     for outer in outers:
@@ -170,6 +171,7 @@ def _place(root, links):
         )
         for found in ranges:
             _choose(found, free, outer, links, sources)
+            _trim(found, links, text, translation)
             if found.first < found.last:  # then it is inside one stretch
                 i = bisect.bisect(free, (found.first, len(links) + 1)) - 1
                 begin, end = free[i]
@@ -217,6 +219,24 @@ def _choose(found, free, outer, links, sources):
         found.last = found.first + 1
     else:
         _choose_gap(found, free, outer, links)
+
+
+def _trim(found, links, text, translation):
+    """Leaves out signs at the edges, such as a full stop, if the text has none.
+
+    A range that extends beyond the sentence keeps that edge.
+    """
+    if found.starts_earlier or found.ends_later or found.begin == found.end:
+        return
+
+    def is_extra(i: int, edge: str, signs: str) -> bool:
+        is_long = found.last - found.first > 1 and edge.isalnum()
+        return is_long and translation[links[i].target[0]] in signs
+
+    while is_extra(found.last - 1, text[found.end - 1], CLOSING):
+        found.last -= 1
+    while is_extra(found.first, text[found.begin], OPENING):
+        found.first += 1
 
 
 class _Sources:

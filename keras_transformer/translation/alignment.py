@@ -14,6 +14,10 @@ WORD_OR_SIGN = regex.compile(
     regex.V1,
 )
 
+# The `least` attention for `align_words`, so that markup of a word is not put
+# around the words before it: "Sie auf" of "Klicken Sie auf OK" for "OK".
+CLEAR = 0.5
+
 
 class Side(typing.NamedTuple):
     """The words of one side of a pair."""
@@ -51,9 +55,12 @@ def span_side(string: str, tokens: list) -> Side:
 
 
 def align_words(
-    attention: np.ndarray, source: Side, target: Side
+    attention: np.ndarray, source: Side, target: Side, least: float = 0.0
 ) -> list[tuple[int, int]]:
     """Links each target word to the source word that it attends to most.
+
+    A link is left out if its attention, a mean of the target word's tokens, is
+    less than `least` times that of another target word to the source word.
 
     `attention` is float `[T, S]`, a row of `Inference.alignment_ids`. It may
     have columns of padding, and fewer rows than the target has tokens if that
@@ -63,6 +70,9 @@ def align_words(
     >>> align_words(np.array([[0.3, 0.3, 0.4], [0.9, 0.1, 0.0]]),
     ...             Side([0, 0, 1], 2), Side([0, 1], 2))
     [(0, 0), (0, 1)]
+    >>> align_words(np.array([[0.3], [0.9]]), Side([0], 1), Side([0, 1], 2),
+    ...             least=0.5)
+    [(0, 1)]
     """
     source_words = source.words_of_tokens[: attention.shape[1]]
     target_words = target.words_of_tokens[: attention.shape[0]]
@@ -73,8 +83,11 @@ def align_words(
     of_words = of_words[:-1, :-1]
     if not of_words.size:
         return []
+    sizes = np.bincount(target_words, minlength=target.num_words + 1)
+    of_words /= np.maximum(sizes[:-1, None], 1)
+    lowest = least * of_words.max(axis=0)
     return sorted(
         (int(values.argmax()), word)
         for word, values in enumerate(of_words)
-        if values.any()
+        if values.any() and values.max() >= lowest[values.argmax()]
     )

@@ -63,10 +63,14 @@ class PairReader:
             for pair, attention in self._read(pairs, self._search.attention)
         ]
 
-    def align_spans(self, pairs: SentencePairs) -> list[list[SpanLink]]:
+    def align_spans(
+        self, pairs: SentencePairs, least: float
+    ) -> list[list[SpanLink]]:
         """Links words and signs, by position."""
         return [
-            _span_links(self._links(span_side, pair, attention), pair)
+            _span_links(
+                self._links(span_side, pair, attention, least=least), pair
+            )
             for pair, attention in self._read(pairs, self._search.attention)
         ]
 
@@ -99,7 +103,7 @@ class PairReader:
             tokens_of(of_text.target, pair.target),
         )
 
-    def _links(self, make_side, pair, attention, tokens=None):
+    def _links(self, make_side, pair, attention, tokens=None, least=0.0):
         """Links words of a pair; `make_side` makes a `Side` from tokens."""
         sources, targets = tokens or self._tokens(pair)
         row = pair.row
@@ -108,6 +112,7 @@ class PairReader:
             attention[row.num_given : end, row.tag_length :],  # without tags
             make_side(pair.request.text, sources),
             make_side(pair.target, targets),
+            least,
         )
 
     def _read(

@@ -141,8 +141,8 @@ def test_pairs_are_scored_and_aligned_as_by_the_model(load):
         assert one.ids == other.ids
         np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-4)
     assert engine.align(pairs) == native.align(pairs)
-    spans = native.align_spans(pairs)
-    assert engine.align_spans(pairs) == spans
+    assert engine.align_spans(pairs) == native.align_spans(pairs)
+    spans = native.align_spans(pairs, least=0.0)
     for translator in (engine, native):  # the same in one pass
         together = translator.read(pairs)
         assert [one.alignment for one in together] == native.align(pairs)

@@ -8,10 +8,17 @@ import time
 import pytest
 import translator_test
 
+from keras_transformer.config import DecodingConfig
 from keras_transformer.text.signs import INVISIBLE, Reading, read, restore
 from keras_transformer.text.tokenization import Tokenizer
 from keras_transformer.translation.alignment import SpanLink, word_spans
-from keras_transformer.translation.requests import Request, read_text
+from keras_transformer.translation.limits import Limits
+from keras_transformer.translation.requests import (
+    Encoding,
+    Request,
+    encode,
+    read_text,
+)
 from savedmodel.formats import save_vocabulary
 from savedmodel.reload.tokenizer import load_vocabularies
 
@@ -149,7 +156,7 @@ def test_signs_are_placed_by_the_alignment(monkeypatch):
     translator = translator_test.make_translator()
     asked = []
 
-    def align(pairs):
+    def align(pairs, least):
         """Links the source's second word to the first of the translation."""
         asked.extend(pairs)
         return [
@@ -188,10 +195,13 @@ def test_signs_that_only_bytes_write_are_not_read(tmp_path):
     tokenizer = Tokenizer.train(lines, 400, at_most=True, byte_fallback=True)
     save_vocabulary(tokenizer, tmp_path)
     [vocabulary, _] = load_vocabularies(tmp_path)
+    encoding = Encoding(tokenizer, Limits([], DecodingConfig(), 300))
     for text, signs, expected in CASES:
         if any(any(map(str.isalpha, sign)) for sign in signs):
             continue
+        [row] = encode([Request(text)], encoding)
         for found in (
+            row.reading,
             read_text(tokenizer, text),
             read(text, vocabulary.knows),
         ):

@@ -390,6 +390,12 @@ def test_a_document_becomes(format, case):
         ),
         (
             "html",
+            "<p>Press <b><i hidden>Command</i><i hidden=''>Ctrl</i></b>+C to go"
+            "<a><span hidden><em>far</em> away</span></a>.",
+            ["Press +C to go.", "Command", "Ctrl", "far away"],
+        ),
+        (
+            "html",
             "<p>A steam<wbr>boat, steam<!-- -->boat, steam<a id=p1></a>boat,"
             " steam\u00adboat, steam&shy;boat, steam<script>a</script>boat,"
             " to<img>day.",

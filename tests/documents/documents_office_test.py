@@ -1,5 +1,6 @@
 """DOCX and ODT: runs, fields, marks, and hostile archives."""
 
+import functools
 import io
 import random
 import re
@@ -209,12 +210,27 @@ WORDS = {
         ["word"],
         [],
     ),
+    "a mark before a link": (
+        MARKED.format(
+            "", "", f"<w:hyperlink>{run('«the page»')}</w:hyperlink>"
+        ).removesuffix(run(".")),
+        ["the page"],
+        [],
+    ),
     "messages of ICU": (
         f"«{run('{n, plural, one {')}→»"
         + run("«x→{n, plural, one {x}}»", BOLD)
         + run("«}}→» «dogs»"),
         ["{n, plural, one {x}} dogs"],
         [],
+    ),
+    "code": (
+        run("«Open »")
+        + run("/etc/fstab", '<w:rStyle w:val="C1"/>')
+        + run("« now »")
+        + run("«or go»", '<w:rStyle w:val="C2"/>'),
+        ["Open now or go"],
+        ["code"],
     ),
     "what is left": (
         run("«One »")
@@ -281,10 +297,21 @@ def becomes(text, sentences, reasons, make, *arguments):
     assert body(found.data) == expected
 
 
+WORD_STYLES = "".join(
+    f'<w:style w:styleId="{id}"><w:name w:val="{name}"/></w:style>'
+    for id, name in {
+        "C1": "Source Text",
+        "C2": "Plain Text",
+        "C3": "HTML Preformatted",
+    }.items()
+)
+
+
 @pytest.mark.parametrize("namespace", [WORD, STRICT])
 @pytest.mark.parametrize("case", WORDS.values(), ids=WORDS)
 def test_a_word_document_becomes(case, namespace):
-    becomes(f"<w:p>{case[0]}</w:p>", *case[1:], docx, namespace)
+    make = functools.partial(docx, styles=WORD_STYLES)
+    becomes(f"<w:p>{case[0]}</w:p>", *case[1:], make, namespace)
 
 
 def test_parts_tables_and_fields_of_several_paragraphs():
@@ -407,6 +434,13 @@ STYLES = "".join(
         "T3": 'fo:font-weight="bold" style:rsid="2" xmlns:fo="f"',
     }.items()
 )
+for name, parent in {
+    "T4": "User_20_Entry",
+    "P1": "Preformatted_20_Text",
+}.items():
+    STYLES += f'<style:style style:name="{name}"'
+    STYLES += f' style:parent-style-name="{parent}"/>'
+STYLES += '<style:style style:name="P2" style:parent-style-name="P1"/>'
 
 
 def span(style, words):
@@ -455,11 +489,22 @@ TEXTS = {
         ["word"],
         [],
     ),
+    "a mark before a link": (
+        "<text:bookmark text:name='m'/><text:a>«the page»</text:a>",
+        ["the page"],
+        [],
+    ),
     "what ends a sentence": (
         f"«a{span('A', '<text:tab/>b')}→"
         f"A{span('A', '<text:tab/>')}{span('A', 'B')}»<text:line-break/>«c»",
         ["a", "b", "c"],
         [],
+    ),
+    "code": (
+        f"«Open» {span('Source_20_Text', '/etc/fstab')}, {span('T4', 'a')}"
+        f" {span('Sourcery', '«or go»')}",
+        ["Open, or go"],
+        ["code", "code"],
     ),
     "what is left": (
         f"«In» {LEFT} «we go»",
@@ -526,6 +571,25 @@ def test_a_text_document_becomes(case):
     becomes(f"<text:p>{case[0]}</text:p>", *case[1:], odt, STYLES)
 
 
+def test_paragraphs_of_code_are_left():
+    paragraph = '<w:p><w:pPr><w:pStyle w:val="{}"/></w:pPr>{}</w:p>'
+    word = [paragraph.format(f"C{n}", run(f"«cd{n}»")) for n in (2, 3)]
+    text = [
+        f'<text:p text:style-name="{name}">«cd»</text:p>' for name in ("P2", "")
+    ]
+    for lines, make in (
+        (word, functools.partial(docx, styles=WORD_STYLES)),
+        (text[::-1], lambda body: odt(body, STYLES)),
+    ):
+        code = lines[1].replace("«", "").replace("»", "")
+        becomes(
+            lines[0] + code,
+            [re.search("«(.*)»", lines[0])[1]],
+            ["code"],
+            make,
+        )
+
+
 def test_lists_headers_and_changes_of_a_text_document():
     changes = (
         "<text:tracked-changes><text:p>old</text:p></text:tracked-changes>"
@@ -562,7 +626,7 @@ def test_no_alignment_breaks_an_office_document():
         chosen.shuffle(parts)
         chosen.shuffle(spans)
         for data in (
-            docx(f"<w:p>{''.join(parts)}</w:p>"),
+            docx(f"<w:p>{''.join(parts)}</w:p>", styles=WORD_STYLES),
             odt(f"<text:p>{''.join(spans)}</text:p>", STYLES),
         ):
             document = documents.parse(data, documents.detect("", data))
@@ -572,7 +636,7 @@ def test_no_alignment_breaks_an_office_document():
                     e.tag
                     for e in part_of(d).iter("{*}*")
                     if not re.search(
-                        r"\}(r|t|span|rPr|b|i|u|lang|s|\w*Hyphen|pPr|jc|proofErr|\S*reak)$",
+                        r"\}(r|t|span|rPr|rStyle|b|i|u|lang|s|\w*Hyphen|pPr|jc|proofErr|\S*reak)$",
                         e.tag,
                     )
                 ]

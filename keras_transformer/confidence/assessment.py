@@ -1,11 +1,11 @@
 """Assesses translations: probability, doubtful words, failed checks."""
 
 import dataclasses
+import functools
 import pathlib
 import typing
 from collections.abc import Sequence
 
-import numpy as np
 from absl import logging
 
 from keras_transformer.base.refusals import expect
@@ -16,9 +16,10 @@ from keras_transformer.confidence.features import (
     Evidence,
     features_of,
 )
-from keras_transformer.confidence.report import Report, check_figure
+from keras_transformer.confidence.report import Report
 from keras_transformer.data.languages import Direction
-from keras_transformer.translation.requests import Request
+from keras_transformer.figures.saving import SUFFIXES, suffix_of
+from keras_transformer.translation.requests import Request, make_requests
 from keras_transformer.translation.results import PairReading, Translation
 
 if typing.TYPE_CHECKING:
@@ -68,8 +69,6 @@ class Assessor:
     Raises ValueError if the translator is an ensemble or samples.
     """
 
-    check_figure = staticmethod(check_figure)
-
     def __init__(self, translator: "Translator", calibration: Calibration):
         check_single(translator)
         self.translator, self.calibration = translator, calibration
@@ -83,13 +82,12 @@ class Assessor:
         """
         check_single(translator)
         path = path_of(translator)
-        try:
-            calibration = Calibration.read(path)
-        except FileNotFoundError:
-            raise ValueError(
-                f"expected {path}, which kt-evaluate --calibrate makes."
-                " Received: no such file"
-            ) from None
+        expect(
+            path.exists(),
+            f"{path}, which kt-evaluate --calibrate makes",
+            "no such file",
+        )
+        calibration = Calibration.read(path)
         name = _name_of(translator)
         expect(
             calibration.checkpoint == name,
@@ -121,8 +119,7 @@ class Assessor:
         Returns `Translation`s with one hypothesis, and their `Assessment`s.
         Arguments and errors are as in `Translator.search`.
         """
-        number = num_best(self.translator)
-        found = self.translator.search(sentences, num_best=number)
+        found = _search(self.translator, sentences)
         assessed = self.assess(sentences, found)
         return [one.best for one in found], assessed
 
@@ -138,8 +135,8 @@ class Assessor:
 
         Args:
             sentences: As in `Translator.search`, which found the hypotheses.
-            found: Its results. The search had `num_best` of `NUM_BEST` or more,
-                if the beam has as many.
+            found: Its results, with `NUM_BEST` hypotheses or more, if the beam
+                has as many.
             readings: What `Translator.read` finds in the sentences and their
                 best hypotheses, if it is known. Then there is no pass.
 
@@ -148,17 +145,12 @@ class Assessor:
         """
         results = [Assessment(1.0, [], []) for _ in sentences]
         evidence = gather(self.translator, sentences, found, readings)
-        if not evidence:
-            return results
-        chances, parts = self.calibration.of_sentences(
-            np.array([one.features for one in evidence.values()]),
-            [one.direction for one in evidence.values()],
-        )
-        for (index, one), chance, lowering in zip(
-            evidence.items(), chances.tolist(), parts, strict=True
-        ):
+        if evidence:
+            chances, parts = self.calibration.of_sentences([*evidence.values()])
+        for n, (index, one) in enumerate(evidence.items()):
+            chance = float(chances[n])
             words = self.calibration.of_words(one.word_log_probs, chance)
-            doubt = _doubt(one, lowering)
+            doubt = _doubt(one, parts[n])
             results[index] = Assessment(chance, words, one.findings, doubt)
         return results
 
@@ -167,6 +159,11 @@ class Assessor:
     ) -> Report:
         """Measures assessments with the sentences' chrF, in [0, 100]."""
         return Report.of([one.probability for one in assessed], chrf)
+
+    @staticmethod
+    def check_figure(path: str) -> None:
+        """Raises ValueError if `Report.save` could not write to a path."""
+        suffix_of(path, SUFFIXES)
 
 
 def calibrate(
@@ -178,15 +175,15 @@ def calibrate(
     """
     check_single(translator)
     sentences = [source for source, _ in pairs]
-    found = translator.search(sentences, num_best=num_best(translator))
-    evidence = gather(translator, sentences, found)
+    evidence = gather(translator, sentences, _search(translator, sentences))
     references = [pairs[index][1] for index in evidence]
     return fit([*evidence.values()], references, _name_of(translator))
 
 
-def num_best(translator: "Translator") -> int:
-    """Returns the number of hypotheses with which to search."""
-    return min(NUM_BEST, translator.decoding.num_hypotheses)
+def _search(translator, sentences):
+    """Finds the hypotheses that the margin needs."""
+    number = min(NUM_BEST, translator.decoding.num_hypotheses)
+    return translator.search(sentences, num_best=number)
 
 
 def gather(
@@ -197,25 +194,38 @@ def gather(
 ) -> dict[int, Evidence]:
     """Gathers the evidence on translations, by index; none on blank ones."""
     requests = {
-        index: _with_direction(translator, sentence)
-        for index, sentence in enumerate(sentences)
+        index: _with_direction(translator, request)
+        for index, request in enumerate(make_requests(sentences))
         if found[index].ids[0]
     }
-    pairs = [
-        (request.as_source, found[index].texts[0])
-        for index, request in requests.items()
-    ]
-    readings = (
-        [readings[index] for index in requests]
-        if readings
-        else translator.read(pairs)
-    )
-    return {
-        index: _evidence(translator, request, found[index], reading)
-        for (index, request), reading in zip(
-            requests.items(), readings, strict=True
+    if readings:
+        readings = [readings[index] for index in requests]
+    else:
+        readings = translator.read(
+            [
+                (request.as_source, found[index].texts[0])
+                for index, request in requests.items()
+            ]
         )
-    }
+    languages_of = functools.cache(
+        functools.partial(_languages_of, translator.languages)
+    )
+    evidence = {}
+    for (index, request), reading in zip(
+        requests.items(), readings, strict=True
+    ):
+        languages = languages_of(request.direction)
+        source, text = request.text, found[index].texts[0]
+        terms = translator.terminology.of(request).terms
+        findings = check(source, text, languages, reading.spans, terms)
+        evidence[index] = Evidence(
+            "-".join(languages),
+            text,
+            features_of(source, found[index], reading, findings),
+            reading.word_log_probs,
+            findings,
+        )
+    return evidence
 
 
 def path_of(translator: "Translator") -> pathlib.Path:
@@ -228,9 +238,7 @@ def path_of(translator: "Translator") -> pathlib.Path:
         "a translator of a work directory for confidence",
         "none",
     )
-    return (
-        pathlib.Path(typing.cast(str, translator.checkpoint)).parents[1] / FILE
-    )
+    return pathlib.Path(str(translator.checkpoint)).parents[1] / FILE
 
 
 def check_single(translator: "Translator") -> None:
@@ -245,18 +253,6 @@ def check_single(translator: "Translator") -> None:
     )
 
 
-def _evidence(translator, request, found, reading):
-    languages = _languages_of(translator, request)
-    request = translator.terminology.of(request)
-    text = found.texts[0]
-    findings = check(
-        request.text, text, languages, reading.spans, request.terms
-    )
-    features = features_of(request.text, found, reading, findings)
-    log_probs = reading.word_log_probs
-    return Evidence("-".join(languages), text, features, log_probs, findings)
-
-
 def _doubt(evidence, parts):
     """Returns what the feature says that lowers the probability most."""
     said = [*FEATURES.values()][parts.argmin()]
@@ -267,24 +263,19 @@ def _doubt(evidence, parts):
     return said.format(word=f"“{lowest}”")
 
 
-def _with_direction(translator, sentence):
-    """Makes the `Request` of a sentence; a tag in its text is its direction."""
-    request = Request(sentence) if isinstance(sentence, str) else sentence
-    direction = request.direction or translator.direction
+def _with_direction(translator, request):
+    """Sets the direction of a request; a tag in its text is one."""
+    text, direction = request.text, translator.encoding.direction_of(request)
     if direction is None:
-        tag, *rest = request.text.split(maxsplit=1)
-        direction = Direction(tag)
-        request = dataclasses.replace(request, text="".join(rest))
-    return dataclasses.replace(request, direction=direction)
+        tag, *rest = text.split(maxsplit=1)
+        text, direction = "".join(rest), Direction(tag)
+    return dataclasses.replace(request, text=text, direction=direction)
 
 
-def _languages_of(translator, request):
-    """Returns the languages of a sentence, "" if they are unknown."""
-    known = translator.languages
-    for pair in known.pairs:
-        if known.direction(*pair) == request.direction:
-            return pair
-    return "", ""
+def _languages_of(known, direction):
+    """Returns the languages of a direction, "" if they are unknown."""
+    of = (pair for pair in known.pairs if known.direction(*pair) == direction)
+    return next(of, ("", ""))
 
 
 def _name_of(translator):

@@ -19,21 +19,12 @@ from keras_transformer.base.files import (
     write_atomically,
 )
 from keras_transformer.base.refusals import expect
-from keras_transformer.confidence.features import (
-    FEATURES,
-    LENGTH,
-    Evidence,
-)
-from keras_transformer.confidence.regression import (
-    Regression,
-    bins_of,
-    calibration_error,
-    rank_correlation,
-)
+from keras_transformer.confidence.features import FEATURES, LENGTH, Evidence
+from keras_transformer.confidence.regression import Regression
+from keras_transformer.confidence.report import ACCEPTABLE, Report
 from keras_transformer.translation.metrics import sentence_chrf
 
 FORMAT_VERSION = 1
-ACCEPTABLE = 70.0  # minimum chrF of a translation that counts as acceptable
 FEWEST = 200  # pairs of a calibration
 FEWEST_WORDS = 1000
 FOLDS = 5  # parts, each measured by a fit to the others
@@ -61,13 +52,13 @@ class Calibration:
     checkpoint: str
 
     def of_sentences(
-        self, features: np.ndarray, directions: Sequence[str]
+        self, examples: Sequence[Evidence]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Computes the probabilities `[N]` of translations `[N, F]`.
+        """Computes the probabilities of translations, float64 `[N]`.
 
         Also returns what each feature adds to the logit, `[N, F]`.
         """
-        features = _with_usual_lengths(features, directions, self.lengths)
+        features = _features(examples, self.lengths)
         return self.sentences(features), self.sentences.parts(features)[:, 1:]
 
     def of_words(
@@ -80,12 +71,16 @@ class Calibration:
 
     def write(self, path: str | os.PathLike) -> None:
         """Writes the file."""
-        values: dict[str, typing.Any] = {
+        sentences, words = (
+            of and [values.tolist() for values in of]
+            for of in (self.sentences, self.words)
+        )
+        values = {
             "format_version": FORMAT_VERSION,
             "checkpoint": self.checkpoint,
             "features": [*FEATURES],
-            "sentences": _lists(self.sentences),
-            "words": self.words and _lists(self.words),
+            "sentences": sentences,
+            "words": words,
             "lengths": self.lengths,
             "measured": self.measured,
         }
@@ -123,12 +118,8 @@ def fit(
         f"at least {FEWEST} validation pairs to calibrate",
         len(examples),
     )
-    chrf = np.array(
-        [
-            sentence_chrf(one.translation, reference)
-            for one, reference in zip(examples, references, strict=True)
-        ]
-    )
+    texts = [one.translation for one in examples]
+    chrf = np.array([*map(sentence_chrf, texts, references)])
     truth = (chrf >= ACCEPTABLE).astype(float)
     expect(
         0 < truth.sum() < len(truth),
@@ -136,16 +127,13 @@ def fit(
         " validation pairs to calibrate",
         f"{truth.sum():.0f} acceptable of {len(truth)}",
     )
-    directions = [one.direction for one in examples]
-    features = np.array([one.features for one in examples])
-    lengths = _usual_lengths(features, directions)
-    features = _with_usual_lengths(features, directions, lengths)
+    lengths = _usual_lengths(examples)
+    features = _features(examples, lengths)
     held_out = _held_out(features, truth)
-    measured = {
-        "pairs": len(examples),
-        "acceptable": float(truth.mean()),
-        **measure(held_out, chrf),
-    }
+    values = Report.of(held_out, chrf).values
+    names = "acceptable", "calibration_error", "correlation"
+    measured: dict[str, typing.Any] = {"pairs": len(examples)}
+    measured |= {name: values[name] for name in names}
     return Calibration(
         Regression.fit(features, truth),
         _fit_words(examples, references, held_out),
@@ -155,40 +143,31 @@ def fit(
     )
 
 
-def measure(chances: np.ndarray, chrf: np.ndarray) -> dict[str, float]:
-    """Measures probabilities against the chrF of translations."""
-    bins = bins_of(chances, (chrf >= ACCEPTABLE).astype(float))
-    return {
-        "calibration_error": calibration_error(bins),
-        "correlation": rank_correlation(chances, chrf),
-    }
+def _usual_lengths(examples):
+    """Returns the median "length" of each direction, and of all as ""."""
+    groups = collections.defaultdict(list)
+    for one in examples:
+        for name in "", one.direction:
+            groups[name].append(one.features[LENGTH])
+    return {name: float(np.median(own)) for name, own in groups.items()}
 
 
-def _with_usual_lengths(features, directions, lengths):
-    """Turns "length" into the distance from the usual one."""
-    usual = [lengths.get(one, lengths[""]) for one in directions]
-    features = features.copy()
+def _features(examples, lengths):
+    """Makes the features `[N, F]`; "length" is the distance from the usual."""
+    features = np.array([one.features for one in examples])
+    usual = [lengths.get(one.direction, lengths[""]) for one in examples]
     features[:, LENGTH] = abs(features[:, LENGTH] - usual)
     return features
 
 
-def _usual_lengths(features, directions):
-    """Returns the median "length" of each direction, and of all as ""."""
-    values, names = features[:, LENGTH], np.array(directions)
-    found = {"": float(np.median(values))}
-    for name in dict.fromkeys(directions):
-        found[name] = float(np.median(values[names == name]))
-    return found
-
-
 def _held_out(features, truth):
     """Computes each probability by a regression fitted to other examples."""
-    parts = np.arange(len(truth)) % FOLDS
     chances = np.zeros(len(truth))
     for part in range(FOLDS):
-        own = parts == part
-        fitted = Regression.fit(features[~own], truth[~own])
-        chances[own] = fitted(features[own])
+        own = np.arange(len(truth)) % FOLDS == part
+        chances[own] = Regression.fit(features[~own], truth[~own])(
+            features[own]
+        )
     return chances
 
 
@@ -216,7 +195,3 @@ def _word_features(log_probs, probability):
     log_probs = np.array(log_probs, float).reshape(-1)
     columns = log_probs, np.exp(log_probs), np.full(len(log_probs), probability)
     return np.stack(columns, axis=1)
-
-
-def _lists(regression):
-    return [values.tolist() for values in regression]

@@ -8,9 +8,11 @@ well, such as to write `3` in letters, is no finding.
 import bisect
 import collections
 import functools
+import importlib.resources
 import itertools
+import tomllib
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import regex
 
@@ -21,6 +23,13 @@ from keras_transformer.documents.placeholders import (
 )
 from keras_transformer.text.signs import SPACELESS
 from keras_transformer.translation.alignment import SpanLink, word_spans
+
+KNOWN = tomllib.loads(
+    importlib.resources.files(__package__)
+    .joinpath("languages.toml")
+    .read_text("utf-8")
+)
+LANGUAGES = KNOWN["languages"]
 
 
 class Finding(typing.NamedTuple):
@@ -34,13 +43,12 @@ class Finding(typing.NamedTuple):
 class Pair(typing.NamedTuple):
     """What the checks read."""
 
-    source: str
-    translation: str
+    texts: tuple[str, str]  # source and translation
     languages: tuple[str, str]
     links: Sequence[SpanLink]
     terms: Sequence[Sequence[str]]
-    plain: Sequence[str]  # both texts without code and placeholders
-    placeholders: Sequence[collections.Counter[str]]  # of both texts
+    plain: Sequence[str]  # the texts without code and placeholders
+    placeholders: Sequence[collections.Counter[str]]  # of the texts
 
 
 def check(
@@ -67,16 +75,28 @@ def check(
     [Finding(kind='number', text='number 30 is missing', is_question=False), \
 Finding(kind='number', text='number 20 is added', is_question=False)]
     """
-    own, other = map(base_language, languages)
     texts = source, translation
     plain = [CODE.sub(" # ", MESSAGES.sub(" # ", text)) for text in texts]
     counts = [count_placeholders(text, MESSAGES) for text in texts]
-    pair = Pair(*texts, (own, other), links, terms, plain, counts)
+    own, other = map(base_language, languages)
+    pair = Pair(texts, (own, other), links, terms, plain, counts)
     return [
         Finding(kind, text, kind in QUESTIONS)
         for kind, find in CHECKS.items()
         for text in find(pair)
     ]
+
+
+def _differences(source, translation):
+    """Returns what only one of two texts has; arguments are counters."""
+    return source - translation, translation - source
+
+
+def _changes(
+    kind: str, lost: Iterable[str], new: Iterable[str]
+) -> Iterator[str]:
+    for names, what in (lost, "missing"), (new, "added"):
+        yield from (f"{kind} {name} is {what}" for name in names)
 
 
 # Numbers
@@ -100,23 +120,22 @@ def changed_numbers(pair: Pair) -> Iterator[str]:
     """
     texts = [
         AFTERNOON.sub(lambda match: str(int(match[1]) + 12), text)
-        for text in pair[:2]
+        for text in pair.texts
     ]
     counts = [_numbers(text) for text in texts]
-    lost, new = map(set, _differences(*counts))
     if "".join(counts[0].elements()) == "".join(counts[1].elements()):
         return
-    lost_names, new_names = (
-        [n for n in WRITTEN.findall(text) if not groups.isdisjoint(_numbers(n))]
-        for text, groups in zip(texts, (lost, new), strict=True)
-    )
+    changes = lost, new = _differences(*counts)
+    names = [
+        [name for name in WRITTEN.findall(text) if groups & _numbers(name)]
+        for text, groups in zip(texts, changes, strict=True)
+    ]
     if (
         (lost and new)
         or any(len(n) > 2 or int(n) > LARGEST_WORD for n in lost | new)
-        or any(map(DECIMAL.fullmatch, lost_names + new_names))
+        or any(map(DECIMAL.fullmatch, itertools.chain(*names)))
     ):
-        yield from (f"number {name} is missing" for name in lost_names)
-        yield from (f"number {name} is added" for name in new_names)
+        yield from _changes("number", *names)
 
 
 def _numbers(text):
@@ -128,51 +147,12 @@ def _numbers(text):
     )
 
 
-def _differences(source, translation):
-    return [*(source - translation)], [*(translation - source)]
-
-
 # Units
 
-# A unit in each row: signs, read as they are, and beginnings of words.
 UNITS = {
-    form: row.split()[0]
-    for row in """
-        km км kilomet chilomet quilômet quilómet kilómet километр
-        cm см centimet zentimet centímet centimèt сантиметр
-        mm мм millimet milímet millimèt миллиметр
-        m м meter metre mètre metro метр
-        mi mile meile миль
-        inch zoll pouce pulgada pollic polegada дюйм
-        pt пт point punkt punto ponto пункт
-        px пикс pixel píxel пиксел
-        % percent prozent pourcent
-        € EUR euro евро
-        $ USD dollar dólar доллар
-        £ GBP pfund
-        °C ℃
-        °F ℉
-        B byte octet байт
-        kB KB Ko КБ Кб кБ kilobyte
-        MB Mo МБ Мб megabyte
-        GB Go ГБ Гб gigabyte
-        TB To ТБ terabyte
-        bit бит
-        ms мс millise миллисек milise
-        s sec с сек second sekund segund секунд
-        min мин minut минут
-        h hr час hour stunde heure hora ore
-        day tag jour día dias giorn день дня дней
-        week woche semaine semana settiman недел
-        month monat mois mes meses mese mesi mês месяц
-        year jahr année año anno anni ano anos год лет
-        Hz Гц hertz
-        kHz кГц
-        MHz МГц
-        GHz ГГц
-        dpi ppp
-    """.strip().splitlines()
-    for form in row.split()
+    form: unit.split()[0]
+    for unit in KNOWN["units"].split(";")
+    for form in unit.split()
 }
 # A number may be a placeholder, such as `{0}`.
 UNIT = regex.compile(
@@ -183,9 +163,9 @@ UNIT = regex.compile(
 
 def other_units(pair: Pair) -> Iterator[str]:
     """Compares the units beside numbers; one that is left out is no finding."""
-    lost, new = _differences(*(_units(t) for t in pair[:2]))
+    lost, new = _differences(*map(_units, pair.texts))
     if lost and new:
-        yield f"unit {lost[0]} is {new[0]}"
+        yield f"unit {next(iter(lost))} is {next(iter(new))}"
 
 
 def _units(text):
@@ -202,6 +182,7 @@ def _units(text):
 # Addresses and placeholders
 
 ADDRESS = regex.compile(r"://|^www\.|[^\s@]@[^\s@]+\.")
+ENDING = regex.compile(r"[)\]]?-")  # of a word: (https://a.org)-Seite
 # What a translator may change: {part of a formula}, $5, a brace.
 OTHER = regex.compile(r"\{\s*+[^\s}]++[\s=(,][^}]|\{=|[{}]$|[%$]L?[0-9]")
 
@@ -210,18 +191,22 @@ def changed_placeholders(
     pair: Pair, kind: str = "placeholder"
 ) -> Iterator[str]:
     """Compares what must stay. The name and the ending of a word may follow."""
-    lost, new = map(sorted, _differences(*pair.placeholders))
+    lost, new = (
+        [
+            name
+            for name in sorted(names)
+            if bool(ADDRESS.search(name)) == (kind == "address")
+            and not OTHER.match(name)
+        ]
+        for names in _differences(*pair.placeholders)
+    )
     for name in [*lost]:
         at = bisect.bisect(new, name)
-        if new[at:] and regex.match(r"[)\]]?-", new[at][len(name) :]):
-            if new[at].startswith(name):
+        for longer in new[at : at + 1]:
+            if longer.startswith(name) and ENDING.match(longer, len(name)):
                 lost.remove(name)
                 del new[at]
-    for names, what in (lost, "missing"), (new, "added"):
-        for name in names:
-            is_address = bool(ADDRESS.search(name))
-            if (kind == "address") == is_address and not OTHER.match(name):
-                yield f"{kind} {name} is {what}"
+    yield from _changes(kind, lost, new)
 
 
 # Signs in pairs
@@ -233,13 +218,13 @@ QUOTATION = regex.compile('["„“”«»]')
 def open_brackets(pair: Pair) -> Iterator[str]:
     """Finds brackets without their other half, if the source has all."""
     for begin, end in BRACKETS:
-        more, own = (t.count(begin) - t.count(end) for t in pair[:2])
+        more, own = (t.count(begin) - t.count(end) for t in pair.texts)
         if own and not more:
             yield f"bracket {begin if own > 0 else end} stands alone"
 
 
 def open_quotations(pair: Pair) -> Iterator[str]:
-    source, translation = (QUOTATION.findall(t) for t in pair[:2])
+    source, translation = map(QUOTATION.findall, pair.texts)
     if len(translation) % 2 > len(source) % 2:
         yield f"quotation mark {translation[-1]} stands alone"
 
@@ -254,27 +239,32 @@ DOUBLES = frozenset("der die das den dem sie nous vous that had".split())
 
 def repetitions(pair: Pair) -> Iterator[str]:
     """Finds phrases that follow themselves, and do not in the source."""
-    source = pair.source.lower()
+    source, translation = pair.texts
+    longest = {  # of the runs of the same letters
+        frozenset(run[1]): len(run[0])
+        for run in sorted(SYLLABLES.finditer(source.lower()), key=_length)
+    }
     syllables = (
-        match[1]
-        for match in SYLLABLES.finditer(pair.translation)
-        if match.group().lower() not in source
+        run[1]
+        for run in SYLLABLES.finditer(translation)
+        if _length(run) > longest.get(frozenset(run[1].lower()), 0)
     )
-    known = {size for size, _ in _repeated(pair.source)}
+    known = {size for size, _ in _repeated(source)}
     phrases = (
-        phrase
-        for size, phrase in _repeated(pair.translation)
-        if size not in known
+        phrase for size, phrase in _repeated(translation) if size not in known
     )
     if found := next(itertools.chain(syllables, phrases), None):
         yield f"'{found}' is repeated"
 
 
+def _length(match):
+    return len(match[0])
+
+
 def _repeated(text):
     """Yields phrases that follow themselves: the number of words, the phrase.
 
-    A phrase may have signs, as a list of menus has. Then, and in scripts
-    without spaces, twice is usual.
+    A phrase has a word, and may have signs, as a list of menus has.
     """
     spans = word_spans(text)
     words = [text[slice(*span)].lower() for span in spans]
@@ -285,14 +275,21 @@ def _repeated(text):
             if run in (size, 2 * size):
                 begin = n - size + 1
                 phrase = words[begin : n + 1]
-                are_letters = [word.isalpha() for word in phrase]
-                is_usual = (
-                    not all(are_letters)
-                    or phrase[0] in DOUBLES
-                    or regex.search(SPACELESS, phrase[0])
-                )
-                if any(are_letters) and run == size * (2 if is_usual else 1):
-                    yield size, text[spans[begin][0] : spans[n][1]]
+                if run == size * (1 + _may_be_double(phrase)):
+                    if any(map(str.isalpha, phrase)):
+                        yield size, text[spans[begin][0] : spans[n][1]]
+
+
+def _may_be_double(phrase):
+    """Tells whether a good text may have a phrase twice, but no more often.
+
+    That is usual with signs, and in scripts without spaces.
+    """
+    return (
+        phrase[0] in DOUBLES
+        or not all(map(str.isalpha, phrase))
+        or bool(regex.search(SPACELESS, phrase[0]))
+    )
 
 
 # Code, and names with signs inside.
@@ -330,8 +327,6 @@ def _small_words(words):
 
 # Clauses and negation
 
-# Letters of a text for each letter of its English translation.
-LENGTHS = {"de": 1.2, "es": 1.17, "fr": 1.2, "it": 1.2, "pt": 1.12, "ru": 1.1}
 SHORT = 0.65  # of the expected length
 UNLINKED = 4  # words
 
@@ -343,86 +338,43 @@ def missing_clauses(pair: Pair) -> Iterator[str]:
     either of them alone says little. The limits are those of validation pairs
     of six languages.
     """
-    source, translation = pair[:2]
-    lengths = [LENGTHS.get(language, 1) for language in pair.languages]
+    source, translation = pair.texts
+    lengths = [
+        LANGUAGES.get(code, LANGUAGES["en"])["length"]
+        for code in pair.languages
+    ]
     expected = len(source) * lengths[1] / lengths[0]
     is_known = pair.links and not regex.search(SPACELESS, source + translation)
     if not is_known or len(translation) > SHORT * expected:
         return
     linked = {link.source for link in pair.links}
     words = [s for s in word_spans(source) if source[s[0]].isalpha()]
-    runs = [
+    runs = (
         [*run]
         for has_links, run in itertools.groupby(words, linked.__contains__)
         if not has_links
-    ]
+    )
     longest = max(runs, key=len, default=[])
     if len(longest) >= UNLINKED:
         text = source[longest[0][0] : longest[-1][1]]
         yield f"'{text}' has no counterpart"
 
 
-# Words that negate, but for "no obstante", "or not" and the like. Then words,
-# and beginnings of words, that a good translation may have in their place.
-NEGATING = {
-    "en": (
-        r"(?<!or )not(?! equal| only)|cannot|never|\p{L}++(?<=n)['’]t|(?-i:no)",
-        "no non- none nothing nobody neither nor without unless until hardly"
-        r" un(?!der|it|iq)- in(?:valid|correct|activ|compat|accur|access)-"
-        r" in(?:suff|determ|compl|feas)- im(?:poss|prop)- disa- discon- ill-"
-        " miss- mis- fail- wrong error lose lost ignor- except exclu- avoid-"
-        " prevent- prohib- forbid- deny denied reject- refus- skip- stop- only"
-        r" instead rather but hid- omit- lack- absen- empty \p{L}++(?<=less)"
-        r" spam at\s(?:least|most) already other exceed- sure remov- zero",
-    ),
-    "de": (
-        r"(?<!oder )nicht(?! nur)|niemals|nie|keine?[mnrs]?",
-        r"ohne un(?!d\b|s\b|ser|ter)- nichts niemand- nirgend- nein weder fehl-"
-        " deaktiv- verhinder- vermeid- verbiet- verbot- verweig- ausschl-"
-        " ausgeschl- ignor- außer abbrech- leer- statt nur falsch-",
-    ),
-    "fr": (
-        r"ne|n['’](?!importe)\p{L}+|jamais|aucune?",
-        r"pas sans non ni rien personne impossib- in(?:valid|connu|corr|dispo)-"
-        r" in(?:suff|act|ut|interr|compa)- interdi- désact- échec échou- refus-"
-        " empêch- évit- exclu- ignor- sauf absen- vide- manqu-",
-    ),
-    "es": (
-        r"(?<!\bo )no(?! obstante| solo| sólo)|nunca|jamás|ningun[ao]|ningún",
-        r"sin ni nada nadie imposib- in(?:váli|corr|disp|suf|act|comp)- desact-"
-        " deshab- desconoc- falt- fall- error- evit- exclu- ignor- excepto"
-        " salvo prohíb- prohib- impid- impe- vací-",
-    ),
-    "it": (
-        r"non(?! solo| appena)|mai|nessun[ao]?",
-        r"senza no né nulla niente impossib- in(?:vali|corr|disp|suff|att)-"
-        " incomp- disatt- disab- sconosc- manc- error- evit- esclu- ignor-"
-        " eccetto tranne vieta- impedi- nega- vuot- alcun-",
-    ),
-    "pt": (
-        r"não(?! só| apenas)|nunca|jamais|nenhuma?",
-        r"sem nem nada ninguém impossív- in(?:váli|corr|disp|suf|at|comp)-"
-        " desat- desab- desconh- falt- falh- erro- evit- exclu- ignor- exceto"
-        " salvo proib- imped- vazi-",
-    ),
-    "ru": (
-        r"не(?! (?:более|менее|ниже|выше|только|позже|раньше))|никогда|нет"
-        r"|нельзя",
-        "без не- ни ник- нич- отсутств- кроме запре- отключ- избе- исключ-"
-        " пуст- ошиб- отказ-",
-    ),
-}
+def _any_of(*words):
+    """Makes a pattern of words; a hyphen at the end stands for letters."""
+    either = "|".join(regex.sub("-$", r"\\p{L}*+", word) for word in words)
+    return regex.compile(
+        rf"(?<![\p{{L}}\p{{M}}-])(?:{either})(?![\p{{L}}\p{{M}}])", regex.I
+    )
+
+
+# For each language: words that negate, and also those in their place.
 NEGATIONS = {
-    language: [
-        regex.compile(
-            rf"(?<![\p{{L}}\p{{M}}-])(?:{row})(?![\p{{L}}\p{{M}}])", regex.I
-        )
-        for row in (
-            words,
-            "|".join([words, *others.replace("-", r"\p{L}*+").split()]),
-        )
+    code: [
+        _any_of(known["negates"]),
+        _any_of(known["negates"], *known["instead"].split()),
     ]
-    for language, (words, others) in NEGATING.items()
+    for code, known in LANGUAGES.items()
 }
 
 
@@ -439,7 +391,7 @@ def negations(pair: Pair) -> Iterator[str]:
 
 
 def missing_terms(pair: Pair) -> Iterator[str]:
-    lower = pair.translation.lower()
+    lower = pair.texts[1].lower()
     for forms in pair.terms:
         if not any(form.lower() in lower for form in forms):
             yield f"term '{forms[0]}' is missing"

@@ -2,22 +2,22 @@
 
 import dataclasses
 import typing
-from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from keras_transformer.confidence.calibration import ACCEPTABLE, measure
-from keras_transformer.confidence.regression import Bin, bins_of
+from keras_transformer.confidence.regression import (
+    Bin,
+    bins_of,
+    calibration_error,
+    rank_correlation,
+)
+from keras_transformer.figures.colors import COLORS, INK
+from keras_transformer.figures.saving import STYLE, save_figure
 
+ACCEPTABLE = 70.0  # minimum chrF of a translation that counts as acceptable
 HIGH = 0.9  # sentences with at least this probability are counted
 WIDTH = 5.0  # of the figure, inches
-
-
-def check_figure(path: str) -> None:
-    """Raises ValueError if `Report.save` could not write to a path."""
-    from keras_transformer.figures.saving import SUFFIXES, suffix_of
-
-    suffix_of(path, SUFFIXES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,21 +36,19 @@ class Report:
     values: dict[str, float | None]
 
     @classmethod
-    def of(cls, chances: Sequence[float], chrf: Sequence[float]) -> "Report":
+    def of(cls, chances: ArrayLike, chrf: ArrayLike) -> typing.Self:
         """Makes the report of translations from their probabilities."""
         own, scores = np.array(chances), np.array(chrf)
         truth, high = (scores >= ACCEPTABLE).astype(float), own >= HIGH
-        return cls(
-            bins_of(own, truth),
-            {
-                **measure(own, scores),
-                "acceptable": float(truth.mean()),
-                "share_of_90": float(high.mean()),
-                "acceptable_of_90": float(truth[high].mean())
-                if high.any()
-                else None,
-            },
-        )
+        bins, best = bins_of(own, truth), truth[high]
+        values = {
+            "calibration_error": calibration_error(bins),
+            "correlation": rank_correlation(own, scores),
+            "acceptable": float(truth.mean()),
+            "share_of_90": float(high.mean()),
+            "acceptable_of_90": float(best.mean()) if len(best) else None,
+        }
+        return cls(bins, values)
 
     def table(self) -> list[str]:
         """Formats the bins.
@@ -69,18 +67,8 @@ class Report:
 
     def save(self, path: str) -> None:
         """Saves the figure: the share of each bin over its probability."""
-        from keras_transformer.figures.saving import save_figure
-
-        save_figure(self.draw(), path)
-
-    def draw(self) -> typing.Any:
-        """Draws the bins as points beside the diagonal."""
         import matplotlib  # an extra
         from matplotlib.figure import Figure
-        from matplotlib.ticker import MultipleLocator
-
-        from keras_transformer.figures.colors import COLORS, INK
-        from keras_transformer.figures.saving import STYLE
 
         number = sum(one.number for one in self.bins)
         error = self.values["calibration_error"]
@@ -88,7 +76,7 @@ class Report:
             title = "Calibration of confidence"
             figure = Figure((WIDTH, WIDTH), layout="constrained", label=title)
             axes = figure.subplots()
-            axes.plot([0, 100], [0, 100], color=INK, alpha=0.4, linewidth=1)
+            axes.axline((0, 0), slope=1, color=INK, alpha=0.4, linewidth=1)
             axes.plot(
                 [100 * one.probability for one in self.bins],
                 [100 * one.share for one in self.bins],
@@ -98,11 +86,15 @@ class Report:
                 marker="o",
                 markersize=6,
             )
-            axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
-            axes.set_xlabel("probability, %")
-            axes.set_ylabel("acceptable translations, %")
-            for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_locator(MultipleLocator(20))
+            axes.set(
+                xlim=(0, 100),
+                ylim=(0, 100),
+                aspect="equal",
+                xticks=range(0, 101, 20),
+                yticks=range(0, 101, 20),
+                xlabel="probability, %",
+                ylabel="acceptable translations, %",
+            )
             axes.grid()
             axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
-        return figure
+        save_figure(figure, path)

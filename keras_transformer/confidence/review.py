@@ -1,5 +1,6 @@
 """A page for the review of a translated document, doubtful sentences first."""
 
+import itertools
 import typing
 from collections.abc import Sequence
 
@@ -34,6 +35,13 @@ class Row(typing.NamedTuple):
         doubt = [] if self.is_used else [self.assessment.doubt]
         return self.assessment.reasons or doubt
 
+    @property
+    def words(self) -> list[tuple[str, float | None]]:
+        """The words of the translation, each with its probability, if known."""
+        words = self.translation.split()
+        chances = self.assessment.words[: len(words)] if self.assessment else []
+        return [*itertools.zip_longest(words, chances)]
+
 
 def render(
     rows: Sequence[Row],
@@ -50,11 +58,10 @@ def render(
     """
     assessment = load("keras_transformer.confidence.assessment")
     pages = load("keras_transformer.figures.pages")
-    ordered = sorted(rows, key=_order)
     return pages.render_page(
         __package__,
         "review.html",
-        rows=[(row, list(_words(row))) for row in ordered],
+        rows=sorted(rows, key=_order),
         left=left,
         languages=languages,
         unsure=assessment.UNSURE,
@@ -64,11 +71,3 @@ def render(
 
 def _order(row):
     return row.assessment.is_at_least(0), row.assessment.probability
-
-
-def _words(row):
-    """Yields the words of a translation, each with a probability or None."""
-    words = row.translation.split()
-    chances = row.assessment.words[: len(words)]
-    chances += [None] * (len(words) - len(chances))
-    yield from zip(words, chances, strict=True)

@@ -119,6 +119,8 @@ ROWS = {
             ["'el archivo de'"],
         ),
         ("en-ru", "yes", "данетнетнетнетнетнетнет", ["'нет'"]),
+        ("en-de", "hahahahahahahaha!", "Hahahahahahaha!", []),
+        ("en-de", "aaaaaaah", "aaaaaaaaaaaah", ["'a'"]),  # longer
         ("en-de", "a - b", "a - b - b - b", ["'- b'"]),
     ],
     "untranslated": [

@@ -162,13 +162,9 @@ def test_the_measure_is_of_examples_that_were_not_fitted():
     references = ["ab"[i % 2] for i in range(300)]
     fitted = calibration.fit(made, references, "ckpt-1")
     assert abs(fitted.measured["correlation"]) < 0.15
-    x = np.array([one.features for one in made])
-    chances, _ = fitted.of_sentences(x, ["en-de"] * 300)
-    own = calibration.measure(
-        chances,
-        np.array([sentence_chrf("a", one) for one in references]),
-    )
-    assert own["correlation"] > 0.15
+    chances, _ = fitted.of_sentences(made)
+    chrf = [sentence_chrf("a", one) for one in references]
+    assert Report.of(chances, chrf).values["correlation"] > 0.15
     assert fitted.measured["pairs"] == 300
     assert fitted.measured["acceptable"] == 0.5
     assert fitted.words is None  # too few

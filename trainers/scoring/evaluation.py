@@ -33,7 +33,7 @@ from trainers.scoring.test_sets import (
     read_references,
     read_text,
 )
-from trainers.translating.lines import open_translator
+from trainers.translating.lines import open_translator, search
 from trainers.translating.options import TranslatorChoice
 
 # The translations of each system, by its path; None if they are not made yet.
@@ -232,20 +232,19 @@ def run(
     translator = open_translator(choice._replace(languages=None))
     into = [translator.with_languages(*one.languages) for one in directions]
     with flags.user_errors():
-        assessors = [its.assessor() for its in into if confidence]
+        assessors: list = [
+            its.assessor() if confidence else None for its in into
+        ]
         if confidence_plot:
             assessors[0].check_figure(confidence_plot)
     started = time.monotonic()
     outputs: list[list[str]] = []
-    assessed: list[typing.Any] = []
-    for its, one in zip(into, directions, strict=True):
-        if assessors:
-            found, assessments = assessors[len(outputs)].search(one.sources)
-            warn_of_notes(found)
-            outputs.append([translation.texts[0] for translation in found])
-            assessed += assessments
-        else:
-            outputs.append(its.translate(one.sources))
+    assessed: list = []
+    for its, assessor, one in zip(into, assessors, directions, strict=True):
+        found, assessments = search(its, one.sources, assessor)
+        warn_of_notes(found)
+        outputs.append([translation.texts[0] for translation in found])
+        assessed += assessments
     seconds = time.monotonic() - started
     if output:
         with flags.user_errors():

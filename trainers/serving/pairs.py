@@ -68,12 +68,6 @@ class Model:
             return self.translator
         return self._with_decoding(decoding)
 
-    def assessor_for(self, translator: "Translator") -> "Assessor | None":
-        """Returns the assessor of a search, None if there is none."""
-        if self.assessor is None or translator.decoding.sampling:
-            return None
-        return type(self.assessor)(translator, self.assessor.calibration)
-
     def warm_up_steps(self) -> tuple[Sequence[Step], ...]:
         """Returns three lists of functions, each of which makes a program.
 

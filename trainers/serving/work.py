@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import typing
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 from starlette.exceptions import HTTPException
 
@@ -79,9 +79,9 @@ class SearchWork:
         """Translates sentences; see `trainers.serving.batcher.Work`."""
         self.model.use(self.adapter)
         translator = self.model.translator_for(self.decoding)
-        assessor = None
-        if self.details and not self.adapter:
-            assessor = self.model.assessor_for(translator)
+        is_assessed = self.details and not self.adapter
+        is_assessed &= not self.decoding.sampling
+        assessor = self.model.assessor if is_assessed else None
         # An assessor compares hypotheses.
         every = self.everything or assessor is not None
         found = translator.search(
@@ -95,16 +95,14 @@ class SearchWork:
             for request, translation in zip(items, shown, strict=True)
             for text in translation.texts
         ]
-        readings = translator.read(pairs)
-        details = iter(_details(translator, pairs, readings))
+        read = zip(pairs, translator.read(pairs), strict=True)
+        hypotheses = [[*itertools.islice(read, len(t.texts))] for t in shown]
         answers = [
-            Answer(translation, [next(details) for _ in translation.texts])
-            for translation in shown
+            Answer(translation, [*_details(translator, own)])
+            for translation, own in zip(shown, hypotheses, strict=True)
         ]
         if assessor:
-            numbers = (len(translation.texts) for translation in shown)
-            begins = itertools.accumulate(numbers, initial=0)
-            best = [readings[i] for i in begins if i < len(readings)]
+            best = [own[0][1] for own in hypotheses]
             for answer, one in zip(
                 answers, assessor.assess(items, found, best), strict=True
             ):
@@ -149,11 +147,10 @@ class DrawAttention(typing.NamedTuple):
 
 def _details(
     translator: "Translator",
-    pairs: Sequence[tuple[Request, str]],
-    readings: Sequence["PairReading"],
+    read: Iterable[tuple[tuple[Request, str], "PairReading"]],
 ) -> Iterator[dict[str, typing.Any]]:
     """Yields the details of each pair of a sentence and its translation."""
-    for (request, text), reading in zip(pairs, readings, strict=True):
+    for (request, text), reading in read:
         both = text_tokenizer(translator.tokenizer, request.direction)
         [tokens] = both.target.tokens([text])
         yield {

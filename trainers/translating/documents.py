@@ -13,7 +13,7 @@ from keras_transformer.commands import flags
 from keras_transformer.confidence.review import Row, render
 from keras_transformer.documents.document import Document, Unread
 from keras_transformer.translation.requests import shown
-from trainers.translating.lines import CHUNK, open_translator
+from trainers.translating.lines import CHUNK, open_translator, search
 from trainers.translating.options import TranslatorChoice
 
 if typing.TYPE_CHECKING:
@@ -132,15 +132,13 @@ def _translate(
     translations: list[str] = []
     for begin in range(0, len(sentences), CHUNK):
         chunk = sentences[begin : begin + CHUNK]
-        if assessor:
-            results, assessments = assessor.search(chunk)
-            texts = [found.texts[0] for found in results]
-            pairs = zip(chunk, texts, strict=True)
-            assessed |= zip(pairs, assessments, strict=True)
-        else:
-            results = translator.search(chunk, num_best=1)
-        for sentence, found in zip(chunk, results, strict=True):
+        results, assessments = search(translator, chunk, assessor)
+        for sentence, found, one in zip(
+            chunk, results, assessments, strict=True
+        ):
             translations.append(found.texts[0])
+            if one:
+                assessed[sentence, found.texts[0]] = one
             line = lines.get(sentence)
             place = f"line {line}" if line else shown(sentence)
             for note in found.notes:

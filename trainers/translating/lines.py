@@ -12,7 +12,7 @@ import os
 import stat
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from absl import logging
 
@@ -29,6 +29,7 @@ from trainers.translating.detection import watched
 from trainers.translating.options import OutputOptions, TranslatorChoice
 
 if typing.TYPE_CHECKING:
+    from keras_transformer.confidence.assessment import Assessor
     from keras_transformer.translator import Translator
 
 CHUNK = 4096  # lines read, sorted and translated together
@@ -130,6 +131,23 @@ def read_input() -> Iterator[str]:
     return read_lines(file)
 
 
+def search(
+    translator: "Translator",
+    sentences: Sequence[str | Request],
+    assessor: "Assessor | None" = None,
+    num_best: int = 1,
+) -> tuple[list, list]:
+    """Translates sentences, and with an `Assessor` assesses them.
+
+    Returns a `Translation` and an `Assessment` or None for each sentence. With
+    an assessor, each `Translation` has one hypothesis.
+    """
+    if assessor:
+        return assessor.search(sentences)
+    found = translator.search(sentences, num_best=num_best)
+    return found, [None] * len(found)
+
+
 def translate_lines(
     translator: "Translator",
     lines: Iterable[str | Request],
@@ -138,7 +156,7 @@ def translate_lines(
     alignments: bool = False,
     first: int = 1,
     warn: Callable = logging.warning,
-    assessor: typing.Any = None,
+    assessor: "Assessor | None" = None,
 ) -> Iterator[str]:
     """Yields the output lines for input lines.
 
@@ -154,10 +172,7 @@ def translate_lines(
     lines, done = iter(lines), 0
     while chunk := make_requests(list(itertools.islice(lines, chunk_size))):
         try:
-            if assessor:
-                results, assessed = assessor.search(chunk)
-            else:
-                results = translator.search(chunk, num_best=n_best or 1)
+            results, assessed = search(translator, chunk, assessor, n_best or 1)
         except UntaggedError as error:
             number = first + done + error.index
             raise flags.CommandError(
@@ -171,7 +186,9 @@ def translate_lines(
                 for text in found.texts
             ]
             links = (pharaoh(found.links) for found in translator.align(pairs))
-        for number, found in enumerate(results, first + done):
+        for number, (found, one) in enumerate(
+            zip(results, assessed, strict=True), first + done
+        ):
             for note in found.notes:
                 warn("line %d %s", number, note)
             for text, score in zip(found.texts, found.scores, strict=True):
@@ -180,18 +197,18 @@ def translate_lines(
                     columns = [text]
                 if alignments:
                     columns.append(next(links))
-                if assessor:
-                    one = assessed[number - first - done]
-                    chance = f"{one.probability:.6f}"
-                    columns += [chance] if n_best else _shown(one)
+                if one:
+                    columns += (
+                        [f"{one.probability:.6f}"] if n_best else _shown(one)
+                    )
                 yield " ||| ".join(columns)
         done += len(chunk)
 
 
 def _shown(assessment):
     """Returns the columns of an assessment: probability and reasons."""
-    reasons = "; ".join(assessment.reasons)
-    return [f"{assessment.probability:.2f}", *([reasons] if reasons else [])]
+    reasons = filter(None, ["; ".join(assessment.reasons)])
+    return [f"{assessment.probability:.2f}", *reasons]
 
 
 def pharaoh(links: Iterable[tuple[int, int]]) -> str:

@@ -24,6 +24,7 @@ from results import add_flag, record
 
 import keras_transformer as kt
 from keras_transformer.confidence.checks import CHECKS, check
+from keras_transformer.confidence.checks import UNITS as NAMES
 
 ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"'`)\]]*\w")
 WORD = re.compile(r"\w+(?:['’-]\w+)*")
@@ -131,7 +132,8 @@ def plant_unit(source, translation, language, chance):
     if not places:
         return None
     place = chance.choice(places)
-    others = [u for u in UNITS[:13] if u.lower() != place[2].lower()]
+    own = NAMES.get(place[2])  # МБ is MB, so MB is no error
+    others = [u for u in UNITS[:13] if NAMES[u] != own]
     unit = chance.choice([u for u in others if u[0] != place[2][0]])
     return translation[: place.start(2)] + unit + translation[place.end() :]
 

@@ -154,26 +154,35 @@ UNITS = {
     for unit in KNOWN["units"].split(";")
     for form in unit.split()
 }
+LONGEST_FORM = max(map(len, UNITS))
+NAME = r"([%$€£℃℉]|°?\p{L}++)"
+NAMED = regex.compile(NAME)
 # A number may be a placeholder, such as `{0}`.
-UNIT = regex.compile(
-    r"(?<before>[$€£]?+)[\p{Nd}}][\s\u00a0\u202f-]?"
-    r"(?<after>[%$€£℃℉]|°?\p{L}++)?"
-)
+COUNTED = regex.compile(r"([$€£]?+)[\p{Nd}}][\s\u00a0\u202f-]?" + NAME + "?")
 
 
 def other_units(pair: Pair) -> Iterator[str]:
-    """Compares the units beside numbers; one that is left out is no finding."""
-    lost, new = _differences(*map(_units, pair.texts))
+    """Compares the units beside numbers; one that is left out is no finding.
+
+    The source may name an added one elsewhere: "8 more pixels".
+    """
+    lost, new = _differences(*(_units(COUNTED, text) for text in pair.texts))
     if lost and new:
         yield f"unit {next(iter(lost))} is {next(iter(new))}"
+    elif new:
+        known = _units(NAMED, pair.texts[0])
+        yield from (
+            f"unit {unit} is added" for unit in new if unit not in known
+        )
 
 
-def _units(text):
-    """Counts the units of a text, as the first form of each."""
+def _units(pattern, text):
+    """Counts the units that a pattern finds, as the first form of each."""
     found: collections.Counter[str] = collections.Counter()
-    for match in UNIT.finditer(text):
-        for form in match["before"], match["after"] or "":
-            begins = (form[:end].lower() for end in range(len(form), 2, -1))
+    for match in pattern.finditer(text):
+        for form in match.groups(""):
+            ends = range(min(len(form), LONGEST_FORM), 2, -1)
+            begins = (form[:end].lower() for end in ends)
             units = [UNITS[f] for f in (form, *begins) if f in UNITS]
             found.update(units[:1])
     return found
@@ -306,7 +315,8 @@ def untranslated(pair: Pair) -> Iterator[str]:
     if pair.languages[0] == pair.languages[1]:
         return
     source, translation = map(PLAIN.findall, pair.plain)
-    if source == translation and _small_words(source) >= ENOUGH / 2:
+    is_equal = pair.texts[0].split() == pair.texts[1].split()
+    if is_equal and _small_words(source) >= ENOUGH / 2:
         yield "all of it is untranslated"
         return
     known = set(zip(*(source[n:] for n in range(ENOUGH)), strict=False))

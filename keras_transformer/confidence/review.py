@@ -44,9 +44,7 @@ class Row(typing.NamedTuple):
 
 
 def render(
-    rows: Sequence[Row],
-    left: "Sequence[Unread]",
-    languages: tuple[str, str],
+    rows: Sequence[Row], left: "Sequence[Unread]", languages: tuple[str, str]
 ) -> str:
     """Renders the page, one HTML file that loads nothing.
 

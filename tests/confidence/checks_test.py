@@ -64,6 +64,10 @@ ROWS = {
         ("en-pt", "10 °C", "10 °F", ["°C is °F"]),
         ("en-it", "{0} minutes ago", "{0} ore fa", ["min is h"]),
         ("en-es", "3 px", "3 puntos", ["px is pt"]),
+        ("en-it", "all 8 near pixels", "gli 8 pixel vicini", []),
+        ("en-it", "all 8 near pixels", "gli 8 km vicini", ["km is added"]),
+        ("en-pt", "Ten minutes", "10 GB", ["GB is added"]),
+        ("en-ru", "Wind in 2d", "Ветер на 2 день", []),
     ],
     "address": [
         ("en-de", "See https://a.org/b.", "Siehe https://a.org/b.", []),
@@ -128,6 +132,7 @@ ROWS = {
         ("en-de", "Run `git log in the shell`", "`git log in the shell`", []),
         ("en-de", "jpg, gif, png, tif or bmp", "jpg, gif, png, tif, bmp", []),
         ("en-en", "the file is not here", "the file is not here", []),
+        ("en-es", "apt-cache policy my_name", "apt-cache policy tu_nombre", []),
         ("en-de", "Save the file", "Save the file", ["all of it"]),
         (
             *(
@@ -151,6 +156,10 @@ ROWS = {
         ("en-pt", "There is no file.", "O arquivo está lá.", ["'no' has"]),
         ("ru-en", "Это не работает.", "It works.", ["'не' has"]),
         ("ru-en", "Это не работает.", "It fails.", []),
+        ("en-ru", "whether it runs or not", "работает ли он или нет", []),
+        ("en-pt", "whether it runs or not", "se funciona ou não", []),
+        ("en-fr", "before it ends", "avant qu’il ne se termine", []),
+        ("en-de", "no matter which", "gleich welche", []),
         ("en-xx", "It does not run.", "Zzz.", []),
     ],
 }

@@ -12,7 +12,7 @@ import os
 import stat
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from absl import logging
 
@@ -22,6 +22,7 @@ from keras_transformer.data.files.pairs import FIRST_BYTES, text_lines
 from keras_transformer.translation import engines
 from keras_transformer.translation.requests import (
     Request,
+    Sentences,
     UntaggedError,
     make_requests,
 )
@@ -133,10 +134,10 @@ def read_input() -> Iterator[str]:
 
 def search(
     translator: "Translator",
-    sentences: Sequence[str | Request],
-    assessor: "Assessor | None" = None,
+    sentences: Sentences,
+    assessor: "Assessor | None",
     num_best: int = 1,
-) -> tuple[list, list]:
+) -> tuple:
     """Translates sentences, and with an `Assessor` assesses them.
 
     Returns a `Translation` and an `Assessment` or None for each sentence. With

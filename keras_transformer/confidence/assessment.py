@@ -198,21 +198,17 @@ def gather(
         for index, request in enumerate(make_requests(sentences))
         if found[index].ids[0]
     }
-    if readings:
-        readings = [readings[index] for index in requests]
-    else:
-        readings = translator.read(
-            [
-                (request.as_source, found[index].texts[0])
-                for index, request in requests.items()
-            ]
-        )
+    pairs = [
+        (request.as_source, found[index].texts[0])
+        for index, request in requests.items()
+    ]
+    chosen = [readings[index] for index in requests] if readings else None
     languages_of = functools.cache(
         functools.partial(_languages_of, translator.languages)
     )
     evidence = {}
     for (index, request), reading in zip(
-        requests.items(), readings, strict=True
+        requests.items(), chosen or translator.read(pairs), strict=True
     ):
         languages = languages_of(request.direction)
         source, text = request.text, found[index].texts[0]

@@ -8,8 +8,8 @@ well, such as to write `3` in letters, is no finding.
 import bisect
 import collections
 import functools
-import importlib.resources
 import itertools
+import pathlib
 import tomllib
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,9 +25,7 @@ from keras_transformer.text.signs import SPACELESS
 from keras_transformer.translation.alignment import SpanLink, word_spans
 
 KNOWN = tomllib.loads(
-    importlib.resources.files(__package__)
-    .joinpath("languages.toml")
-    .read_text("utf-8")
+    pathlib.Path(__file__).with_name("languages.toml").read_text("utf-8")
 )
 LANGUAGES = KNOWN["languages"]
 

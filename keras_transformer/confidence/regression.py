@@ -81,8 +81,7 @@ def calibration_error(bins: list[Bin]) -> float:
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
     """Computes Spearman's rank correlation; equal values share a mean rank."""
-    ranks = [_ranks(values) for values in (first, second)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
 
 
 def _ranks(values):

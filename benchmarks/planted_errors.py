@@ -7,8 +7,9 @@ Plants errors of each kind in the translations of PREFIX.en-XX.en and
 PREFIX.en-XX.XX, at most --errors of a kind and language: a digit, a unit, a
 letter of an address changed; a negation or a clause missing; a word repeated.
 An error is found if the checks say something that they do not say of the
-untouched translation. A second table has the share of untouched translations
-of which they say anything. The model in the work directory makes the links.
+untouched translation. Two more tables have the share of untouched translations
+of which they say anything, and of which each check does. The model in the work
+directory makes the links.
 """
 
 import argparse
@@ -78,7 +79,18 @@ def main():
         record(
             "planted_errors",
             "Planted errors that checks by rule find",
-            {"planted": found, "untouched": marked},
+            {
+                "errors": by_error(found),
+                "by language": found,
+                "untouched": [
+                    {name: row[name] for name in [*row][:4]} for row in marked
+                ],
+                "what marks them": [
+                    {"language": row["language"]}
+                    | {name: row[name] for name in [*row][4:]}
+                    for row in marked
+                ],
+            },
             notes=arguments.notes,
         )
 
@@ -232,6 +244,19 @@ def find(pairs, kind, language, translator, arguments):
                 new, lambda own: own and all(f.is_question for f in own)
             ),
         }
+
+
+def by_error(rows):
+    """Sums the rows of all languages."""
+    totals = []
+    for kind in PLANTS:
+        own = [row for row in rows if row["error"] == kind]
+        planted = sum(row["planted"] for row in own)
+        totals.append({"error": kind, "planted": planted})
+        for name in "found, %", "as a question only, %":
+            number = sum(row["planted"] * row[name] for row in own)
+            totals[-1][name] = round(number / planted, 2)
+    return totals
 
 
 def mark(pairs, language, translator):

@@ -30,7 +30,6 @@ from trainers.translating.detection import watched
 from trainers.translating.options import OutputOptions, TranslatorChoice
 
 if typing.TYPE_CHECKING:
-    from keras_transformer.confidence.assessment import Assessor
     from keras_transformer.translator import Translator
 
 CHUNK = 4096  # lines read, sorted and translated together
@@ -135,9 +134,9 @@ def read_input() -> Iterator[str]:
 def search(
     translator: "Translator",
     sentences: Sentences,
-    assessor: "Assessor | None",
+    assessor: typing.Any,
     num_best: int = 1,
-) -> tuple:
+) -> tuple[list, list]:
     """Translates sentences, and with an `Assessor` assesses them.
 
     Returns a `Translation` and an `Assessment` or None for each sentence. With
@@ -157,7 +156,7 @@ def translate_lines(
     alignments: bool = False,
     first: int = 1,
     warn: Callable = logging.warning,
-    assessor: "Assessor | None" = None,
+    assessor: typing.Any = None,
 ) -> Iterator[str]:
     """Yields the output lines for input lines.
 

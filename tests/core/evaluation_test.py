@@ -38,6 +38,7 @@ from keras_transformer.translation.metrics import (
     TranslationMetric,
     choose_tokenizer,
 )
+from keras_transformer.translation.results import Translation
 from trainers import evaluate
 from trainers.run import training_config, validation
 from trainers.run.data_config import DataConfig
@@ -436,7 +437,10 @@ def work_directory(tmp_path, monkeypatch):
     for language, lines in (("en", ["a", "b"]), ("ja", JAPANESE)):
         path = tmp_path / f"test.{language}"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    translator = types.SimpleNamespace(translate=lambda sources: OURS)
+    found = [Translation([text], [[]], [0.0], []) for text in OURS]
+    translator = types.SimpleNamespace(
+        search=lambda sources, num_best: found, translate=lambda sources: OURS
+    )
     translator.with_languages = lambda *_: translator
     monkeypatch.setattr(evaluation, "open_translator", lambda *_: translator)
     return [f"--workdir={workdir.path}", f"--test_files={tmp_path}/test"]

@@ -36,8 +36,12 @@ SENTENCE_END = re.compile(
 )
 NO_SPACE_BEFORE = ".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f\u3001"
 UNKNOWN = "\u2047"  # how SentencePiece writes an unknown token
-# Categories of signs.
-SIGNS = frozenset("Sc Sk Sm So Pc Pd Pe Pf Pi Po Ps Me Cn Co".split())
+# Emoji, other pictures and the private use of fonts. Arrows, mathematical signs
+# and signs of Latin-1, which are in many texts, are none.
+PICTURE = re.compile(
+    "[\u20e3\u231a-\u23ff\u2600-\u27bf\u2b05-\u2b55\ue000-\uf8ff"
+    "\U0001f000-\U0001ffff\U000e0000-\U0010ffff]"
+)
 WORD = re.compile(rf"(?:(?!{SPACELESS})\w)+|\S")
 # No sign goes inside.
 COMPOUND = re.compile(r"(?<!\w)\w+(?:[-'\u2019._@/&+]\w+)+")
@@ -110,15 +114,15 @@ def has_bytes(
     encode: Callable[[str], Sequence[int]],
     is_byte: Callable[[int], bool],
 ) -> bool:
-    """Tells whether a vocabulary writes a sign of a text by bytes.
+    """Tells whether a vocabulary writes a picture of a text by bytes.
 
-    A model learns letters by their bytes, but few signs: these are not read.
+    A model learns letters and common signs by their bytes, but few pictures:
+    these are not read.
     """
     return any(map(is_byte, encode(text))) and any(
         is_byte(id)
-        for character in set(text)
-        if unicodedata.category(character) in SIGNS
-        for id in encode(character)
+        for picture in set(PICTURE.findall(text))
+        for id in encode(picture)
     )
 
 

@@ -14,7 +14,8 @@ each test and language. For each test, as mean and range of the fits:
 
 Further rows measure the sentences of one or two words, a sample in capitals,
 and all tests together. FIGURE shows the first fit on all tests. The last line
-compares the CPU time of confidence with that of a search for two hypotheses.
+compares the CPU time of confidence with the CPU time of a search for two
+hypotheses.
 """
 
 import argparse
@@ -197,7 +198,7 @@ class Measured:
         }
 
     def cost(self):
-        """Divides the CPU time of confidence by that of the search."""
+        """Divides the CPU time of confidence by the search's."""
         search, confidence = self.seconds
         return confidence / search
 

@@ -28,7 +28,7 @@ import sacrebleu
 
 PARTS = "simpress", "sdraw"
 LONGEST, STEP = 45, 3
-# Languages of PAGES, by those of the models.
+# The folders of PAGES whose names are not those of the languages.
 FOLDERS = {"en": "en-US", "pt": "pt-BR"}
 LANGUAGES = "de", "fr", "es", "it", "pt", "ru"
 ELEMENTS = "p", "h1", "h2", "h3", "h4", "h5", "h6"

@@ -21,6 +21,7 @@ from keras_transformer.data.languages import Direction
 from keras_transformer.text.signs import (
     EMPTY,
     INVISIBLE,
+    PICTURE,
     UNKNOWN,
     Reading,
     has_bytes,
@@ -444,8 +445,7 @@ def _truncated(
     rows = tokenizer.to_ids(strings) if strings else []
     for string, ids in zip(strings, rows, strict=True):
         notes, reading = [], Reading(string)
-        is_known = UNK not in ids and not any(map(tokenizer.is_byte, ids))
-        if not is_known or INVISIBLE.search(string):
+        if UNK in ids or INVISIBLE.search(string) or PICTURE.search(string):
             reading = read_text(tokenizer, string)
             [ids] = tokenizer.to_ids([reading.text])
         if len(ids) > 1:
